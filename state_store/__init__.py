@@ -1,0 +1,37 @@
+"""An incremental RocksDB state store for Spark Structured Streaming.
+
+Importing this package is cheap: the public names below are loaded when first used. Safe for any thread.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from state_store.options import Options as Options
+    from state_store.spark import jar_path as jar_path
+    from state_store.spark import spark_conf as spark_conf
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Options": "state_store.options",
+    "spark_conf": "state_store.spark",
+    "jar_path": "state_store.spark",
+    "vectorized": "state_store.vectorization",
+    "accelerate": "state_store.vectorization",
+    "Result": "state_store.vectorization",
+}
+
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'state_store' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,97 @@
+"""What can go wrong, sorted by what a caller can do about it.
+
+Kinds are those of docs/protocol.md, one class each; an error that crosses the bridge keeps its kind, message,
+file and option.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class StateStoreError(Exception):
+    """Base of all errors: ``kind`` of docs/protocol.md, a message, and the file or option it names."""
+
+    def __init__(self, kind: str, message: str, file: str | None = None, option: str | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.file = file
+        self.option = option
+
+
+class _KindError(StateStoreError):
+    KIND: ClassVar[str]
+
+    def __init__(self, message: str, *, file: str | None = None, option: str | None = None) -> None:
+        super().__init__(self.KIND, message, file, option)
+
+
+class OptionError(_KindError):
+    """A setting is wrong: fix the option that is named."""
+
+    KIND = "option"
+
+
+class MissingError(_KindError):
+    """A version or file does not exist."""
+
+    KIND = "missing"
+
+
+class DamagedError(_KindError):
+    """A file is not what its checksum or structure says."""
+
+    KIND = "damaged"
+
+
+class FormatError(_KindError):
+    """A file was written in a format newer than this release knows: use a newer release."""
+
+    KIND = "format"
+
+
+class StorageError(_KindError):
+    """The storage refused or failed: check it, then retry."""
+
+    KIND = "storage"
+
+
+class UnknownOutcomeError(_KindError):
+    """Whether a write took effect is not known: ask again before acting."""
+
+    KIND = "unknown"
+
+
+class ConflictError(_KindError):
+    """Another writer was there first."""
+
+    KIND = "conflict"
+
+
+class BusyError(_KindError):
+    """Not possible just now: retry later."""
+
+    KIND = "busy"
+
+
+class InternalError(_KindError):
+    """A defect of this program."""
+
+    KIND = "internal"
+
+
+KINDS: dict[str, type[_KindError]] = {
+    one.KIND: one
+    for one in (
+        OptionError,
+        MissingError,
+        DamagedError,
+        FormatError,
+        StorageError,
+        UnknownOutcomeError,
+        ConflictError,
+        BusyError,
+        InternalError,
+    )
+}

@@ -1,0 +1,126 @@
+"""Types of option values: how a text becomes a value, and what to tell a user whose text does not.
+
+Parsers raise ValueError whose message completes "is set to X, but ...". Immutable, safe for any thread.
+"""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+_BYTE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
+_DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
+
+
+@dataclass(frozen=True)
+class OptionType:
+    """A type by name; ``unit`` is what a value counts, ``parse`` reads a text or raises ValueError."""
+
+    name: str
+    unit: str
+    parse: Callable[[str], Any]
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+)\s*([kmgtp]?)(i?b)?", text.lower())
+    if not match:
+        raise ValueError("a size in bytes is needed, such as 512m or 2g")
+    return int(match[1]) * _BYTE_UNITS[match[2]]
+
+
+def _duration_ms(text: str) -> int:
+    if text == "0":
+        return 0
+    match = re.fullmatch(r"(\d+)\s*(ms|s|min|m|h|d)", text.lower())
+    if not match:
+        raise ValueError("a duration with its unit is needed, such as 500ms, 30s, 10min, 1h or 7d")
+    return int(match[1]) * _DURATION_UNITS_MS[match[2]]
+
+
+def _int(text: str) -> int:
+    if not re.fullmatch(r"[+-]?\d+", text):
+        raise ValueError("a whole number is needed")
+    return int(text)
+
+
+def _float(text: str) -> float:
+    if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", text):
+        raise ValueError("a number of 0 or more is needed, such as 2.5")
+    return float(text)
+
+
+def _bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("true or false is needed")
+    return text.lower() == "true"
+
+
+def _time_zone(text: str) -> str:
+    try:
+        zoneinfo.ZoneInfo(text)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(
+            "the name of a time zone is needed, such as UTC or Europe/Berlin; "
+            "if that is one, this machine lacks it: install the package tzdata"
+        ) from None
+    return text
+
+
+def _cron(text: str) -> str:
+    if not text:
+        return ""
+    parts = text.split()
+    if len(parts) != len(_CRON_RANGES):
+        raise ValueError("five cron fields are needed: minute, hour, day of month, month, day of week")
+    for part, (low, high) in zip(parts, _CRON_RANGES, strict=True):
+        for item in part.split(","):
+            _check_cron_item(item, low, high)
+    return " ".join(parts)
+
+
+def _check_cron_item(item: str, low: int, high: int) -> None:
+    match = re.fullmatch(r"(?:\*|(\d+)(?:-(\d+))?)(?:/(\d+))?", item)
+    if not match:
+        raise ValueError(f"{item!r} is not a cron item: *, 5, 1-5, */10 and lists of these are")
+    first = int(match[1]) if match[1] else low
+    last = int(match[2]) if match[2] else (first if match[1] else high)
+    if not low <= first <= last <= high or match[3] in ("0", "00"):
+        raise ValueError(f"{item!r} is outside {low} to {high}")
+
+
+BYTES = OptionType("size", "bytes", _bytes)
+DURATION = OptionType("duration", "milliseconds", _duration_ms)
+INT = OptionType("integer", "", _int)
+FLOAT = OptionType("number", "", _float)
+BOOL = OptionType("boolean", "", _bool)
+TEXT = OptionType("text", "", str)
+TIME_ZONE = OptionType("time zone", "", _time_zone)
+CRON = OptionType("cron schedule", "", _cron)
+
+
+def at_least(base: OptionType, least: int) -> OptionType:
+    """``base`` restricted to values of ``least`` or more."""
+
+    def parse(text: str) -> Any:
+        value = base.parse(text)
+        if value < least:
+            raise ValueError(f"{least}{' ' + base.unit if base.unit else ''} or more is needed")
+        return value
+
+    return OptionType(base.name, base.unit, parse)
+
+
+def one_of(*choices: str) -> OptionType:
+    """One of some words; case does not matter."""
+    by_lower = {choice.lower(): choice for choice in choices}
+
+    def parse(text: str) -> str:
+        if text.lower() not in by_lower:
+            raise ValueError(f"one of {', '.join(choices)} is needed")
+        return by_lower[text.lower()]
+
+    return OptionType(" or ".join(choices), "", parse)

@@ -1,0 +1,398 @@
+"""Every option of the state store, declared once.
+
+An option is a field of :class:`Options` made with :func:`option`: its name below :data:`PREFIX`, type,
+default, what it means and what it trades. The reference page (docs/options.md), the template
+(conf/spark-defaults.conf) and ``state-store options`` are generated from here; :func:`parse` reads the texts
+that Spark hands over. To add an option, add a field to its group and run ``make docs``.
+
+Values: sizes are ``int`` bytes, durations are ``int`` milliseconds. Texts follow Spark: ``512m``, ``1g``,
+``500ms``, ``30s``, ``10min``, ``1h``, ``7d``. Everything here is immutable and safe for any thread.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from state_store.errors import OptionError
+from state_store.option_types import (
+    BOOL,
+    BYTES,
+    CRON,
+    DURATION,
+    FLOAT,
+    INT,
+    TEXT,
+    TIME_ZONE,
+    OptionType,
+    at_least,
+    one_of,
+)
+
+PREFIX = "spark.sql.streaming.stateStore.incremental."
+
+
+@dataclass(frozen=True)
+class Option:
+    """The declaration of one option; ``default`` is a text as a user would write it."""
+
+    name: str
+    type: OptionType
+    default: str
+    group: str
+    doc: str
+    trade_off: str
+
+    @property
+    def key(self) -> str:
+        """The full name in Spark's configuration."""
+        return PREFIX + self.name
+
+    @property
+    def unit(self) -> str:
+        return self.type.unit
+
+    def parse(self, text: str) -> Any:
+        """The value that ``text`` stands for; raises OptionError that names this option."""
+        try:
+            return self.type.parse(text.strip())
+        except ValueError as error:
+            default = self.default or "empty"
+            message = f"option {self.key} is set to {text!r}, but {error}. Its default is {default}."
+            raise OptionError(message, option=self.key) from None
+
+
+def option(name: str, type: OptionType, default: str, *, group: str, doc: str, trade_off: str) -> Any:
+    """A field of :class:`Options` that carries its declaration."""
+    declared = Option(name, type, default, group, " ".join(doc.split()), " ".join(trade_off.split()))
+    return field(default=declared.parse(default), metadata={"option": declared})
+
+
+@dataclass(frozen=True)
+class Options:
+    """The parsed options of one query, an attribute each: durations in milliseconds, sizes in bytes."""
+
+    memory_budget: int = option(
+        "memoryBudget",
+        at_least(BYTES, 16 << 20),
+        "512m",
+        group="Memory and local disk",
+        doc="""Memory that all state stores of one executor share: recent changes, their index and the cache
+        of RocksDB blocks. It is taken outside the Java heap, so count it into
+        spark.executor.memoryOverhead.""",
+        trade_off="""More keeps more of the working set in memory (gets served from the index cost a tenth of
+        those that go to RocksDB); less leaves room for Python workers. State may be many times larger than
+        this.""",
+    )
+    local_dir: str = option(
+        "localDir",
+        TEXT,
+        "",
+        group="Memory and local disk",
+        doc="""Directory on the executor's own disk for databases and files on their way to checkpoint
+        storage. Empty: a directory below Spark's own local directories.""",
+        trade_off="""A fast disk on the same file system as a local checkpoint directory saves copies (files
+        are hard-linked); a disk that survives executors makes local recovery possible.""",
+    )
+    local_recovery: bool = option(
+        "localRecovery",
+        BOOL,
+        "true",
+        group="Memory and local disk",
+        doc="""Keep the files of the newest checkpoint on the executor's disk, so that a restore links them,
+        after a check of their checksums, instead of reading them from checkpoint storage.""",
+        trade_off="Faster restores against local disk space of about the live state.",
+    )
+    local_recovery_budget: int = option(
+        "localRecoveryBudget",
+        BYTES,
+        "20g",
+        group="Memory and local disk",
+        doc="""Local disk that files kept for local recovery may take, for all stores of one executor; the
+        oldest go first.""",
+        trade_off="More disk against more files to read again from checkpoint storage after a restart.",
+    )
+    delta_compression: str = option(
+        "deltaCompression",
+        one_of("none", "lz4"),
+        "lz4",
+        group="Memory and local disk",
+        doc="Compression of the file that each micro-batch commits.",
+        trade_off="""lz4 roughly halves what typical rows take in checkpoint storage; none saves a little CPU
+        per commit.""",
+    )
+    restore_objective: int = option(
+        "restoreObjective",
+        DURATION,
+        "10s",
+        group="Merges",
+        doc="""The longest that the restore of one store may take, as predicted from the measured restores and
+        merges of this store. When the prediction is above it an incremental merge is made, or a full
+        checkpoint where a merge would not be enough. 0 switches this trigger off.""",
+        trade_off="""A shorter objective merges more often: more CPU and more bytes uploaded per byte of
+        change.""",
+    )
+    max_deltas: int = option(
+        "maxDeltas",
+        at_least(INT, 1),
+        "100",
+        group="Merges",
+        doc="""Most deltas that may follow the newest snapshot before an incremental merge is made, whatever
+        the prediction says.""",
+        trade_off="Fewer files to open at restore against more merges.",
+    )
+    min_pause_between_merges: int = option(
+        "minPauseBetweenMerges",
+        DURATION,
+        "10s",
+        group="Merges",
+        doc="Least time between the end of one merge of a store and the start of its next.",
+        trade_off="""A longer pause bounds the load of merging under a high rate of batches; the chain may
+        then grow past maxDeltas meanwhile.""",
+    )
+    merge_timeout: int = option(
+        "mergeTimeout",
+        at_least(DURATION, 1000),
+        "10min",
+        group="Merges",
+        doc="""A merge that takes longer than this is given up and counts as failed; nothing of it is
+        published.""",
+        trade_off="""Must be longer than a full rewrite of the largest partition, or full checkpoints never
+        succeed.""",
+    )
+    max_concurrent_merges: int = option(
+        "maxConcurrentMerges",
+        at_least(INT, 1),
+        "1",
+        group="Merges",
+        doc="Merges that one executor runs at the same time, over all its stores and queries.",
+        trade_off="""More finish sooner where many partitions are due, and take more cores from tasks
+        meanwhile.""",
+    )
+    merge_threads: int = option(
+        "mergeThreads",
+        at_least(INT, 1),
+        "2",
+        group="Merges",
+        doc="Threads that RocksDB may use for the compaction within one merge.",
+        trade_off="More shorten full checkpoints of large partitions at the cost of cores.",
+    )
+    merge_rate_limit: int = option(
+        "mergeRateLimit",
+        BYTES,
+        "0",
+        group="Merges",
+        doc="Bytes per second that one merge may write to local disk. 0: no limit.",
+        trade_off="A limit protects the latency of tasks on a busy disk and makes merges longer.",
+    )
+    tolerable_failed_merges: int = option(
+        "tolerableFailedMerges",
+        at_least(INT, -1),
+        "10",
+        group="Merges",
+        doc="""Merges of a store that may fail in a row before the query fails. A failed merge loses nothing,
+        only the chain grows. 0: the first failure fails the query. -1: none does.""",
+        trade_off="A small number makes a broken storage visible early; a large one rides out long outages.",
+    )
+    transfer_threads: int = option(
+        "transferThreads",
+        at_least(INT, 1),
+        "8",
+        group="Merges",
+        doc="Files that one store uploads or downloads at the same time, in merges and restores.",
+        trade_off="More hide the latency of object stores; each takes a connection.",
+    )
+    full_after_deltas: int = option(
+        "fullAfterDeltas",
+        at_least(INT, 0),
+        "2000",
+        group="Full checkpoints",
+        doc="""A full checkpoint is made when so many deltas were committed since the last one. 0: never for
+        this reason.""",
+        trade_off="A shorter chain depends on fewer old files; each full checkpoint uploads the whole state.",
+    )
+    full_after_merges: int = option(
+        "fullAfterMerges",
+        at_least(INT, 0),
+        "100",
+        group="Full checkpoints",
+        doc="""A full checkpoint is made when so many incremental merges followed the last one. 0: never for
+        this reason.""",
+        trade_off="As fullAfterDeltas, counted in merges.",
+    )
+    full_after_files: int = option(
+        "fullAfterFiles",
+        at_least(INT, 0),
+        "500",
+        group="Full checkpoints",
+        doc="""A full checkpoint is made when the newest checkpoint needs more files than this. 0: never for
+        this reason.""",
+        trade_off="Fewer files restore faster from object stores and cost fewer requests.",
+    )
+    full_space_amplification: float = option(
+        "fullSpaceAmplification",
+        FLOAT,
+        "3.0",
+        group="Full checkpoints",
+        doc="""A full checkpoint is made when the files of the newest checkpoint are larger than the live
+        state by more than this factor. 0: never for this reason.""",
+        trade_off="A smaller factor keeps storage and restore small and rewrites more often.",
+    )
+    full_interval: int = option(
+        "fullInterval",
+        DURATION,
+        "0",
+        group="Full checkpoints",
+        doc="A full checkpoint is made when the last one is older than this. 0: never for this reason.",
+        trade_off="""Bounds the age of the oldest file that a checkpoint depends on, at the price of regular
+        rewrites.""",
+    )
+    full_schedule: str = option(
+        "fullSchedule",
+        CRON,
+        "",
+        group="Full checkpoints",
+        doc="""Times at which full checkpoints are made, as five cron fields (minute, hour, day of month,
+        month, day of week), for example '0 3 * * 0' for Sundays at three. Empty: none.""",
+        trade_off="Puts rewrites into quiet hours, however long the chain is by then.",
+    )
+    full_schedule_time_zone: str = option(
+        "fullScheduleTimeZone",
+        TIME_ZONE,
+        "UTC",
+        group="Full checkpoints",
+        doc="Time zone of fullSchedule, as an IANA name such as Europe/Berlin.",
+        trade_off="Zones with daylight saving skip or repeat an hour twice a year; UTC does not.",
+    )
+    full_schedule_jitter: int = option(
+        "fullScheduleJitter",
+        DURATION,
+        "10min",
+        group="Full checkpoints",
+        doc="""Longest delay by which a partition's full checkpoint may be moved after fullInterval or
+        fullSchedule say it is due; each partition has its own, always the same.""",
+        trade_off="Longer spreads the load of many partitions; 0 rewrites all at once.",
+    )
+    retained_checkpoints: int = option(
+        "retainedCheckpoints",
+        at_least(INT, 0),
+        "0",
+        group="Retention",
+        doc="""Checkpoints (versions of a store) that can still be restored; older ones go with the files that
+        nothing else needs. 0: as many as spark.sql.streaming.minBatchesToRetain; a number above that has no
+        effect.""",
+        trade_off="""More make older versions readable and hold files longer. The newest restorable one is
+        always kept.""",
+    )
+    retained_age: int = option(
+        "retainedAge",
+        DURATION,
+        "0",
+        group="Retention",
+        doc="""Checkpoints older than this go even where retainedCheckpoints would keep them. 0: age does not
+        matter.""",
+        trade_off="As retainedCheckpoints. The newest restorable one is always kept.",
+    )
+    lease_expiry: int = option(
+        "leaseExpiry",
+        at_least(DURATION, 60_000),
+        "1h",
+        group="Retention",
+        doc="Age after which the lease of a snapshot writer that never finished counts as abandoned.",
+        trade_off="""Must be longer than mergeTimeout. Shorter frees the files of dead writers sooner; a slow
+        writer has to check its files again.""",
+    )
+    temporary_expiry: int = option(
+        "temporaryExpiry",
+        at_least(DURATION, 60_000),
+        "1d",
+        group="Retention",
+        doc="""Age after which unfinished files in checkpoint storage, and files that no checkpoint names, are
+        swept.""",
+        trade_off="Shorter frees space sooner after crashes; must be longer than any upload takes.",
+    )
+    agent_python: str = option(
+        "agentPython",
+        TEXT,
+        "",
+        group="Agent",
+        doc="""Python interpreter on the executors that runs the agent; it needs the package rocksdict. Empty:
+        the one that PySpark uses there (spark.pyspark.python, PYSPARK_PYTHON, or python3).""",
+        trade_off="Set it where the Python of the workers lacks rocksdict and cannot be given it.",
+    )
+    agent_start_timeout: int = option(
+        "agentStartTimeout",
+        at_least(DURATION, 1000),
+        "60s",
+        group="Agent",
+        doc="Longest that an agent may take from its start until it answers.",
+        trade_off="Longer tolerates slow disks and loaded machines; shorter reports a broken Python sooner.",
+    )
+    call_timeout: int = option(
+        "callTimeout",
+        at_least(DURATION, 1000),
+        "120s",
+        group="Agent",
+        doc="""Longest that a task waits for one call to the agent (commit, restore) before the agent counts
+        as hung, is replaced and asked again. Merges have mergeTimeout instead.""",
+        trade_off="Must be longer than a restore of the largest partition takes.",
+    )
+    log_level: str = option(
+        "logLevel",
+        one_of("DEBUG", "INFO", "WARNING", "ERROR"),
+        "INFO",
+        group="Agent",
+        doc="Least level of the agent's log lines that reach the executor's log.",
+        trade_off="DEBUG explains every decision of merging and retention, a few lines per batch and store.",
+    )
+
+
+OPTIONS: tuple[Option, ...] = tuple(one.metadata["option"] for one in fields(Options))
+_ATTRIBUTES: dict[str, tuple[str, Option]] = {
+    one.metadata["option"].name: (one.name, one.metadata["option"]) for one in fields(Options)
+}
+
+
+def parse(texts: Mapping[str, str]) -> Options:
+    """Options from texts by name, with or without :data:`PREFIX`; what is not named has its default.
+
+    Raises OptionError for a name that does not exist (naming the nearest that does), for a text that is not of
+    its option's type, and for values that contradict each other.
+    """
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        attribute, declared = _find(name.removeprefix(PREFIX))
+        values[attribute] = declared.parse(text)
+    options = Options(**values)
+    _check(options)
+    return options
+
+
+def by_name(options: Options) -> dict[str, Any]:
+    """The parsed values by option name, the shape of the agent's answer to ``open``."""
+    return {name: getattr(options, attribute) for name, (attribute, _) in _ATTRIBUTES.items()}
+
+
+def _find(name: str) -> tuple[str, Option]:
+    if name in _ATTRIBUTES:
+        return _ATTRIBUTES[name]
+    lowered = {known.lower(): known for known in _ATTRIBUTES}
+    nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    hint = (
+        f"The nearest is {PREFIX}{lowered[nearest[0]]}."
+        if nearest
+        else "`state-store options` lists all that exist."
+    )
+    raise OptionError(f"there is no option {PREFIX}{name}. {hint}", option=PREFIX + name)
+
+
+def _check(options: Options) -> None:
+    if options.lease_expiry <= options.merge_timeout:
+        raise OptionError(
+            f"option {PREFIX}leaseExpiry ({options.lease_expiry} ms) must be longer than "
+            f"{PREFIX}mergeTimeout ({options.merge_timeout} ms), or the files of a running merge could be deleted. "
+            "Raise the first or lower the second.",
+            option=PREFIX + "leaseExpiry",
+        )
