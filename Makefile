@@ -1,0 +1,72 @@
+# Everything a checkout needs, made on demand: each target creates the virtual environments and compiles the jars first.
+# Variables: PYTHON=<interpreter>  BENCH=quick|standard|full  TESTS=<pytest arguments>
+
+SPARK := 4.3.0
+OLDER_SPARK := 4.2.0
+BENCH ?= standard
+TESTS ?=
+
+BIN := .venv/bin
+JAR := state_store/jars/incremental-state-store-spark-4.3.jar
+OLDER_JAR := state_store/jars/incremental-state-store-spark-4.2.jar
+SOURCES := $(shell find jvm_bridge -name '*.scala' -o -path jvm_bridge/build.py -o -path 'jvm_bridge/resources/*' -type f)
+SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-4.3 benchmarks/scala tests)
+
+.PHONY: demo test lint spark-suites benchmark wheel docs setup clean help
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+demo: .venv/.ready $(JAR)  ## Run a real query: commit, merge, cut the chain, get killed, restart, compare (2 minutes)
+	@$(BIN)/python examples/flights.py
+
+test: setup  ## Run all tests, on both versions of Spark (TESTS='tests/options -k name' runs some)
+	$(BIN)/python -m pytest $(TESTS)
+	$(if $(TESTS),,.venv-4.2/bin/python -m pytest -m spark42)
+
+lint: .venv/.ready  ## Check formatting, style, types and dead code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/vulture
+	$(BIN)/python scripts/check_scala.py $(SCALA_DIRS)
+
+spark-suites: .venv-4.2/.ready $(OLDER_JAR)  ## Run Spark's own state store suites against the provider
+	$(BIN)/python tests/suites/run.py
+
+benchmark: .venv/.ready $(JAR)  ## Compare with Spark's own stores and write docs/benchmarks.md (BENCH=quick|standard|full)
+	$(BIN)/python -m benchmarks $(BENCH)
+
+wheel: setup  ## Build the wheel, with the jars for both versions of Spark, into dist/
+	@rm -rf build dist
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	@ls -l dist/*.whl
+
+docs: .venv/.ready  ## Write docs/options.md and conf/spark-defaults.conf from the declarations
+	$(BIN)/python -m state_store.option_pages
+
+setup: .venv/.ready .venv-4.2/.ready $(JAR) $(OLDER_JAR)  ## Create both virtual environments and compile both jars
+
+clean:  ## Remove everything that the other targets made
+	rm -rf .venv .venv-4.2 build dist state_store/jars *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+
+help:  ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+.venv/.ready: EXTRAS = test,lint,benchmark
+.venv/.ready: VERSION = $(SPARK)
+.venv-4.2/.ready: EXTRAS = test
+.venv-4.2/.ready: VERSION = $(OLDER_SPARK)
+%/.ready: pyproject.toml
+	@scripts/check-java
+	@python=$$(scripts/find-python) && { test -x $*/bin/python || "$$python" -m venv $*; }
+	@echo "Installing into $* (pyspark $(VERSION) is a download of about 450 MB, the first time only)"
+	@$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]' pyspark==$(VERSION)
+	@touch $@
+
+$(JAR): .venv/.ready $(SOURCES)
+	@$(BIN)/python -m jvm_bridge.build
+	@touch $@
+
+$(OLDER_JAR): .venv-4.2/.ready $(SOURCES)
+	@.venv-4.2/bin/python -m jvm_bridge.build
+	@touch $@
