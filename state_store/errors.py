@@ -6,7 +6,7 @@ file and option.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class StateStoreError(Exception):
@@ -18,6 +18,11 @@ class StateStoreError(Exception):
         self.message = message
         self.file = file
         self.option = option
+
+    def to_json(self) -> dict[str, str]:
+        """The ``error`` object of an answer: ``kind``, ``message``, and ``file`` and ``option`` where known."""
+        fields = {"kind": self.kind, "message": self.message, "file": self.file, "option": self.option}
+        return {name: text for name, text in fields.items() if text is not None}
 
 
 class _KindError(StateStoreError):
@@ -95,3 +100,10 @@ KINDS: dict[str, type[_KindError]] = {
         InternalError,
     )
 }
+
+
+def from_json(fields: dict[str, Any]) -> StateStoreError:
+    """The exception that an ``error`` object of an answer stands for; a kind not known is an InternalError."""
+    cls = KINDS.get(str(fields.get("kind")), InternalError)
+    message = str(fields.get("message", "the other side gave no message"))
+    return cls(message, file=fields.get("file"), option=fields.get("option"))

@@ -1,0 +1,134 @@
+"""Which files make a version: the newest snapshot on its lineage, then the deltas after it (docs/format.md).
+
+Works on listings (names that exist), so the answer is only as fresh as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from state_store.checkpoint.names import DeltaName, SnapshotName, VersionId
+from state_store.errors import ConflictError, MissingError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to make version `of`: open `snapshot` (None: start empty), ingest `deltas` in this order."""
+
+    of: VersionId
+    snapshot: SnapshotName | None
+    deltas: tuple[DeltaName, ...]
+
+
+class Lineages:
+    """Every version that a listing can make. Immutable; safe for any thread.
+
+    `deltas` and `snapshots` are the names that exist; leave a snapshot out to plan without it (because it is
+    damaged).
+    """
+
+    def __init__(self, deltas: Iterable[DeltaName], snapshots: Iterable[SnapshotName]) -> None:
+        self._deltas: dict[VersionId, list[DeltaName]] = {}
+        for delta in sorted(set(deltas), key=lambda delta: delta.name):
+            self._deltas.setdefault(delta.of, []).append(delta)
+        self._snapshots = {snapshot.of for snapshot in snapshots}
+
+    def plan(self, of: VersionId, *, start: VersionId | None = None) -> Plan:
+        """The files that make `of`; with `start`, from exactly the snapshot of that version.
+
+        Raises MissingError, naming the first file that lacks and the versions that can be made, and
+        ConflictError when two deltas claim to be the same version.
+        """
+        deltas: list[DeltaName] = []
+        at: VersionId | None = of if of.version > 0 else None
+        while at is not None:
+            if at in self._snapshots and start in (None, at):
+                return Plan(of, SnapshotName(*at), tuple(reversed(deltas)))
+            if start is not None and at.version <= start.version:
+                raise self._no_such_start(of, start)
+            delta = self._delta(at)
+            if delta is None:
+                raise self._missing(of, at)
+            deltas.append(delta)
+            at = delta.builds_on
+        if start is not None:
+            raise self._no_such_start(of, start)
+        return Plan(of, None, tuple(reversed(deltas)))
+
+    def history(self, of: VersionId) -> list[VersionId]:
+        """`of` and the versions that it came from, newest first, as far back as the listing has deltas."""
+        found: list[VersionId] = []
+        at: VersionId | None = of
+        while at is not None and (at in self._deltas or at in self._snapshots):
+            found.append(at)
+            delta = self._delta(at)
+            at = None if delta is None else delta.builds_on
+        return found
+
+    def restorable(self) -> list[VersionId]:
+        """All versions that the listing can make, oldest first."""
+        known: set[VersionId] = set(self._snapshots)
+        for of in sorted(self._deltas, key=_order):
+            if len(self._deltas[of]) > 1:
+                continue
+            base = self._deltas[of][0].builds_on
+            if base is None or base in known:
+                known.add(of)
+        return sorted(known, key=_order)
+
+    def _delta(self, of: VersionId) -> DeltaName | None:
+        found = self._deltas.get(of, [])
+        if len(found) > 1:
+            names = "' and '".join(delta.path for delta in found)
+            raise ConflictError(
+                f"'{names}' both claim to be version {of}: remove the one that the query did not commit",
+                file=found[0].path,
+            )
+        return found[0] if found else None
+
+    def _missing(self, of: VersionId, at: VersionId) -> MissingError:
+        lacking = missing_delta_path(at)
+        needed = "" if at == of else f", which version {of} builds on,"
+        return MissingError(
+            f"version {of} cannot be restored: there is no '{lacking}'{needed} and no snapshot at or after "
+            f"it; {describe_restorable(self.restorable())}",
+            file=lacking,
+        )
+
+    def _no_such_start(self, of: VersionId, start: VersionId) -> MissingError:
+        file = SnapshotName(*start).path
+        why = "is not on the lineage of that version" if start in self._snapshots else "does not exist"
+        available = ", ".join(str(at) for at in sorted(self._snapshots, key=_order)) or "none"
+        return MissingError(
+            f"version {of} cannot be read from the snapshot '{file}': it {why}; "
+            f"snapshots there are: {available}",
+            file=file,
+        )
+
+
+def missing_delta_path(of: VersionId) -> str:
+    """The path that the delta of `of` would have, with `*` where its name cannot be known."""
+    tail = "" if of.id is None else f"_{of.id}_*"
+    return f"delta/{of.version:020d}{tail}.sst"
+
+
+def describe_restorable(versions: Sequence[VersionId]) -> str:
+    """A clause for error messages: which versions can be restored, runs of numbers folded, at most the last
+    10 runs.
+    """
+    if not versions:
+        return "no version of this store can be restored"
+    runs: list[list[VersionId]] = []
+    for of in versions:
+        if runs and of.id is None and runs[-1][-1] == (of.version - 1, None):
+            runs[-1].append(of)
+        else:
+            runs.append([of])
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
+    shown = ", ".join(texts[-10:])
+    return f"versions that can be restored: {'..., ' if len(texts) > 10 else ''}{shown}"
+
+
+def _order(of: VersionId) -> tuple[int, str]:
+    return of.version, of.id or ""

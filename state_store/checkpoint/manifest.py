@@ -1,0 +1,153 @@
+"""`manifest.json` of a snapshot: which SST files make the database, and where it stands in the chain
+(docs/format.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from state_store.checkpoint.document import Document, encode
+from state_store.checkpoint.metadata import ColumnFamily, decode_column_families, encode_column_families
+from state_store.checkpoint.names import DELTA_DIRECTORY, SnapshotName, VersionId, is_sst_path
+
+MANIFEST_NAME = "manifest.json"
+INCREMENTAL = "incremental"
+FULL = "full"
+
+_DATABASE_NAME = re.compile(r"\d+\.sst")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """One SST of a snapshot: `name` in the database, `path` below the store's directory, `origin` the version
+    that wrote it; `sha256` as 64 hexadecimal digits."""
+
+    name: str
+    path: str
+    bytes: int
+    sha256: str
+    level: int
+    origin: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A snapshot. `previous` is the one it was merged from, `full` the newest full one at or before it.
+
+    `created_ms` is the writer's wall clock, milliseconds since 1970 UTC: never used for order.
+    """
+
+    version: int
+    id: str | None
+    kind: str
+    previous: VersionId | None
+    full: VersionId | None
+    merges_since_full: int
+    deltas_since_full: int
+    keys: int
+    files: tuple[FileEntry, ...]
+    column_families: Mapping[str, ColumnFamily] = field(default_factory=dict)
+    rocksdb_version: str = ""
+    writer: str = ""
+    created_ms: int = 0
+
+    @property
+    def of(self) -> VersionId:
+        return VersionId(self.version, self.id)
+
+    @property
+    def snapshot(self) -> SnapshotName:
+        return SnapshotName(self.version, self.id)
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(entry.bytes for entry in self.files)
+
+    def to_json(self) -> bytes:
+        return encode(
+            {
+                "version": self.version,
+                "id": self.id,
+                "kind": self.kind,
+                "previous": _encode_version(self.previous),
+                "full": _encode_version(self.full),
+                "merges_since_full": self.merges_since_full,
+                "deltas_since_full": self.deltas_since_full,
+                "keys": self.keys,
+                "column_families": encode_column_families(self.column_families),
+                "files": [vars(entry) for entry in self.files],
+                "rocksdb_version": self.rocksdb_version,
+                "writer": self.writer,
+                "created_ms": self.created_ms,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes, *, file: str) -> Manifest:
+        """Reads the manifest of the snapshot `file`. Raises FormatError (newer format) or DamagedError,
+        naming it.
+        """
+        document = Document.parse(data, file)
+        kind = document.text("kind")
+        if kind not in (INCREMENTAL, FULL):
+            raise document.damaged(f"has '{kind}' as 'kind', where '{INCREMENTAL}' or '{FULL}' belongs")
+        manifest = cls(
+            version=document.integer("version", least=1),
+            id=document.optional_text("id"),
+            kind=kind,
+            previous=_decode_version(document, "previous"),
+            full=_decode_version(document, "full"),
+            merges_since_full=document.integer("merges_since_full"),
+            deltas_since_full=document.integer("deltas_since_full"),
+            keys=document.integer("keys"),
+            column_families=decode_column_families(document),
+            files=_decode_files(document),
+            rocksdb_version=document.text("rocksdb_version"),
+            writer=document.text("writer"),
+            created_ms=document.integer("created_ms"),
+        )
+        if manifest.id is None and any(entry.path.startswith(DELTA_DIRECTORY) for entry in manifest.files):
+            raise document.damaged("refers to a delta, which a retry may replace where versions have no ids")
+        return manifest
+
+
+def _decode_files(document: Document) -> tuple[FileEntry, ...]:
+    entries = tuple(_decode_file(member) for member in document.documents("files"))
+    for attribute in ("name", "path"):
+        values = [getattr(entry, attribute) for entry in entries]
+        if len(set(values)) < len(values):
+            raise document.damaged(f"lists a {attribute} twice in 'files'")
+    return entries
+
+
+def _decode_file(member: Document) -> FileEntry:
+    entry = FileEntry(
+        name=member.text("name"),
+        path=member.text("path"),
+        bytes=member.integer("bytes"),
+        sha256=member.text("sha256"),
+        level=member.integer("level"),
+        origin=member.integer("origin", least=1),
+    )
+    if _DATABASE_NAME.fullmatch(entry.name) is None:
+        raise member.damaged(f"has '{entry.name}' as the name of an SST in the database")
+    if not is_sst_path(entry.path):
+        raise member.damaged(f"refers to '{entry.path}', which is not an SST of this store")
+    if _SHA256.fullmatch(entry.sha256) is None:
+        raise member.damaged(f"has '{entry.sha256}' as the sha256 of '{entry.path}'")
+    return entry
+
+
+def _encode_version(of: VersionId | None) -> dict[str, Any] | None:
+    return None if of is None else {"version": of.version, "id": of.id}
+
+
+def _decode_version(document: Document, name: str) -> VersionId | None:
+    if document.is_null(name):
+        return None
+    member = document.nested(name)
+    return VersionId(member.integer("version", least=1), member.optional_text("id"))

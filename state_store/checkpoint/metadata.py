@@ -1,0 +1,87 @@
+"""The reserved record that ends every delta: what the store looks like after that batch (docs/format.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from state_store.checkpoint.document import Document, encode
+from state_store.checkpoint.names import VersionId
+
+META_KEY = b"\xff\xffmeta"
+"""Key of the reserved record; it sorts after every key of a column family."""
+
+
+@dataclass(frozen=True)
+class ColumnFamily:
+    """A virtual column family: `id` is the 2-byte prefix of its keys, `keys` how many it has."""
+
+    id: int
+    internal: bool = False
+    keys: int = 0
+
+
+@dataclass(frozen=True)
+class DeltaMetadata:
+    """Value of the reserved record. `keys` counts the whole store after the batch, `puts` and `removes` the
+    delta.
+    """
+
+    version: int
+    id: str | None
+    parent: str | None
+    keys: int
+    puts: int
+    removes: int
+    column_families: Mapping[str, ColumnFamily] = field(default_factory=dict)
+    writer: str = ""
+
+    @property
+    def of(self) -> VersionId:
+        return VersionId(self.version, self.id)
+
+    def to_json(self) -> bytes:
+        return encode(
+            {
+                "version": self.version,
+                "id": self.id,
+                "parent": self.parent,
+                "keys": self.keys,
+                "puts": self.puts,
+                "removes": self.removes,
+                "column_families": encode_column_families(self.column_families),
+                "writer": self.writer,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes, *, file: str) -> DeltaMetadata:
+        """Reads the record of the delta `file`. Raises FormatError (newer format) or DamagedError."""
+        document = Document.parse(data, file)
+        return cls(
+            version=document.integer("version", least=1),
+            id=document.optional_text("id"),
+            parent=document.optional_text("parent"),
+            keys=document.integer("keys"),
+            puts=document.integer("puts"),
+            removes=document.integer("removes"),
+            column_families=decode_column_families(document),
+            writer=document.text("writer"),
+        )
+
+
+def encode_column_families(families: Mapping[str, ColumnFamily]) -> dict[str, dict[str, int | bool]]:
+    return {
+        name: {"id": family.id, "internal": family.internal, "keys": family.keys}
+        for name, family in families.items()
+    }
+
+
+def decode_column_families(document: Document) -> dict[str, ColumnFamily]:
+    families: dict[str, ColumnFamily] = {}
+    for name, member in document.nested("column_families").items():
+        family = ColumnFamily(member.integer("id"), member.boolean("internal"), member.integer("keys"))
+        if family.id > 0xFFFE or any(family.id == other.id for other in families.values()):
+            raise document.damaged(f"gives column family '{name}' the id {family.id}, reserved or in use")
+        families[name] = family
+    return families

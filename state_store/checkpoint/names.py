@@ -1,0 +1,179 @@
+"""Names of the files in a store's directory (grammar: docs/format.md), as values that parse and format.
+
+A parser returns None for a name that is not ours: foreign files and unfinished writes are left alone, never
+guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from state_store.errors import FormatError
+
+DELTA_DIRECTORY = "delta"
+SNAPSHOT_DIRECTORY = "snapshot"
+SHARED_DIRECTORY = "shared"
+LEASE_DIRECTORY = "lease"
+TOMBSTONE_DIRECTORY = "tombstone"
+TEMPORARY_SUFFIX = ".tmp"
+
+EMPTY_PARENT = "empty"
+"""Parent of a delta that started from nothing."""
+
+_ID = r"[0-9A-Za-z-]+"
+_DELTA = re.compile(rf"(\d{{20}})(?:_({_ID})_({_ID})_([0-9a-f]{{8}}))?\.sst")
+_SNAPSHOT = re.compile(rf"(\d{{20}})(?:_({_ID}))?\.zip")
+_SHARED = re.compile(r"(\d{20})-([0-9a-f]{8})-(\d+)\.sst")
+
+
+class VersionId(NamedTuple):
+    """A version of a store; `id` is Spark's checkpoint id of it, None under checkpoint format 1."""
+
+    version: int
+    id: str | None
+
+    def __str__(self) -> str:
+        return f"{self.version}" if self.id is None else f"{self.version} ({self.id})"
+
+
+@dataclass(frozen=True)
+class DeltaName:
+    """Name of the delta that made `version`. Under format 1 `id`, `parent` and `crc` are all None."""
+
+    version: int
+    id: str | None = None
+    parent: str | None = None
+    crc: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_version(self.version, least=1)
+        if self.id is None:
+            if self.parent is not None or self.crc is not None:
+                raise FormatError("a delta without id has neither parent nor checksum in its name")
+            return
+        _check_id(self.id)
+        _check_id(self.parent)
+        if self.id == EMPTY_PARENT:
+            raise FormatError(f"the checkpoint id '{EMPTY_PARENT}' is reserved for 'no parent'")
+        if self.crc is None or not 0 <= self.crc < 1 << 32:
+            raise FormatError(f"the checksum of delta {self.version} must be 32 bits, not {self.crc!r}")
+
+    @classmethod
+    def parse(cls, name: str) -> DeltaName | None:
+        match = _DELTA.fullmatch(name)
+        if match is None or int(match[1]) < 1 or match[2] == EMPTY_PARENT:
+            return None
+        return cls(int(match[1]), match[2], match[3], None if match[4] is None else int(match[4], 16))
+
+    @property
+    def of(self) -> VersionId:
+        return VersionId(self.version, self.id)
+
+    @property
+    def builds_on(self) -> VersionId | None:
+        """The version that this delta is applied to; None when it starts from nothing."""
+        if self.version == 1 or self.parent == EMPTY_PARENT:
+            return None
+        return VersionId(self.version - 1, self.parent)
+
+    @property
+    def name(self) -> str:
+        if self.id is None:
+            return f"{self.version:020d}.sst"
+        return f"{self.version:020d}_{self.id}_{self.parent}_{self.crc:08x}.sst"
+
+    @property
+    def path(self) -> str:
+        return f"{DELTA_DIRECTORY}/{self.name}"
+
+
+@dataclass(frozen=True)
+class SnapshotName:
+    """Name of the snapshot of `version`; `id` is None under format 1."""
+
+    version: int
+    id: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_version(self.version, least=1)
+        if self.id is not None:
+            _check_id(self.id)
+
+    @classmethod
+    def parse(cls, name: str) -> SnapshotName | None:
+        match = _SNAPSHOT.fullmatch(name)
+        if match is None or int(match[1]) < 1:
+            return None
+        return cls(int(match[1]), match[2])
+
+    @property
+    def of(self) -> VersionId:
+        return VersionId(self.version, self.id)
+
+    @property
+    def name(self) -> str:
+        return f"{self.version:020d}.zip" if self.id is None else f"{self.version:020d}_{self.id}.zip"
+
+    @property
+    def path(self) -> str:
+        return f"{SNAPSHOT_DIRECTORY}/{self.name}"
+
+
+@dataclass(frozen=True)
+class SharedName:
+    """Name of an SST that a merge wrote: version of its snapshot, a random part (32 bits), the SST's number
+    there.
+    """
+
+    version: int
+    unique: int
+    number: int
+
+    def __post_init__(self) -> None:
+        _check_version(self.version, least=1)
+        if not 0 <= self.unique < 1 << 32 or self.number < 0:
+            raise FormatError(f"not a shared file: unique {self.unique}, number {self.number}")
+
+    @classmethod
+    def parse(cls, name: str) -> SharedName | None:
+        match = _SHARED.fullmatch(name)
+        if match is None or int(match[1]) < 1:
+            return None
+        return cls(int(match[1]), int(match[2], 16), int(match[3]))
+
+    @property
+    def name(self) -> str:
+        return f"{self.version:020d}-{self.unique:08x}-{self.number}.sst"
+
+    @property
+    def path(self) -> str:
+        return f"{SHARED_DIRECTORY}/{self.name}"
+
+
+def is_sst_path(path: str) -> bool:
+    """Whether `path` (below the store's directory) is a delta's or a shared file's, by the grammar."""
+    directory, _, name = path.partition("/")
+    if directory == DELTA_DIRECTORY:
+        return DeltaName.parse(name) is not None
+    return directory == SHARED_DIRECTORY and SharedName.parse(name) is not None
+
+
+def origin_of(path: str) -> int:
+    """The version that wrote the SST at `path`. Raises FormatError when the path is not an SST's."""
+    directory, _, name = path.partition("/")
+    parsed = DeltaName.parse(name) if directory == DELTA_DIRECTORY else SharedName.parse(name)
+    if parsed is None or directory not in (DELTA_DIRECTORY, SHARED_DIRECTORY):
+        raise FormatError(f"'{path}' is not the path of an SST of this store", file=path)
+    return parsed.version
+
+
+def _check_version(version: int, *, least: int) -> None:
+    if not least <= version < 10**20:
+        raise FormatError(f"a version is a number from {least} up with at most 20 digits, not {version}")
+
+
+def _check_id(id_: str | None) -> None:
+    if id_ is None or re.fullmatch(_ID, id_) is None:
+        raise FormatError(f"a checkpoint id is one or more of 0-9, A-Z, a-z and '-', not {id_!r}")

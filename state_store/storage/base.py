@@ -1,0 +1,84 @@
+"""The contract of checkpoint storage: few operations, all atomic; every backend passes the same tests.
+
+Paths are relative to the store's directory, with `/` between parts. All methods may be called from any
+thread. What is visible is whole: a file appears with all its bytes or not at all, and where the backend can
+promise it, durably.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+
+from state_store.errors import StorageError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file of a listing. `modified_ms` is by the storage's clock, milliseconds since 1970 UTC."""
+
+    name: str
+    bytes: int
+    modified_ms: int
+
+
+class Storage(ABC):
+    """The files of one store. Subclasses say in their own words which parts of the contract their service
+    limits.
+
+    Every method raises StorageError when the storage refuses or fails, and UnknownOutcomeError when a write
+    may or may not have happened.
+    """
+
+    location: str
+    """The URI (or local path) of the store's directory, for messages."""
+
+    @abstractmethod
+    def list(self, directory: str) -> list[Entry]:
+        """The files directly in `directory`, sorted by name; empty when it does not exist. Subdirectories are
+        left out.
+        """
+
+    @abstractmethod
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        """The bytes from `offset`, at most `length` of them (None: to the end). Raises MissingError."""
+
+    @abstractmethod
+    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        """Makes the file with exactly these bytes; directories are made as needed.
+
+        With `overwrite` an existing file is replaced in one step; otherwise it raises ConflictError.
+        """
+
+    @abstractmethod
+    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
+        """Like `write`, from the local file, which must never be modified again: it may become the stored
+        file.
+        """
+
+    @abstractmethod
+    def download(self, path: str, local: Path) -> None:
+        """Makes the local file `local`, which must not exist, with the bytes of `path`. Raises MissingError.
+
+        `local` may share its bytes with the stored file (a hard link): never modify it in place.
+        """
+
+    @abstractmethod
+    def delete(self, path: str) -> None:
+        """Removes the file; a missing one is fine."""
+
+    @abstractmethod
+    def exists(self, path: str) -> bool:
+        """Whether the file exists."""
+
+    def close(self) -> None:  # noqa: B027 -- most backends hold nothing
+        """Gives back connections; the storage is not used afterwards."""
+
+
+def check_path(path: str) -> str:
+    """`path` itself. Raises StorageError unless it is relative and stays below the store's directory."""
+    parts = path.split("/")
+    if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path:
+        raise StorageError(f"'{path}' is not a path below a store's directory", file=path)
+    return path

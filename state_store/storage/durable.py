@@ -1,0 +1,111 @@
+"""Files on a local disk that appear atomically and durably: the one way in which this program makes them.
+
+A file is written under a temporary name (`<name>.<random>.tmp`, in the same directory), synced, given its
+name in one step, and the directory is synced: after a return, the file survives a power cut; before it, the
+name is either absent or what it was. On failure the temporary file is removed; after a crash it stays, and
+retention sweeps it by age.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from state_store.checkpoint.names import TEMPORARY_SUFFIX
+
+
+def write_durable(path: Path, data: bytes, *, overwrite: bool) -> None:
+    """Makes `path` with exactly `data`. Raises FileExistsError unless `overwrite`, and OSError as the system
+    does.
+    """
+
+    def fill(temporary: Path) -> None:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            _write_all(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    _appear(path, fill, overwrite=overwrite)
+
+
+def place_durable(source: Path, path: Path, *, overwrite: bool) -> None:
+    """Makes `path` a hard link to `source`, or a copy of it where the file system cannot link the two.
+
+    `source` must not be modified afterwards. Raises as `write_durable` does.
+    """
+    _sync(source)
+    if not overwrite and _link(source, path):
+        _sync(path.parent)
+        return
+    _appear(path, lambda temporary: link_or_copy(source, temporary, sync=True), overwrite=overwrite)
+
+
+def link_or_copy(source: Path, target: Path, *, sync: bool = False) -> None:
+    """Makes `target`, which must not exist, a hard link to `source`, or a copy (synced if asked to)."""
+    if _link(source, target):
+        return
+    try:
+        with open(source, "rb") as reader, open(target, "xb") as writer:
+            shutil.copyfileobj(reader, writer, 1 << 20)
+            if sync:
+                writer.flush()
+                os.fsync(writer.fileno())
+    except FileExistsError:
+        raise
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def make_directory(directory: Path) -> None:
+    """Makes `directory` and its parents, durably: the parent of each directory that is made is synced."""
+    if directory.is_dir():
+        return
+    make_directory(directory.parent)
+    directory.mkdir(exist_ok=True)
+    _sync(directory.parent)
+
+
+def _appear(path: Path, fill: Callable[[Path], None], *, overwrite: bool) -> None:
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+    try:
+        fill(temporary)
+        if overwrite:
+            temporary.rename(path)
+        else:
+            os.link(temporary, path)
+    finally:
+        # After a link the temporary name is left over; so it is after a rename between two links of one file.
+        temporary.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def _link(source: Path, target: Path) -> bool:
+    """False when these two places cannot be linked; FileExistsError when the target exists."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP):
+            return False
+        raise
+    return True
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
