@@ -1,4 +1,4 @@
-"""Checks the formatting of Scala sources: no tabs, no trailing blanks, lines of at most 110 characters, a final newline.
+"""Checks how Scala sources are formatted: no tabs, no trailing blanks, at most 110 characters a line.
 
     python scripts/check_scala.py DIRECTORY...
 

@@ -358,8 +358,8 @@ _ATTRIBUTES: dict[str, tuple[str, Option]] = {
 def parse(texts: Mapping[str, str]) -> Options:
     """Options from texts by name, with or without :data:`PREFIX`; what is not named has its default.
 
-    Raises OptionError for a name that does not exist (naming the nearest that does), for a text that is not of
-    its option's type, and for values that contradict each other.
+    Raises OptionError for a name that does not exist (naming the nearest that does), for a text that is not
+    of its option's type, and for values that contradict each other.
     """
     values: dict[str, Any] = {}
     for name, text in texts.items():
@@ -392,7 +392,7 @@ def _check(options: Options) -> None:
     if options.lease_expiry <= options.merge_timeout:
         raise OptionError(
             f"option {PREFIX}leaseExpiry ({options.lease_expiry} ms) must be longer than "
-            f"{PREFIX}mergeTimeout ({options.merge_timeout} ms), or the files of a running merge could be deleted. "
-            "Raise the first or lower the second.",
+            f"{PREFIX}mergeTimeout ({options.merge_timeout} ms), or the files of a running merge could be "
+            "deleted. Raise the first or lower the second.",
             option=PREFIX + "leaseExpiry",
         )

@@ -1,0 +1,150 @@
+"""What a Spark session needs to use the store: configuration, the jar for its version, a checkpoint's past.
+
+Nothing here imports pyspark or starts a JVM. Safe for any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from state_store import options as declarations
+from state_store.errors import MissingError, OptionError
+
+PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider"
+EXTENSION_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.vectorized.VectorizedExtension"
+PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
+FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+EXTENSIONS_KEY = "spark.sql.extensions"
+SUPPORTED_SPARKS = ("4.2", "4.3")
+JAR_DIRECTORY = Path(__file__).parent / "jars"
+
+
+def spark_conf(
+    settings: Mapping[str, Any] | None = None,
+    *,
+    agent_python: str | None = None,
+    spark_version: str | None = None,
+) -> dict[str, str]:
+    """The configuration that makes every stateful query of a session use this store.
+
+        SparkSession.builder.config(map=state_store.spark_conf({"restoreObjective": "5s"})).getOrCreate()
+
+    It sets the provider class, Spark's checkpoint format 2, the jar (``spark.jars``), the session extension
+    for vectorised functions (``spark.sql.extensions``) and the Python of the agent. A session that has jars
+    or extensions of its own appends to these two, separated by commas.
+
+    settings: options of docs/options.md by name, with or without their prefix, as texts, numbers or booleans.
+
+    agent_python: the interpreter on the executors that runs the agent. Default: ``PYSPARK_PYTHON`` when it is
+    set, else the running interpreter, which is right wherever executors share this machine or its image.
+
+    spark_version: of the cluster. Default: that of the installed pyspark.
+
+    Raises OptionError for a setting that does not exist or has a wrong value, or a version without a jar.
+    """
+    given = {name.removeprefix(declarations.PREFIX): _text(value) for name, value in (settings or {}).items()}
+    given.setdefault("agentPython", agent_python or os.environ.get("PYSPARK_PYTHON") or sys.executable)
+    declarations.parse(given)
+    return {
+        PROVIDER_KEY: PROVIDER_CLASS,
+        FORMAT_KEY: "2",
+        EXTENSIONS_KEY: EXTENSION_CLASS,
+        "spark.jars": str(jar_path(spark_version)),
+        **{declarations.PREFIX + name: text for name, text in sorted(given.items())},
+    }
+
+
+def installed_spark() -> str:
+    """The version of the installed pyspark; raises OptionError when there is none."""
+    for distribution in ("pyspark", "pyspark-client", "pyspark-connect"):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    raise OptionError(
+        f"pyspark is not installed in {sys.executable}, so its version is not known. "
+        "Install pyspark, or name the version of Spark."
+    )
+
+
+def jar_name(spark_version: str) -> str:
+    """The file name of the jar for a version of Spark such as ``4.3.0``."""
+    return f"incremental-state-store-spark-{_minor(spark_version)}.jar"
+
+
+def jar_path(spark_version: str | None = None) -> Path:
+    """The jar for a version of Spark, by default that of the installed pyspark.
+
+    Raises OptionError when there is none for it, saying which versions are supported and how to compile one.
+    """
+    version = spark_version or installed_spark()
+    path = JAR_DIRECTORY / jar_name(version)
+    if path.exists():
+        return path
+    if _minor(version) in SUPPORTED_SPARKS:
+        raise OptionError(
+            f"the jar for Spark {version} is missing: {path}. "
+            "`state-store jar --build` compiles it for the pyspark that is installed."
+        )
+    raise OptionError(
+        f"there is no jar for Spark {version}: Spark {' and '.join(SUPPORTED_SPARKS)} are supported. "
+        "`state-store jar --build` tries to compile one for the pyspark that is installed."
+    )
+
+
+def pinned_conf(offset_log_entry: str) -> dict[str, str]:
+    """The configuration that Spark pinned when the query began, from the text of one file of its offset log.
+
+    The layout is Spark's: a line with the version, a line of JSON with the metadata, then one line for each
+    source. Entries without metadata give an empty result."""
+    lines = offset_log_entry.splitlines()
+    if len(lines) < 2 or not lines[1].startswith("{"):
+        return {}
+    conf = json.loads(lines[1]).get("conf", {})
+    return {str(key): str(value) for key, value in conf.items()}
+
+
+def check_checkpoint(checkpoint: str | Path) -> None:
+    """Raises OptionError when the query of a local checkpoint directory was started with another state store.
+
+    Spark writes the provider's class into the offset log with the first batch and from then on ignores what
+    the session says, without a word. A directory where no query has run passes."""
+    offsets = Path(str(checkpoint).removeprefix("file://").removeprefix("file:")) / "offsets"
+    batches = [int(file.name) for file in offsets.glob("*") if file.name.isdigit()]
+    if not batches:
+        return
+    newest = offsets / str(max(batches))
+    try:
+        check_pinned(pinned_conf(newest.read_text(encoding="utf-8")), str(checkpoint))
+    except FileNotFoundError:
+        raise MissingError(
+            f"{newest} went away while it was read: another query uses this checkpoint", file=str(newest)
+        ) from None
+
+
+def check_pinned(conf: Mapping[str, str], checkpoint: str) -> None:
+    """Raises OptionError when a pinned configuration names another provider than this one."""
+    pinned = conf.get(PROVIDER_KEY)
+    if pinned is None or pinned == PROVIDER_CLASS:
+        return
+    raise OptionError(
+        f"the query of {checkpoint} was started with the state store {pinned}. Spark keeps a query's first "
+        f"state store for good: it ignores {PROVIDER_KEY} for this checkpoint. To use the incremental store, "
+        "start the query with a new checkpoint directory (it then reads its sources from where their "
+        "settings say, such as startingOffsets); to go on with the old state, keep the old store.",
+        option=PROVIDER_KEY,
+    )
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

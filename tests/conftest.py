@@ -1,0 +1,20 @@
+"""What all tests share: where the checkout is, and an environment in which Spark's workers find this Python."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+@pytest.fixture(scope="session")
+def checkout() -> Path:
+    """The directory of the checkout that the tests run in."""
+    return CHECKOUT
