@@ -1,0 +1,71 @@
+"""A snapshot as bytes: the zip archive of `manifest.json` and RocksDB's own small files (docs/format.md)."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from state_store.checkpoint.manifest import MANIFEST_NAME, Manifest
+from state_store.errors import DamagedError
+
+_DATABASE_FILE = re.compile(r"MANIFEST-\d+|CURRENT|OPTIONS-\d+")
+_MAX_MEMBER_BYTES = 1 << 30
+_TIMESTAMP = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A snapshot that was read: its manifest, and the bytes of RocksDB's `MANIFEST-*`, `CURRENT`,
+    `OPTIONS-*`.
+    """
+
+    manifest: Manifest
+    database: Mapping[str, bytes]
+
+
+def pack(manifest: Manifest, database: Mapping[str, bytes]) -> bytes:
+    """The archive; equal arguments give equal bytes. `database` maps names to bytes, `CURRENT` among them."""
+    if "CURRENT" not in database or any(_DATABASE_FILE.fullmatch(name) is None for name in database):
+        raise ValueError(f"not the files of a database: {sorted(database)}")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in [(MANIFEST_NAME, manifest.to_json()), *sorted(database.items())]:
+            member = zipfile.ZipInfo(name, _TIMESTAMP)
+            archive.writestr(member, data, zipfile.ZIP_DEFLATED, 1)
+    return buffer.getvalue()
+
+
+def unpack(data: bytes, *, file: str) -> Archive:
+    """Reads the archive `file`. Raises DamagedError or FormatError (newer format), naming it."""
+    try:
+        members = _read_members(data, file)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise _damaged(file, f"it is not a whole zip archive ({error})") from error
+    text = members.pop(MANIFEST_NAME, None)
+    if text is None:
+        raise _damaged(file, f"it lacks '{MANIFEST_NAME}'")
+    manifest = Manifest.from_json(text, file=file)
+    if "CURRENT" not in members:
+        raise _damaged(file, "it lacks RocksDB's 'CURRENT'")
+    return Archive(manifest, members)
+
+
+def _read_members(data: bytes, file: str) -> dict[str, bytes]:
+    members: dict[str, bytes] = {}
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for member in archive.infolist():
+            name = member.filename
+            if name != MANIFEST_NAME and _DATABASE_FILE.fullmatch(name) is None:
+                raise _damaged(file, f"'{name}' does not belong into a snapshot")
+            if name in members or member.file_size > _MAX_MEMBER_BYTES:
+                raise _damaged(file, f"'{name}' is there twice, or larger than any that was ever written")
+            members[name] = archive.read(member)
+    return members
+
+
+def _damaged(file: str, why: str) -> DamagedError:
+    return DamagedError(f"'{file}' is damaged: {why}", file=file)
