@@ -1,0 +1,81 @@
+""" ``python -m benchmarks``: runs scenarios, writes their results, makes the report, compares ratios with the
+recorded ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from benchmarks import jvm, machine, providers, recorded, report
+from benchmarks.runner import RUNNERS
+from benchmarks.scenarios import EXTENTS
+
+ROOT = Path(__file__).resolve().parent.parent
+DEFAULT_OUT = jvm.BUILD / "results"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Exits with 1 when a scenario failed or a store returned wrong content; a fallen ratio only warns."""
+    asked = _parser().parse_args(arguments)
+    extent = EXTENTS[asked.bench or asked.extent or "standard"]
+    out = asked.out / extent.name
+    out.mkdir(parents=True, exist_ok=True)
+    failed = False
+    if not asked.report:
+        for name in asked.scenario or list(RUNNERS):
+            failed |= not _run(name, extent, out)
+    results = report.load(out)
+    pages = ROOT / "docs" if asked.report or (not asked.scenario and not extent.is_quick) else out / "docs"
+    if asked.record:
+        recorded.write(results)
+    for warning in recorded.warnings(results):
+        print(f"warning: {warning}", file=sys.stderr)
+    print(f"report: {report.write(results, pages)}")
+    sys.exit(1 if failed else 0)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__.split(":", 1)[1].strip()
+    )
+    parser.add_argument("extent", nargs="?", choices=list(EXTENTS), help="the same as --bench")
+    parser.add_argument("--bench", choices=list(EXTENTS), help="how much: quick, standard (default) or full")
+    parser.add_argument("--scenario", nargs="+", choices=list(RUNNERS), help="only these; default: all")
+    parser.add_argument(
+        "--out", type=Path, default=DEFAULT_OUT, help=f"results go below it (default {DEFAULT_OUT})"
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="run nothing; write docs/benchmarks.md from results"
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="keep these results as those that later ones must reach"
+    )
+    return parser
+
+
+def _run(name: str, extent: Any, out: Path) -> bool:
+    """Runs one scenario and writes its result file; says on standard output how it went."""
+    ours = providers.jar_for(pyspark.__version__) is not None
+    started = time.monotonic()
+    result: dict[str, Any] = {
+        "scenario": name,
+        "bench": extent.name,
+        "machine": machine.describe(),
+        "ours": ours,
+    }
+    try:
+        result.update(RUNNERS[name](extent, ours, out))
+    except Exception as error:
+        result["failed"] = f"{type(error).__name__}: {error}"
+    result["seconds"] = round(time.monotonic() - started, 1)
+    (out / f"{name}.json").write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
+    problems = [result["failed"]] if "failed" in result else report.errors(result)
+    print(f"{name}: {result['seconds']} s" + "".join(f"\n  {problem}" for problem in problems), flush=True)
+    return not problems

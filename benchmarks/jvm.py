@@ -1,0 +1,169 @@
+""" The driver JVM of the store-level scenarios: compiled with the Scala compiler that pyspark carries, run on
+its jars.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from benchmarks import providers
+
+SOURCES = Path(__file__).resolve().parent / "scala"
+BUILD = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
+SPARK_JARS = Path(pyspark.__file__).resolve().parent / "jars"
+MAIN = "statestore.benchmark.Main"
+
+_OPENED = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+_QUIET_LOG = """\
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+
+
+class DriverError(RuntimeError):
+    """ The driver did not compile, or a run of it ended before its last case; the message holds the end of
+    its log.
+    """
+
+
+def java() -> str:
+    """The java to use: JAVA_HOME's, else the one on the path."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
+
+
+def compiled() -> Path:
+    """ Directory of the driver's classes for the pyspark at hand; compiles when a source or the version is
+    new.
+    """
+    sources = sorted(SOURCES.glob("*.scala"))
+    digest = hashlib.sha256(pyspark.__version__.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    target = BUILD / f"driver-{digest.hexdigest()[:16]}"
+    if target.is_dir():
+        return target
+    BUILD.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="scalac-", dir=BUILD))
+    classes = f"{SPARK_JARS}/*"
+    command = [
+        java(),
+        "-Xmx1g",
+        "-cp",
+        classes,
+        "scala.tools.nsc.Main",
+        "-d",
+        str(scratch),
+        "-classpath",
+        classes,
+    ]
+    done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        shutil.rmtree(scratch)
+        raise DriverError(f"the benchmark's Scala sources do not compile:\n{done.stdout}{done.stderr}")
+    try:
+        scratch.rename(target)
+    except OSError:  # another run was first
+        shutil.rmtree(scratch)
+    return target
+
+
+def run(
+    cases: Sequence[Mapping[str, Any]],
+    *,
+    heap_mb: int = 3072,
+    touch_heap: bool = False,
+    first_on_class_path: Iterable[Path] = (),
+    timeout_s: int,
+    log: Path,
+) -> list[dict[str, Any]]:
+    """Runs cases in one JVM and returns its events in order.
+
+    ``touch_heap`` makes the whole heap resident from the start, so that what the resident size grows by is
+    native
+    memory. Raises DriverError when the JVM fails or does not end within ``timeout_s`` seconds.
+    """
+    with tempfile.TemporaryDirectory(prefix="state-store-benchmark-") as name:
+        work = Path(name)
+        spec = {"work": str(work / "cases"), "spark_conf": _spark_conf(work), "cases": list(cases)}
+        (work / "spec.json").write_text(json.dumps(spec))
+        (work / "log4j2.properties").write_text(_QUIET_LOG)
+        events = work / "events.jsonl"
+        command = [
+            *_command(work, heap_mb, touch_heap, first_on_class_path),
+            MAIN,
+            f"{work}/spec.json",
+            str(events),
+        ]
+        with open(log, "ab") as sink:
+            try:
+                code = subprocess.run(
+                    command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, timeout=timeout_s
+                ).returncode
+            except subprocess.TimeoutExpired:
+                code = None
+        read = [json.loads(line) for line in events.read_text().splitlines()] if events.exists() else []
+        if code != 0:
+            why = f"did not end within {timeout_s} s" if code is None else f"ended with {code}"
+            raise DriverError(
+                f"the driver JVM {why} after {len(read)} events; its log is {log}:\n{_tail(log)}"
+            )
+        return read
+
+
+def _command(work: Path, heap_mb: int, touch_heap: bool, first: Iterable[Path]) -> list[str]:
+    jar = providers.jar_for(pyspark.__version__)
+    class_path = [*map(str, first), str(compiled()), *([str(jar)] if jar else []), f"{SPARK_JARS}/*"]
+    options = [f"-Xmx{heap_mb}m", "-XX:+UseG1GC", "-XX:+IgnoreUnrecognizedVMOptions"]
+    if touch_heap:
+        options += [f"-Xms{heap_mb}m", "-XX:+AlwaysPreTouch"]
+    options += ["--add-modules=jdk.incubator.vector"]
+    options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    options += [f"-Dlog4j2.configurationFile={work}/log4j2.properties", f"-Djava.io.tmpdir={work}"]
+    return [java(), *options, "-cp", ":".join(class_path)]
+
+
+def _spark_conf(work: Path) -> dict[str, str]:
+    (work / "local").mkdir()
+    return {
+        "spark.ui.enabled": "false",
+        "spark.local.dir": str(work / "local"),
+        "spark.pyspark.python": sys.executable,
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+    }
+
+
+def _tail(log: Path, lines: int = 25) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])

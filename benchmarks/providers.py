@@ -1,0 +1,98 @@
+"""The measured providers: class, options, and which of them this installation has.
+
+A :class:`Variant` is a provider with a set of options. Where a case has a memory budget, every variant that
+can be
+given one is given the same: ours as its budget, RocksDB as its block cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+STATE = "org.apache.spark.sql.execution.streaming.state."
+CONF = "spark.sql.streaming.stateStore."
+OURS = CONF + "incremental."
+
+INCREMENTAL_CLASS = STATE + "incremental.IncrementalStateStoreProvider"
+JARS = Path(__file__).resolve().parent.parent / "state_store" / "jars"
+
+# Batches follow each other without a pause here, so the least pause between merges, which is in real time,
+# must not
+# be what decides how many batches pass between two merges.
+_BACK_TO_BACK = {OURS + "minPauseBetweenMerges": "0"}
+_NO_FULL = {
+    OURS + name: "0"
+    for name in ("fullAfterDeltas", "fullAfterMerges", "fullAfterFiles", "fullSpaceAmplification")
+}
+_WRITE_BUFFER_MB = 64
+
+
+@dataclass(frozen=True)
+class Variant:
+    """ One measured provider. ``conf`` holds SQL options; ``{dir}`` in one stands for a local directory of
+    its own.
+    """
+
+    name: str
+    title: str
+    provider: str
+    conf: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_ours(self) -> bool:
+        return self.provider == INCREMENTAL_CLASS
+
+
+HDFS = Variant("hdfs", "HDFS-backed", STATE + "HDFSBackedStateStoreProvider")
+ROCKSDB = Variant("rocksdb", "RocksDB", STATE + "RocksDBStateStoreProvider")
+CHANGELOG = Variant(
+    "rocksdb-changelog",
+    "RocksDB + changelog",
+    ROCKSDB.provider,
+    {CONF + "rocksdb.changelogCheckpointing.enabled": "true"},
+)
+INCREMENTAL = Variant(
+    "incremental",
+    "incremental",
+    INCREMENTAL_CLASS,
+    {CONF + "checkpointFormatVersion": "2", OURS + "localDir": "{dir}", **_BACK_TO_BACK},
+)
+
+
+def changelog_with_cache(budget_mb: int, stores: int) -> Variant:
+    """RocksDB + changelog with a block cache that makes its memory equal to the budget: its best."""
+    cache_mb = max(8, budget_mb // stores - _WRITE_BUFFER_MB)
+    return Variant(
+        "rocksdb-cache",
+        "RocksDB + changelog, larger cache",
+        ROCKSDB.provider,
+        {**CHANGELOG.conf, CONF + "rocksdb.blockCacheSizeMB": str(cache_mb)},
+    )
+
+
+def incremental(budget_mb: int, name: str = "incremental", **options: str) -> Variant:
+    """Ours with a memory budget and further options, by their names below ``...incremental.``."""
+    conf = {**INCREMENTAL.conf, OURS + "memoryBudget": f"{budget_mb}m"}
+    conf.update({OURS + option: value for option, value in options.items()})
+    title = "incremental" if name == "incremental" else name.replace("incremental-", "incremental, ")
+    return Variant(name, title, INCREMENTAL_CLASS, conf)
+
+
+def incremental_never_full(budget_mb: int) -> Variant:
+    """Ours without full checkpoints, whatever their policies say."""
+    options = {option.removeprefix(OURS): value for option, value in _NO_FULL.items()}
+    return incremental(budget_mb, "incremental-no-full", **options)
+
+
+def peers(budget_mb: int, stores: int = 1) -> list[Variant]:
+    """Spark's providers: both stores as they come, RocksDB with changelog, and that with a larger cache."""
+    return [HDFS, ROCKSDB, CHANGELOG, changelog_with_cache(budget_mb, stores)]
+
+
+def jar_for(spark_version: str) -> Path | None:
+    """The jar of our provider for this Spark, or None where it has not been built."""
+    release = ".".join(spark_version.split(".")[:2])
+    jar = JARS / f"incremental-state-store-spark-{release}.jar"
+    return jar if jar.is_file() else None

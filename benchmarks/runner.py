@@ -1,0 +1,72 @@
+"""How each scenario is run: its name, and the function that runs it and returns its result, JSON-ready."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import jvm, minicluster, queries, rewrites, scenarios, statistics
+from benchmarks.scenarios import STORE_LEVEL, Extent
+
+_TIMEOUT_S = {"quick": 600, "standard": 2400, "full": 6 * 3600}
+
+Result = dict[str, Any]
+
+
+def _store_level(name: str) -> Callable[[Extent, bool, Path], Result]:
+    def run(extent: Extent, ours: bool, out: Path) -> Result:
+        return run_cases(STORE_LEVEL[name](extent, ours), extent, out / f"{name}.log")
+
+    return run
+
+
+def run_cases(runs: list[scenarios.Run], extent: Extent, log: Path) -> Result:
+    """ Runs store-level cases; specifications and statistics by case. Cases of one name (one JVM each) are
+    joined.
+    """
+    log.unlink(missing_ok=True)
+    events = []
+    specs: dict[str, Any] = {}
+    for one in runs:
+        events += jvm.run(
+            one.cases,
+            heap_mb=one.heap_mb,
+            touch_heap=one.touch_heap,
+            first_on_class_path=one.first_on_class_path,
+            timeout_s=_TIMEOUT_S[extent.name],
+            log=log,
+        )
+        for case in one.cases:
+            known = specs.setdefault(case["name"], {**case, "subjects": []})
+            known["subjects"] = known["subjects"] + case["subjects"]
+    return {"specs": specs, "cases": statistics.by_case(events)}
+
+
+def _on_hdfs(extent: Extent, ours: bool, out: Path) -> Result:
+    jar = minicluster.jar()
+    with minicluster.started(jar, out / "minicluster.log") as uri:
+        runs = [
+            scenarios.Run(
+                [{**case, "storage": f"{uri}/benchmark/{case['name']}"} for case in run.cases],
+                first_on_class_path=(jar,),
+            )
+            for run in scenarios.hdfs(extent, ours)
+        ]
+        return run_cases(runs, extent, out / "hdfs.log")
+
+
+def _queries(extent: Extent, ours: bool, out: Path) -> Result:
+    return queries.run(extent, ours, out / "queries.log")
+
+
+def _merges(extent: Extent, ours: bool, out: Path) -> Result:
+    return rewrites.run(extent)
+
+
+RUNNERS: dict[str, Callable[[Extent, bool, Path], Result]] = {
+    **{name: _store_level(name) for name in STORE_LEVEL if name != "hdfs"},
+    "queries": _queries,
+    "hdfs": _on_hdfs,
+    "merges": _merges,
+}

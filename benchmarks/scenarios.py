@@ -1,0 +1,326 @@
+"""The store-level scenarios as data: which cases, of which sizes, at each of the three extents.
+
+A scenario is a list of :class:`Run`; a run is one driver JVM; a case is one set of providers taken through
+the same
+steps in turns. Steps are what ``scala/Case.scala`` reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks import providers
+from benchmarks.providers import CHANGELOG, HDFS, Variant, incremental, incremental_never_full, peers
+
+Step = dict[str, Any]
+Case = dict[str, Any]
+
+BUDGET_MB = 256
+AGES = (0, 10, 20, 50, 100, 200, 500, 1000, 1500, 2000)
+RETAINED = 10
+
+
+@dataclass(frozen=True)
+class Run:
+    """One driver JVM. ``touch_heap`` is for runs that measure resident memory."""
+
+    cases: Sequence[Case]
+    heap_mb: int = 3072
+    touch_heap: bool = False
+    first_on_class_path: tuple = field(default=())
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of each scenario is run: ``quick``, ``standard`` or ``full``."""
+
+    name: str
+    keys: int
+    segments: int
+    batches: int
+
+    @property
+    def is_quick(self) -> bool:
+        return self.name == "quick"
+
+    @property
+    def is_full(self) -> bool:
+        return self.name == "full"
+
+
+EXTENTS = {
+    "quick": Extent("quick", keys=20_000, segments=2, batches=2),
+    "standard": Extent("standard", keys=500_000, segments=3, batches=8),
+    "full": Extent("full", keys=500_000, segments=5, batches=10),
+}
+
+
+def case(name: str, subjects: Iterable[Variant], steps: Sequence[Step], *, ours: bool, **shape: Any) -> Case:
+    """ A case as the driver reads it. Retention is the same for all; without our jar our variants are left
+    out.
+    """
+    retain = {"spark.sql.streaming.minBatchesToRetain": str(RETAINED)}
+    present = [one for one in subjects if ours or not one.is_ours]
+    described = [
+        {"name": one.name, "provider": one.provider, "conf": {**retain, **one.conf}, "title": one.title}
+        for one in present
+    ]
+    return {"name": name, "subjects": described, "steps": list(steps), **shape}
+
+
+def load(keys: int) -> Step:
+    return {"do": "load", "label": f"load {short(keys)}", "to": keys}
+
+
+def batches(extent: Extent, pattern: str, size: int, **changes: Any) -> Step:
+    """Segments of batches; small batches come in larger numbers."""
+    many = extent.batches if size > 5_000 or extent.is_quick else extent.batches * 3
+    step = {
+        "do": "batches",
+        "label": f"{pattern} {short(size)}",
+        "pattern": pattern,
+        "size": size,
+        "warmup_segments": 1,
+        "segments": extent.segments,
+        "batches": many if size < 100_000 else max(2, extent.batches // 3),
+        "maintenance_every": 10 if size <= 5_000 else 4,
+    }
+    return {**step, **changes}
+
+
+def short(count: int) -> str:
+    """20000 as 20k, 5000000 as 5M."""
+    for unit, name in ((1_000_000, "M"), (1_000, "k")):
+        if count >= unit and count % (unit // 10) == 0:
+            return f"{count / unit:g}{name}"
+    return str(count)
+
+
+def store(extent: Extent, ours: bool) -> list[Run]:
+    """ Number of keys, size of values, size of batches, pattern of access and number of stores, each varied
+    alone.
+    """
+    quick = extent.is_quick
+    base = extent.keys
+    size = 2_000 if quick else 20_000
+    subjects = [*peers(BUDGET_MB), incremental(BUDGET_MB)]
+
+    def simple(name: str, keys: int, steps: Sequence[Step] = (), **shape: Any) -> Case:
+        some = steps or [batches(extent, "uniform", min(size, keys // 10))]
+        return case(name, subjects, [load(keys), *some, {"do": "verify"}], ours=ours, **shape)
+
+    patterns = [batches(extent, "uniform", size)]
+    for other in (100, 1_000) if quick else (100, 1_000, 100_000):
+        patterns.append(batches(extent, "uniform", other))
+    patterns += [batches(extent, pattern, size) for pattern in ("zipf", "read-only", "append", "sliding")]
+    cases = [simple("base", base, patterns)]
+    scan = {"do": "scan", "label": "scan", "repetitions": 3 if quick else 5}
+    dirty = {**scan, "label": "scan with uncommitted rows", "uncommitted": size}
+    rows = 20_000 if quick else 1_000_000
+    cases.append(simple("scan", rows, [batches(extent, "uniform", size), scan, dirty]))
+    groups = {"do": "prefix", "label": "prefix scan", "scans": 2_000 if quick else 20_000, "repetitions": 5}
+    cases.append(simple("prefix", base, [batches(extent, "uniform", size), groups], layout="prefix"))
+    ordered = [one for one in subjects if one.name != HDFS.name]  # that store has no order to scan in
+    first = {"do": "first", "label": "first 1k", "rows": 1_000, "repetitions": 5}
+    steps = [load(base), batches(extent, "sliding", size), first, {"do": "verify"}]
+    cases.append(case("range", ordered, steps, ours=ours, layout="range"))
+    shared = [*peers(BUDGET_MB, 8), incremental(BUDGET_MB)]
+    steps = [load(base), batches(extent, "uniform", size), {"do": "verify"}]
+    cases.append(case("8 stores", shared, steps, ours=ours, stores=8))
+    cases += [
+        simple(f"values of {size_} bytes", base // 5 if quick else base, value_bytes=size_)
+        for size_ in (20, 1000)
+    ]
+    sizes = (5_000,) if quick else (10_000, 100_000) if not extent.is_full else (10_000, 100_000, 2_000_000)
+    cases += [simple(f"{short(keys)} keys", keys) for keys in sizes]
+    return [Run([one]) for one in cases] if extent.is_full else [Run(cases[:5]), Run(cases[5:])]
+
+
+def growth(extent: Extent, ours: bool) -> list[Run]:
+    """ Cost of a batch while the state grows; our memory budget once as everywhere and once with four times
+    as much.
+    """
+    points = {
+        "quick": (10_000, 40_000),
+        "standard": (100_000, 500_000, 1_000_000, 5_000_000),
+        "full": (100_000, 500_000, 1_000_000, 2_000_000, 5_000_000, 10_000_000, 20_000_000),
+    }[extent.name]
+    size = 2_000 if extent.is_quick else 20_000
+
+    def steps(upto: Iterable[int]) -> list[Step]:
+        made: list[Step] = []
+        for keys in upto:
+            step = batches(
+                extent,
+                "uniform",
+                size,
+                label=f"{short(keys)} keys",
+                segments=3,
+                batches=4,
+                maintenance_every=4,
+            )
+            made += [load(keys), step]
+        if not extent.is_quick:
+            made.append(
+                batches(
+                    extent,
+                    "uniform",
+                    50_000,
+                    batches=4,
+                    maintenance_every=4,
+                    label=f"{short(keys)} keys, 50k",
+                )
+            )
+        return [*made, {"do": "storage"}, {"do": "verify"}]
+
+    four_times = incremental(4 * BUDGET_MB, "incremental-1g")
+    cached = providers.changelog_with_cache(BUDGET_MB, 1)
+    subjects = [HDFS, CHANGELOG, cached, incremental(BUDGET_MB), four_times]
+    runs = [
+        Run([case("growth", subjects, steps(k for k in points if k <= 5_000_000), ours=ours)], heap_mb=4096)
+    ]
+    if extent.is_full:  # a heap of 4 GB does not hold more in the HDFS-backed store
+        runs.append(
+            Run([case("growth beyond", subjects[1:], steps(k for k in points if k > 5_000_000), ours=ours)])
+        )
+    return runs
+
+
+def age(extent: Extent, ours: bool) -> list[Run]:
+    """Cost of a batch and of a restore as batches pass over a state of constant size."""
+    quick = extent.is_quick
+    keys, size = (5_000, 200) if quick else (100_000, 1_000)
+    ages = (0, 10, 40) if quick else AGES
+    steps: list[Step] = [load(keys)]
+    for before, until in zip((0, *ages), ages, strict=False):
+        left = until - before
+        if left:
+            each = min(50, left)
+            step = batches(extent, "uniform", size, label=f"batches to {until}", warmup_segments=0)
+            steps.append({**step, "segments": left // each, "batches": each})
+        steps += [
+            {
+                "do": "restore",
+                "label": f"restore at {until}",
+                "local": "absent",
+                "repetitions": 2 if quick else 3,
+            },
+            {"do": "storage", "label": f"storage at {until}"},
+        ]
+    subjects = [
+        HDFS,
+        providers.ROCKSDB,
+        CHANGELOG,
+        incremental(BUDGET_MB, "incremental-full", fullAfterDeltas="15" if quick else "200"),
+        incremental_never_full(BUDGET_MB),
+    ]
+    return [Run([case("age", subjects, steps, ours=ours)])]
+
+
+def restore(extent: Extent, ours: bool) -> list[Run]:
+    """ Time to the first row on a new and on the same machine, by the number of changes since the last
+    maintenance.
+    """
+    quick = extent.is_quick
+    keys, size = (5_000, 200) if quick else (extent.keys, 1_000)
+    steps: list[Step] = [
+        load(keys),
+        batches(extent, "uniform", size, batches=10, segments=1, label="snapshot"),
+    ]
+    done = 0
+    for deltas in (0, 10) if quick else (0, 10, 100, 1_000):
+        if deltas:
+            left = deltas - done
+            step = batches(extent, "uniform", size, label=f"deltas to {deltas}", warmup_segments=0)
+            steps.append(
+                {**step, "segments": max(1, left // 50), "batches": min(50, left), "maintenance_every": 0}
+            )
+        done = deltas
+        for local in ("absent", "present"):
+            label = f"{deltas} deltas, local files {local}"
+            steps.append({"do": "restore", "label": label, "local": local, "repetitions": 3 if quick else 5})
+    subjects = [
+        HDFS,
+        providers.ROCKSDB,
+        CHANGELOG,
+        incremental(BUDGET_MB, maxDeltas="100000", restoreObjective="0"),
+    ]
+    return [Run([case("restore", subjects, steps, ours=ours)])]
+
+
+def storage(extent: Extent, ours: bool) -> list[Run]:
+    """Bytes written to checkpoint storage, and held there, over long runs of large and of small batches."""
+    quick = extent.is_quick
+    subjects = [HDFS, providers.ROCKSDB, CHANGELOG, incremental(BUDGET_MB)]
+    sizes = (1_000, 100) if quick else (20_000, 1_000)
+    rounds = 2 if quick else 10
+    cases = []
+    for size in sizes:
+        step = batches(extent, "uniform", size, segments=rounds, batches=10, warmup_segments=rounds)
+        steps = [load(extent.keys), {**step, "maintenance_every": 5 if quick else 10}, {"do": "storage"}]
+        restored = {"do": "restore", "label": "restore", "local": "absent", "repetitions": 3}
+        cases.append(case(f"batches of {short(size)}", subjects, [*steps, restored], ours=ours))
+    return [Run(cases)]
+
+
+def memory(extent: Extent, ours: bool) -> list[Run]:
+    """ Heap, native and resident memory: one provider a JVM, its whole heap touched before, so that growth is
+    native.
+    """
+    quick = extent.is_quick
+    sizes = (5_000, 20_000) if quick else (500_000, 2_000_000)
+    most = 50_000 if quick else 10_000_000
+    runs = []
+    for variant in [*peers(BUDGET_MB), incremental(BUDGET_MB)]:
+        if variant.is_ours and not ours:
+            continue
+        steps: list[Step] = [{"do": "memory", "label": "empty"}]
+        goes_on = variant.is_ours or (extent.is_full and variant.name != HDFS.name)
+        reach = [*sizes, *([most] if goes_on else [])]
+        for keys in reach:
+            step = batches(
+                extent,
+                "uniform",
+                keys // 25 if quick else 20_000,
+                segments=1,
+                label=f"batches at {short(keys)}",
+            )
+            steps += [load(keys), step, {"do": "memory", "label": f"{short(keys)} keys"}]
+        runs.append(
+            Run(
+                [case("memory", [variant], steps, ours=ours)],
+                heap_mb=1024 if quick else 2048,
+                touch_heap=True,
+            )
+        )
+    return runs
+
+
+def hdfs(extent: Extent, ours: bool) -> list[Run]:
+    """ Scenarios ``store`` and ``restore`` in small, with checkpoints in a real HDFS; the caller adds its URI
+    and jar.
+    """
+    quick = extent.is_quick
+    keys, size = (2_000, 200) if quick else (100_000, 5_000)
+    subjects = [*peers(BUDGET_MB)[:3], incremental(BUDGET_MB)]
+    steps = [
+        load(keys),
+        batches(extent, "uniform", size, maintenance_every=4),
+        {"do": "storage"},
+        {"do": "restore", "label": "restore, local files absent", "local": "absent", "repetitions": 3},
+        {"do": "restore", "label": "restore, local files present", "local": "present", "repetitions": 3},
+    ]
+    return [Run([case("hdfs", subjects, steps, ours=ours)])]
+
+
+STORE_LEVEL: dict[str, Callable[[Extent, bool], list[Run]]] = {
+    "store": store,
+    "growth": growth,
+    "age": age,
+    "restore": restore,
+    "storage": storage,
+    "memory": memory,
+    "hdfs": hdfs,
+}
