@@ -165,8 +165,8 @@ class Registry:
         return registry
 
     def _passes(self, files: Mapping[str, StoredFile], snapshot: SnapshotName) -> bool:
-        """Whether the checkpoint with these files starts from before the snapshot and has its delta on the way,
-        or starts from an older snapshot of that very name."""
+        """Whether the checkpoint with these files starts from before the snapshot and has its delta on the
+        way, or starts from an older snapshot of that very name."""
         start = max((file.origin for file in files.values() if file.is_snapshot), default=0)
         if start >= snapshot.version:
             return snapshot.path in files

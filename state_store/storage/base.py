@@ -7,11 +7,15 @@ promise it, durably.
 
 from __future__ import annotations
 
+import builtins
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from state_store.errors import StorageError
+from state_store.errors import ConflictError, StorageError
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,13 @@ class Storage(ABC):
     def exists(self, path: str) -> bool:
         """Whether the file exists."""
 
+    def directories(self, directory: str | None = None) -> builtins.list[str]:
+        """Names of the directories directly in `directory` (None: in the store's directory), sorted.
+
+        For programs that look for stores. Raises StorageError where the storage cannot tell: through the JVM.
+        """
+        raise StorageError(f"'{self.location}' cannot be searched for directories", file=self.location)
+
     def close(self) -> None:  # noqa: B027 -- most backends hold nothing
         """Gives back connections; the storage is not used afterwards."""
 
@@ -82,3 +93,20 @@ def check_path(path: str) -> str:
     if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path:
         raise StorageError(f"'{path}' is not a path below a store's directory", file=path)
     return path
+
+
+@contextmanager
+def new_local_file(local: Path) -> Iterator[IO[bytes]]:
+    """The new file `local`, open for writing; removed again when the block fails. Raises ConflictError."""
+    with ExitStack() as opened:
+        try:
+            file = opened.enter_context(open(local, "xb"))
+        except FileExistsError as error:
+            raise ConflictError(f"'{local}' exists already", file=str(local)) from error
+        except OSError as error:
+            raise StorageError(f"cannot make '{local}': {error.strerror}", file=str(local)) from error
+        try:
+            yield file
+        except BaseException:
+            local.unlink(missing_ok=True)
+            raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,6 +71,15 @@ class LocalStorage(Storage):
     def exists(self, path: str) -> bool:
         with self._translated("look for", path):
             return self._at(path).is_file()
+
+    def directories(self, directory: str | None = None) -> builtins.list[str]:
+        at = self.directory if directory is None else self._at(directory)
+        with self._translated("list", directory or ""):
+            try:
+                with os.scandir(at) as scan:
+                    return sorted(item.name for item in scan if item.is_dir())
+            except FileNotFoundError:
+                return []
 
     def _at(self, path: str) -> Path:
         return self.directory / check_path(path)

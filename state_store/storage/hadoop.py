@@ -1,0 +1,98 @@
+"""Checkpoint storage on any URI that Spark's Hadoop configuration can write, through the executor's JVM.
+
+The JVM does the work with Spark's own credentials and checkpoint file manager; docs/protocol.md describes the
+nested `fs` calls. What is atomic and durable is what Spark's checkpoints get from that file system.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+
+from state_store.errors import StorageError
+from state_store.storage.base import Entry, Storage, check_path
+
+CHUNK_BYTES = 32 << 20
+"""Most bytes that one frame carries here; the protocol's limit is 64 MiB."""
+
+
+class FileSystemCalls(Protocol):
+    """The JVM's side: one nested call, safe for any thread.
+
+    Takes the operation without its `fs` envelope's answer, and a body; gives the `ok` object and a body.
+    Raises the StateStoreError that the `error` object stands for.
+    """
+
+    def fs(self, operation: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]: ...
+
+
+class HadoopStorage(Storage):
+    """Files below the directory at `location`, a URI in Hadoop's form (not percent-encoded)."""
+
+    def __init__(self, location: str, jvm: FileSystemCalls) -> None:
+        self.location = location.rstrip("/")
+        self._jvm = jvm
+        self._made: set[str] = set()
+        self._lock = threading.Lock()
+
+    def list(self, directory: str) -> list[Entry]:
+        answer, _ = self._call("list", directory)
+        entries = [Entry(one["name"], one["bytes"], one["modified_ms"]) for one in answer["entries"]]
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        parts: list[bytes] = []
+        left = length
+        while left is None or left > 0:
+            asked = CHUNK_BYTES if left is None else min(left, CHUNK_BYTES)
+            _, part = self._call("read", path, offset=offset, length=asked)
+            parts.append(part)
+            offset += len(part)
+            left = None if left is None else left - len(part)
+            if len(part) < asked:
+                break
+        return b"".join(parts)
+
+    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        if len(data) > CHUNK_BYTES:
+            with tempfile.NamedTemporaryFile(prefix="upload-") as file:
+                file.write(data)
+                file.flush()
+                self.upload(Path(file.name), path, overwrite=overwrite)
+            return
+        self._make_parent(path)
+        self._call("write", path, data, overwrite=overwrite)
+
+    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
+        if not local.is_file():
+            raise StorageError(f"cannot upload '{local}': it is not a file", file=str(local))
+        self._make_parent(path)
+        self._call("write", path, upload=str(local), overwrite=overwrite)
+
+    def download(self, path: str, local: Path) -> None:
+        self._call("download", path, to=str(local))
+
+    def delete(self, path: str) -> None:
+        self._call("delete", path)
+
+    def exists(self, path: str) -> bool:
+        answer, _ = self._call("exists", path)
+        return bool(answer["exists"])
+
+    def _make_parent(self, path: str) -> None:
+        """Makes the directory of `path`, once for each in the life of this object."""
+        parent = check_path(path).rpartition("/")[0]
+        with self._lock:
+            if parent in self._made:
+                return
+        self._call("mkdirs", parent)
+        with self._lock:
+            self._made.add(parent)
+
+    def _call(
+        self, operation: str, path: str, body: bytes = b"", **arguments: Any
+    ) -> tuple[dict[str, Any], bytes]:
+        uri = f"{self.location}/{check_path(path)}"
+        return self._jvm.fs({"fs": operation, "path": uri, **arguments}, body)
