@@ -1,0 +1,20 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import org.apache.spark.sql.execution.streaming.state._
+
+/**
+ * Makes codecs. Spark's encoders reuse buffers, so each store gets its own.
+ *
+ * @param encoding "unsaferow" or "avro"
+ */
+final class Codecs(encoding: String, schemas: Option[StateSchemaProvider], columnFamilies: Boolean) {
+  def make(name: String, family: ColumnFamily, schema: FamilySchema): RowCodec = {
+    val data =
+      if (encoding == StateStoreEncoding.Avro.toString) {
+        new AvroStateEncoder(schema.keySpec, schema.values, schemas, name)
+      } else new UnsafeRowDataEncoder(schema.keySpec, schema.values)
+    new RowCodec(name, family,
+      RocksDBStateEncoder.getKeyEncoder(data, schema.keySpec, columnFamilies),
+      RocksDBStateEncoder.getValueEncoder(data, schema.values, schema.multipleValues, RowCodec.DelimiterBytes))
+  }
+}

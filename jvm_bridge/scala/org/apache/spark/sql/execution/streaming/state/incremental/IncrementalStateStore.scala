@@ -1,0 +1,370 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import org.apache.spark.TaskContext
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/**
+ * One task's view of a store at a version, for reading or for making the next version.
+ *
+ * One thread at a time, but for `abort` and `release`, which Spark's task listeners call from theirs. Rows that it
+ * returns are reused by the next call. After commit, abort or release every operation but metrics throws.
+ */
+final class IncrementalStateStore private[incremental] (
+    private[incremental] val provider: IncrementalStateStoreProvider,
+    opened: Opened,
+    base: VersionId,
+    shownVersion: Long,
+    private var readOnly: Boolean,
+    private var forceSnapshot: Boolean)
+  extends StateStore with ColumnFamilyRegistration with Logging {
+  import IncrementalStateStore._
+
+  private val local = provider.local
+  private var transaction = opened.transaction
+  // The read transaction of a store that was upgraded since: scans that began in it may still run.
+  private var earlier: Option[Transaction] = None
+  private var families = opened.families
+  private val codecs = new java.util.HashMap[String, RowCodec]
+  private var lastCodec: RowCodec = defaultCodec()
+  @volatile private var state: State = Updating
+  private var rowsToCheck = !provider.columnFamilies && provider.conf.formatValidationEnabled
+  private var checkpoint: Option[StateStoreCheckpointInfo] = None
+  private var figures: Option[StateStoreMetrics] = None
+
+  override def id: StateStoreId = provider.stateStoreId
+
+  override def version: Long = shownVersion
+
+  // --- single rows
+
+  override def get(key: UnsafeRow, colFamilyName: String): UnsafeRow = {
+    val codec = open("get", colFamilyName)
+    notNull(key)
+    val value = codec.decodeValue(transaction.get(codec.encodeKey(key)))
+    if (rowsToCheck && value != null) checkRow(key, value)
+    value
+  }
+
+  override def keyExists(key: UnsafeRow, colFamilyName: String): Boolean = {
+    val codec = open("keyExists", colFamilyName)
+    notNull(key)
+    transaction.contains(codec.encodeKey(key))
+  }
+
+  override def multiGet(keys: Array[UnsafeRow], colFamilyName: String): Iterator[UnsafeRow] = {
+    val codec = open("multiGet", colFamilyName)
+    val encoded = new Array[Array[Byte]](keys.length)
+    var i = 0
+    while (i < keys.length) {
+      notNull(keys(i))
+      encoded(i) = codec.encodeKey(keys(i))
+      i += 1
+    }
+    transaction.multiGet(encoded).iterator.map(codec.decodeValue)
+  }
+
+  override def put(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
+    val codec = openToWrite("put", colFamilyName)
+    notNull(key)
+    require(value != null, "Cannot put a null value")
+    transaction.put(codec.encodeKey(key), codec.encodeValue(value))
+  }
+
+  override def remove(key: UnsafeRow, colFamilyName: String): Unit = {
+    val codec = openToWrite("remove", colFamilyName)
+    notNull(key)
+    transaction.remove(codec.encodeKey(key))
+  }
+
+  override def deleteRange(beginKey: UnsafeRow, endKey: UnsafeRow, colFamilyName: String): Unit = {
+    val codec = openToWrite("deleteRange", colFamilyName)
+    notNull(beginKey)
+    notNull(endKey)
+    verify(codec.deletesRanges, "deleteRange requires a RangeKeyScanStateEncoderSpec for ordered key encoding")
+    transaction.removeRange(codec.encodeKey(beginKey), codec.encodeKey(endKey))
+  }
+
+  // --- lists of values
+
+  override def valuesIterator(key: UnsafeRow, colFamilyName: String): Iterator[UnsafeRow] = {
+    val codec = openForLists("valuesIterator", open("valuesIterator", colFamilyName))
+    notNull(key)
+    codec.decodeValues(transaction.get(codec.encodeKey(key)))
+  }
+
+  override def putList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
+    val codec = openForLists("putList", openToWrite("put", colFamilyName))
+    notNull(key)
+    allThere(values, "put")
+    if (values.nonEmpty) transaction.put(codec.encodeKey(key), codec.encodeValues(values))
+  }
+
+  override def merge(key: UnsafeRow, value: UnsafeRow, colFamilyName: String): Unit = {
+    val codec = openForLists("merge", openToWrite("merge", colFamilyName))
+    notNull(key)
+    require(value != null, "Cannot merge a null value")
+    transaction.append(codec.encodeKey(key), codec.encodeValue(value), RowCodec.Delimiter)
+  }
+
+  override def mergeList(key: UnsafeRow, values: Array[UnsafeRow], colFamilyName: String): Unit = {
+    val codec = openForLists("mergeList", openToWrite("merge", colFamilyName))
+    notNull(key)
+    allThere(values, "merge")
+    if (values.nonEmpty) transaction.append(codec.encodeKey(key), codec.encodeValues(values), RowCodec.Delimiter)
+  }
+
+  // --- scans
+
+  override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    val codec = open("iterator", colFamilyName)
+    rows(codec, family(codec, ordered = true))
+  }
+
+  override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    val codec = openForLists("iteratorWithMultiValues", open("iteratorWithMultiValues", colFamilyName))
+    values(codec, family(codec, ordered = true))
+  }
+
+  override def prefixScan(prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    val codec = open("prefixScan", colFamilyName)
+    require(codec.scansPrefixes, "Prefix scan requires setting prefix key!")
+    rows(codec, prefix(codec, prefixKey))
+  }
+
+  override def prefixScanWithMultiValues(
+      prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    val codec = openForLists("prefixScanWithMultiValues", open("prefixScanWithMultiValues", colFamilyName))
+    verify(codec.scansPrefixes, "prefixScanWithMultiValues requires encoder supporting prefix scan!")
+    values(codec, prefix(codec, prefixKey))
+  }
+
+  override def rangeScan(
+      startKey: Option[UnsafeRow],
+      endKey: Option[UnsafeRow],
+      colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    val codec = open("rangeScan", colFamilyName)
+    require(codec.scansRanges, "Range scan requires an encoder that supports range scanning!")
+    rows(codec, range(codec, startKey, endKey))
+  }
+
+  override def rangeScanWithMultiValues(
+      startKey: Option[UnsafeRow],
+      endKey: Option[UnsafeRow],
+      colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
+    val codec = openForLists("rangeScanWithMultiValues", open("rangeScanWithMultiValues", colFamilyName))
+    require(codec.scansRanges, "Range scan with multiple values requires an encoder that supports range scanning!")
+    values(codec, range(codec, startKey, endKey))
+  }
+
+  private def family(codec: RowCodec, ordered: Boolean): EntryIterator =
+    transaction.scan(ColumnFamilies.from(codec.family.id), ColumnFamilies.until(codec.family.id), ordered)
+
+  private def prefix(codec: RowCodec, row: UnsafeRow): EntryIterator = {
+    val from = codec.encodePrefix(row)
+    transaction.scan(from, RowCodec.after(from), ordered = true)
+  }
+
+  private def range(codec: RowCodec, start: Option[UnsafeRow], end: Option[UnsafeRow]): EntryIterator = {
+    val from = start.fold(ColumnFamilies.from(codec.family.id))(codec.encodeKey)
+    val until = end.fold(ColumnFamilies.until(codec.family.id))(codec.encodeKey)
+    transaction.scan(from, until, ordered = true)
+  }
+
+  private def rows(codec: RowCodec, entries: EntryIterator): StateStoreIterator[UnsafeRowPair] =
+    new StateStoreIterator(new RowIterator(entries, codec, checkPair), () => entries.close())
+
+  private def values(codec: RowCodec, entries: EntryIterator): StateStoreIterator[UnsafeRowPair] =
+    new StateStoreIterator(new ValuesIterator(entries, codec, checkPair), () => entries.close())
+
+  // --- column families
+
+  override def createColFamilyIfAbsent(
+      colFamilyName: String,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useMultipleValuesPerKey: Boolean,
+      isInternal: Boolean): Unit = {
+    updating()
+    provider.checkFamilyName("create_col_family", colFamilyName, isInternal)
+    if (families.get(colFamilyName).isEmpty) families = families.added(colFamilyName, isInternal)
+    provider.register(colFamilyName, FamilySchema(keyStateEncoderSpec, valueSchema, useMultipleValuesPerKey))
+  }
+
+  override def removeColFamilyIfExists(colFamilyName: String): Boolean = {
+    updating()
+    provider.checkFamilyName("remove_col_family", colFamilyName, isInternal = false)
+    val found = families.get(colFamilyName)
+    found.foreach { family =>
+      transaction.removeRange(ColumnFamilies.from(family.id), ColumnFamilies.until(family.id))
+      families = families.removed(colFamilyName)
+      codecs.remove(colFamilyName)
+      lastCodec = defaultCodec()
+      provider.unregister(colFamilyName)
+    }
+    found.isDefined
+  }
+
+  override def allColumnFamilyNames: Set[String] = families.byName.keySet
+
+  // --- ends
+
+  override def commit(): Long = synchronized {
+    if (state != Updating) throw outOfOrder(s"Cannot commit after $state")
+    if (readOnly) throw outOfOrder("Cannot commit a store that was opened to read")
+    try {
+      endEarlier()
+      val committed = local.commit(transaction, base, families, keysOf)
+      state = CommittedState
+      checkpoint = Some(StateStoreCheckpointInfo(id.partitionId, committed.as.version, committed.as.id, base.id))
+      figures = Some(provider.metrics(this, opened, Some(committed), transaction, families, forceSnapshot))
+      afterCommit(committed)
+      committed.as.version
+    } catch {
+      case e: Throwable => throw QueryExecutionErrors.failedToCommitStateFileError(toString, e)
+    }
+  }
+
+  private def afterCommit(committed: Committed): Unit = {
+    try {
+      if (forceSnapshot) local.merges.mergeNow(committed.as, StoreMerges.Incremental, "Spark forced a snapshot")
+      local.mergeIfDue(committed)
+    } finally local.ended()
+    if (provider.conf.commitValidationEnabled) {
+      StateStore.reportCommitToCoordinator(committed.as.version, id, provider.hadoopConf)
+    }
+  }
+
+  override def abort(): Unit = synchronized {
+    state match {
+      case Updating => end(Aborted)
+      case CommittedState => throw outOfOrder("Cannot abort after COMMITTED")
+      case _ => ()
+    }
+  }
+
+  override def release(): Unit = synchronized {
+    assert(readOnly || state != Updating, "Release can only be called on a read-only store")
+    if (state == Updating) end(Released)
+  }
+
+  private def end(as: State): Unit = {
+    state = as
+    try {
+      endEarlier()
+      transaction.abort()
+    } finally local.ended()
+  }
+
+  private def endEarlier(): Unit = {
+    earlier.foreach(_.abort())
+    earlier = None
+  }
+
+  override def hasCommitted: Boolean = state == CommittedState
+
+  override def metrics: StateStoreMetrics =
+    figures.getOrElse(provider.metrics(this, opened, None, transaction, families, forced = false))
+
+  override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = checkpoint.getOrElse(
+    throw outOfOrder("Cannot get checkpointInfo without committing the store"))
+
+  /** Makes a store that was opened to read one that makes the next version, over the same view. */
+  private[incremental] def upgrade(forced: Boolean): IncrementalStateStore = synchronized {
+    updating()
+    require(readOnly, "Existing store must be readOnly, but got a read-write store")
+    earlier = Some(transaction)
+    transaction = local.beginAgain(base, readOnly = false)
+    readOnly = false
+    forceSnapshot = forced
+    this
+  }
+
+  /** Ends it with the task: aborted where it was not committed. */
+  private[incremental] def endWith(task: TaskContext): Unit = {
+    task.addTaskCompletionListener[Unit] { _ =>
+      if (state == Updating) {
+        if (readOnly) release() else abort()
+      }
+    }
+    task.addTaskFailureListener((_, _) => if (!hasCommitted) abort())
+    // Listeners of a task that has failed already ran just now.
+    task.getTaskFailure.foreach(throw _)
+  }
+
+  override def toString: String = s"IncrementalStateStore[id=$id, version=$version]"
+
+  // --- checks
+
+  /** The codec of a family, where the store is open. The common case is two comparisons. */
+  private def open(operation: String, family: String): RowCodec = {
+    if (state ne Updating) throw outOfOrder(s"Cannot update after $state")
+    if (family eq lastCodec.name) lastCodec else codecOf(operation, family)
+  }
+
+  private def openToWrite(operation: String, family: String): RowCodec = {
+    if (readOnly) throw outOfOrder(s"Cannot $operation in a store that was opened to read")
+    open(operation, family)
+  }
+
+  private def openForLists(operation: String, codec: RowCodec): RowCodec = {
+    verify(codec.multipleValues,
+      s"$operation requires an encoder which supports multiple values for a single key")
+    codec
+  }
+
+  private def updating(): Unit = if (state ne Updating) throw outOfOrder(s"Cannot update after $state")
+
+  private def codecOf(operation: String, name: String): RowCodec = {
+    provider.checkFamilyUse(operation, name)
+    val known = codecs.get(name)
+    lastCodec = if (known != null) known else {
+      val made = families.get(name).flatMap(family => provider.codec(name, family))
+        .getOrElse(throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, name))
+      codecs.put(name, made)
+      made
+    }
+    lastCodec
+  }
+
+  private def defaultCodec(): RowCodec = {
+    val name = StateStore.DEFAULT_COL_FAMILY_NAME
+    codecs.computeIfAbsent(name, _ => provider.codec(name, ColumnFamilies.Default).get)
+  }
+
+  private def checkPair(pair: UnsafeRowPair): Unit = if (rowsToCheck) checkRow(pair.key, pair.value)
+
+  // As Spark's stores do: the first row shows whether the schema is that of the checkpoint.
+  private def checkRow(key: UnsafeRow, value: UnsafeRow): Unit = {
+    rowsToCheck = false
+    provider.checkRowFormat(key, value)
+  }
+
+  private def keysOf(family: ColumnFamily): Long = if (family.id == 0) transaction.keys else 0
+
+  private def notNull(key: UnsafeRow): Unit = if (key == null) throw new IllegalStateException("Key cannot be null")
+
+  private def allThere(values: Array[UnsafeRow], operation: String): Unit = {
+    require(values != null, s"Cannot $operation a null value")
+    values.foreach(one => require(one != null, s"Cannot $operation a null value in the array"))
+  }
+
+  private def verify(condition: Boolean, message: String): Unit =
+    if (!condition) throw new IllegalStateException(message)
+
+  private def outOfOrder(message: String) = StateStoreErrors.stateStoreOperationOutOfOrder(message)
+}
+
+private object IncrementalStateStore {
+  sealed abstract class State(name: String) {
+    override def toString: String = name
+  }
+  case object Updating extends State("UPDATING")
+  case object CommittedState extends State("COMMITTED")
+  case object Aborted extends State("ABORTED")
+  case object Released extends State("RELEASED")
+}

@@ -1,0 +1,261 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import java.util.UUID
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.TaskContext
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentStore
+import org.apache.spark.sql.types.StructType
+import org.apache.spark.util.NextIterator
+
+/**
+ * A state store provider that commits one immutable SST file per micro-batch and merges them into snapshots in the
+ * background, out of the tasks' way.
+ *
+ * `init` does no I/O; the agent starts with the first store that is opened. Stores may be open at the same time, in
+ * any threads: each has its own view. Errors of the agent reach the query as AgentException below Spark's own
+ * errors for loading and committing.
+ */
+class IncrementalStateStoreProvider
+  extends Maintenance with SupportsFineGrainedReplay with Logging {
+  private var storeId: StateStoreId = _
+  private var keySchema: StructType = _
+  private var valueSchema: StructType = _
+  private var codecs: Codecs = _
+  private var schemaProvider: Option[StateSchemaProvider] = None
+  private val families = new ConcurrentHashMap[String, FamilySchema]
+  private var reported = MergeFigures()
+  private var ages: SnapshotAges = _
+
+  private[incremental] var conf: StateStoreConf = _
+  private[incremental] var hadoopConf: Configuration = _
+  private[incremental] var columnFamilies: Boolean = _
+  private[incremental] var local: LocalStore = _
+
+  override def init(
+      stateStoreId: StateStoreId,
+      keySchema: StructType,
+      valueSchema: StructType,
+      keyStateEncoderSpec: KeyStateEncoderSpec,
+      useColumnFamilies: Boolean,
+      storeConfs: StateStoreConf,
+      hadoopConf: Configuration,
+      useMultipleValuesPerKey: Boolean,
+      stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
+    storeId = stateStoreId
+    this.keySchema = keySchema
+    this.valueSchema = valueSchema
+    conf = storeConfs
+    this.hadoopConf = hadoopConf
+    columnFamilies = useColumnFamilies
+    schemaProvider = stateSchemaProvider
+    require(!useMultipleValuesPerKey || useColumnFamilies,
+      "Multiple values per key support requires column families to be enabled.")
+    refuseRowChecksums()
+    codecs = new Codecs(conf.stateStoreEncodingFormat, schemaProvider, useColumnFamilies)
+    val runId = StateStoreProvider.getRunId(hadoopConf)
+    val agent = new AgentStore(storeId, runId, conf, hadoopConf)
+    local = new LocalStore(
+      StateStoreProviderId(storeId, UUID.fromString(runId)).toString, agent, conf.enableStateStoreCheckpointIds, uploaded)
+    ages = new SnapshotAges(local)
+    register(StateStore.DEFAULT_COL_FAMILY_NAME,
+      FamilySchema(keyStateEncoderSpec, valueSchema, useMultipleValuesPerKey))
+    codec(StateStore.DEFAULT_COL_FAMILY_NAME, ColumnFamilies.Default) // what is wrong with the schema shows here
+  }
+
+  override def stateStoreId: StateStoreId = storeId
+
+  override def getStore(
+      version: Long,
+      stateStoreCkptId: Option[String],
+      forceSnapshotOnCommit: Boolean,
+      loadEmpty: Boolean): StateStore = loading {
+    if (version < 0) throw QueryExecutionErrors.unexpectedStateStoreVersion(version)
+    if (loadEmpty) openEmpty(version, forceSnapshotOnCommit)
+    else open(versionId(version, stateStoreCkptId), readOnly = false, forceSnapshotOnCommit)
+  }
+
+  override def getReadStore(version: Long, uniqueId: Option[String]): StateStore = loading {
+    if (version < 0) throw QueryExecutionErrors.unexpectedStateStoreVersion(version)
+    open(versionId(version, uniqueId), readOnly = true, forced = false)
+  }
+
+  override def upgradeReadStoreToWriteStore(
+      readStore: ReadStateStore,
+      version: Long,
+      uniqueId: Option[String],
+      forceSnapshotOnCommit: Boolean): StateStore = readStore match {
+    case store: IncrementalStateStore =>
+      assert(version == store.version,
+        s"a read store of version ${store.version} cannot become the write store of version $version")
+      assert(store.id == storeId, s"a read store of ${store.id} cannot become a write store of $storeId")
+      // The store belongs to the provider that opened it, even where Spark has replaced that one meanwhile.
+      loading(store.upgrade(forceSnapshotOnCommit))
+    case other => throw new IllegalArgumentException(s"a ${other.getClass.getName} is no store of this provider")
+  }
+
+  override def replayStateFromSnapshot(
+      snapshotVersion: Long,
+      endVersion: Long,
+      readOnly: Boolean,
+      snapshotVersionStateStoreCkptId: Option[String],
+      endVersionStateStoreCkptId: Option[String]): StateStore = loading {
+    if (snapshotVersion < 1) throw QueryExecutionErrors.unexpectedStateStoreVersion(snapshotVersion)
+    if (endVersion < snapshotVersion) throw QueryExecutionErrors.unexpectedStateStoreVersion(endVersion)
+    val to = versionId(endVersion, endVersionStateStoreCkptId)
+    val opened = local.replay(versionId(snapshotVersion, snapshotVersionStateStoreCkptId), to, readOnly)
+    store(opened, to, endVersion, readOnly, forced = false)
+  }
+
+  override def getStateStoreChangeDataReader(
+      startVersion: Long,
+      endVersion: Long,
+      colFamilyNameOpt: Option[String],
+      endVersionStateStoreCkptId: Option[String]): NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
+    assert(startVersion >= 1)
+    assert(endVersion >= startVersion)
+    val end = versionId(endVersion, endVersionStateStoreCkptId)
+    val name = colFamilyNameOpt.getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME)
+    new ChangeFeed(local.deltas(end, startVersion), familyAt(name, end))
+  }
+
+  /** Never throws: Spark would close the provider in the middle of a batch. */
+  override protected def maintain(): Unit =
+    try local.cleanup()
+    catch { case NonFatal(e) => logWarning(s"Cleanup of ${local.name} failed; the next maintenance tries again", e) }
+
+  override def close(): Unit = if (local != null) local.close()
+
+  override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = StoreMetrics.custom
+
+  override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = Seq(StoreMetrics.lastSnapshot)
+
+  // --- what its stores ask
+
+  private[incremental] def register(name: String, schema: FamilySchema): Unit = {
+    schemaProvider.foreach {
+      case tests: TestStateSchemaProvider => tests.captureSchema(name, schema.keySpec.keySchema, schema.values)
+      case _ =>
+    }
+    families.put(name, schema)
+  }
+
+  private[incremental] def unregister(name: String): Unit = families.remove(name)
+
+  private[incremental] def codec(name: String, family: ColumnFamily): Option[RowCodec] =
+    Option(families.get(name)).map(codecs.make(name, family, _))
+
+  private[incremental] def checkRowFormat(key: UnsafeRow, value: UnsafeRow): Unit =
+    StateStoreProvider.validateStateRowFormat(key, keySchema, value, valueSchema, storeId, conf)
+
+  /** Throws as Spark's stores do where a family other than `default` cannot be used. */
+  private[incremental] def checkFamilyUse(operation: String, name: String): Unit =
+    if (name != StateStore.DEFAULT_COL_FAMILY_NAME) {
+      if (!columnFamilies) throw noFamilies(operation)
+      if (name.isEmpty || name.trim != name) {
+        throw StateStoreErrors.cannotUseColumnFamilyWithInvalidName(operation, name)
+      }
+    }
+
+  /** Throws as Spark's stores do where a family cannot be made or removed. */
+  private[incremental] def checkFamilyName(operation: String, name: String, isInternal: Boolean): Unit = {
+    if (!columnFamilies) throw noFamilies(operation)
+    if (name.isEmpty || name.trim != name || (name == StateStore.DEFAULT_COL_FAMILY_NAME && !isInternal)) {
+      throw StateStoreErrors.cannotUseColumnFamilyWithInvalidName(operation, name)
+    }
+    if (!isInternal && name.charAt(0) == '$') {
+      throw StateStoreErrors.cannotCreateColumnFamilyWithReservedChars(name)
+    }
+  }
+
+  /** The figures of a store, and those of the merges since the last commit. */
+  private[incremental] def metrics(
+      store: IncrementalStateStore,
+      opened: Opened,
+      committed: Option[Committed],
+      transaction: Transaction,
+      now: ColumnFamilies,
+      forced: Boolean): StateStoreMetrics = synchronized {
+    val merges = local.merges.figures
+    val figures = BatchFigures(
+      transaction.keys, 0, now, local.memoryUse, transaction.hits, transaction.misses, opened.loadMs, opened.restored,
+      committed, merges.since(reported), merges, ages.sinceSnapshotMs, ages.sinceFullMs, forced)
+    if (committed.isDefined) reported = merges
+    StoreMetrics.of(store.id, figures)
+  }
+
+  private def noFamilies(operation: String) = StateStoreErrors.unsupportedOperationException(
+    operation, "multiple column families is disabled in IncrementalStateStoreProvider")
+
+  // --- opening
+
+  private def versionId(version: Long, id: Option[String]): VersionId =
+    if (version == 0) VersionId.empty else VersionId(version, if (conf.enableStateStoreCheckpointIds) id else None)
+
+  private def open(at: VersionId, readOnly: Boolean, forced: Boolean): IncrementalStateStore =
+    store(local.begin(at, readOnly), at, at.version, readOnly, forced)
+
+  private def openEmpty(version: Long, forced: Boolean): IncrementalStateStore = {
+    if (!conf.enableStateStoreCheckpointIds) {
+      throw new UnsupportedOperationException("an empty store above version 0 needs Spark's checkpoint format 2: set " +
+        "spark.sql.streaming.stateStore.checkpointFormatVersion to 2")
+    }
+    store(local.beginEmpty(), VersionId(version, None), version, readOnly = false, forced)
+  }
+
+  private def store(
+      opened: Opened, base: VersionId, version: Long, readOnly: Boolean, forced: Boolean): IncrementalStateStore = {
+    val made =
+      try new IncrementalStateStore(this, opened, base, version, readOnly, forced)
+      catch {
+        case e: Throwable =>
+          opened.transaction.abort()
+          local.ended()
+          throw e
+      }
+    Option(TaskContext.get()).foreach(made.endWith)
+    made
+  }
+
+  private def loading[T](body: => T): T =
+    try body
+    catch {
+      case e: OutOfMemoryError =>
+        throw QueryExecutionErrors.notEnoughMemoryToLoadStore(storeId.toString, "INCREMENTAL_STORE_PROVIDER", e)
+      case e: Throwable => throw StateStoreErrors.cannotLoadStore(e)
+    }
+
+  private def familyAt(name: String, at: VersionId): RowCodec = {
+    val family =
+      if (name == StateStore.DEFAULT_COL_FAMILY_NAME) Some(ColumnFamilies.Default)
+      else {
+        val reader = open(at, readOnly = true, forced = false)
+        reader.release()
+        local.familiesOf(at).flatMap(_.get(name))
+      }
+    family.flatMap(codec(name, _)).getOrElse(
+      throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily("getStateStoreChangeDataReader", name))
+  }
+
+  private def uploaded(version: Long): Unit = {
+    ages.refresh()
+    if (conf.reportSnapshotUploadLag) {
+      RocksDBEventForwarder(StateStoreProvider.getRunId(hadoopConf), storeId).reportSnapshotUploaded(version)
+    }
+  }
+
+  private def refuseRowChecksums(): Unit =
+    if (conf.rowChecksumEnabled) {
+      throw new UnsupportedOperationException("spark.sql.streaming.stateStore.rowChecksum.enabled is not supported by " +
+        "IncrementalStateStoreProvider, whose files carry checksums of their own that every restore verifies. Set it " +
+        "to false.")
+    }
+}

@@ -1,0 +1,82 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import java.util.Arrays
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.{RocksDBKeyStateEncoder, RocksDBValueStateEncoder}
+
+/**
+ * Rows of one column family to bytes and back, with Spark's own encoders: a key is the family's 2-byte id and what
+ * the key encoder makes of the row. Rows that it returns are reused by the next call. One thread at a time.
+ */
+final class RowCodec(
+    val name: String,
+    val family: ColumnFamily,
+    keys: RocksDBKeyStateEncoder,
+    values: RocksDBValueStateEncoder) {
+  private val high = (family.id >>> 8).toByte
+  private val low = family.id.toByte
+
+  def scansPrefixes: Boolean = keys.supportPrefixKeyScan
+  def scansRanges: Boolean = keys.supportsRangeScan
+  def deletesRanges: Boolean = keys.supportsDeleteRange
+  def multipleValues: Boolean = values.supportsMultipleValuesPerKey
+
+  def encodeKey(row: UnsafeRow): Array[Byte] = prefixed(keys.encodeKey(row))
+
+  def encodePrefix(row: UnsafeRow): Array[Byte] = prefixed(keys.encodePrefixKey(row))
+
+  def decodeKey(bytes: Array[Byte]): UnsafeRow =
+    keys.decodeKey(Arrays.copyOfRange(bytes, RowCodec.PrefixBytes, bytes.length))
+
+  def encodeValue(row: UnsafeRow): Array[Byte] = values.encodeValue(row)
+
+  /** All values of a key as they are stored. */
+  def encodeValues(rows: Array[UnsafeRow]): Array[Byte] = {
+    val encoded = rows.map(values.encodeValue)
+    val all = new Array[Byte](encoded.iterator.map(_.length).sum + math.max(0, encoded.length - 1))
+    var at = 0
+    encoded.foreach { one =>
+      if (at > 0) {
+        all(at) = RowCodec.Delimiter
+        at += 1
+      }
+      System.arraycopy(one, 0, all, at, one.length)
+      at += one.length
+    }
+    all
+  }
+
+  /** Null for null. */
+  def decodeValue(bytes: Array[Byte]): UnsafeRow = values.decodeValue(bytes)
+
+  /** Empty for null. */
+  def decodeValues(bytes: Array[Byte]): Iterator[UnsafeRow] = values.decodeValues(bytes)
+
+  private def prefixed(key: Array[Byte]): Array[Byte] = {
+    val bytes = new Array[Byte](RowCodec.PrefixBytes + key.length)
+    bytes(0) = high
+    bytes(1) = low
+    System.arraycopy(key, 0, bytes, RowCodec.PrefixBytes, key.length)
+    bytes
+  }
+}
+
+object RowCodec {
+  val PrefixBytes = 2
+  /** Between the values of a key, as RocksDB's StringAppendOperator and Spark's decoder have it. */
+  val Delimiter: Byte = ','
+  val DelimiterBytes = 1
+
+  /** The first key after all that begin with the prefix; null where there is none. */
+  def after(prefix: Array[Byte]): Array[Byte] = {
+    var last = prefix.length - 1
+    while (last >= 0 && prefix(last) == -1) last -= 1
+    if (last < 0) null
+    else {
+      val next = Arrays.copyOf(prefix, last + 1)
+      next(last) = (next(last) + 1).toByte
+      next
+    }
+  }
+}

@@ -1,0 +1,36 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+/**
+ * What went wrong in the agent or on the way to it, as the user is to see it.
+ *
+ * @param kind one of the error kinds of the bridge protocol: option, missing, damaged, format, storage, unknown,
+ *             conflict, busy, internal
+ * @param file the file that it names, where there is one
+ * @param option the option that it names, where there is one
+ */
+final class AgentException(
+    val kind: String,
+    text: String,
+    val file: Option[String] = None,
+    val option: Option[String] = None,
+    cause: Throwable = null)
+  extends RuntimeException(AgentException.describe(kind, text, file, option), cause)
+
+object AgentException {
+  private val advice = Map(
+    "option" -> "Correct the option and start the query again.",
+    "missing" -> "`state-store checkpoints` lists the versions that can be restored.",
+    "damaged" -> "`state-store verify` checks every file of the checkpoint.",
+    "format" -> "Use a release of the state store that is at least as new as the one that wrote it.",
+    "storage" -> "Check that the checkpoint storage can be reached and written, then start the query again.",
+    "unknown" -> "Whether the write took effect is not known; starting the query again finds out.",
+    "conflict" -> "Make sure that no second query uses the same checkpoint location.",
+    "busy" -> "Start the query again.",
+    "internal" -> "The executor's log has the details.")
+
+  private def describe(kind: String, text: String, file: Option[String], option: Option[String]): String = {
+    val named = file.filterNot(text.contains).map(f => s" (file: $f)").getOrElse("") +
+      option.filterNot(text.contains).map(o => s" (option: $o)").getOrElse("")
+    s"incremental state store [$kind]: $text$named ${advice.getOrElse(kind, "")}".trim
+  }
+}

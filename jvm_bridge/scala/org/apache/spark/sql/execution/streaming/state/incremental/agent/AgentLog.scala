@@ -1,0 +1,61 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+import java.io.{BufferedReader, IOException, InputStream, InputStreamReader}
+import java.nio.charset.StandardCharsets
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+
+/** Passes an agent's log lines on to the executor's log, and keeps the last ones for error messages. */
+final class AgentLog(pid: Long) extends Logging {
+  private val kept = new java.util.ArrayDeque[String]
+
+  /** Reads the stream to its end on a daemon thread; lines are as docs/protocol.md says. */
+  def follow(stream: InputStream, name: String): Thread = {
+    val reader = new BufferedReader(new InputStreamReader(stream, StandardCharsets.UTF_8))
+    val thread = new Thread(() => {
+      try Iterator.continually(reader.readLine()).takeWhile(_ != null).foreach(line)
+      catch { case _: IOException => () } // the stream closes with the process
+    }, s"state-store-agent-$name")
+    thread.setDaemon(true)
+    thread.start()
+    thread
+  }
+
+  /** The last lines, oldest first. */
+  def tail: String = kept.synchronized(kept.toArray.mkString("\n"))
+
+  private def line(text: String): Unit = {
+    val (level, message) = parse(text)
+    remember(message)
+    level match {
+      case "DEBUG" => logDebug(message)
+      case "INFO" => logInfo(message)
+      case "ERROR" | "CRITICAL" => logError(message)
+      case _ => logWarning(message)
+    }
+  }
+
+  private def parse(text: String): (String, String) =
+    try {
+      if (!text.startsWith("{")) ("WARNING", s"agent $pid: $text")
+      else {
+        val record = Json.parse(text)
+        val store = Json.text(record, "store").map(s => s", store $s").getOrElse("")
+        (Json.text(record, "level").getOrElse("WARNING"),
+          s"agent $pid$store: ${Json.text(record, "message").getOrElse(text)}")
+      }
+    } catch {
+      case NonFatal(_) => ("WARNING", s"agent $pid: $text")
+    }
+
+  private def remember(message: String): Unit = kept.synchronized {
+    if (kept.size == AgentLog.Kept) kept.removeFirst()
+    kept.addLast(message)
+  }
+}
+
+private object AgentLog {
+  val Kept = 20
+}

@@ -1,0 +1,165 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+import java.io.{BufferedReader, IOException, InputStreamReader}
+import java.nio.charset.StandardCharsets
+import java.nio.file.{Files, Path}
+import java.security.SecureRandom
+import java.util.concurrent.{CompletableFuture, ConcurrentLinkedDeque, TimeoutException, TimeUnit}
+
+import scala.util.control.NonFatal
+
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.internal.Logging
+
+/** One running agent and the idle connections to it. Safe for any thread. */
+final class AgentProcess private (process: Process, socket: Path, token: String, log: AgentLog)
+  extends Logging {
+  private val idle = new ConcurrentLinkedDeque[AgentConnection]
+
+  def pid: Long = process.pid
+
+  def isAlive: Boolean = process.isAlive
+
+  /**
+   * One call.
+   *
+   * @throws AgentException where the agent answers with an error
+   * @throws CallTimeout where the answer does not come in time
+   * @throws java.io.IOException where the connection breaks, most often because the agent died
+   */
+  def call(request: ObjectNode, timeoutMs: Long, nested: Frame => Frame): ObjectNode = {
+    val connection = Option(idle.pollFirst()).getOrElse(connect())
+    var reusable = false
+    try {
+      val answer = Watchdog.bounded(connection, timeoutMs)(connection.call(request, nested))
+      reusable = true
+      answer
+    } catch {
+      case e: AgentException =>
+        reusable = true
+        throw e
+    } finally if (reusable && isAlive) idle.addFirst(connection) else connection.close()
+  }
+
+  /** Whether it ends by itself within the time. */
+  def endsWithin(ms: Long): Boolean = process.waitFor(ms, TimeUnit.MILLISECONDS)
+
+  /** Ends it at once. */
+  def kill(): Unit = {
+    process.destroyForcibly()
+    closeIdle()
+    try Files.deleteIfExists(socket)
+    catch { case _: IOException => () } // goes with the directory
+  }
+
+  /** Ends it in order: it removes its files on the way. Killed where that takes longer than `ms`. */
+  def stop(ms: Long): Unit = {
+    closeIdle()
+    try process.getOutputStream.close()
+    catch { case _: IOException => () } // it is gone already
+    if (!process.waitFor(ms, TimeUnit.MILLISECONDS)) kill()
+  }
+
+  /** Why it ended, for messages. */
+  def obituary: String = {
+    val code = if (isAlive) "still running" else s"exit code ${process.exitValue}"
+    val last = log.tail
+    s"agent process $pid ($code)" + (if (last.isEmpty) "" else s"; its last lines:\n$last")
+  }
+
+  private def connect(): AgentConnection = AgentConnection.open(socket, token)
+
+  private def closeIdle(): Unit =
+    Iterator.continually(idle.pollFirst()).takeWhile(_ != null).foreach { connection =>
+      try connection.close()
+      catch { case NonFatal(e) => logDebug("closing a connection to an agent that ended", e) }
+    }
+}
+
+object AgentProcess extends Logging {
+  private val random = new SecureRandom
+
+  /**
+   * Starts an agent and waits until it answers.
+   *
+   * @throws AgentException naming the interpreter, where it does not
+   */
+  def start(python: Interpreter, room: AgentRoom, logLevel: String, timeoutMs: Long): AgentProcess = {
+    val socket = room.nextSocket()
+    val token = f"${new java.math.BigInteger(128, random)}%032x"
+    val process = launch(python, room)
+    val log = new AgentLog(process.pid)
+    log.follow(process.getErrorStream, s"${process.pid}-stderr")
+    try {
+      val line = Json.bytes(Json.obj("protocol" -> 1, "token" -> token, "socket" -> socket.toString,
+        "directory" -> room.directory.toString, "log_level" -> logLevel))
+      val ready = firstLine(process, log, timeoutMs, line :+ '\n'.toByte)
+      val agent = new AgentProcess(process, socket, token, log)
+      accept(ready, python, agent, timeoutMs)
+      agent
+    } catch {
+      case e: Throwable =>
+        process.destroyForcibly()
+        throw e
+    }
+  }
+
+  private def launch(python: Interpreter, room: AgentRoom): Process = {
+    val (script, archive) = room.program()
+    try new ProcessBuilder(python.executable, script.toString, archive, AgentRoom.version).start()
+    catch {
+      case e: IOException => throw new AgentException("option",
+        s"the Python interpreter '${python.executable}' (${python.origin}) cannot be started on this machine: " +
+          s"${e.getMessage}. Set spark.pyspark.python, PYSPARK_PYTHON or ${Interpreter.OptionKey} to one that exists " +
+          "on every executor.", option = Some(Interpreter.OptionKey), cause = e)
+    }
+  }
+
+  private def firstLine(process: Process, log: AgentLog, timeoutMs: Long, start: Array[Byte]): Option[String] = {
+    val line = new CompletableFuture[Option[String]]
+    val stdout = new BufferedReader(new InputStreamReader(process.getInputStream, StandardCharsets.UTF_8))
+    val thread = new Thread(() => {
+      try {
+        process.getOutputStream.write(start)
+        process.getOutputStream.flush()
+        line.complete(Option(stdout.readLine()))
+      } catch {
+        case e: IOException => line.complete(None)
+      }
+      // What a library may print later must not fill the pipe.
+      log.follow(process.getInputStream, s"${process.pid}-stdout")
+    }, s"state-store-agent-${process.pid}-start")
+    thread.setDaemon(true)
+    thread.start()
+    try line.get(timeoutMs, TimeUnit.MILLISECONDS)
+    catch { case _: TimeoutException => Some("") }
+  }
+
+  private def accept(ready: Option[String], python: Interpreter, agent: AgentProcess, timeoutMs: Long): Unit = {
+    val who = s"The Python interpreter tried is '${python.executable}' (${python.origin})."
+    ready match {
+      case None =>
+        agent.endsWithin(1000)
+        throw new AgentException("internal", s"the agent ended before it answered: ${agent.obituary}\n$who $Fix")
+      case Some("") =>
+        throw new AgentException("busy", s"the agent did not answer within $timeoutMs ms. $who A loaded machine may " +
+          "need a longer agentStartTimeout.", option = Some(Interpreter.OptionKey.replace("agentPython", "agentStartTimeout")))
+      case Some(text) =>
+        val answer = try Json.parse(text) catch {
+          case e: IOException => throw new AgentException("internal", s"the agent began with '$text'. $who", cause = e)
+        }
+        if (!answer.path("ready").asBoolean) {
+          val error = answer.path("error")
+          throw new AgentException(Json.text(error, "kind").getOrElse("internal"),
+            s"${Json.text(error, "message").getOrElse("the agent could not start")} $who $Fix")
+        }
+        logInfo(s"Started agent process ${agent.pid}: $answer. $who")
+    }
+  }
+
+  private val Fix =
+    "The agent needs the package rocksdict there: run `pip install rocksdict` with that Python on every executor, or " +
+      "ship an environment that has it (venv-pack and spark.archives), or set spark.pyspark.python to a Python that " +
+      "has it."
+}

@@ -1,0 +1,118 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+import java.io.{EOFException, FileNotFoundException, InputStream, IOException}
+import java.nio.file.{Files, Paths, StandardCopyOption}
+
+import scala.util.control.NonFatal
+
+import com.fasterxml.jackson.databind.node.ObjectNode
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
+
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+
+/**
+ * The agent's file system calls, executed with Spark's CheckpointFileManager and the query's Hadoop configuration,
+ * so that any URI that Spark can write works with Spark's own credentials. Safe for any thread: the manager, and
+ * with it the user that it acts for, is made once.
+ *
+ * @param root a path of the storage that all calls are about
+ */
+final class FileCalls(root: Path, hadoopConf: Configuration) {
+  private lazy val files: CheckpointFileManager = CheckpointFileManager.create(root, hadoopConf)
+
+  /** The answer to one call; what goes wrong is in the answer. */
+  def answer(frame: Frame): Frame = {
+    val path = new Path(frame.header.path("path").asText)
+    try perform(frame.header.path("fs").asText, path, frame)
+    catch {
+      case e: InterruptedException => throw e
+      case NonFatal(e) => Frame(Json.obj("error" -> Json.obj(
+        "kind" -> FileCalls.kind(e), "message" -> s"${e.getClass.getName}: ${e.getMessage}", "file" -> path.toString)))
+    }
+  }
+
+  private def perform(operation: String, path: Path, frame: Frame): Frame = operation match {
+    case "list" => ok("entries" -> Json.array(list(path)))
+    case "read" => Frame(Json.obj("ok" -> Json.obj()), read(path, frame.header))
+    case "write" =>
+      write(path, frame)
+      ok()
+    case "download" =>
+      val in = files.open(path)
+      try Files.copy(in, Paths.get(frame.header.path("to").asText), StandardCopyOption.REPLACE_EXISTING)
+      finally in.close()
+      ok()
+    case "delete" =>
+      files.delete(path)
+      ok()
+    case "exists" => ok("exists" -> files.exists(path))
+    case "mkdirs" =>
+      files.mkdirs(path)
+      ok()
+    case other => throw new UnsupportedOperationException(s"no file operation '$other'")
+  }
+
+  private def ok(fields: (String, Any)*): Frame = Frame(Json.obj("ok" -> Json.obj(fields: _*)))
+
+  private def list(path: Path): Seq[ObjectNode] =
+    try files.list(path).toSeq.filter(_.isFile).map { status =>
+      Json.obj("name" -> status.getPath.getName, "bytes" -> status.getLen,
+        "modified_ms" -> status.getModificationTime)
+    } catch {
+      case _: FileNotFoundException => Nil
+    }
+
+  private def read(path: Path, arguments: ObjectNode): Array[Byte] = {
+    val offset = arguments.path("offset").asLong(0)
+    val length = arguments.path("length")
+    val in = files.open(path)
+    try {
+      if (offset > 0) in.seek(offset)
+      if (length.isNumber) in.readNBytes(length.asInt) else atMost(in, Frame.MaxBodyBytes, path)
+    } catch {
+      case _: EOFException => Frame.NoBody // past the end there is nothing
+    } finally in.close()
+  }
+
+  private def atMost(in: InputStream, bytes: Int, path: Path): Array[Byte] = {
+    val all = in.readNBytes(bytes + 1)
+    if (all.length > bytes) throw new IOException(s"$path is larger than a frame; read it in parts or download it")
+    all
+  }
+
+  private def write(path: Path, frame: Frame): Unit = {
+    val overwrite = frame.header.path("overwrite").asBoolean
+    if (!overwrite && files.exists(path)) throw new FileAlreadyExistsException(s"$path exists")
+    try writeOnce(path, frame, overwrite)
+    catch {
+      case _: FileNotFoundException =>
+        files.mkdirs(path.getParent)
+        writeOnce(path, frame, overwrite)
+    }
+  }
+
+  private def writeOnce(path: Path, frame: Frame, overwrite: Boolean): Unit = {
+    val out = files.createAtomic(path, overwrite)
+    try {
+      Json.text(frame.header, "upload") match {
+        case Some(local) => Files.copy(Paths.get(local), out)
+        case None => out.write(frame.body)
+      }
+      out.close()
+    } catch {
+      case e: Throwable =>
+        out.cancel()
+        throw e
+    }
+  }
+}
+
+private object FileCalls {
+  def kind(e: Throwable): String = e match {
+    case _: FileAlreadyExistsException => "conflict"
+    case _: FileNotFoundException | _: java.nio.file.NoSuchFileException => "missing"
+    case _: UnsupportedOperationException => "internal"
+    case _ => "storage"
+  }
+}

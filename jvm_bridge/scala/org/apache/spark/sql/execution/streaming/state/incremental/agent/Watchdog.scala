@@ -1,0 +1,34 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+import java.io.Closeable
+import java.util.concurrent.{ScheduledThreadPoolExecutor, TimeUnit}
+import java.util.concurrent.atomic.AtomicBoolean
+
+import org.apache.spark.util.ThreadUtils
+
+/** Closes what is overdue, so that a blocked thread gets an exception instead of waiting for ever. */
+object Watchdog {
+  private lazy val timer: ScheduledThreadPoolExecutor = {
+    val one = new ScheduledThreadPoolExecutor(1, ThreadUtils.namedThreadFactory("state-store-watchdog"))
+    one.setRemoveOnCancelPolicy(true)
+    one
+  }
+
+  /** Runs the body; where it takes longer than `timeoutMs`, `resource` is closed and CallTimeout thrown. */
+  def bounded[T](resource: Closeable, timeoutMs: Long)(body: => T): T = {
+    val fired = new AtomicBoolean
+    val overdue: Runnable = () => {
+      fired.set(true)
+      resource.close()
+    }
+    val alarm = timer.schedule(overdue, timeoutMs, TimeUnit.MILLISECONDS)
+    try body
+    catch {
+      case e: java.io.IOException if fired.get => throw new CallTimeout(timeoutMs, e)
+    } finally alarm.cancel(false)
+  }
+}
+
+/** A call to the agent took longer than it may. */
+final class CallTimeout(val timeoutMs: Long, cause: Throwable)
+  extends java.io.IOException(s"no answer from the agent within $timeoutMs ms", cause)
