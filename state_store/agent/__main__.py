@@ -1,0 +1,83 @@
+"""`python -m state_store.agent`: start, life and death of the agent (docs/protocol.md).
+
+It lives as long as its standard input is open. At the end of it the process leaves at once, whatever its
+threads are doing, and takes its directories with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+_STARTUP_FAILED = 3
+
+
+def main() -> int:
+    line = sys.stdin.buffer.readline()
+    try:
+        start = json.loads(line)
+        server, calls = _start(start)
+    except Exception as error:
+        _say({"ready": False, "error": _error(error)})
+        return _STARTUP_FAILED
+    threading.Thread(target=_leave_with_jvm, args=(Path(start["socket"]), calls), daemon=True).start()
+    _say_ready()
+    server.serve()
+    return 0
+
+
+def _start(start: dict[str, Any]) -> tuple[Any, Any]:
+    from state_store.engine import require
+    from state_store.errors import InternalError
+
+    if start.get("protocol") != 1:
+        raise InternalError(
+            f"the JVM speaks bridge protocol {start.get('protocol')!r}, this agent 1: use the jar and the "
+            "Python package of one release"
+        )
+    require()
+    from state_store.agent import log
+    from state_store.agent.calls import Calls
+    from state_store.agent.server import Server
+
+    log.set_level(start.get("log_level", "INFO"))
+    for one in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(one, signal.SIG_IGN)
+    calls = Calls(Path(start["directory"]))
+    return Server(start["socket"], start["token"], calls), calls
+
+
+def _leave_with_jvm(socket: Path, calls: Any) -> None:
+    while os.read(0, 4096):
+        pass
+    for _ in range(2):  # a thread may make a file while the first round removes its directory
+        for directory in (socket.parent, *calls.directories()):
+            shutil.rmtree(directory, ignore_errors=True)
+    os._exit(0)
+
+
+def _say_ready() -> None:
+    from state_store import __version__
+    from state_store.engine import ROCKSDB_VERSION
+
+    _say({"ready": True, "pid": os.getpid(), "version": __version__, "rocksdb_version": ROCKSDB_VERSION})
+
+
+def _error(error: Exception) -> dict[str, str]:
+    to_json = getattr(error, "to_json", None)
+    return to_json() if to_json else {"kind": "internal", "message": f"{type(error).__name__}: {error}"}
+
+
+def _say(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,453 @@
+"""One open store of the agent: its chain, its newest base, and the operations of docs/protocol.md on them.
+
+Any thread may call any operation. Merges of a store exclude each other; everything else runs beside them. What
+an operation learns it notes under one lock, and only if the store has not moved to another lineage meanwhile.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from state_store.agent.log import log
+from state_store.agent.nice import run_nicely
+from state_store.base import Base
+from state_store.catalog import read_archive, read_listing
+from state_store.chain import Chain
+from state_store.checkpoint.lineage import Lineages
+from state_store.checkpoint.metadata import ColumnFamily
+from state_store.checkpoint.manifest import Manifest
+from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, SnapshotName, VersionId
+from state_store.checkpoint.registry import Registry
+from state_store.errors import BusyError, ConflictError, DamagedError, MissingError
+from state_store.lease import Lease
+from state_store.merge import FULL, INGEST, merge
+from state_store.options import Options
+from state_store.policy import Due, History, Policy
+from state_store.publish import Published, publish
+from state_store.restore import Restored, Site, restore, wanted_deltas
+from state_store.retention import Cleanup, Retention, RetentionPolicy
+from state_store.transfer import fetch, verify
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which store it is, as the JVM names it; `label` is for the log."""
+
+    location: str
+    operator: int
+    partition: int
+    name: str
+    run: str
+    ids: bool
+    retain: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.operator}/{self.partition}/{self.name}"
+
+
+class OpenStore:
+    """The operations of one store. `merge_slots` bounds the merges of the whole agent."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        options: Options,
+        site: Site,
+        merge_slots: threading.Semaphore,
+        now_ms: Callable[[], int],
+        prune: Callable[[], object],
+    ) -> None:
+        self.identity = identity
+        self.options = options
+        self.site = site
+        self._merge_slots = merge_slots
+        self._now_ms = now_ms
+        self._prune = prune
+        self._retention = Retention(site.storage, retention_policy(options, identity.retain), clock_ms=now_ms)
+        self._registry: Registry | None = None
+        self._manifests: dict[SnapshotName, Manifest] = {}
+        self._policy = Policy(options, identity.operator, identity.partition)
+        self._history = History()
+        self._lock = threading.RLock()
+        self._merging = threading.Lock()
+        self._chain: Chain | None = None
+        self._base: Base | None = None
+        self._held: dict[Path, int] = {}
+
+    # ---- restore -----------------------------------------------------------------------------------------
+
+    def restore(self, of: VersionId, start: VersionId | None) -> dict[str, Any]:
+        restored = restore(self.site, of, start=start)
+        predicted_ms = self._history.predict_restore_ms(restored.chain)
+        self._learn_restore(restored)
+        with self._lock:
+            self._chain, self._registry = restored.chain, None
+            self._adopt(restored.base)
+            self._hold(restored.base.directory)
+        for warning in restored.warnings:
+            self._log("WARNING", warning)
+        return _restored(restored, predicted_ms)
+
+    def release(self, directory: Path) -> dict[str, Any]:
+        with self._lock:
+            left = self._held.get(directory, 0) - 1
+            if left > 0:
+                self._held[directory] = left
+                return {}
+            self._held.pop(directory, None)
+            if self._base is not None and self._base.directory == directory:
+                return {}
+        if self.site.workspace.owns(directory):
+            shutil.rmtree(directory, ignore_errors=True)
+        return {}
+
+    # ---- commit ------------------------------------------------------------------------------------------
+
+    def commit(self, delta: DeltaName, path: Path, size_bytes: int, keys: int) -> dict[str, Any]:
+        start = time.perf_counter()
+        chain = self._chain_before(delta)
+        found_ms = _elapsed_ms(start)
+        start = time.perf_counter()
+        self._store_delta(delta, path, size_bytes)
+        stored_ms = _elapsed_ms(start)
+        with self._lock:
+            current = self._chain if self._chain is not None and self._chain.tip == chain.tip else chain
+            self._chain = chain = current.commit(delta, size_bytes)
+            self._register(delta, size_bytes)
+            self._history.committed(keys)
+            due = self._policy.due(chain, self._history, self._now_ms())
+        phases = {"chain_ms": found_ms, "store_ms": stored_ms}
+        return {"merge": _due(due), "chain": chain.to_json(), "phases": phases}
+
+    def _chain_before(self, delta: DeltaName) -> Chain:
+        """The chain that `delta` continues; read from storage when this process does not know it."""
+        with self._lock:
+            chain = self._chain or Chain()
+        before = delta.builds_on
+        if chain.tip == before or chain.tip == delta.of:
+            return chain
+        if before is None:
+            return Chain()
+        chain = self._read_chain(before)
+        with self._lock:
+            self._chain = chain
+        return chain
+
+    def _read_chain(self, of: VersionId) -> Chain:
+        listing = read_listing(self.site.storage)
+        plan = Lineages(listing.deltas, listing.snapshots).plan(of)
+        snapshot = None if plan.snapshot is None else read_archive(self.site.storage, plan.snapshot).manifest
+        chain = Chain(of, snapshot)
+        for name in plan.deltas:
+            chain = chain.commit(name, listing.deltas[name])
+        return chain
+
+    def _store_delta(self, delta: DeltaName, path: Path, size_bytes: int) -> None:
+        """One durable write by name; the same delta again is success."""
+        storage, file = self.site.storage, f"{self.site.storage.location}/{delta.path}"
+        try:
+            found = path.stat().st_size
+        except FileNotFoundError:
+            if self._is_stored(delta, size_bytes):
+                return
+            raise MissingError(f"'{path}', which should become '{file}', does not exist", file=file) from None
+        if found != size_bytes:
+            raise DamagedError(
+                f"'{path}', which should become '{file}', has {found} bytes instead of {size_bytes}",
+                file=file,
+            )
+        try:
+            storage.upload(path, delta.path, overwrite=not self.identity.ids)
+        except ConflictError:
+            if not self._is_stored(delta, size_bytes):
+                raise
+        if self.identity.ids:
+            self.site.cache.adopt(delta.path, path)
+        else:
+            path.unlink(missing_ok=True)
+
+    def _register(self, delta: DeltaName, size_bytes: int) -> None:
+        if self._registry is not None:
+            try:
+                self._registry.commit(delta, size_bytes)
+            except MissingError:
+                self._registry = None  # another lineage: the next clean-up reads the files
+
+    def _is_stored(self, delta: DeltaName, size_bytes: int) -> bool:
+        directory, _, name = delta.path.partition("/")
+        return any(
+            entry.name == name and entry.bytes == size_bytes for entry in self.site.storage.list(directory)
+        )
+
+    # ---- merge -------------------------------------------------------------------------------------------
+
+    def merge(self, of: VersionId, kind: str, reason: str) -> dict[str, Any]:
+        if not self._merging.acquire(blocking=False):
+            return {"skipped": "a merge of this store is running"}
+        try:
+            if kind == INGEST:
+                return self._merge(of, kind, reason)
+            if not self._merge_slots.acquire(timeout=self.options.min_pause_between_merges / 1000 + 1):
+                return {"skipped": f"{self.options.max_concurrent_merges} merges of other stores are running"}
+            try:
+                return self._merge(of, kind, reason)
+            finally:
+                self._merge_slots.release()
+        finally:
+            self._merging.release()
+
+    def _merge(self, of: VersionId, kind: str, reason: str) -> dict[str, Any]:
+        start = time.perf_counter()
+        snapshot = self._chain.snapshot if self._chain else None
+        if kind == "incremental" and snapshot is not None and snapshot.of == of:
+            return {"skipped": f"version {of} has a snapshot already"}
+        try:
+            return run_nicely(lambda: self._merge_nicely(of, kind, reason, start))
+        except BaseException:
+            if kind != INGEST:
+                self._history.merge_failed(self._now_ms())
+            raise
+
+    def _merge_nicely(self, of: VersionId, kind: str, reason: str, start: float) -> dict[str, Any]:
+        base, deltas, temporary = self._start_of_merge(of)
+        end = time.monotonic() + self.options.merge_timeout / 1000
+        try:
+            merged = merge(self.site, base, deltas, of, kind, deadline=lambda: time.monotonic() > end)
+        finally:
+            if temporary:
+                shutil.rmtree(base.directory, ignore_errors=True)
+        phases = dict(merged.phases)
+        if kind == INGEST:
+            self._offer(merged.base, None)
+            return _merged(merged.base, kind, None, self._known_chain(), phases)
+        try:
+            lease = Lease(self.site.storage, expiry_ms=self.options.lease_expiry)
+            published = publish(self.site, merged.base, lease, full=kind == FULL, now_ms=self._now_ms)
+        except BaseException:
+            shutil.rmtree(merged.base.directory, ignore_errors=True)
+            raise
+        phases |= published.phases
+        self._offer(published.base, published)
+        self._learn_merge(published, phases, len(deltas))
+        manifest = published.manifest
+        self._log(
+            "INFO",
+            f"merged version {of} ({reason}): {manifest.kind}, {published.shared_files} files shared, "
+            f"{published.new_files} new, {published.uploaded_bytes} bytes uploaded in {_elapsed_ms(start):.0f} ms",
+        )
+        return _merged(published.base, manifest.kind, published, self._known_chain(), phases)
+
+    def _start_of_merge(self, of: VersionId) -> tuple[Base, list[Any], bool]:
+        """A base at or before `of` and the deltas between; whether the base is to be removed afterwards."""
+        with self._lock:
+            base, chain = self._base, self._chain
+        if base is not None and chain is not None:
+            deltas = chain.between(base.at, of)
+            if deltas is not None:
+                return base, list(deltas), False
+        return restore(self.site, of).base, [], True
+
+    def _offer(self, base: Base, published: Published | None) -> None:
+        """Notes a merge's base, unless the store has gone another way; the JVM holds it from now on."""
+        with self._lock:
+            chain = self._chain
+            if chain is not None and chain.tip is not None and chain.between(base.at, chain.tip) is not None:
+                if published is not None:
+                    self._chain = chain.publish(published.manifest)
+                self._adopt(base)
+            self._hold(base.directory)
+
+    def _learn_restore(self, restored: Restored) -> None:
+        with self._lock:
+            cost, phases = self._history.cost, restored.phases
+            cost.observe_choice(phases["choose_ms"])
+            if not restored.fetched.local_files:
+                cost.observe_fetch(restored.fetched.files, restored.fetched.bytes, phases["fetch_ms"])
+            cost.observe_verification(restored.base.bytes, phases["verify_ms"])
+            cost.observe_ingestion(len(restored.chain.deltas), phases["ingest_ms"])
+            self._history.committed(restored.base.keys)
+            self._history.found(restored.chain.snapshot, restored.chain.oldest_ms)
+
+    def _learn_merge(self, published: Published, phases: dict[str, float], deltas: int) -> None:
+        with self._lock:
+            cost = self._history.cost
+            cost.observe_fetch(published.new_files + 1, published.uploaded_bytes, phases["upload_ms"])
+            cost.observe_ingestion(deltas, phases["ingest_ms"])
+            self._history.merged(published.manifest, self._now_ms())
+            if self._registry is not None:
+                self._registry.publish(published.manifest, published.archive_bytes)
+
+    # ---- cleanup -----------------------------------------------------------------------------------------
+
+    def cleanup(self, newest: VersionId) -> dict[str, Any]:
+        with self._lock:
+            registry = self._registry
+        if registry is not None and not self._retention.is_due(registry, newest):
+            return _cleaned(Cleanup(floor=0))
+        cleanup = self._retention.cleanup(newest)
+        if cleanup.skipped:
+            self._log("WARNING", f"nothing was deleted: {cleanup.skipped}")
+        with self._lock:
+            self._registry = self._read_registry(cleanup.floor)
+            chain = self._chain
+        if chain is not None and chain.tip == newest:
+            self.site.cache.retain(chain.paths())
+        self._prune()
+        return _cleaned(cleanup)
+
+    def _read_registry(self, floor: int) -> Registry:
+        listing = read_listing(self.site.storage, shared=True)
+        manifests = {}
+        for snapshot in listing.snapshots:
+            known = self._manifests.get(snapshot)
+            manifests[snapshot] = known or read_archive(self.site.storage, snapshot).manifest
+        self._manifests = manifests
+        return Registry.rebuild(listing, manifests, floor=floor)
+
+    # ---- the rest ----------------------------------------------------------------------------------------
+
+    def deltas(self, of: VersionId, first: int) -> dict[str, Any]:
+        listing = read_listing(self.site.storage)
+        names = {name.of: name for name in listing.deltas}
+        path: list[DeltaName] = []
+        at: VersionId | None = of
+        while at is not None and at.version >= first:
+            if at not in names:
+                Lineages(listing.deltas, []).plan(of)  # says what is missing
+                break
+            path.append(names[at])
+            at = names[at].builds_on
+        chain = Chain()
+        for name in reversed(path):
+            chain = chain.commit(name, listing.deltas[name])
+        directory = self.site.workspace.new_base(of.version)
+        wanted = wanted_deltas(list(chain.deltas), directory)
+        fetch(self.site.storage, self.site.cache, wanted, self.site.transfer_threads)
+        verify(self.site.storage, self.site.cache, wanted, self.site.transfer_threads)
+        return {
+            "directory": str(directory),
+            "files": [
+                {"version": delta.name.version, "id": delta.name.id, "path": str(directory / delta.name.name)}
+                for delta in chain.deltas
+            ],
+        }
+
+    def status(self) -> dict[str, Any]:
+        now_ms = self._now_ms()
+        with self._lock:
+            snapshot_ms, full_ms = self._history.ages_ms(now_ms)
+        return {
+            "last_snapshot_ms": snapshot_ms,
+            "last_full_ms": full_ms,
+            "chain": self._known_chain().to_json(),
+        }
+
+    def close(self) -> dict[str, Any]:
+        self.site.workspace.remove()
+        if not self.options.local_recovery:
+            self.site.cache.remove()
+        self.site.storage.close()
+        return {}
+
+    def _known_chain(self) -> Chain:
+        with self._lock:
+            return self._chain or Chain()
+
+    def _adopt(self, base: Base) -> None:
+        """`base` is where the next merge starts; the one before goes when the JVM does not hold it."""
+        old, self._base = self._base, base
+        if old is not None and old.directory != base.directory and not self._held.get(old.directory):
+            shutil.rmtree(old.directory, ignore_errors=True)
+
+    def _hold(self, directory: Path) -> None:
+        self._held[directory] = self._held.get(directory, 0) + 1
+
+    def _log(self, level: str, message: str) -> None:
+        log(level, self.identity.label, message)
+
+
+def retention_policy(options: Options, batches: int) -> RetentionPolicy:
+    """What the options and Spark's `minBatchesToRetain` keep."""
+    return RetentionPolicy(
+        batches,
+        options.retained_checkpoints,
+        options.retained_age,
+        options.lease_expiry,
+        options.temporary_expiry,
+    )
+
+
+def delta_name(version: int, id_: str | None, parent: str | None, crc: int, *, ids: bool) -> DeltaName:
+    """The name under which the JVM's delta is committed."""
+    if not ids:
+        return DeltaName(version)
+    if id_ is None:
+        raise BusyError(f"version {version} came without its checkpoint id")
+    return DeltaName(version, id_, parent or EMPTY_PARENT, crc)
+
+
+def _restored(restored: Restored, predicted_ms: float | None) -> dict[str, Any]:
+    base, chain = restored.base, restored.chain
+    return {
+        "directory": str(base.directory),
+        "keys": base.keys,
+        "column_families": families_json(base.column_families),
+        "bytes": base.bytes,
+        "files": len(base.files),
+        "snapshot_version": chain.snapshot.version if chain.snapshot else None,
+        "deltas": len(chain.deltas),
+        "local_files": restored.fetched.local_files,
+        "fetched_files": restored.fetched.files,
+        "fetched_bytes": restored.fetched.bytes,
+        "predicted_ms": predicted_ms,
+        "phases": dict(restored.phases),
+        "warnings": list(restored.warnings),
+    }
+
+
+def _merged(
+    base: Base, kind: str, published: Published | None, chain: Chain, phases: dict[str, float]
+) -> dict[str, Any]:
+    return {
+        "directory": str(base.directory),
+        "version": base.at.version,
+        "id": base.at.id,
+        "kind": kind,
+        "keys": base.keys,
+        "shared_files": published.shared_files if published else 0,
+        "new_files": published.new_files if published else 0,
+        "own_files": published.own_files if published else 0,
+        "uploaded_bytes": published.uploaded_bytes if published else 0,
+        "chain": chain.to_json(),
+        "phases": phases,
+    }
+
+
+def families_json(families: Any) -> dict[str, Any]:
+    def one(family: ColumnFamily) -> dict[str, Any]:
+        return {"id": family.id, "internal": family.internal, "keys": family.keys}
+
+    return {name: one(family) for name, family in families.items()}
+
+
+def _cleaned(cleanup: Cleanup) -> dict[str, Any]:
+    return {
+        "deleted_files": len(cleanup.deleted),
+        "deleted_bytes": cleanup.deleted_bytes,
+        "retained": [{"version": of.version, "id": of.id} for of in cleanup.retained],
+    }
+
+
+def _due(due: Due | None) -> dict[str, str] | None:
+    return None if due is None else {"kind": due.kind, "reason": due.reason}
+
+
+def _elapsed_ms(start: float) -> float:
+    return (time.perf_counter() - start) * 1000

@@ -1,0 +1,43 @@
+"""A base: a closed RocksDB database of one version in a local directory, and where its files are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from state_store.checkpoint.manifest import Manifest
+from state_store.checkpoint.metadata import ColumnFamily
+from state_store.checkpoint.names import VersionId
+
+
+@dataclass(frozen=True)
+class BaseFile:
+    """An SST of a base. `path` is where checkpoint storage has it, None when it has not; `sha256` is None until
+    somebody computed it; `origin` is the version that wrote it, `level` its place in the LSM tree (0 to 6)."""
+
+    path: str | None
+    bytes: int
+    sha256: str | None
+    origin: int
+    level: int
+
+
+@dataclass(frozen=True)
+class Base:
+    """A database at version `at`, `keys` in it. Nothing in `directory` is modified; a merge works on links.
+
+    `files` are its SSTs by name in the directory, `snapshot` the manifest of the newest snapshot that it was
+    made from (None: made from deltas alone).
+    """
+
+    directory: Path
+    at: VersionId
+    files: Mapping[str, BaseFile]
+    keys: int
+    column_families: Mapping[str, ColumnFamily]
+    snapshot: Manifest | None
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files.values())

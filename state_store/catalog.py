@@ -1,0 +1,39 @@
+"""What a store has in checkpoint storage: its listing and its snapshots' archives, read."""
+
+from __future__ import annotations
+
+from state_store.checkpoint.archive import Archive, unpack
+from state_store.checkpoint.listing import Listing
+from state_store.checkpoint.names import (
+    DELTA_DIRECTORY,
+    SHARED_DIRECTORY,
+    SNAPSHOT_DIRECTORY,
+    SnapshotName,
+)
+from state_store.errors import DamagedError
+from state_store.storage.base import Storage
+
+
+def read_listing(storage: Storage, *, shared: bool = False) -> Listing:
+    """The deltas and snapshots there are, and with `shared` the shared files too.
+
+    Snapshots are listed first: a delta that one of them makes superfluous may be deleted in between, never one
+    that it needs.
+    """
+    directories = [SNAPSHOT_DIRECTORY, DELTA_DIRECTORY, *([SHARED_DIRECTORY] if shared else [])]
+    return Listing.of(
+        (f"{directory}/{entry.name}", entry.bytes)
+        for directory in directories
+        for entry in storage.list(directory)
+    )
+
+
+def read_archive(storage: Storage, snapshot: SnapshotName) -> Archive:
+    """The snapshot's archive. Raises MissingError, DamagedError or FormatError, naming it."""
+    file = f"{storage.location}/{snapshot.path}"
+    archive = unpack(storage.read(snapshot.path), file=file)
+    if archive.manifest.of != snapshot.of:
+        raise DamagedError(
+            f"'{file}' is damaged: it says that it is version {archive.manifest.of}", file=file
+        )
+    return archive

@@ -1,0 +1,90 @@
+"""The chain of a store: the newest snapshot and the deltas committed after it. Values, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from state_store.checkpoint.manifest import Manifest
+from state_store.checkpoint.names import DeltaName, VersionId
+
+
+@dataclass(frozen=True)
+class ChainDelta:
+    """A delta of the chain and its size."""
+
+    name: DeltaName
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What version `tip` is made of. Immutable: each change gives a new one."""
+
+    tip: VersionId | None = None
+    snapshot: Manifest | None = None
+    deltas: tuple[ChainDelta, ...] = ()
+    oldest_ms: int | None = None
+    """When the oldest file of the chain was written, by the storage's clock; None where nobody asked."""
+
+    @property
+    def deltas_since_full(self) -> int:
+        return len(self.deltas) + (self.snapshot.deltas_since_full if self.snapshot else 0)
+
+    @property
+    def merges_since_full(self) -> int:
+        return self.snapshot.merges_since_full if self.snapshot else 0
+
+    @property
+    def snapshot_files(self) -> int:
+        return len(self.snapshot.files) if self.snapshot else 0
+
+    @property
+    def files(self) -> int:
+        return self.snapshot_files + len(self.deltas)
+
+    @property
+    def delta_bytes(self) -> int:
+        return sum(delta.bytes for delta in self.deltas)
+
+    @property
+    def bytes(self) -> int:
+        return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
+
+    def commit(self, delta: DeltaName, size_bytes: int) -> Chain:
+        """With one more delta; the same delta again changes nothing."""
+        if self.deltas and self.deltas[-1].name.of == delta.of:
+            return replace(self, deltas=(*self.deltas[:-1], ChainDelta(delta, size_bytes)))
+        return replace(self, tip=delta.of, deltas=(*self.deltas, ChainDelta(delta, size_bytes)))
+
+    def publish(self, manifest: Manifest) -> Chain:
+        """With a newer snapshot: only the deltas after it are left."""
+        left = tuple(delta for delta in self.deltas if delta.name.version > manifest.version)
+        return replace(self, snapshot=manifest, deltas=left)
+
+    def between(self, after: VersionId | None, of: VersionId) -> Sequence[ChainDelta] | None:
+        """The deltas that lead from `after` to `of`, oldest first; None when this chain does not know."""
+        found = {delta.name.of: delta for delta in self.deltas}
+        path: list[ChainDelta] = []
+        at: VersionId | None = of
+        while at is not None and at != after:
+            delta = found.get(at)
+            if delta is None:
+                return None
+            path.append(delta)
+            at = delta.name.builds_on
+        return tuple(reversed(path)) if at == after else None
+
+    def paths(self) -> set[str]:
+        """The SST files below the store's directory."""
+        paths = {delta.name.path for delta in self.deltas}
+        return paths | ({entry.path for entry in self.snapshot.files} if self.snapshot else set())
+
+    def to_json(self) -> dict[str, int]:
+        return {
+            "deltas": len(self.deltas),
+            "deltas_since_full": self.deltas_since_full,
+            "merges_since_full": self.merges_since_full,
+            "files": self.files,
+            "bytes": self.bytes,
+        }

@@ -1,0 +1,27 @@
+"""RocksDB behind one door: the only package that imports `rocksdict`.
+
+`database` opens, ingests, compacts and reads; `sst` writes delta files; `settings` has the table options that
+both planes rely on; `failures` turns rocksdict's bare exceptions into ours. `rocksdict` is loaded when a
+database is first opened; :func:`require` tells at once whether it can be.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+from state_store.errors import InternalError
+
+ROCKSDB_VERSION = "9.8.4"
+"""RocksDB inside the supported rocksdict, and inside the rocksdbjni that Spark 4.2 and 4.3 ship."""
+
+
+def require() -> None:
+    """Raises InternalError, naming this interpreter and the fix, when `rocksdict` is not installed."""
+    if importlib.util.find_spec("rocksdict") is None:
+        raise InternalError(
+            f"the Python at {sys.executable} lacks the package 'rocksdict', which the state store needs on "
+            f"every executor: run '{sys.executable} -m pip install rocksdict', ship an environment that has "
+            "it (venv-pack and --archives), or set "
+            "spark.sql.streaming.stateStore.incremental.agentPython to a Python that has it"
+        )

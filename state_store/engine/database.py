@@ -1,0 +1,217 @@
+"""A RocksDB database in a directory: open, ingest, compact, read.
+
+A `Database` belongs to one thread at a time; rocksdict lets other threads run while it ingests or compacts.
+The directory is private to the database: open a hard-linked copy of files that others use, since opening
+writes small files beside them (the SST files themselves are never modified: an ingested one keeps its bytes).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from state_store.checkpoint.metadata import META_KEY
+from state_store.engine.failures import translated
+from state_store.engine.settings import DatabaseSettings, rocks_options
+from state_store.errors import BusyError, DamagedError
+
+_IDLE_POLL_S = 0.002
+_IDLE_GRACE_S = 1.0
+_DEADLINE_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """An SST of a database: file `name` there, LSM `level` (0 to 6), size, number of records and deletions."""
+
+    name: str
+    level: int
+    bytes: int
+    entries: int
+    deletions: int
+
+
+class Database:
+    """An open database. Raises what `failures.translated` says. Use as a context manager: it closes."""
+
+    def __init__(self, directory: Path, settings: DatabaseSettings, *, create: bool = False) -> None:
+        import rocksdict
+
+        self.directory = directory
+        with translated("open", str(directory)):
+            self._db = rocksdict.Rdict(str(directory), rocks_options(settings, create=create))
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops compactions and closes; again is fine."""
+        with translated("close", str(self.directory)):
+            self._db.close()
+
+    def ingest(self, paths: Sequence[Path]) -> list[str]:
+        """Adds SST files, oldest first, by moving them into the directory; gives their new names in that order.
+
+        On failure none of them is part of the database.
+        """
+        if not paths:
+            return []
+        import rocksdict
+
+        before = {file.name for file in self.files()}
+        options = rocksdict.IngestExternalFileOptions()
+        options.set_move_files(True)
+        sizes = [path.stat().st_size for path in paths]
+        with translated("ingest into", str(self.directory)):
+            self._db.ingest_external_file([str(path) for path in paths], options)
+        added = sorted((file for file in self.files() if file.name not in before), key=_number)
+        if [file.bytes for file in added] != sizes:
+            raise DamagedError(
+                f"'{self.directory}' did not take the {len(paths)} files it was given: sizes {sizes} became "
+                f"{[file.bytes for file in added]}",
+                file=str(self.directory),
+            )
+        return [file.name for file in added]
+
+    def compact_runs(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
+        """Lets RocksDB merge young sorted runs with each other, and all of them when they have outgrown the
+        oldest; waits for the end. Raises BusyError when `deadline()` says so before."""
+        with translated("compact", str(self.directory)):
+            self._db.set_options({"disable_auto_compactions": "false"})
+            try:
+                self._wait_idle(deadline)
+            finally:
+                self._db.set_options({"disable_auto_compactions": "true"})
+
+    def compact_all(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
+        """Rewrites every record into new files of the oldest run; removed keys go for good.
+
+        Raises BusyError when `deadline()` says so before the end."""
+        import rocksdict
+
+        options = rocksdict.CompactOptions()
+        options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
+        with translated("compact", str(self.directory)), self._watched(deadline):
+            self._db.compact_range(None, None, options)
+
+    @contextmanager
+    def _watched(self, deadline: Callable[[], bool]) -> Iterator[None]:
+        """Cancels the compaction that runs inside once `deadline()` says so."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(_DEADLINE_POLL_S):
+                if deadline():
+                    self._db.cancel_all_background(False)
+                    return
+
+        watcher = threading.Thread(target=watch, name="merge-deadline", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watcher.join()
+
+    def files(self) -> list[TableFile]:
+        """The live SST files, by name."""
+        with translated("list", str(self.directory)):
+            found = [
+                TableFile(
+                    one["name"].lstrip("/"),
+                    one["level"],
+                    one["size"],
+                    one["num_entries"],
+                    one["num_deletions"],
+                )
+                for one in self._db.live_files()
+            ]
+        return sorted(found, key=_number)
+
+    def get(self, key: bytes) -> bytes | None:
+        with translated("read", str(self.directory)):
+            value: bytes | None = self._db.get(key)
+            return value
+
+    def metadata(self) -> bytes | None:
+        """Value of the newest delta's reserved record; None in an empty database."""
+        return self.get(META_KEY)
+
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values from `start` up to `end` (excluded; None: all), in order; the reserved record too.
+
+        Raises DamagedError at a corrupt block rather than ending early.
+        """
+        import rocksdict
+
+        options = rocksdict.ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        with translated("scan", str(self.directory)):
+            iterator = self._db.iter(options)
+            iterator.seek(start)
+            while iterator.valid():
+                yield iterator.key(), iterator.value()
+                iterator.next()
+            iterator.status()
+
+    def _wait_idle(self, deadline: Callable[[], bool]) -> None:
+        """Until nothing is compacted and nothing is left to pick; the picker may decline for good, which looks
+        like work that never starts."""
+        idle_since = time.monotonic()
+        while True:
+            if self._property("rocksdb.num-running-compactions"):
+                idle_since = time.monotonic()
+            elif not self._property("rocksdb.compaction-pending"):
+                return
+            elif time.monotonic() - idle_since > _IDLE_GRACE_S:
+                return
+            if deadline():
+                self._db.cancel_all_background(True)
+                raise BusyError(f"compaction of '{self.directory}' takes longer than mergeTimeout")
+            time.sleep(_IDLE_POLL_S)
+
+    def _property(self, name: str) -> int:
+        return int(self._db.property_int_value(name) or 0)
+
+
+def small_files(directory: Path) -> dict[str, bytes]:
+    """RocksDB's `CURRENT` and the `MANIFEST-*` that it names, and the newest `OPTIONS-*`, by name; the database
+    is closed."""
+    current = (directory / "CURRENT").read_bytes()
+    manifest = current.decode("ascii").strip()
+    options = max((path.name for path in directory.glob("OPTIONS-*")), default=None)
+    names = ["CURRENT", manifest, *([options] if options else [])]
+    return {name: (directory / name).read_bytes() for name in names}
+
+
+def tidy(directory: Path, tables: set[str]) -> None:
+    """Removes from a closed database's directory all but its small files and the SSTs named."""
+    keep = {"CURRENT", *tables}
+    manifest = (directory / "CURRENT").read_text("ascii").strip()
+    options = max((path.name for path in directory.glob("OPTIONS-*")), default="")
+    for path in directory.iterdir():
+        if path.name not in keep | {manifest, options}:
+            path.unlink()
+
+
+def rocksdb_version(options_file: bytes) -> str:
+    """The version of RocksDB that wrote an `OPTIONS-*` file; empty when it does not say."""
+    found = re.search(rb"rocksdb_version=([\d.]+)", options_file)
+    return found[1].decode("ascii") if found else ""
+
+
+def _number(file: Any) -> int:
+    return int(file.name.partition(".")[0])

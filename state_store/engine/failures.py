@@ -1,0 +1,44 @@
+"""Errors of RocksDB in our terms. rocksdict raises bare exceptions whose text starts with RocksDB's status."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError, StorageError
+
+_SST = re.compile(r"[\w./-]*?(\d{6,}\.sst)")
+
+
+@contextmanager
+def translated(what: str, directory: str) -> Iterator[None]:
+    """Turns what rocksdict raises inside into StateStoreErrors that name the database, or the file in it.
+
+    A corruption becomes DamagedError, an input/output error StorageError, a lock or a cancelled compaction
+    BusyError, anything else InternalError.
+    """
+    try:
+        yield
+    except StateStoreError:
+        raise
+    except Exception as error:
+        raise _translate(what, directory, str(error)) from error
+
+
+def _translate(what: str, directory: str, text: str) -> StateStoreError:
+    found = _SST.search(text)
+    file = f"{directory}/{found[1]}" if found else directory
+    message = f"cannot {what} '{file}': RocksDB says: {text}"
+    status = text.partition(":")[0].strip().lower()
+    if status == "corruption" or "corrupt" in text.lower() or "checksum mismatch" in text.lower():
+        return DamagedError(message, file=file)
+    if status == "invalid argument" and ("does not exist" in text or "not an sstable" in text):
+        return DamagedError(message, file=file)
+    if status == "io error" and "lock" in text.lower():
+        return BusyError(message, file=file)
+    if status in ("io error", "no space", "not found") or "No such file" in text:
+        return StorageError(message, file=file)
+    if status in ("operation aborted", "shutdown in progress", "resource busy", "operation timed out"):
+        return BusyError(message, file=file)
+    return InternalError(message, file=file)

@@ -1,0 +1,80 @@
+"""Options of every RocksDB database and SST file that this program makes.
+
+What both planes rely on is fixed here (docs/format.md): block-based tables of `format_version` 5, full bloom
+filters of 10 bits over whole keys, the bytewise comparator. The rest is measured (docs/decisions).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+FORMAT_VERSION = 5
+BLOOM_BITS_PER_KEY = 10
+_NEVER_STALL = 1 << 30
+
+
+@dataclass(frozen=True)
+class DatabaseSettings:
+    """How databases are written. Immutable; safe for any thread.
+
+    `compression` is `none` or `lz4`. `max_runs` is the number of sorted runs above which an incremental merge
+    compacts; `size_amplification_percent` the size of all younger runs, relative to the oldest, at which
+    everything is rewritten. `rate_limit_bytes` per second bounds what compaction writes (0: no bound).
+    """
+
+    compression: str = "lz4"
+    block_bytes: int = 4 << 10
+    file_bytes: int = 8 << 20
+    threads: int = 2
+    max_runs: int = 4
+    size_amplification_percent: int = 80
+    rate_limit_bytes: int = 0
+
+
+def rocks_options(settings: DatabaseSettings, *, create: bool = False) -> Any:
+    """The `rocksdict.Options` of a database or an SST writer; automatic compaction is off."""
+    import rocksdict
+
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(create)
+    options.set_block_based_table_factory(_table(settings))
+    options.set_compression_type(getattr(rocksdict.DBCompressionType, settings.compression)())
+    options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+    options.set_universal_compaction_options(_universal(settings))
+    options.set_level_zero_file_num_compaction_trigger(settings.max_runs)
+    options.set_level_zero_slowdown_writes_trigger(_NEVER_STALL)
+    options.set_level_zero_stop_writes_trigger(_NEVER_STALL)
+    options.set_target_file_size_base(settings.file_bytes)
+    options.set_disable_auto_compactions(True)
+    options.set_max_background_jobs(max(2, settings.threads))
+    options.set_max_subcompactions(settings.threads)
+    options.set_keep_log_file_num(1)
+    options.set_stats_dump_period_sec(0)
+    options.set_stats_persist_period_sec(0)
+    options.set_skip_stats_update_on_db_open(True)
+    options.set_max_open_files(-1)
+    if settings.rate_limit_bytes:
+        options.set_ratelimiter(settings.rate_limit_bytes, 100_000, 10)
+    return options
+
+
+def _table(settings: DatabaseSettings) -> Any:
+    import rocksdict
+
+    table = rocksdict.BlockBasedOptions()
+    table.set_format_version(FORMAT_VERSION)
+    table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
+    table.set_block_size(settings.block_bytes)
+    table.set_block_cache(rocksdict.Cache(4 << 20))
+    return table
+
+
+def _universal(settings: DatabaseSettings) -> Any:
+    import rocksdict
+
+    universal = rocksdict.UniversalCompactOptions()
+    universal.size_ratio = 20
+    universal.min_merge_width = 2
+    universal.max_size_amplification_percent = settings.size_amplification_percent
+    return universal

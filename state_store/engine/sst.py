@@ -1,0 +1,45 @@
+"""Delta files written without a JVM: sorted records and the reserved record at the end (docs/format.md)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from state_store.checkpoint.metadata import META_KEY, DeltaMetadata
+from state_store.engine.failures import translated
+from state_store.engine.settings import DatabaseSettings, rocks_options
+
+_CHUNK_BYTES = 1 << 20
+
+
+def write_delta(
+    path: Path,
+    records: Iterable[tuple[bytes, bytes | None]],
+    metadata: DeltaMetadata,
+    settings: DatabaseSettings | None = None,
+) -> tuple[int, int]:
+    """Writes `path`, which must not exist, from records in strictly ascending order of keys (None: the key is
+    removed). Gives bytes and CRC-32 of the file. Not synced: storing it does that."""
+    import rocksdict
+
+    with translated("write", str(path)):
+        writer = rocksdict.SstFileWriter(rocks_options(settings or DatabaseSettings()))
+        writer.open(str(path))
+        for key, value in records:
+            if value is None:
+                del writer[key]
+            else:
+                writer[key] = value
+        writer[META_KEY] = metadata.to_json()
+        writer.finish()
+    return path.stat().st_size, file_crc32(path)
+
+
+def file_crc32(path: Path) -> int:
+    """CRC-32 (IEEE) of a whole file."""
+    crc = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            crc = zlib.crc32(chunk, crc)
+    return crc

@@ -1,0 +1,112 @@
+"""Files of checkpoint storage that this machine still has: hard links below one directory, by store and path.
+
+What is found here is only a candidate: whoever takes a file checks its checksum. A file that other places of
+this machine use as well (a base, a scratch directory) takes no space of its own. Safe for any thread; several
+processes may share one root.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+from collections.abc import Collection
+from pathlib import Path
+
+from state_store.storage.durable import link_or_copy
+
+_SEPARATOR = "@"
+
+
+class LocalCache:
+    """The kept files of all stores below `root`; at most `budget_bytes` once `prune` has run."""
+
+    def __init__(self, root: Path, budget_bytes: int) -> None:
+        self.root = root
+        self._budget_bytes = budget_bytes
+
+    def store(self, location: str) -> StoreCache:
+        """The part of the store whose directory in checkpoint storage is at `location`."""
+        return StoreCache(self.root / hashlib.sha256(location.encode("utf-8")).hexdigest()[:16])
+
+    def prune(self) -> int:
+        """Removes the files that were kept longest ago until the budget is met; gives the bytes removed."""
+        found = []
+        for directory in _directories(self.root):
+            for item in os.scandir(directory):
+                with contextlib.suppress(FileNotFoundError):
+                    status = item.stat()
+                    found.append((status.st_ctime_ns, status.st_size, item.path))
+        excess = sum(size for _, size, _ in found) - self._budget_bytes
+        removed = 0
+        for _, size, path in sorted(found):
+            if removed >= excess:
+                break
+            Path(path).unlink(missing_ok=True)
+            removed += size
+        return removed
+
+
+class StoreCache:
+    """The kept files of one store, by their path below the store's directory in checkpoint storage."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def find(self, path: str) -> Path | None:
+        """The local file that was kept as `path`, not verified; None when there is none."""
+        file = self._at(path)
+        return file if file.is_file() else None
+
+    def keep(self, path: str, local: Path) -> None:
+        """Keeps `local`, which must never be modified again, as `path`. A failure is not one: nothing is
+        kept."""
+        self._place(path, lambda file: link_or_copy(local, file))
+
+    def adopt(self, path: str, local: Path) -> None:
+        """Like `keep`, but `local` moves."""
+        self._place(path, lambda file: os.rename(local, file))
+
+    def discard(self, path: str) -> None:
+        """Forgets `path`; unknown is fine."""
+        self._at(path).unlink(missing_ok=True)
+
+    def retain(self, paths: Collection[str]) -> None:
+        """Forgets everything but `paths`."""
+        keep = {_file_name(path) for path in paths}
+        with contextlib.suppress(FileNotFoundError):
+            for name in os.listdir(self.directory):
+                if name not in keep:
+                    (self.directory / name).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Forgets the store."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _place(self, path: str, place: object) -> None:
+        file = self._at(path)
+        for _ in range(2):
+            try:
+                place(file)  # type: ignore[operator]
+                return
+            except FileExistsError:
+                return
+            except FileNotFoundError:
+                self.directory.mkdir(parents=True, exist_ok=True)
+            except OSError:
+                return
+
+    def _at(self, path: str) -> Path:
+        return self.directory / _file_name(path)
+
+
+def _file_name(path: str) -> str:
+    return path.replace("/", _SEPARATOR)
+
+
+def _directories(root: Path) -> list[str]:
+    try:
+        return [item.path for item in os.scandir(root) if item.is_dir()]
+    except FileNotFoundError:
+        return []

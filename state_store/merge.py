@@ -1,0 +1,119 @@
+"""Merge: a base and the deltas after it become a newer base, a pure function of files.
+
+It works in a fresh directory of hard links: open, ingest the deltas as they are, compact as the kind asks.
+`ingest` compacts nothing and is never published. `incremental` lets RocksDB merge young files among each other,
+so that most files are shared with the snapshot before, and rewrites everything once the young ones have grown
+to about the size of the old. `full` rewrites everything: no file of it is older than the merge.
+
+Any thread may call, one at a time for a store; the directories of the inputs are only read.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from state_store.base import Base
+from state_store.chain import ChainDelta
+from state_store.checkpoint.names import VersionId
+from state_store.engine.database import Database, small_files, tidy
+from state_store.errors import InternalError
+from state_store.restore import Site, check_version, describe, ingest_deltas, wanted_deltas
+from state_store.transfer import fetch, verify
+
+INGEST = "ingest"
+INCREMENTAL = "incremental"
+FULL = "full"
+KINDS = (INGEST, INCREMENTAL, FULL)
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The new base and the milliseconds by phase: link, fetch (of deltas that are not local), ingest, compact."""
+
+    base: Base
+    phases: dict[str, float]
+
+
+def merge(
+    site: Site,
+    base: Base,
+    deltas: Sequence[ChainDelta],
+    of: VersionId,
+    kind: str,
+    *,
+    deadline: Callable[[], bool] = lambda: False,
+) -> Merged:
+    """The base of version `of`, which `deltas` lead to from `base`; `kind` is one of KINDS.
+
+    Raises DamagedError or MissingError for a delta, BusyError when `deadline()` says that it took too long,
+    StorageError when the disk fails. On failure nothing is left behind.
+    """
+    directory = site.workspace.new_base(of.version)
+    try:
+        return _merge(site, base, list(deltas), of, kind, directory, deadline)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def _merge(
+    site: Site,
+    base: Base,
+    deltas: list[ChainDelta],
+    of: VersionId,
+    kind: str,
+    directory: Path,
+    deadline: Callable[[], bool],
+) -> Merged:
+    clock = _Laps()
+    link_database(base, directory)
+    clock.lap("link_ms")
+    with site.workspace.scratch() as scratch:
+        wanted = wanted_deltas(deltas, scratch)
+        fetch(site.storage, site.cache, wanted, site.transfer_threads)
+        verify(site.storage, site.cache, wanted, site.transfer_threads)
+        clock.lap("fetch_ms")
+        with Database(directory, site.settings) as database:
+            known = {**base.files, **ingest_deltas(database, deltas, scratch)}
+            clock.lap("ingest_ms")
+            _compact(database, kind, deadline)
+            files = describe(database, known, of)
+            keys, families = check_version(database, of, deltas[-1].name if deltas else None, site.storage)
+    if kind == FULL and not files.keys().isdisjoint(known):
+        raise InternalError(f"a full merge of version {of} kept older files: {sorted(files.keys() & known)}")
+    tidy(directory, set(files))
+    clock.lap("compact_ms")
+    return Merged(Base(directory, of, files, keys, families, base.snapshot), clock.phases)
+
+
+def link_database(base: Base, directory: Path) -> None:
+    """Makes a database in `directory` that is free to change: hard links of the SSTs, copies of the rest."""
+    for name in base.files:
+        os.link(base.directory / name, directory / name)
+    for name, data in small_files(base.directory).items():
+        (directory / name).write_bytes(data)
+
+
+def _compact(database: Database, kind: str, deadline: Callable[[], bool]) -> None:
+    if kind == FULL:
+        database.compact_all(deadline=deadline)
+    elif kind == INCREMENTAL:
+        database.compact_runs(deadline=deadline)
+
+
+class _Laps:
+    """A stop watch by phase, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.phases: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.phases[name] = (now - self._last) * 1000
+        self._last = now

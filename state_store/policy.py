@@ -1,0 +1,213 @@
+"""When to merge, and when to cut the chain with a full checkpoint.
+
+A merge is a trade between bytes uploaded, the time of a restore, and space. What every delta costs a restore is
+learned (cost.py); the cheapest schedule that keeps `restoreObjective` lets deltas pile up until they have grown
+to a good part of the oldest sorted run, because only then a rewrite pays: each byte of change is then uploaded
+once as a delta, and once more or little more by merges.
+
+Decisions depend on values alone; nothing is read or written here. The caller locks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from state_store.chain import Chain
+from state_store.checkpoint.manifest import FULL, INCREMENTAL, Manifest
+from state_store.cost import CostModel, Load
+from state_store.options import Options
+from state_store.schedule import jitter_ms, last_occurrence_ms
+
+YOUNG_SHARE = 0.8
+"""Young bytes per byte of the oldest run at which a merge rewrites everything (RocksDB's size amplification)."""
+YOUNG_LEAST_BYTES = 4 << 20
+YOUNG_LEAST_DELTAS = 8
+AMPLIFICATION_LEAST_DELTAS = 8
+"""Below these a rewrite saves nothing that anyone would feel."""
+OBJECTIVE_LEAST_DELTAS = 4
+
+
+@dataclass(frozen=True)
+class Due:
+    """A merge that should be made: `incremental` or `full`, and why, for people."""
+
+    kind: str
+    reason: str
+
+
+class History:
+    """What this process knows of one store beyond its chain: times (wall clock, ms), sizes, measured costs."""
+
+    def __init__(self) -> None:
+        self.cost = CostModel()
+        self.keys = 0
+        self.snapshot_ms: int | None = None
+        self.full_ms: int | None = None
+        self.merge_ended_ms: int | None = None
+        self.failures = 0
+        self._live: tuple[int, int] | None = None
+
+    def committed(self, keys: int) -> None:
+        self.keys = keys
+
+    def found(self, snapshot: Manifest | None, oldest_file_ms: int | None) -> None:
+        """The chain was read from storage; its oldest file was written at `oldest_file_ms` (None: not known)."""
+        if snapshot is None:
+            return
+        self.snapshot_ms = snapshot.created_ms
+        if snapshot.kind == FULL:
+            self.full_ms = snapshot.created_ms
+            self._live = (snapshot.total_bytes, snapshot.keys)
+        elif self.full_ms is None:
+            self.full_ms = oldest_file_ms
+
+    def merged(self, manifest: Manifest, now_ms: int) -> None:
+        """A snapshot was published."""
+        self.failures = 0
+        self.merge_ended_ms = self.snapshot_ms = now_ms
+        if manifest.kind == FULL:
+            self.full_ms = now_ms
+            self._live = (manifest.total_bytes, manifest.keys)
+
+    def merge_failed(self, now_ms: int) -> None:
+        self.failures += 1
+        self.merge_ended_ms = now_ms
+
+    def ages_ms(self, now_ms: int) -> tuple[int | None, int | None]:
+        """How long ago the newest snapshot and the newest full one were made; None where not known."""
+        times = (self.snapshot_ms, self.full_ms)
+        snapshot, full = (None if at_ms is None else max(0, now_ms - at_ms) for at_ms in times)
+        return snapshot, full
+
+    def live_bytes(self) -> int | None:
+        """Size of the store if nothing were in it twice: that of the last full snapshot, scaled by keys."""
+        if self._live is None:
+            return None
+        size_bytes, keys = self._live
+        return max(size_bytes, size_bytes * self.keys // keys) if keys else size_bytes
+
+    def predict_restore_ms(self, chain: Chain) -> float:
+        """Of the chain as it is, with no local files."""
+        return self.cost.predict_restore_ms(Load(chain.files, chain.bytes, len(chain.deltas)))
+
+
+class Policy:
+    """The decisions for one store."""
+
+    def __init__(self, options: Options, operator: int, partition: int) -> None:
+        self._options = options
+        self._jitter_ms = jitter_ms(options.full_schedule_jitter, operator, partition)
+
+    def due(self, chain: Chain, history: History, now_ms: int) -> Due | None:
+        """The merge to make after a commit, if any; a full one where both kinds are due."""
+        ended_ms = history.merge_ended_ms
+        if ended_ms is not None and 0 <= now_ms - ended_ms < self._options.min_pause_between_merges:
+            return None
+        if not chain.deltas:
+            return None
+        full = self._full(chain, history, now_ms)
+        if full is not None:
+            return Due(FULL, full)
+        incremental = self._incremental(chain, history)
+        return None if incremental is None else Due(INCREMENTAL, incremental)
+
+    def _full(self, chain: Chain, history: History, now_ms: int) -> str | None:
+        reasons = (
+            self._full_by_length(chain),
+            self._full_by_files(chain, history),
+            self._full_by_space(chain, history),
+            self._full_by_interval(history, now_ms),
+            self._full_by_schedule(history, now_ms),
+        )
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _full_by_length(self, chain: Chain) -> str | None:
+        most_deltas, most_merges = self._options.full_after_deltas, self._options.full_after_merges
+        if most_deltas and chain.deltas_since_full >= most_deltas:
+            return f"{chain.deltas_since_full} deltas since the last full checkpoint (fullAfterDeltas)"
+        if most_merges and chain.merges_since_full >= most_merges:
+            return f"{chain.merges_since_full} merges since the last full checkpoint (fullAfterMerges)"
+        return None
+
+    def _full_by_files(self, chain: Chain, history: History) -> str | None:
+        most = self._options.full_after_files
+        if not most or chain.files <= most:
+            return None
+        snapshot = chain.snapshot
+        live, total = history.live_bytes(), chain.bytes
+        # A full checkpoint of this size may itself need that many files; it must at least halve them.
+        if snapshot is not None and live is not None and total:
+            expected = snapshot_files_when_full(snapshot, live)
+            if expected * 2 > chain.files:
+                return None
+        return f"{chain.files} files (fullAfterFiles)"
+
+    def _full_by_space(self, chain: Chain, history: History) -> str | None:
+        most, live = self._options.full_space_amplification, history.live_bytes()
+        if not most or not live or chain.deltas_since_full < AMPLIFICATION_LEAST_DELTAS:
+            return None
+        factor = chain.bytes / live
+        if factor <= most:
+            return None
+        return f"the files take {factor:.1f} times the live state (fullSpaceAmplification)"
+
+    def _full_by_interval(self, history: History, now_ms: int) -> str | None:
+        interval_ms = self._options.full_interval
+        if not interval_ms or history.full_ms is None:
+            return None
+        age_ms = now_ms - history.full_ms
+        if age_ms < interval_ms + self._jitter_ms:
+            return None
+        return f"the last full checkpoint is {age_ms // 1000} s old (fullInterval)"
+
+    def _full_by_schedule(self, history: History, now_ms: int) -> str | None:
+        cron = self._options.full_schedule
+        if not cron or history.full_ms is None:
+            return None
+        zone = self._options.full_schedule_time_zone
+        at_ms = last_occurrence_ms(cron, zone, now_ms - self._jitter_ms)
+        if at_ms is None or at_ms + self._jitter_ms <= history.full_ms:
+            return None
+        return f"scheduled at '{cron}' {zone} (fullSchedule)"
+
+    def _incremental(self, chain: Chain, history: History) -> str | None:
+        deltas, objective_ms = len(chain.deltas), self._options.restore_objective
+        if deltas >= self._options.max_deltas:
+            return f"{deltas} deltas (maxDeltas)"
+        if (
+            young_share(chain) >= YOUNG_SHARE
+            and deltas >= YOUNG_LEAST_DELTAS
+            and (chain.delta_bytes >= YOUNG_LEAST_BYTES)
+        ):
+            return f"{chain.delta_bytes >> 20} MiB of deltas, as large as the state they change"
+        if objective_ms and deltas >= OBJECTIVE_LEAST_DELTAS:
+            predicted_ms = history.predict_restore_ms(chain)
+            if predicted_ms > objective_ms and self._helps(chain, history, predicted_ms):
+                return f"a restore would take {predicted_ms:.0f} ms (restoreObjective)"
+        return None
+
+    def _helps(self, chain: Chain, history: History, predicted_ms: float) -> bool:
+        """Whether a merge would shorten the restore by a tenth; where the live bytes alone take longer than the
+        objective, nothing would."""
+        files = chain.snapshot_files + 1
+        live = history.live_bytes() or chain.bytes
+        after_ms = history.cost.predict_restore_ms(Load(files, min(live, chain.bytes), 0))
+        return after_ms < predicted_ms * 0.9
+
+
+def young_share(chain: Chain) -> float:
+    """Bytes of all but the oldest sorted run, per byte of the oldest; infinite without a snapshot."""
+    snapshot = chain.snapshot
+    if snapshot is None or not snapshot.files:
+        return float("inf")
+    deepest = max(entry.level for entry in snapshot.files)
+    oldest = sum(entry.bytes for entry in snapshot.files if entry.level == deepest)
+    if deepest == 0:
+        oldest = max(entry.bytes for entry in snapshot.files)
+    return (chain.bytes - oldest) / max(1, oldest)
+
+
+def snapshot_files_when_full(snapshot: Manifest, live_bytes: int) -> int:
+    """Files of a full snapshot, guessed from the largest file of this one."""
+    largest = max((entry.bytes for entry in snapshot.files), default=1)
+    return max(1, -(-live_bytes // max(1, largest)))

@@ -1,0 +1,164 @@
+"""Publish: a base becomes a snapshot in checkpoint storage, by the lease protocol (docs/deletion.md).
+
+The writer's lease names every stored file that the snapshot will share; only then it looks which of them are
+condemned or gone, and uploads those anew from its own hard links, under fresh names. A snapshot that turns out to
+share nothing is a full one, whatever was asked for: the chain is cut. The archive comes last; its appearance is
+the snapshot. Any thread may call, one at a time for a store.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from state_store import __version__
+from state_store.base import Base, BaseFile
+from state_store.checkpoint.archive import pack
+from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
+from state_store.checkpoint.names import SHARED_DIRECTORY, SharedName, VersionId
+from state_store.engine.database import rocksdb_version, small_files
+from state_store.errors import BusyError
+from state_store.lease import Lease
+from state_store.restore import Site
+from state_store.transfer import parallel, sha256_of
+
+_TRIES = 3
+WRITER = f"incremental-state-store {__version__}"
+
+
+@dataclass(frozen=True)
+class Published:
+    """The snapshot: its base (every file has a path now), manifest and archive size; what was uploaded.
+
+    `shared_files` were in storage before; `own_files` belong to no older snapshot (deltas taken over included).
+    """
+
+    base: Base
+    manifest: Manifest
+    archive_bytes: int
+    shared_files: int
+    new_files: int
+    own_files: int
+    uploaded_bytes: int
+    phases: Mapping[str, float]
+
+
+def publish(
+    site: Site,
+    base: Base,
+    lease: Lease,
+    *,
+    full: bool,
+    now_ms: Callable[[], int],
+    random_32: Callable[[], int] = lambda: secrets.randbits(32),
+) -> Published:
+    """Makes a snapshot of `base` under `lease`, a fresh one, which is given back. With `full` nothing is shared.
+
+    Raises ConflictError when there is a snapshot of that version already (never with `full`, nor without ids),
+    BusyError when its files are deleted as fast as they are uploaded, StorageError or UnknownOutcomeError when
+    the storage fails.
+    """
+    start = time.perf_counter()
+    files = _with_checksums(site, base)
+    checksum_ms = (time.perf_counter() - start) * 1000
+    shared = {} if full else {name: file for name, file in files.items() if _may_share(file, site.ids)}
+    start = time.perf_counter()
+    with lease:
+        lost = lease.claim(str(file.path) for file in shared.values()) if shared else frozenset()
+        stored = {name: file for name, file in shared.items() if file.path not in lost}
+        uploaded: dict[str, BaseFile] = {}
+        for _ in range(_TRIES):
+            new = _fresh_names(base.at, files.keys() - stored.keys(), files, random_32())
+            _upload(site, base, lease, new)
+            uploaded |= new
+            stored |= new
+            shares = any(name not in uploaded for name in stored)
+            manifest = _manifest(base, stored, shares=shares, created_ms=now_ms())
+            archive = pack(manifest, small_files(base.directory))
+            lost = lease.publish(manifest.snapshot, archive, overwrite=full or not site.ids)
+            if not lost:
+                break
+            stored = {name: file for name, file in stored.items() if file.path not in lost}
+        else:
+            raise BusyError(f"the files of snapshot '{manifest.snapshot.path}' were deleted {_TRIES} times")
+    for name in uploaded:
+        site.cache.keep(str(stored[name].path), base.directory / name)
+    older = {entry.path for entry in base.snapshot.files} if base.snapshot else set()
+    return Published(
+        base=replace(base, files=stored, snapshot=manifest),
+        manifest=manifest,
+        archive_bytes=len(archive),
+        shared_files=len(stored) - len(uploaded),
+        new_files=len(uploaded),
+        own_files=sum(entry.path not in older for entry in manifest.files),
+        uploaded_bytes=sum(file.bytes for file in uploaded.values()) + len(archive),
+        phases={"checksum_ms": checksum_ms, "upload_ms": (time.perf_counter() - start) * 1000},
+    )
+
+
+def _fresh_names(
+    at: VersionId, names: Iterable[str], files: Mapping[str, BaseFile], unique: int
+) -> dict[str, BaseFile]:
+    return {
+        name: replace(files[name], path=SharedName(at.version, unique, _number(name)).path) for name in names
+    }
+
+
+def _upload(site: Site, base: Base, lease: Lease, new: Mapping[str, BaseFile]) -> None:
+    if not new:
+        return
+    lease.announce(str(file.path) for file in new.values())
+    parallel(
+        site.transfer_threads,
+        lambda name: site.storage.upload(base.directory / name, str(new[name].path)),
+        new,
+    )
+
+
+def _with_checksums(site: Site, base: Base) -> dict[str, BaseFile]:
+    lacking = [name for name, file in base.files.items() if file.sha256 is None]
+    found = parallel(site.transfer_threads, lambda name: sha256_of(base.directory / name), lacking)
+    computed = dict(zip(lacking, found, strict=True))
+    return {
+        name: replace(file, sha256=computed[name]) if name in computed else file
+        for name, file in base.files.items()
+    }
+
+
+def _may_share(file: BaseFile, ids: bool) -> bool:
+    """A delta of a store without ids may be replaced by a retried batch, so no snapshot refers to it."""
+    return file.path is not None and (ids or file.path.startswith(SHARED_DIRECTORY + "/"))
+
+
+def _manifest(base: Base, files: Mapping[str, BaseFile], *, shares: bool, created_ms: int) -> Manifest:
+    previous = base.snapshot
+    full_at = base.at if not shares else (previous.full if previous else None)
+    options = next(
+        (data for name, data in small_files(base.directory).items() if name.startswith("OPT")), b""
+    )
+    return Manifest(
+        version=base.at.version,
+        id=base.at.id,
+        kind=INCREMENTAL if shares else FULL,
+        previous=previous.of if previous else None,
+        full=full_at,
+        merges_since_full=0 if not shares else (previous.merges_since_full if previous else 0) + 1,
+        deltas_since_full=base.at.version - (full_at.version if full_at else 0),
+        keys=base.keys,
+        files=tuple(_entry(name, files[name]) for name in sorted(files, key=_number)),
+        column_families=base.column_families,
+        rocksdb_version=rocksdb_version(options),
+        writer=WRITER,
+        created_ms=created_ms,
+    )
+
+
+def _entry(name: str, file: BaseFile) -> FileEntry:
+    assert file.path is not None and file.sha256 is not None
+    return FileEntry(name, file.path, file.bytes, file.sha256, file.level, file.origin)
+
+
+def _number(name: str) -> int:
+    return int(name.partition(".")[0])

@@ -1,0 +1,279 @@
+"""Restore: the files of a version become a local database (a base).
+
+The newest snapshot on the version's lineage and the deltas after it; files that this machine still has are
+linked, the others downloaded in parallel, all verified. Where a snapshot is missing or damaged an older one
+with more deltas is taken, with a warning that names the file. Exactly the asked version, or an error that
+names the file and the versions that can still be restored: never another version.
+
+Functions keep no state; any thread may call them, with a `Site` of its own store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from state_store.base import Base, BaseFile
+from state_store.catalog import read_archive, read_listing
+from state_store.chain import Chain, ChainDelta
+from state_store.checkpoint.archive import Archive
+from state_store.checkpoint.lineage import Lineages, Plan, describe_restorable
+from state_store.checkpoint.listing import Listing
+from state_store.checkpoint.manifest import Manifest
+from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.checkpoint.names import DeltaName, SnapshotName, VersionId
+from state_store.engine.database import Database, tidy
+from state_store.engine.settings import DatabaseSettings
+from state_store.errors import DamagedError, MissingError, StateStoreError
+from state_store.localcache import StoreCache
+from state_store.storage.base import Storage
+from state_store.transfer import Fetched, Wanted, fetch, verify
+from state_store.workspace import Workspace
+
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a store's files are and are worked on; `ids`: whether versions have ids (checkpoint format 2)."""
+
+    storage: Storage
+    cache: StoreCache
+    workspace: Workspace
+    settings: DatabaseSettings
+    ids: bool
+    transfer_threads: int = 8
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A base of exactly the asked version, the chain behind it, and what it took (milliseconds by phase)."""
+
+    base: Base
+    chain: Chain
+    fetched: Fetched
+    phases: Mapping[str, float]
+    warnings: tuple[str, ...]
+
+    @property
+    def total_ms(self) -> float:
+        return sum(self.phases.values())
+
+
+@dataclass
+class _Progress:
+    """What piles up over several attempts."""
+
+    warnings: list[str] = field(default_factory=list)
+    phases: dict[str, float] = field(
+        default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0, "ingest_ms": 0.0}
+    )
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.phases[name] += (time.perf_counter() - start) * 1000
+
+
+def restore(site: Site, of: VersionId, *, start: VersionId | None = None) -> Restored:
+    """Makes a base of version `of`; with `start`, from exactly the snapshot of that version.
+
+    Raises MissingError or DamagedError when it cannot be made, FormatError for a format not known,
+    ConflictError when two deltas claim to be one version, StorageError when the storage fails.
+    """
+    progress = _Progress()
+    for attempt in range(_TRIES):
+        try:
+            return _restore_listed(site, of, start, progress)
+        except MissingError:
+            # A cleanup may have removed what this listing still showed, with a newer snapshot in its place.
+            if attempt == _TRIES - 1 or start is not None:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _restore_listed(site: Site, of: VersionId, start: VersionId | None, progress: _Progress) -> Restored:
+    with progress.phase("choose_ms"):
+        listing = read_listing(site.storage)
+    snapshots = set(listing.snapshots)
+    failure: StateStoreError | None = None
+    while True:
+        with progress.phase("choose_ms"):
+            plan = _plan(listing, snapshots, of, start, failure)
+        try:
+            return _follow(site, plan, listing, progress)
+        except (DamagedError, MissingError) as error:
+            if plan.snapshot is None or start is not None or _blames_delta(error, plan):
+                raise _hopeless(error, listing, snapshots, plan) from error
+            progress.warnings.append(f"snapshot '{plan.snapshot.path}' is not used: {error.message}")
+            snapshots.discard(plan.snapshot)
+            failure = failure or error
+
+
+def _plan(
+    listing: Listing,
+    snapshots: set[SnapshotName],
+    of: VersionId,
+    start: VersionId | None,
+    failure: StateStoreError | None,
+) -> Plan:
+    try:
+        return Lineages(listing.deltas, snapshots).plan(of, start=start)
+    except MissingError as error:
+        if failure is None:
+            raise
+        message = f"{failure.message}; without that snapshot, {error.message}"
+        raise type(failure)(message, file=failure.file) from error  # type: ignore[call-arg]
+
+
+def _follow(site: Site, plan: Plan, listing: Listing, progress: _Progress) -> Restored:
+    with progress.phase("choose_ms"):
+        archive = None if plan.snapshot is None else read_archive(site.storage, plan.snapshot)
+    directory = site.workspace.new_base(plan.of.version)
+    try:
+        with site.workspace.scratch() as scratch:
+            return _build(site, plan, listing, archive, directory, scratch, progress)
+    except BaseException:
+        _remove(directory)
+        raise
+
+
+def _build(
+    site: Site,
+    plan: Plan,
+    listing: Listing,
+    archive: Archive | None,
+    directory: Path,
+    scratch: Path,
+    progress: _Progress,
+) -> Restored:
+    deltas = [ChainDelta(name, listing.deltas[name]) for name in plan.deltas]
+    wanted = wanted_tables(archive.manifest if archive else None, directory)
+    wanted_now = [*wanted, *wanted_deltas(deltas, scratch)]
+    with progress.phase("fetch_ms"):
+        fetched = fetch(site.storage, site.cache, wanted_now, site.transfer_threads)
+    with progress.phase("verify_ms"):
+        warnings = verify(site.storage, site.cache, wanted_now, site.transfer_threads)
+    with progress.phase("ingest_ms"):
+        base = _assemble(site, plan, archive, directory, deltas, scratch)
+    chain = Chain(plan.of if plan.of.version else None, base.snapshot, tuple(deltas))
+    return Restored(base, chain, fetched, progress.phases, (*progress.warnings, *fetched.warnings, *warnings))
+
+
+def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
+    """The SSTs of a snapshot, under their names in the database below `directory`."""
+    return [
+        Wanted(entry.path, entry.bytes, directory / entry.name, sha256=entry.sha256)
+        for entry in (manifest.files if manifest else ())
+    ]
+
+
+def wanted_deltas(deltas: list[ChainDelta], directory: Path) -> list[Wanted]:
+    """The deltas, under their names in checkpoint storage below `directory`."""
+    return [
+        Wanted(delta.name.path, delta.bytes, directory / delta.name.name, crc32=delta.name.crc)
+        for delta in deltas
+    ]
+
+
+def _assemble(
+    site: Site,
+    plan: Plan,
+    archive: Archive | None,
+    directory: Path,
+    deltas: list[ChainDelta],
+    scratch: Path,
+) -> Base:
+    files: dict[str, BaseFile] = {}
+    if archive is not None:
+        for name, data in archive.database.items():
+            (directory / name).write_bytes(data)
+        files = base_files(archive.manifest)
+    snapshot = archive.manifest if archive else None
+    if snapshot is not None and not deltas:
+        return Base(directory, plan.of, files, snapshot.keys, snapshot.column_families, snapshot)
+    with Database(directory, site.settings, create=archive is None) as database:
+        files = describe(database, files | ingest_deltas(database, deltas, scratch), plan.of)
+        keys, families = check_version(database, plan.of, deltas[-1].name if deltas else None, site.storage)
+    tidy(directory, set(files))
+    return Base(directory, plan.of, files, keys, families, snapshot)
+
+
+def base_files(manifest: Manifest) -> dict[str, BaseFile]:
+    """The files of a snapshot's database by name."""
+    return {
+        entry.name: BaseFile(entry.path, entry.bytes, entry.sha256, entry.origin, entry.level)
+        for entry in manifest.files
+    }
+
+
+def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, BaseFile]:
+    """Ingests the deltas that lie in `directory` under their own names; gives their files by database name."""
+    try:
+        names = database.ingest([directory / delta.name.name for delta in deltas])
+    except DamagedError as error:
+        blamed = next((delta for delta in deltas if delta.name.name in error.message), None)
+        file = error.file if blamed is None else blamed.name.path
+        raise DamagedError(error.message, file=file) from error
+    return {
+        name: BaseFile(delta.name.path, delta.bytes, None, delta.name.version, 0)
+        for name, delta in zip(names, deltas, strict=True)
+    }
+
+
+def describe(database: Database, known: Mapping[str, BaseFile], of: VersionId) -> dict[str, BaseFile]:
+    """The live files of an open database by name: those in `known`, and others as written by `of` just now."""
+    return {
+        file.name: replace(known[file.name], level=file.level)
+        if file.name in known
+        else BaseFile(None, file.bytes, None, of.version, file.level)
+        for file in database.files()
+    }
+
+
+def check_version(
+    database: Database, of: VersionId, delta: DeltaName | None, storage: Storage
+) -> tuple[int, Mapping[str, ColumnFamily]]:
+    """Number of keys and the column families that an open database says it has; it must say that it is `of`.
+
+    Raises DamagedError otherwise. `delta` is the newest one ingested (None: the database is empty).
+    """
+    file = f"{storage.location}/{delta.path}" if delta else str(database.directory)
+    data = database.metadata()
+    if data is None:
+        if of.version == 0:
+            return 0, {}
+        raise DamagedError(f"'{file}' is damaged: it lacks the reserved record", file=file)
+    metadata = DeltaMetadata.from_json(data, file=file)
+    if metadata.of != of:
+        raise DamagedError(
+            f"'{file}' is damaged: it says that it is version {metadata.of}, not {of}", file=file
+        )
+    return metadata.keys, metadata.column_families
+
+
+def _blames_delta(error: StateStoreError, plan: Plan) -> bool:
+    return any(error.file and error.file.endswith(delta.path) for delta in plan.deltas)
+
+
+def _hopeless(
+    error: DamagedError | MissingError, listing: Listing, snapshots: set[SnapshotName], plan: Plan
+) -> StateStoreError:
+    """The same error, with the versions that can be restored without the file that it blames."""
+    bad = {delta for delta in plan.deltas if error.file and error.file.endswith(delta.path)}
+    bad_snapshots = {plan.snapshot} if plan.snapshot and not bad else set()
+    left = Lineages(set(listing.deltas) - bad, snapshots - bad_snapshots).restorable()
+    message = f"version {plan.of} cannot be restored: {error.message}; {describe_restorable(left)}"
+    return type(error)(message, file=error.file)
+
+
+def _remove(directory: Path) -> None:
+    import shutil
+
+    shutil.rmtree(directory, ignore_errors=True)

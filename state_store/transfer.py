@@ -1,0 +1,165 @@
+"""Files on their way between checkpoint storage and this machine: in parallel, verified, local ones linked."""
+
+from __future__ import annotations
+
+import contextvars
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from state_store.errors import DamagedError
+from state_store.localcache import StoreCache
+from state_store.storage.base import Storage
+from state_store.storage.durable import link_or_copy
+
+T = TypeVar("T")
+R = TypeVar("R")
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file to bring to `target`: `path` below the store's directory, and what is known of its content.
+
+    Without `sha256` and `crc32` only the size is checked, and no local copy is trusted.
+    """
+
+    path: str
+    bytes: int
+    target: Path
+    sha256: str | None = None
+    crc32: int | None = None
+
+    @property
+    def verifiable(self) -> bool:
+        return self.sha256 is not None or self.crc32 is not None
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a fetch did: files and bytes that came from storage, files that were local, warnings."""
+
+    files: int
+    bytes: int
+    local_files: int
+    warnings: tuple[str, ...]
+
+
+def parallel(threads: int, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+    """`work` of each item, at most `threads` at a time, results in order; the first failure is raised.
+
+    Work that has not started by then never does. Context variables are those of the caller.
+    """
+    todo = list(items)
+    if threads <= 1 or len(todo) <= 1:
+        return [work(item) for item in todo]
+    with ThreadPoolExecutor(min(threads, len(todo)), thread_name_prefix="transfer") as pool:
+        futures = [pool.submit(contextvars.copy_context().run, work, item) for item in todo]
+        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        if any(future.exception() for future in done):
+            pool.shutdown(wait=True, cancel_futures=True)
+    failures = [future.exception() for future in futures if future.done() and not future.cancelled()]
+    for failure in failures:
+        if failure is not None:
+            raise failure
+    return [future.result() for future in futures]
+
+
+def fetch(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], threads: int) -> Fetched:
+    """Brings all files to their targets. Raises MissingError or DamagedError that names the stored file.
+
+    A local copy is linked, a damaged one is dropped with a warning and read again from storage.
+    """
+    local = parallel(threads, lambda one: _fetch_one(storage, cache, one), wanted)
+    return _summary(wanted, local)
+
+
+def verify(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], threads: int) -> list[str]:
+    """Checks size and checksum of every target; gives warnings. Raises DamagedError that names the stored file."""
+    warnings = parallel(threads, lambda one: _verify_one(storage, cache, one), wanted)
+    return [warning for warning in warnings if warning is not None]
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    _each_chunk(path, digest.update)
+    return digest.hexdigest()
+
+
+def crc32_of(path: Path) -> int:
+    """CRC-32 (IEEE) of a file."""
+    crc = 0
+
+    def add(chunk: memoryview) -> None:
+        nonlocal crc
+        crc = zlib.crc32(chunk, crc)
+
+    _each_chunk(path, add)
+    return crc
+
+
+def _fetch_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> bool:
+    found = cache.find(wanted.path) if wanted.verifiable else None
+    if found is not None:
+        try:
+            link_or_copy(found, wanted.target)
+            return True
+        except FileNotFoundError:
+            pass  # pruned meanwhile
+    storage.download(wanted.path, wanted.target)
+    return False
+
+
+def _verify_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | None:
+    why = _difference(wanted)
+    if why is None:
+        if wanted.verifiable:
+            cache.keep(wanted.path, wanted.target)
+        return None
+    cached = cache.find(wanted.path)
+    if cached is None or not wanted.verifiable:
+        raise _damaged(storage, wanted, why)
+    cache.discard(wanted.path)
+    wanted.target.unlink()
+    storage.download(wanted.path, wanted.target)
+    again = _difference(wanted)
+    if again is not None:
+        raise _damaged(storage, wanted, again)
+    cache.keep(wanted.path, wanted.target)
+    return f"the local copy of '{wanted.path}' was damaged ({why}); it was read again from checkpoint storage"
+
+
+def _difference(wanted: Wanted) -> str | None:
+    size_bytes = wanted.target.stat().st_size
+    if size_bytes != wanted.bytes:
+        return f"it has {size_bytes} bytes instead of {wanted.bytes}"
+    if wanted.sha256 is not None:
+        found = sha256_of(wanted.target)
+        return None if found == wanted.sha256 else f"its SHA-256 is {found} instead of {wanted.sha256}"
+    if wanted.crc32 is not None:
+        crc = crc32_of(wanted.target)
+        return None if crc == wanted.crc32 else f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
+    return None
+
+
+def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:
+    file = f"{storage.location}/{wanted.path}"
+    return DamagedError(f"'{file}' is damaged: {why}", file=file)
+
+
+def _summary(wanted: Sequence[Wanted], local: Sequence[bool]) -> Fetched:
+    remote = [one for one, was_local in zip(wanted, local, strict=True) if not was_local]
+    return Fetched(len(remote), sum(one.bytes for one in remote), len(wanted) - len(remote), ())
+
+
+def _each_chunk(path: Path, use: Callable[[memoryview], object]) -> None:
+    buffer = bytearray(_CHUNK_BYTES)
+    view = memoryview(buffer)
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            use(view[:count])

@@ -1,0 +1,56 @@
+"""The local directories of one open store: where its deltas arrive, its bases live and its merges work.
+
+All of them are on one file system, so that files pass between them as hard links. Safe for any thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+
+class Workspace:
+    """Directories below `root`, which is private to this process and store. `open` makes them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._numbers = itertools.count(1)
+
+    @property
+    def incoming(self) -> Path:
+        return self.root / "incoming"
+
+    def open(self) -> None:
+        """Makes `incoming`; what a dead predecessor left half done goes."""
+        self.incoming.mkdir(parents=True, exist_ok=True)
+        for path in self.root.glob("scratch-*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def new_base(self, version: int) -> Path:
+        """A fresh directory for the database of `version`; the caller removes it."""
+        return self._new(f"base-{version}")
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A fresh directory that is gone afterwards."""
+        directory = self._new("scratch")
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def owns(self, directory: Path) -> bool:
+        """Whether `directory` is one of the bases here."""
+        return directory.parent == self.root and directory.name.startswith("base-")
+
+    def remove(self) -> None:
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _new(self, prefix: str) -> Path:
+        directory = self.root / f"{prefix}-{next(self._numbers)}-{secrets.token_hex(3)}"
+        directory.mkdir(parents=True)
+        return directory
