@@ -8,8 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.RecordType
 import org.apache.spark.util.NextIterator
 
 /**
- * The changes of one column family, read from the deltas of consecutive versions: (put or delete, key, value or
- * null, batch id). A batch changes a key once: its last change. One thread; rows are reused.
+ * The changes of one column family, read from the deltas of consecutive versions: (put or delete, key, value
+ * or null, batch id). A batch changes a key once: its last change. One thread; rows are reused.
  *
  * @param deltas version and local file, oldest first
  */

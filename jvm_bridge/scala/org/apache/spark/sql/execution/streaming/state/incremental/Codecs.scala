@@ -15,6 +15,7 @@ final class Codecs(encoding: String, schemas: Option[StateSchemaProvider], colum
       } else new UnsafeRowDataEncoder(schema.keySpec, schema.values)
     new RowCodec(name, family,
       RocksDBStateEncoder.getKeyEncoder(data, schema.keySpec, columnFamilies),
-      RocksDBStateEncoder.getValueEncoder(data, schema.values, schema.multipleValues, RowCodec.DelimiterBytes))
+      RocksDBStateEncoder.getValueEncoder(
+        data, schema.values, schema.multipleValues, RowCodec.DelimiterBytes))
   }
 }

@@ -10,8 +10,9 @@ import org.apache.spark.sql.types.StructType
 /**
  * One task's view of a store at a version, for reading or for making the next version.
  *
- * One thread at a time, but for `abort` and `release`, which Spark's task listeners call from theirs. Rows that it
- * returns are reused by the next call. After commit, abort or release every operation but metrics throws.
+ * One thread at a time, but for `abort` and `release`, which Spark's task listeners call from theirs. Rows
+ * that it returns are reused by the next call. After commit, abort or release every operation but metrics
+ * throws.
  */
 final class IncrementalStateStore private[incremental] (
     private[incremental] val provider: IncrementalStateStoreProvider,
@@ -84,7 +85,8 @@ final class IncrementalStateStore private[incremental] (
     val codec = openToWrite("deleteRange", colFamilyName)
     notNull(beginKey)
     notNull(endKey)
-    verify(codec.deletesRanges, "deleteRange requires a RangeKeyScanStateEncoderSpec for ordered key encoding")
+    verify(codec.deletesRanges,
+      "deleteRange requires a RangeKeyScanStateEncoderSpec for ordered key encoding")
     transaction.removeRange(codec.encodeKey(beginKey), codec.encodeKey(endKey))
   }
 
@@ -114,7 +116,9 @@ final class IncrementalStateStore private[incremental] (
     val codec = openForLists("mergeList", openToWrite("merge", colFamilyName))
     notNull(key)
     allThere(values, "merge")
-    if (values.nonEmpty) transaction.append(codec.encodeKey(key), codec.encodeValues(values), RowCodec.Delimiter)
+    if (values.nonEmpty) {
+      transaction.append(codec.encodeKey(key), codec.encodeValues(values), RowCodec.Delimiter)
+    }
   }
 
   // --- scans
@@ -156,7 +160,8 @@ final class IncrementalStateStore private[incremental] (
       endKey: Option[UnsafeRow],
       colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     val codec = openForLists("rangeScanWithMultiValues", open("rangeScanWithMultiValues", colFamilyName))
-    require(codec.scansRanges, "Range scan with multiple values requires an encoder that supports range scanning!")
+    require(codec.scansRanges,
+      "Range scan with multiple values requires an encoder that supports range scanning!")
     values(codec, range(codec, startKey, endKey))
   }
 
@@ -220,7 +225,8 @@ final class IncrementalStateStore private[incremental] (
       endEarlier()
       val committed = local.commit(transaction, base, families, keysOf)
       state = CommittedState
-      checkpoint = Some(StateStoreCheckpointInfo(id.partitionId, committed.as.version, committed.as.id, base.id))
+      checkpoint = Some(
+        StateStoreCheckpointInfo(id.partitionId, committed.as.version, committed.as.id, base.id))
       figures = Some(provider.metrics(this, opened, Some(committed), transaction, families, forceSnapshot))
       afterCommit(committed)
       committed.as.version
@@ -231,7 +237,9 @@ final class IncrementalStateStore private[incremental] (
 
   private def afterCommit(committed: Committed): Unit = {
     try {
-      if (forceSnapshot) local.merges.mergeNow(committed.as, StoreMerges.Incremental, "Spark forced a snapshot")
+      if (forceSnapshot) {
+        local.merges.mergeNow(committed.as, StoreMerges.Incremental, "Spark forced a snapshot")
+      }
       local.mergeIfDue(committed)
     } finally local.ended()
     if (provider.conf.commitValidationEnabled) {
@@ -346,7 +354,8 @@ final class IncrementalStateStore private[incremental] (
 
   private def keysOf(family: ColumnFamily): Long = if (family.id == 0) transaction.keys else 0
 
-  private def notNull(key: UnsafeRow): Unit = if (key == null) throw new IllegalStateException("Key cannot be null")
+  private def notNull(key: UnsafeRow): Unit =
+    if (key == null) throw new IllegalStateException("Key cannot be null")
 
   private def allThere(values: Array[UnsafeRow], operation: String): Unit = {
     require(values != null, s"Cannot $operation a null value")

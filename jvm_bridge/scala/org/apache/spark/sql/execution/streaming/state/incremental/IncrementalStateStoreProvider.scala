@@ -17,12 +17,12 @@ import org.apache.spark.sql.types.StructType
 import org.apache.spark.util.NextIterator
 
 /**
- * A state store provider that commits one immutable SST file per micro-batch and merges them into snapshots in the
- * background, out of the tasks' way.
+ * A state store provider that commits one immutable SST file per micro-batch and merges them into snapshots
+ * in the background, out of the tasks' way.
  *
- * `init` does no I/O; the agent starts with the first store that is opened. Stores may be open at the same time, in
- * any threads: each has its own view. Errors of the agent reach the query as AgentException below Spark's own
- * errors for loading and committing.
+ * `init` does no I/O; the agent starts with the first store that is opened. Stores may be open at the same
+ * time, in any threads: each has its own view. Errors of the agent reach the query as AgentException below
+ * Spark's own errors for loading and committing.
  */
 class IncrementalStateStoreProvider
   extends Maintenance with SupportsFineGrainedReplay with Logging {
@@ -63,12 +63,13 @@ class IncrementalStateStoreProvider
     codecs = new Codecs(conf.stateStoreEncodingFormat, schemaProvider, useColumnFamilies)
     val runId = StateStoreProvider.getRunId(hadoopConf)
     val agent = new AgentStore(storeId, runId, conf, hadoopConf)
-    local = new LocalStore(
-      StateStoreProviderId(storeId, UUID.fromString(runId)).toString, agent, conf.enableStateStoreCheckpointIds, uploaded)
+    val name = StateStoreProviderId(storeId, UUID.fromString(runId)).toString
+    local = new LocalStore(name, agent, conf.enableStateStoreCheckpointIds, uploaded)
     ages = new SnapshotAges(local)
     register(StateStore.DEFAULT_COL_FAMILY_NAME,
       FamilySchema(keyStateEncoderSpec, valueSchema, useMultipleValuesPerKey))
-    codec(StateStore.DEFAULT_COL_FAMILY_NAME, ColumnFamilies.Default) // what is wrong with the schema shows here
+    // What is wrong with the schema shows here.
+    codec(StateStore.DEFAULT_COL_FAMILY_NAME, ColumnFamilies.Default)
   }
 
   override def stateStoreId: StateStoreId = storeId
@@ -99,7 +100,8 @@ class IncrementalStateStoreProvider
       assert(store.id == storeId, s"a read store of ${store.id} cannot become a write store of $storeId")
       // The store belongs to the provider that opened it, even where Spark has replaced that one meanwhile.
       loading(store.upgrade(forceSnapshotOnCommit))
-    case other => throw new IllegalArgumentException(s"a ${other.getClass.getName} is no store of this provider")
+    case other =>
+      throw new IllegalArgumentException(s"a ${other.getClass.getName} is no store of this provider")
   }
 
   override def replayStateFromSnapshot(
@@ -119,7 +121,8 @@ class IncrementalStateStoreProvider
       startVersion: Long,
       endVersion: Long,
       colFamilyNameOpt: Option[String],
-      endVersionStateStoreCkptId: Option[String]): NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
+      endVersionStateStoreCkptId: Option[String])
+    : NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
     assert(startVersion >= 1)
     assert(endVersion >= startVersion)
     val end = versionId(endVersion, endVersionStateStoreCkptId)
@@ -130,7 +133,10 @@ class IncrementalStateStoreProvider
   /** Never throws: Spark would close the provider in the middle of a batch. */
   override protected def maintain(): Unit =
     try local.cleanup()
-    catch { case NonFatal(e) => logWarning(s"Cleanup of ${local.name} failed; the next maintenance tries again", e) }
+    catch {
+      case NonFatal(e) =>
+        logWarning(s"Cleanup of ${local.name} failed; the next maintenance tries again", e)
+    }
 
   override def close(): Unit = if (local != null) local.close()
 
@@ -142,7 +148,8 @@ class IncrementalStateStoreProvider
 
   private[incremental] def register(name: String, schema: FamilySchema): Unit = {
     schemaProvider.foreach {
-      case tests: TestStateSchemaProvider => tests.captureSchema(name, schema.keySpec.keySchema, schema.values)
+      case tests: TestStateSchemaProvider =>
+        tests.captureSchema(name, schema.keySpec.keySchema, schema.values)
       case _ =>
     }
     families.put(name, schema)
@@ -186,8 +193,9 @@ class IncrementalStateStoreProvider
       forced: Boolean): StateStoreMetrics = synchronized {
     val merges = local.merges.figures
     val figures = BatchFigures(
-      transaction.keys, 0, now, local.memoryUse, transaction.hits, transaction.misses, opened.loadMs, opened.restored,
-      committed, merges.since(reported), merges, ages.sinceSnapshotMs, ages.sinceFullMs, forced)
+      transaction.keys, 0, now, local.memoryUse, transaction.hits, transaction.misses,
+      opened.loadMs, opened.restored, committed, merges.since(reported), merges,
+      ages.sinceSnapshotMs, ages.sinceFullMs, forced)
     if (committed.isDefined) reported = merges
     StoreMetrics.of(store.id, figures)
   }
@@ -198,21 +206,26 @@ class IncrementalStateStoreProvider
   // --- opening
 
   private def versionId(version: Long, id: Option[String]): VersionId =
-    if (version == 0) VersionId.empty else VersionId(version, if (conf.enableStateStoreCheckpointIds) id else None)
+    if (version == 0) VersionId.empty
+    else VersionId(version, if (conf.enableStateStoreCheckpointIds) id else None)
 
   private def open(at: VersionId, readOnly: Boolean, forced: Boolean): IncrementalStateStore =
     store(local.begin(at, readOnly), at, at.version, readOnly, forced)
 
   private def openEmpty(version: Long, forced: Boolean): IncrementalStateStore = {
     if (!conf.enableStateStoreCheckpointIds) {
-      throw new UnsupportedOperationException("an empty store above version 0 needs Spark's checkpoint format 2: set " +
-        "spark.sql.streaming.stateStore.checkpointFormatVersion to 2")
+      throw new UnsupportedOperationException("an empty store above version 0 needs Spark's checkpoint " +
+        "format 2: set spark.sql.streaming.stateStore.checkpointFormatVersion to 2")
     }
     store(local.beginEmpty(), VersionId(version, None), version, readOnly = false, forced)
   }
 
   private def store(
-      opened: Opened, base: VersionId, version: Long, readOnly: Boolean, forced: Boolean): IncrementalStateStore = {
+      opened: Opened,
+      base: VersionId,
+      version: Long,
+      readOnly: Boolean,
+      forced: Boolean): IncrementalStateStore = {
     val made =
       try new IncrementalStateStore(this, opened, base, version, readOnly, forced)
       catch {
@@ -229,7 +242,8 @@ class IncrementalStateStoreProvider
     try body
     catch {
       case e: OutOfMemoryError =>
-        throw QueryExecutionErrors.notEnoughMemoryToLoadStore(storeId.toString, "INCREMENTAL_STORE_PROVIDER", e)
+        throw QueryExecutionErrors.notEnoughMemoryToLoadStore(
+          storeId.toString, "INCREMENTAL_STORE_PROVIDER", e)
       case e: Throwable => throw StateStoreErrors.cannotLoadStore(e)
     }
 
@@ -254,8 +268,8 @@ class IncrementalStateStoreProvider
 
   private def refuseRowChecksums(): Unit =
     if (conf.rowChecksumEnabled) {
-      throw new UnsupportedOperationException("spark.sql.streaming.stateStore.rowChecksum.enabled is not supported by " +
-        "IncrementalStateStoreProvider, whose files carry checksums of their own that every restore verifies. Set it " +
-        "to false.")
+      throw new UnsupportedOperationException("spark.sql.streaming.stateStore.rowChecksum.enabled is not " +
+        "supported by IncrementalStateStoreProvider, whose files carry checksums of their own that every " +
+        "restore verifies. Set it to false.")
     }
 }

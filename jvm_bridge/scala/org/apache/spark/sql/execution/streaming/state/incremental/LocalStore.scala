@@ -12,15 +12,24 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentRoom, AgentStore, Json}
 
 /** A transaction with the column families of the version that it began on. */
-final case class Opened(transaction: Transaction, families: ColumnFamilies, loadMs: Long, restored: Option[JsonNode])
+final case class Opened(
+    transaction: Transaction,
+    families: ColumnFamilies,
+    loadMs: Long,
+    restored: Option[JsonNode])
 
 /** What a commit did. */
-final case class Committed(as: VersionId, delta: DeltaFile, answer: JsonNode, writeMs: Long, commitMs: Long)
+final case class Committed(
+    as: VersionId,
+    delta: DeltaFile,
+    answer: JsonNode,
+    writeMs: Long,
+    commitMs: Long)
 
 /**
- * The versions of one store as this executor has them: begins transactions, in memory where it can and after a
- * restore by the agent where it cannot; commits them; takes bases from merges. Safe for any thread. Nothing is
- * read or started before the first transaction.
+ * The versions of one store as this executor has them: begins transactions, in memory where it can and after
+ * a restore by the agent where it cannot; commits them; takes bases from merges. Safe for any thread. Nothing
+ * is read or started before the first transaction.
  *
  * It is closed when `close` was called and the last transaction has ended.
  *
@@ -63,8 +72,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   def begin(at: VersionId, readOnly: Boolean): Opened = used {
     merges.check()
     val startNs = System.nanoTime
-    inMemory(at, readOnly).map { case (transaction, known) => Opened(transaction, known, sinceMs(startNs), None) }
-      .getOrElse(restore(at, readOnly, None, startNs))
+    opened(at, readOnly, startNs).getOrElse(restore(at, readOnly, None, startNs))
   }
 
   /** Begins on that version, restored from the snapshot of `from` and the deltas after it. */
@@ -91,16 +99,21 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    * @param keysOf keys of a column family, uncommitted changes counted
    */
   def commit(
-      transaction: Transaction, base: VersionId, now: ColumnFamilies, keysOf: ColumnFamily => Long): Committed = {
+      transaction: Transaction,
+      base: VersionId,
+      now: ColumnFamilies,
+      keysOf: ColumnFamily => Long): Committed = {
     val as = VersionId(base.version + 1, if (ids) Some(UUID.randomUUID.toString) else None)
     val parent = if (ids) base.id.orElse(Some(LocalStore.NoParent)) else None
-    val file = agent.opened.incoming.resolve(s"${as.version}_${as.id.getOrElse(UUID.randomUUID.toString)}.sst")
+    val unique = as.id.getOrElse(UUID.randomUUID.toString)
+    val file = agent.opened.incoming.resolve(s"${as.version}_$unique.sst")
     try {
       val startNs = System.nanoTime
       val delta = transaction.writeDelta(file.toFile, meta(as, parent, transaction, now, keysOf))
       val writtenNs = System.nanoTime
       val answer = agent.commit(as, parent, file, delta.bytes, delta.crc32, transaction.keys)
-      val committed = Committed(as, delta, answer, TimeUnit.NANOSECONDS.toMillis(writtenNs - startNs), sinceMs(writtenNs))
+      val writeMs = TimeUnit.NANOSECONDS.toMillis(writtenNs - startNs)
+      val committed = Committed(as, delta, answer, writeMs, sinceMs(writtenNs))
       transaction.committed(as)
       remember(as, now)
       newestVersion = Some(as)
@@ -115,8 +128,8 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   /** Merges what a commit's answer says is due, in the background. */
   def mergeIfDue(committed: Committed): Unit = {
     val due = committed.answer.path("merge")
-    merges.committed(committed.as,
-      Json.text(due, "kind").map(kind => kind -> Json.text(due, "reason").getOrElse("")), state.wantsIngest.isDefined)
+    val asked = Json.text(due, "kind").map(kind => kind -> Json.text(due, "reason").getOrElse(""))
+    merges.committed(committed.as, asked, state.wantsIngest.isDefined)
   }
 
   /** A transaction that [[begin]] or [[replay]] gave was committed or aborted. */
@@ -175,18 +188,24 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     }
   }
 
+  private def opened(at: VersionId, readOnly: Boolean, startNs: Long): Option[Opened] =
+    inMemory(at, readOnly).map { case (transaction, known) =>
+      Opened(transaction, known, sinceMs(startNs), None)
+    }
+
   private def inMemory(at: VersionId, readOnly: Boolean): Option[(Transaction, ColumnFamilies)] =
     familiesOf(at).flatMap(known => state.tryBegin(at, readOnly).map(_ -> known))
 
   private def restore(at: VersionId, readOnly: Boolean, from: Option[VersionId], startNs: Long): Opened = {
     restoring.lockInterruptibly()
     try {
-      val other = if (from.isEmpty) inMemory(at, readOnly) else None // meanwhile, by another task
-      other.map { case (transaction, known) => Opened(transaction, known, sinceMs(startNs), None) }.getOrElse {
+      val meanwhile = if (from.isEmpty) opened(at, readOnly, startNs) else None
+      meanwhile.getOrElse {
         val answer = if (at.version == 0) None else Some(resetTo(at, from))
         if (answer.isEmpty) state.resetEmpty()
         val transaction = state.tryBegin(at, readOnly).getOrElse(
-          throw new AgentException("internal", s"version ${at.version} of $name was restored but cannot be read"))
+          throw new AgentException("internal",
+            s"version ${at.version} of $name was restored but cannot be read"))
         Opened(transaction, familiesOf(at).get, sinceMs(startNs), answer)
       }
     } finally restoring.unlock()
@@ -205,7 +224,10 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   // Memory holds far fewer versions than this; one that is forgotten here is restored.
   private def remember(at: VersionId, now: ColumnFamilies): Unit = synchronized {
     val kept = if (families.size < LocalStore.Remembered) families
-      else families.filter(one => one._1.version == 0 || one._1.version > at.version - LocalStore.Remembered / 2)
+      else {
+        val oldest = at.version - LocalStore.Remembered / 2
+        families.filter { case (one, _) => one.version == 0 || one.version > oldest }
+      }
     families = kept + (at -> now)
   }
 

@@ -6,8 +6,9 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.{RocksDBKeyStateEncoder, RocksDBValueStateEncoder}
 
 /**
- * Rows of one column family to bytes and back, with Spark's own encoders: a key is the family's 2-byte id and what
- * the key encoder makes of the row. Rows that it returns are reused by the next call. One thread at a time.
+ * Rows of one column family to bytes and back, with Spark's own encoders: a key is the family's 2-byte id and
+ * what the key encoder makes of the row. Rows that it returns are reused by the next call. One thread at a
+ * time.
  */
 final class RowCodec(
     val name: String,

@@ -3,8 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair
 
 /**
- * Rows of a scan, decoded; one pair object for all of them, as Spark's own stores have it. Closes the scan at its
- * end.
+ * Rows of a scan, decoded; one pair object for all of them, as Spark's own stores have it. Closes the scan at
+ * its end.
  *
  * @param check is shown each pair
  */

@@ -9,8 +9,8 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.internal.Logging
 
 /**
- * How long ago the newest snapshot of a store, and the newest full one, were made: asked of the agent when first
- * needed and after each merge, counted on from there. Safe for any thread.
+ * How long ago the newest snapshot of a store, and the newest full one, were made: asked of the agent when
+ * first needed and after each merge, counted on from there. Safe for any thread.
  */
 final class SnapshotAges(store: LocalStore) extends Logging {
   @volatile private var known: Option[(JsonNode, Long)] = None

@@ -10,7 +10,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentStore, Json}
 
-/** Figures of a store's merges since its provider was opened, and of the last one that published a snapshot. */
+/** Figures of a store's merges since its provider was opened; files are those of the last that published. */
 final case class MergeFigures(
     merges: Long = 0,
     fulls: Long = 0,
@@ -35,8 +35,8 @@ final case class MergeFigures(
 }
 
 /**
- * The merges of one store: run one at a time, after the commits that asked for them, outside the tasks; requests
- * that meet one that waits are folded into it. Safe for any thread.
+ * The merges of one store: run one at a time, after the commits that asked for them, outside the tasks;
+ * requests that meet one that waits are folded into it. Safe for any thread.
  *
  * @param offer takes the directory that a merge made, as the base of what comes
  * @param published is told of each version whose snapshot is in checkpoint storage
@@ -59,7 +59,7 @@ final class StoreMerges(
 
   def figures: MergeFigures = synchronized(counts)
 
-  /** Asks for a merge of the version just committed, or says that it is the newest one where one already waits. */
+  /** Asks for a merge of the version just committed; one that waits already will merge it instead. */
   def committed(at: VersionId, due: Option[(String, String)], ingest: Boolean): Unit = synchronized {
     val asked = due.orElse(if (ingest) Some(Ingest -> "the memory budget is full") else None)
     pending = (pending, asked) match {
@@ -67,21 +67,24 @@ final class StoreMerges(
       case (Some(waiting), None) => Some(waiting.copy(at = at))
       case (None, Some((kind, reason))) => Some(Request(at, kind, reason, ingest))
       case (Some(waiting), Some((kind, reason))) =>
-        val stronger = if (strength(kind) > strength(waiting.kind)) waiting.copy(kind = kind, reason = reason) else waiting
+        val stronger =
+          if (strength(kind) > strength(waiting.kind)) waiting.copy(kind = kind, reason = reason) else waiting
         Some(stronger.copy(at = at, urgent = waiting.urgent || ingest))
     }
     schedule()
   }
 
   /** Merges that version now, in this thread; a failure is counted and logged, not thrown. */
-  def mergeNow(at: VersionId, kind: String, reason: String): Unit = run(Request(at, kind, reason, urgent = true))
+  def mergeNow(at: VersionId, kind: String, reason: String): Unit =
+    run(Request(at, kind, reason, urgent = true))
 
   /** Throws where more merges failed in a row than the option tolerates. */
   def check(): Unit = synchronized {
     val tolerable = agent.opened.number("tolerableFailedMerges")
     if (tolerable >= 0 && failuresInRow > tolerable) {
       throw new AgentException("storage", s"$failuresInRow merges of $store failed in a row, more than " +
-        s"${AgentStore.Prefix}tolerableFailedMerges = $tolerable allows. The last failure: ${lastFailure.getMessage}",
+        s"${AgentStore.Prefix}tolerableFailedMerges = $tolerable allows. The last failure: " +
+        lastFailure.getMessage,
         option = Some(AgentStore.Prefix + "tolerableFailedMerges"), cause = lastFailure)
     }
   }
@@ -167,8 +170,8 @@ final class StoreMerges(
     failuresInRow += 1
     lastFailure = e
     counts = counts.copy(failures = counts.failures + 1)
-    val text = s"Merge (${request.kind}) of $store at version ${request.at.version} failed, $failuresInRow in a row; " +
-      "nothing is lost, the chain of deltas stays longer"
+    val text = s"Merge (${request.kind}) of $store at version ${request.at.version} failed, $failuresInRow " +
+      "in a row; nothing is lost, the chain of deltas stays longer"
     if (closed) logInfo(s"$text: ${e.getMessage}") else logWarning(text, e)
   }
 }

@@ -34,8 +34,10 @@ object StoreMetrics {
 
   private def sum(name: String, desc: String)(read: Reader) = StateStoreCustomSumMetric(name, desc) -> read
   private def size(name: String, desc: String)(read: Reader) = StateStoreCustomSizeMetric(name, desc) -> read
-  private def time(name: String, desc: String)(read: Reader) = StateStoreCustomTimingMetric(name, desc) -> read
-  private def largest(name: String, desc: String)(read: Reader) = StateStoreCustomMaxMetric(name, desc) -> read
+  private def time(name: String, desc: String)(read: Reader) =
+    StateStoreCustomTimingMetric(name, desc) -> read
+  private def largest(name: String, desc: String)(read: Reader) =
+    StateStoreCustomMaxMetric(name, desc) -> read
   private def oldest(name: String, desc: String)(read: Reader) =
     StateStoreCustomMaxMetric(name, desc, "timing") -> read
 
@@ -47,7 +49,8 @@ object StoreMetrics {
   private val commits: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     size("incrementalDeltaBytes", "State store: bytes of the deltas that the batch committed")(
       _.committed.fold(0L)(_.delta.bytes)),
-    sum("incrementalDeltaPuts", "State store: records that put in these deltas")(_.committed.fold(0L)(_.delta.puts)),
+    sum("incrementalDeltaPuts", "State store: records that put in these deltas")(
+      _.committed.fold(0L)(_.delta.puts)),
     sum("incrementalDeltaRemoves", "State store: records that remove in these deltas")(
       _.committed.fold(0L)(_.delta.removes)),
     time("incrementalCommitWriteMs", "State store: commit - time to sort and write the delta locally")(
@@ -60,11 +63,12 @@ object StoreMetrics {
   private val chain: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     largest("incrementalChainDeltas", "State store: deltas since the newest snapshot, longest chain")(
       answer(_, "chain", "deltas")),
-    largest("incrementalDeltasSinceFull", "State store: deltas since the newest full checkpoint, longest chain")(
+    largest("incrementalDeltasSinceFull", "State store: deltas since the newest full checkpoint, longest")(
       answer(_, "chain", "deltas_since_full")),
-    largest("incrementalMergesSinceFull", "State store: merges since the newest full checkpoint, most of a store")(
+    largest("incrementalMergesSinceFull", "State store: merges since the newest full checkpoint, most")(
       answer(_, "chain", "merges_since_full")),
-    sum("incrementalChainFiles", "State store: files that the newest checkpoint needs")(answer(_, "chain", "files")),
+    sum("incrementalChainFiles", "State store: files that the newest checkpoint needs")(
+      answer(_, "chain", "files")),
     size("incrementalChainBytes", "State store: bytes of these files")(answer(_, "chain", "bytes")),
     oldest("incrementalSinceSnapshotMs", "State store: time since the newest snapshot, oldest of a store")(
       _.sinceSnapshotMs.getOrElse(0L)),
@@ -72,13 +76,16 @@ object StoreMetrics {
       _.sinceFullMs.getOrElse(0L)))
 
   private val merges: Seq[(StateStoreCustomMetric, Reader)] = Seq(
-    sum("incrementalMergeCount", "State store: merges that published a snapshot since the batch before")(_.merged.merges),
+    sum("incrementalMergeCount", "State store: merges that published since the batch before")(
+      _.merged.merges),
     time("incrementalMergeMs", "State store: duration of these merges")(_.merged.totalMs),
     sum("incrementalFullCount", "State store: full checkpoints among them")(_.merged.fulls),
     time("incrementalFullMs", "State store: duration of these full checkpoints")(_.merged.fullMs),
-    sum("incrementalIngestCount", "State store: merges that only freed memory since the batch before")(_.merged.ingests),
-    sum("incrementalMergeFailures", "State store: merges that failed since the batch before")(_.merged.failures),
-    size("incrementalUploadedBytes", "State store: bytes uploaded by deltas and merges since the batch before")(
+    sum("incrementalIngestCount", "State store: merges that only freed memory since then")(
+      _.merged.ingests),
+    sum("incrementalMergeFailures", "State store: merges that failed since then")(
+      _.merged.failures),
+    size("incrementalUploadedBytes", "State store: bytes uploaded by deltas and merges since then")(
       f => f.merged.uploadedBytes + f.committed.fold(0L)(_.delta.bytes)),
     sum("incrementalSharedFiles", "State store: files that the newest snapshot shares with older ones")(
       _.merges.sharedFiles),
@@ -86,12 +93,14 @@ object StoreMetrics {
     sum("incrementalOwnFiles", "State store: files that only the newest snapshot needs")(_.merges.ownFiles))
 
   private val loads: Seq[(StateStoreCustomMetric, Reader)] = Seq(
-    time("incrementalLoadMs", "State store: load - time to open the version that the batch began on")(_.loadMs),
-    sum("incrementalRestoreCount", "State store: load - stores that had to be restored from checkpoint storage")(
+    time("incrementalLoadMs", "State store: load - time to open the version that the batch began on")(
+      _.loadMs),
+    sum("incrementalRestoreCount", "State store: load - stores restored from checkpoint storage")(
       _.restored.fold(0L)(_ => 1L)),
     time("incrementalRestoreChooseMs", "State store: restore - time to choose the files")(
       restore(_, "phases", "choose_ms")),
-    time("incrementalRestoreFetchMs", "State store: restore - time to fetch them")(restore(_, "phases", "fetch_ms")),
+    time("incrementalRestoreFetchMs", "State store: restore - time to fetch them")(
+      restore(_, "phases", "fetch_ms")),
     time("incrementalRestoreVerifyMs", "State store: restore - time to verify their checksums")(
       restore(_, "phases", "verify_ms")),
     time("incrementalRestoreIngestMs", "State store: restore - time to put the database together")(
@@ -99,7 +108,8 @@ object StoreMetrics {
     time("incrementalRestorePredictedMs", "State store: restore - time that was predicted for it")(
       restore(_, "predicted_ms")),
     sum("incrementalRestoreDeltas", "State store: restore - deltas after the snapshot")(restore(_, "deltas")),
-    sum("incrementalRestoreLocalFiles", "State store: restore - files found on local disk")(restore(_, "local_files")),
+    sum("incrementalRestoreLocalFiles", "State store: restore - files found on local disk")(
+      restore(_, "local_files")),
     sum("incrementalRestoreFetchedFiles", "State store: restore - files read from checkpoint storage")(
       restore(_, "fetched_files")),
     size("incrementalRestoreFetchedBytes", "State store: restore - bytes read from checkpoint storage")(
@@ -108,13 +118,16 @@ object StoreMetrics {
   private val memory: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     sum("incrementalIndexHits", "State store: look-ups answered from memory")(_.hits),
     sum("incrementalIndexMisses", "State store: look-ups that went to RocksDB")(_.misses),
-    size("incrementalOverlayBytes", "State store: memory of changes not yet committed")(_.memory.overlayBytes),
+    size("incrementalOverlayBytes", "State store: memory of changes not yet committed")(
+      _.memory.overlayBytes),
     size("incrementalRecentBytes", "State store: memory of recent versions")(_.memory.recentBytes),
     size("incrementalIndexBytes", "State store: memory of the index over them")(_.memory.indexBytes),
     size("incrementalBaseBytes", "State store: memory that RocksDB keeps for the base")(_.memory.baseBytes),
-    size("incrementalSpilledBytes", "State store: recent versions in memory-mapped files")(_.memory.spilledBytes),
+    size("incrementalSpilledBytes", "State store: recent versions in memory-mapped files")(
+      _.memory.spilledBytes),
     sum("incrementalInternalKeys", "State store: keys of internal column families")(_.internalKeys),
-    sum("incrementalColumnFamilies", "State store: external column families")(_.families.count(internal = false)),
+    sum("incrementalColumnFamilies", "State store: external column families")(
+      _.families.count(internal = false)),
     sum("incrementalInternalColumnFamilies", "State store: internal column families")(
       _.families.count(internal = true)))
 

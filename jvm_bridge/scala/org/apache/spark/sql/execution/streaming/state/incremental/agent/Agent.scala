@@ -15,8 +15,8 @@ import org.apache.spark.util.ShutdownHookManager
 final case class AgentSettings(logLevel: String, startTimeoutMs: Long)
 
 /**
- * The agent of this JVM, whichever process it is at present: started by the first call, replaced when it dies or
- * hangs, ended with the JVM. Calls come from any thread.
+ * The agent of this JVM, whichever process it is at present: started by the first call, replaced when it dies
+ * or hangs, ended with the JVM. Calls come from any thread.
  */
 final class Agent private (python: Interpreter) extends Logging {
   private lazy val room = new AgentRoom
@@ -24,8 +24,8 @@ final class Agent private (python: Interpreter) extends Logging {
   private var stopped = false
 
   /**
-   * One call of docs/protocol.md. Where the agent dies or gives no answer in time, another is started and asked
-   * again: every operation of the protocol allows it.
+   * One call of docs/protocol.md. Where the agent dies or gives no answer in time, another is started and
+   * asked again: every operation of the protocol allows it.
    *
    * @throws AgentException with the agent's own error, or kind `internal` where agents keep dying
    */
@@ -41,7 +41,11 @@ final class Agent private (python: Interpreter) extends Logging {
 
   @tailrec
   private def attempt(
-      request: ObjectNode, timeoutMs: Long, settings: AgentSettings, nested: Frame => Frame, left: Int): ObjectNode = {
+      request: ObjectNode,
+      timeoutMs: Long,
+      settings: AgentSettings,
+      nested: Frame => Frame,
+      left: Int): ObjectNode = {
     val process = running(settings)
     val outcome: Either[IOException, ObjectNode] =
       try Right(process.call(request, timeoutMs, nested))
@@ -49,17 +53,15 @@ final class Agent private (python: Interpreter) extends Logging {
         case e: ClosedByInterruptException => throw e // the task is being killed, the agent is well
         case e: CallTimeout if left <= 2 =>
           replace(process)
-          throw new AgentException("busy", s"the call '${request.path("op").asText}' took longer than $timeoutMs ms, " +
-            "twice. See the executor's log for what the agent was doing; where storage or a large state is slow, " +
-            s"raise ${Agent.timeoutOption(request)}.", option = Some(Agent.timeoutOption(request)), cause = e)
+          throw Agent.tooSlow(request, timeoutMs, e)
         case e: IOException => Left(e)
       }
     outcome match {
       case Right(answer) => answer
       case Left(e) if left <= 1 =>
         replace(process)
-        throw new AgentException("internal", s"agents died ${Agent.Attempts} times in a row during the call " +
-          s"'${request.path("op").asText}': ${process.obituary}", cause = e)
+        throw new AgentException("internal", s"agents died ${Agent.Attempts} times in a row during the " +
+          s"call '${request.path("op").asText}': ${process.obituary}", cause = e)
       case Left(e) =>
         logWarning(s"The agent was lost during the call '${request.path("op").asText}' (${e.getMessage}); " +
           s"asking another. ${process.obituary}")
@@ -114,7 +116,11 @@ object Agent {
     frame => Frame(Json.obj("error" -> Json.obj("kind" -> "internal",
       "message" -> s"the call allows no file operation, but '${frame.header.path("fs").asText}' was asked")))
 
-  private def timeoutOption(request: ObjectNode): String =
-    "spark.sql.streaming.stateStore.incremental." +
-      (if (request.path("op").asText == "merge") "mergeTimeout" else "callTimeout")
+  private def tooSlow(request: ObjectNode, timeoutMs: Long, cause: Throwable): AgentException = {
+    val op = request.path("op").asText
+    val option = AgentStore.Prefix + (if (op == "merge") "mergeTimeout" else "callTimeout")
+    new AgentException("busy", s"the call '$op' took longer than $timeoutMs ms, twice. See the executor's " +
+      s"log for what the agent was doing; where storage or a large state is slow, raise $option.",
+      option = Some(option), cause = cause)
+  }
 }

@@ -20,8 +20,8 @@ object Frame {
 /**
  * One connection to an agent: one call at a time, with the agent's nested calls answered on the way.
  *
- * Used by one thread at a time; `close` may come from any. Every failure of the socket is an IOException, after
- * which the connection is of no use.
+ * Used by one thread at a time; `close` may come from any. Every failure of the socket is an IOException,
+ * after which the connection is of no use.
  */
 final class AgentConnection private (channel: SocketChannel) extends Closeable {
   private val lengths = ByteBuffer.allocateDirect(8)
@@ -90,7 +90,7 @@ final class AgentConnection private (channel: SocketChannel) extends Closeable {
 
   private def checked(length: Int, most: Int): Int =
     if (length >= 0 && length <= most) length
-    else throw new IOException(s"a frame of the agent announces ${length & 0xffffffffL} bytes, more than $most")
+    else throw new IOException(s"the agent announces ${length & 0xffffffffL} bytes, $most are allowed")
 
   private def ended() = new EOFException("the agent closed the connection")
 }
@@ -102,7 +102,8 @@ object AgentConnection {
     try {
       channel.connect(UnixDomainSocketAddress.of(socket))
       val connection = new AgentConnection(channel)
-      connection.call(Json.obj("token" -> token), _ => throw new IOException("the agent called before it was asked"))
+      connection.call(
+        Json.obj("token" -> token), _ => throw new IOException("the agent called before it was asked"))
       connection
     } catch {
       case e: Throwable =>

@@ -3,8 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.agent
 /**
  * What went wrong in the agent or on the way to it, as the user is to see it.
  *
- * @param kind one of the error kinds of the bridge protocol: option, missing, damaged, format, storage, unknown,
- *             conflict, busy, internal
+ * @param kind one of the error kinds of the bridge protocol: option, missing, damaged, format, storage,
+ *             unknown, conflict, busy, internal
  * @param file the file that it names, where there is one
  * @param option the option that it names, where there is one
  */

@@ -110,13 +110,14 @@ object AgentProcess extends Logging {
     try new ProcessBuilder(python.executable, script.toString, archive, AgentRoom.version).start()
     catch {
       case e: IOException => throw new AgentException("option",
-        s"the Python interpreter '${python.executable}' (${python.origin}) cannot be started on this machine: " +
-          s"${e.getMessage}. Set spark.pyspark.python, PYSPARK_PYTHON or ${Interpreter.OptionKey} to one that exists " +
-          "on every executor.", option = Some(Interpreter.OptionKey), cause = e)
+        s"the Python interpreter '${python.executable}' (${python.origin}) cannot be started on this " +
+          s"machine: ${e.getMessage}. Set spark.pyspark.python, PYSPARK_PYTHON or " +
+          s"${Interpreter.OptionKey} to one that exists on every executor.", option = Some(Interpreter.OptionKey), cause = e)
     }
   }
 
-  private def firstLine(process: Process, log: AgentLog, timeoutMs: Long, start: Array[Byte]): Option[String] = {
+  private def firstLine(
+      process: Process, log: AgentLog, timeoutMs: Long, start: Array[Byte]): Option[String] = {
     val line = new CompletableFuture[Option[String]]
     val stdout = new BufferedReader(new InputStreamReader(process.getInputStream, StandardCharsets.UTF_8))
     val thread = new Thread(() => {
@@ -136,18 +137,21 @@ object AgentProcess extends Logging {
     catch { case _: TimeoutException => Some("") }
   }
 
-  private def accept(ready: Option[String], python: Interpreter, agent: AgentProcess, timeoutMs: Long): Unit = {
+  private def accept(
+      ready: Option[String], python: Interpreter, agent: AgentProcess, timeoutMs: Long): Unit = {
     val who = s"The Python interpreter tried is '${python.executable}' (${python.origin})."
     ready match {
       case None =>
         agent.endsWithin(1000)
-        throw new AgentException("internal", s"the agent ended before it answered: ${agent.obituary}\n$who $Fix")
+        throw new AgentException(
+          "internal", s"the agent ended before it answered: ${agent.obituary}\n$who $Fix")
       case Some("") =>
-        throw new AgentException("busy", s"the agent did not answer within $timeoutMs ms. $who A loaded machine may " +
-          "need a longer agentStartTimeout.", option = Some(Interpreter.OptionKey.replace("agentPython", "agentStartTimeout")))
+        throw new AgentException("busy", s"the agent did not answer within $timeoutMs ms. $who A loaded " +
+          "machine may need longer.", option = Some(AgentStore.Prefix + "agentStartTimeout"))
       case Some(text) =>
         val answer = try Json.parse(text) catch {
-          case e: IOException => throw new AgentException("internal", s"the agent began with '$text'. $who", cause = e)
+          case e: IOException =>
+            throw new AgentException("internal", s"the agent began with '$text'. $who", cause = e)
         }
         if (!answer.path("ready").asBoolean) {
           val error = answer.path("error")
@@ -159,7 +163,7 @@ object AgentProcess extends Logging {
   }
 
   private val Fix =
-    "The agent needs the package rocksdict there: run `pip install rocksdict` with that Python on every executor, or " +
-      "ship an environment that has it (venv-pack and spark.archives), or set spark.pyspark.python to a Python that " +
-      "has it."
+    "The agent needs the package rocksdict there: run `pip install rocksdict` with that Python on every " +
+      "executor, or ship an environment that has it (venv-pack and spark.archives), or set " +
+      "spark.pyspark.python to a Python that has it."
 }

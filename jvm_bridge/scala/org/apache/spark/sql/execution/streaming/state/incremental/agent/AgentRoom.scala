@@ -24,7 +24,7 @@ final class AgentRoom {
     sockets.resolve(s"agent-$agents.sock")
   }
 
-  /** The program that starts an agent, and the agent's code that the jar brought: "" where it brought none. */
+  /** The program that starts an agent, and the agent's code that the jar brought ("" where it did not). */
   def program(): (Path, String) = synchronized {
     val code = Files.createDirectories(directory.resolve("program"))
     val script = unpack("state-store-agent.py", code).getOrElse(
@@ -77,7 +77,8 @@ object AgentRoom {
         Files.isWritable(base)
     }
     privateDirectory(fitting.headOption.getOrElse(throw new IOException(
-      s"none of ${bases.mkString(", ")} can hold the socket of the agent: each is too long for the path of a Unix " +
-        "socket, or not writable. Set -Djava.io.tmpdir to a short path that can be written.")).toAbsolutePath)
+      s"none of ${bases.mkString(", ")} can hold the socket of the agent: each is too long for the path of " +
+        "a Unix socket, or not writable. Set -Djava.io.tmpdir to a short path that can be written."))
+      .toAbsolutePath)
   }
 }

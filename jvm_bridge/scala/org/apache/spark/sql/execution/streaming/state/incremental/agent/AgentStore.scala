@@ -19,13 +19,14 @@ final case class OpenedStore(incoming: Path, memoryBudgetBytes: Long, options: J
   def number(option: String): Long = {
     val value = options.path(option)
     if (value.isNumber) value.asLong
-    else throw new AgentException("internal", s"the agent's answer to open has no option $option; is it of another version?")
+    else throw new AgentException("internal",
+      s"the agent's answer to open has no option $option; is it of another version?")
   }
 }
 
 /**
- * One store's calls to the agent, as docs/protocol.md lists them. Safe for any thread. Nothing is called before it
- * is needed; every call throws AgentException.
+ * One store's calls to the agent, as docs/protocol.md lists them. Safe for any thread. Nothing is called
+ * before it is needed; every call throws AgentException.
  */
 final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, hadoopConf: Configuration)
   extends Logging {
@@ -57,9 +58,11 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   }
 
   def restore(at: VersionId, from: Option[VersionId]): ObjectNode =
-    call("restore", versioned(at) ++ from.toSeq.flatMap(one => Seq("from_version" -> one.version, "from_id" -> one.id)))
+    call("restore", versioned(at) ++
+      from.toSeq.flatMap(one => Seq("from_version" -> one.version, "from_id" -> one.id)))
 
-  def commit(as: VersionId, parent: Option[String], delta: Path, bytes: Long, crc: Long, keys: Long): ObjectNode =
+  def commit(
+      as: VersionId, parent: Option[String], delta: Path, bytes: Long, crc: Long, keys: Long): ObjectNode =
     call("commit", versioned(as) ++ Seq("parent" -> parent, "path" -> delta.toString, "bytes" -> bytes,
       "crc" -> crc, "keys" -> keys))
 
@@ -97,7 +100,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   private def startTimeoutMs: Long =
     texts.get("agentStartTimeout").map { text =>
       try JavaUtils.timeStringAsMs(text.trim)
-      catch { case NonFatal(_) => AgentStore.StartTimeoutMs } // the agent names the option when it opens the store
+      catch { case NonFatal(_) => AgentStore.StartTimeoutMs } // the agent's `open` will name the option
     }.getOrElse(AgentStore.StartTimeoutMs)
 }
 

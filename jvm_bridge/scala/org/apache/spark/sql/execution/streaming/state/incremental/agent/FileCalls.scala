@@ -12,9 +12,9 @@ import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 
 /**
- * The agent's file system calls, executed with Spark's CheckpointFileManager and the query's Hadoop configuration,
- * so that any URI that Spark can write works with Spark's own credentials. Safe for any thread: the manager, and
- * with it the user that it acts for, is made once.
+ * The agent's file system calls, executed with Spark's CheckpointFileManager and the query's Hadoop
+ * configuration, so that any URI that Spark can write works with Spark's own credentials. Safe for any
+ * thread: the manager, and with it the user that it acts for, is made once.
  *
  * @param root a path of the storage that all calls are about
  */
@@ -28,7 +28,8 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     catch {
       case e: InterruptedException => throw e
       case NonFatal(e) => Frame(Json.obj("error" -> Json.obj(
-        "kind" -> FileCalls.kind(e), "message" -> s"${e.getClass.getName}: ${e.getMessage}", "file" -> path.toString)))
+        "kind" -> FileCalls.kind(e), "message" -> s"${e.getClass.getName}: ${e.getMessage}",
+        "file" -> path.toString)))
     }
   }
 
@@ -77,7 +78,9 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   private def atMost(in: InputStream, bytes: Int, path: Path): Array[Byte] = {
     val all = in.readNBytes(bytes + 1)
-    if (all.length > bytes) throw new IOException(s"$path is larger than a frame; read it in parts or download it")
+    if (all.length > bytes) {
+      throw new IOException(s"$path is larger than a frame; read it in parts or download it")
+    }
     all
   }
 

@@ -19,7 +19,8 @@ object Interpreter {
     def nonEmpty(text: Option[String]) = text.map(_.trim).filter(_.nonEmpty)
     nonEmpty(option).map(Interpreter(_, s"option $OptionKey"))
       .orElse(nonEmpty(conf.getOption("spark.pyspark.python")).map(Interpreter(_, "spark.pyspark.python")))
-      .orElse(nonEmpty(sys.env.get("PYSPARK_PYTHON")).map(Interpreter(_, "environment variable PYSPARK_PYTHON")))
-      .getOrElse(Interpreter("python3", "the default; neither spark.pyspark.python nor PYSPARK_PYTHON is set"))
+      .orElse(nonEmpty(sys.env.get("PYSPARK_PYTHON")).map(Interpreter(_, "variable PYSPARK_PYTHON")))
+      .getOrElse(
+        Interpreter("python3", "the default, as neither spark.pyspark.python nor PYSPARK_PYTHON is set"))
   }
 }
