@@ -1,4 +1,4 @@
-""" ``python -m benchmarks``: runs scenarios, writes their results, makes the report, compares ratios with the
+"""``python -m benchmarks``: runs scenarios, writes their results, makes the report, compares ratios with the
 recorded ones.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pyspark
 
-from benchmarks import jvm, machine, providers, recorded, report
+from benchmarks import jvm, machine, providers, recorded, report, results
 from benchmarks.runner import RUNNERS
 from benchmarks.scenarios import EXTENTS
 
@@ -31,13 +31,13 @@ def main(arguments: list[str] | None = None) -> None:
     if not asked.report:
         for name in asked.scenario or list(RUNNERS):
             failed |= not _run(name, extent, out)
-    results = report.load(out)
+    found = results.load(out)
     pages = ROOT / "docs" if asked.report or (not asked.scenario and not extent.is_quick) else out / "docs"
     if asked.record:
-        recorded.write(results)
-    for warning in recorded.warnings(results):
+        recorded.write(found)
+    for warning in recorded.warnings(found):
         print(f"warning: {warning}", file=sys.stderr)
-    print(f"report: {report.write(results, pages)}")
+    print(f"report: {report.write(found, pages)}")
     sys.exit(1 if failed else 0)
 
 
@@ -76,6 +76,6 @@ def _run(name: str, extent: Any, out: Path) -> bool:
         result["failed"] = f"{type(error).__name__}: {error}"
     result["seconds"] = round(time.monotonic() - started, 1)
     (out / f"{name}.json").write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
-    problems = [result["failed"]] if "failed" in result else report.errors(result)
+    problems = [result["failed"]] if "failed" in result else results.errors(result)
     print(f"{name}: {result['seconds']} s" + "".join(f"\n  {problem}" for problem in problems), flush=True)
     return not problems

@@ -1,4 +1,4 @@
-""" The driver JVM of the store-level scenarios: compiled with the Scala compiler that pyspark carries, run on
+"""The driver JVM of the store-level scenarios: compiled with the Scala compiler that pyspark carries, run on
 its jars.
 """
 
@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 class DriverError(RuntimeError):
-    """ The driver did not compile, or a run of it ended before its last case; the message holds the end of
+    """The driver did not compile, or a run of it ended before its last case; the message holds the end of
     its log.
     """
 
@@ -64,7 +64,7 @@ def java() -> str:
 
 
 def compiled() -> Path:
-    """ Directory of the driver's classes for the pyspark at hand; compiles when a source or the version is
+    """Directory of the driver's classes for the pyspark at hand; compiles when a source or the version is
     new.
     """
     sources = sorted(SOURCES.glob("*.scala"))
@@ -104,7 +104,6 @@ def run(
     *,
     heap_mb: int = 3072,
     touch_heap: bool = False,
-    first_on_class_path: Iterable[Path] = (),
     timeout_s: int,
     log: Path,
 ) -> list[dict[str, Any]]:
@@ -121,7 +120,7 @@ def run(
         (work / "log4j2.properties").write_text(_QUIET_LOG)
         events = work / "events.jsonl"
         command = [
-            *_command(work, heap_mb, touch_heap, first_on_class_path),
+            *_command(work, heap_mb, touch_heap),
             MAIN,
             f"{work}/spec.json",
             str(events),
@@ -142,9 +141,9 @@ def run(
         return read
 
 
-def _command(work: Path, heap_mb: int, touch_heap: bool, first: Iterable[Path]) -> list[str]:
+def _command(work: Path, heap_mb: int, touch_heap: bool) -> list[str]:
     jar = providers.jar_for(pyspark.__version__)
-    class_path = [*map(str, first), str(compiled()), *([str(jar)] if jar else []), f"{SPARK_JARS}/*"]
+    class_path = [str(compiled()), *([str(jar)] if jar else []), f"{SPARK_JARS}/*"]
     options = [f"-Xmx{heap_mb}m", "-XX:+UseG1GC", "-XX:+IgnoreUnrecognizedVMOptions"]
     if touch_heap:
         options += [f"-Xms{heap_mb}m", "-XX:+AlwaysPreTouch"]

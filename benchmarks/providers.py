@@ -31,7 +31,7 @@ _WRITE_BUFFER_MB = 64
 
 @dataclass(frozen=True)
 class Variant:
-    """ One measured provider. ``conf`` holds SQL options; ``{dir}`` in one stands for a local directory of
+    """One measured provider. ``conf`` holds SQL options; ``{dir}`` in one stands for a local directory of
     its own.
     """
 

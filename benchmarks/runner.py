@@ -22,7 +22,7 @@ def _store_level(name: str) -> Callable[[Extent, bool, Path], Result]:
 
 
 def run_cases(runs: list[scenarios.Run], extent: Extent, log: Path) -> Result:
-    """ Runs store-level cases; specifications and statistics by case. Cases of one name (one JVM each) are
+    """Runs store-level cases; specifications and statistics by case. Cases of one name (one JVM each) are
     joined.
     """
     log.unlink(missing_ok=True)
@@ -33,7 +33,6 @@ def run_cases(runs: list[scenarios.Run], extent: Extent, log: Path) -> Result:
             one.cases,
             heap_mb=one.heap_mb,
             touch_heap=one.touch_heap,
-            first_on_class_path=one.first_on_class_path,
             timeout_s=_TIMEOUT_S[extent.name],
             log=log,
         )
@@ -47,10 +46,7 @@ def _on_hdfs(extent: Extent, ours: bool, out: Path) -> Result:
     jar = minicluster.jar()
     with minicluster.started(jar, out / "minicluster.log") as uri:
         runs = [
-            scenarios.Run(
-                [{**case, "storage": f"{uri}/benchmark/{case['name']}"} for case in run.cases],
-                first_on_class_path=(jar,),
-            )
+            scenarios.Run([{**case, "storage": f"{uri}/benchmark/{case['name']}"} for case in run.cases])
             for run in scenarios.hdfs(extent, ours)
         ]
         return run_cases(runs, extent, out / "hdfs.log")

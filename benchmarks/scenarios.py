@@ -8,7 +8,7 @@ steps in turns. Steps are what ``scala/Case.scala`` reads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import providers
@@ -29,7 +29,6 @@ class Run:
     cases: Sequence[Case]
     heap_mb: int = 3072
     touch_heap: bool = False
-    first_on_class_path: tuple = field(default=())
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ EXTENTS = {
 
 
 def case(name: str, subjects: Iterable[Variant], steps: Sequence[Step], *, ours: bool, **shape: Any) -> Case:
-    """ A case as the driver reads it. Retention is the same for all; without our jar our variants are left
+    """A case as the driver reads it. Retention is the same for all; without our jar our variants are left
     out.
     """
     retain = {"spark.sql.streaming.minBatchesToRetain": str(RETAINED)}
@@ -99,7 +98,7 @@ def short(count: int) -> str:
 
 
 def store(extent: Extent, ours: bool) -> list[Run]:
-    """ Number of keys, size of values, size of batches, pattern of access and number of stores, each varied
+    """Number of keys, size of values, size of batches, pattern of access and number of stores, each varied
     alone.
     """
     quick = extent.is_quick
@@ -139,7 +138,7 @@ def store(extent: Extent, ours: bool) -> list[Run]:
 
 
 def growth(extent: Extent, ours: bool) -> list[Run]:
-    """ Cost of a batch while the state grows; our memory budget once as everywhere and once with four times
+    """Cost of a batch while the state grows; our memory budget once as everywhere and once with four times
     as much.
     """
     points = {
@@ -220,7 +219,7 @@ def age(extent: Extent, ours: bool) -> list[Run]:
 
 
 def restore(extent: Extent, ours: bool) -> list[Run]:
-    """ Time to the first row on a new and on the same machine, by the number of changes since the last
+    """Time to the first row on a new and on the same machine, by the number of changes since the last
     maintenance.
     """
     quick = extent.is_quick
@@ -266,7 +265,7 @@ def storage(extent: Extent, ours: bool) -> list[Run]:
 
 
 def memory(extent: Extent, ours: bool) -> list[Run]:
-    """ Heap, native and resident memory: one provider a JVM, its whole heap touched before, so that growth is
+    """Heap, native and resident memory: one provider a JVM, its whole heap touched before, so that growth is
     native.
     """
     quick = extent.is_quick
@@ -299,7 +298,7 @@ def memory(extent: Extent, ours: bool) -> list[Run]:
 
 
 def hdfs(extent: Extent, ours: bool) -> list[Run]:
-    """ Scenarios ``store`` and ``restore`` in small, with checkpoints in a real HDFS; the caller adds its URI
+    """Scenarios ``store`` and ``restore`` in small, with checkpoints in a real HDFS; the caller adds its URI
     and jar.
     """
     quick = extent.is_quick

@@ -21,7 +21,8 @@ object Restore {
     val ready = System.nanoTime()
     val row = opened((model.low % shape.stores).toInt).get(key)
     val first = System.nanoTime()
-    val right = if (row == null) model.versionOf(model.low) == 0 else row.getLong(0) == model.versionOf(model.low)
+    val right =
+      if (row == null) model.versionOf(model.low) == 0 else row.getLong(0) == model.versionOf(model.low)
     val custom = opened.map(_.metrics.customMetrics.map { case (metric, value) => metric.name -> value })
     opened.foreach(_.abort())
     if (!right) throw new IllegalStateException("content differs from the model: first row after a restore")

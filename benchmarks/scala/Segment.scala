@@ -9,7 +9,8 @@ package statestore.benchmark
  * @param emit takes the kind of an event and its fields
  */
 final class Segment(
-    subject: Subject, plans: Array[Array[StorePlan]], every: Int, emit: (String, Seq[(String, Any)]) => Unit) {
+    subject: Subject, plans: Array[Array[StorePlan]], every: Int,
+      emit: (String, Seq[(String, Any)]) => Unit) {
 
   private var ownSeconds = 0.0 // CPU that the driver spent on plans, rows and listings
 
@@ -44,7 +45,8 @@ final class Segment(
       "resident" -> Usage.resident(),
       "custom" -> subject.takeCustomMetrics()))
     subject.maintenance.takeFailures().foreach { e =>
-      emit("maintenance-error", Seq("message" -> e.toString, "stack" -> e.getStackTrace.take(12).mkString("\n")))
+      emit("maintenance-error", Seq("message" -> e.toString,
+        "stack" -> e.getStackTrace.take(12).mkString("\n")))
     }
   }
 

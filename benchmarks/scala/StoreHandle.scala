@@ -26,7 +26,8 @@ final class StoreHandle(
 
   /** A fresh provider instance, as a task on a new executor makes it. */
   def start(): Unit =
-    instance = StateStoreProvider.createAndInit(StateStoreProviderId(id, UUID.randomUUID()), keys.schema, values.schema,
+    instance = StateStoreProvider.createAndInit(
+      StateStoreProviderId(id, UUID.randomUUID()), keys.schema, values.schema,
       keys.encoderSpec, useColumnFamilies = false, storeConf, new Configuration(hadoopConf),
       useMultipleValuesPerKey = false, None)
 
@@ -34,7 +35,8 @@ final class StoreHandle(
 
   def commit(store: StateStore): Unit = {
     version = store.commit()
-    if (storeConf.enableStateStoreCheckpointIds) checkpointId = store.getStateStoreCheckpointInfo().stateStoreCkptId
+    if (storeConf.enableStateStoreCheckpointIds)
+      checkpointId = store.getStateStoreCheckpointInfo().stateStoreCkptId
   }
 
   def stop(): Unit = if (instance != null) {

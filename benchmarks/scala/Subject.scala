@@ -38,12 +38,14 @@ final class Subject(node: JsonNode, local: Path, root: String, shape: Shape) {
     val conf = new SQLConf
     conf.setConfString("spark.sql.streaming.stateStore.providerClass", node.get("provider").asText)
     node.get("conf").properties.forEach { option =>
-      conf.setConfString(option.getKey, option.getValue.asText.replace("{dir}", local.resolve("files").toString))
+      conf.setConfString(option.getKey,
+        option.getValue.asText.replace("{dir}", local.resolve("files").toString))
     }
     StateStoreConf(conf)
   }
   val stores: IndexedSeq[StoreHandle] = (0 until shape.stores).map { partition =>
-    new StoreHandle(StateStoreId(root, 0L, partition), shape.keys, shape.values, storeConf, new Configuration())
+    new StoreHandle(StateStoreId(root, 0L, partition),
+      shape.keys, shape.values, storeConf, new Configuration())
   }
   private val pool: Option[ExecutorService] =
     if (shape.stores > 1) Some(Executors.newFixedThreadPool(shape.threads)) else None
@@ -60,7 +62,8 @@ final class Subject(node: JsonNode, local: Path, root: String, shape: Shape) {
     val ended = System.nanoTime()
     collect(parts.map(_._1))
     val times = parts.map(_._2)
-    BatchTimes(ended - started, times.map(_.openNanos).sum, times.map(_.rowsNanos).sum, times.map(_.commitNanos).sum,
+    BatchTimes(ended - started, times.map(_.openNanos).sum,
+      times.map(_.rowsNanos).sum, times.map(_.commitNanos).sum,
       System.nanoTime() - ended, times.forall(_.right))
   }
 
@@ -123,7 +126,8 @@ final class Subject(node: JsonNode, local: Path, root: String, shape: Shape) {
     val touched = System.nanoTime()
     handle.commit(store)
     val ended = System.nanoTime()
-    (store, BatchTimes(ended - started, opened - started, touched - opened, ended - touched, 0L, sum == plan.expected))
+    (store, BatchTimes(ended - started, opened - started, touched - opened,
+      ended - touched, 0L, sum == plan.expected))
   }
 
   private def collect(committed: Seq[StateStore]): Unit = {

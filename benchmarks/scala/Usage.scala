@@ -35,8 +35,10 @@ object Usage {
       "jvm_rss_bytes" -> status.getOrElse("VmRSS", 0L),
       "jvm_anonymous_bytes" -> status.getOrElse("RssAnon", 0L),
       "jvm_file_bytes" -> status.getOrElse("RssFile", 0L),
-      "children_pss_bytes" -> children.map(pid => statusOf(proc(pid, "smaps_rollup")).getOrElse("Pss", 0L)).sum,
-      "children_peak_rss_bytes" -> children.map(pid => statusOf(proc(pid, "status")).getOrElse("VmHWM", 0L)).sum)
+      "children_pss_bytes" ->
+        children.map(pid => statusOf(proc(pid, "smaps_rollup")).getOrElse("Pss", 0L)).sum,
+      "children_peak_rss_bytes" ->
+        children.map(pid => statusOf(proc(pid, "status")).getOrElse("VmHWM", 0L)).sum)
   }
 
   private def children: Seq[Long] = ProcessHandle.current().descendants().iterator().asScala.map(_.pid).toSeq

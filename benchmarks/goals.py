@@ -1,0 +1,230 @@
+"""What this store is to reach, computed from a run: each row of the goals' table measured, met or missed by
+how much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from benchmarks.results import CHANGELOG, HDFS, OURS, Results
+from benchmarks.scenarios import BUDGET_MB
+
+_MB = 1 << 20
+RESTORE_OBJECTIVE_MS = 10_000  # the default of restoreObjective
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A goal as measured: `aim` and `measured` as text; `met` is None where the run has no figures for it."""
+
+    setting: str
+    against: str
+    aim: str
+    measured: str
+    met: bool | None
+    missed_by: str = ""
+
+
+def outcomes(results: Results) -> list[Outcome]:
+    """Every goal, in the order of the table."""
+    rows: list[Outcome] = []
+    for setting, where, kind, hdfs, rocksdb, ours in SPEEDS:
+        rows.append(_speed(results, setting, where, kind, (HDFS,), "HDFS-backed", hdfs, ours))
+        rows.append(_speed(results, setting, where, kind, CHANGELOG, "RocksDB + changelog", rocksdb, ours))
+    return rows + [made for check in _CHECKS for made in check(results)]
+
+
+# setting, step, kind of figure, aim against HDFS-backed, aim against RocksDB + changelog, our variant
+SPEEDS: tuple[tuple[str, tuple[str, str, str], str, float, float, str], ...] = (
+    ("500k keys, 100 B, batch 20k uniform, 256 MB", ("store", "base", "uniform 20k"), "batch", 5, 10, OURS),
+    ("the same, batch 1k", ("store", "base", "uniform 1k"), "batch", 20, 10, OURS),
+    ("the same, zipf, batch 20k", ("store", "base", "zipf 20k"), "batch", 10, 12, OURS),
+    ("5M keys, 100 B, batch 50k uniform, 256 MB", ("growth", "growth", "5M keys, 50k"), "batch", 4, 3, OURS),
+    ("the same with 1 GB", ("growth", "growth", "5M keys, 50k"), "batch", 10, 10, "incremental-1g"),
+    ("500k keys, append-only, batch 20k", ("store", "base", "append 20k"), "batch", 5, 8, OURS),
+    ("full scan, 1M rows", ("store", "scan", "scan"), "scan", 1, 2, OURS),
+    ("prefix scan of 5 rows", ("store", "prefix", "prefix scan"), "prefix", 1, 2, OURS),
+    (
+        "restore, no local files, 10 deltas",
+        ("restore", "restore", "10 deltas, local files absent"),
+        "restore",
+        5,
+        3,
+        OURS,
+    ),
+)
+
+
+def _speed(
+    results: Results,
+    setting: str,
+    where: tuple[str, str, str],
+    kind: str,
+    peers: tuple[str, ...],
+    against: str,
+    aim: float,
+    ours: str,
+) -> Outcome:
+    ratio = results.ratio(where, peers, kind, ours)
+    if ratio is None:
+        return Outcome(setting, against, f">= {aim:g}x", "not measured", None)
+    met = ratio.value >= aim
+    return Outcome(
+        setting, against, f">= {aim:g}x", str(ratio), met, "" if met else f"{aim / ratio.value:.1f}x short"
+    )
+
+
+def _at_most(
+    setting: str, against: str, value: float | None, limit: float, unit: str, aim: str = ""
+) -> Outcome:
+    aim = aim or f"<= {limit:.3g}{unit}"
+    if value is None:
+        return Outcome(setting, against, aim, "not measured", None)
+    met = value <= limit
+    return Outcome(
+        setting, against, aim, f"{value:.3g}{unit}", met, "" if met else f"{value / limit:.1f}x over"
+    )
+
+
+def _copy(results: Results) -> list[Outcome]:
+    where = ("restore", "restore", "10 deltas, local files absent")
+    own = results.median(*where, OURS, "restore", "total_ms")
+    copied = results.median(*where, OURS, "restore", "copy_ms")
+    limit = 1.3 * copied + 100 if copied else 0
+    return [_at_most("the same", "copy of the live bytes", own, limit, " ms", "<= 1.3 x copy + 100 ms")]
+
+
+def _heap(results: Results) -> list[Outcome]:
+    def heap(subject: str, keys: str) -> float | None:
+        found = results.median("memory", "memory", f"{keys} keys", subject, "memory", "heap_bytes")
+        return None if found is None else found / _MB
+
+    own, hdfs, rocksdb = (heap(subject, "500k") for subject in (OURS, HDFS, CHANGELOG[0]))
+    most = heap(OURS, "10M")
+    grown = None if most is None or own is None else most - own
+    return [
+        _at_most("JVM heap, 500k keys", "HDFS-backed", own, (hdfs or 0) / 4, " MB", "<= 1/4"),
+        _at_most(
+            "JVM heap, 500k keys", "RocksDB + changelog", own, (rocksdb or 0) + 10, " MB", "<= its + 10 MB"
+        ),
+        _at_most("JVM heap, growth from 500k to 10M keys", "itself", grown, 10, " MB", "flat (<= 10 MB)"),
+    ]
+
+
+def native_megabytes(results: Results, subject: str, label: str) -> float | None:
+    """What the JVM grew by beyond its heap, which was resident before, and the agent."""
+    step = results.scenarios.get("memory", {}).get("cases", {}).get("memory", {})
+    empty, full = (step.get(one, {}).get(subject, {}).get("memory") for one in ("empty", label))
+    if not empty or not full:
+        return None
+    grown = full["jvm_anonymous_bytes"]["median"] - empty["jvm_anonymous_bytes"]["median"]
+    return (grown + full["children_pss_bytes"]["median"]) / _MB
+
+
+def _native(results: Results) -> list[Outcome]:
+    return [
+        _at_most(
+            f"native and agent memory, {keys} keys",
+            "its budget",
+            native_megabytes(results, OURS, f"{keys} keys"),
+            BUDGET_MB,
+            " MB",
+        )
+        for keys in ("500k", "10M")
+    ]
+
+
+def _stored(results: Results) -> list[Outcome]:
+    def stored(subject: str) -> float | None:
+        return results.median("storage", "batches of 20k", "storage", subject, "storage", "bytes")
+
+    own, theirs = stored(OURS), stored(CHANGELOG[0])
+    ratio = own / theirs if own and theirs else None
+    return [_at_most("storage after 200 batches of 20k, 10 retained", "RocksDB + changelog", ratio, 1.2, "x")]
+
+
+def written_per_changed_byte(results: Results, subject: str, size: str) -> float | None:
+    """Bytes that appeared in checkpoint storage per byte of row written, over the measured batches."""
+    case = f"batches of {size}"
+    step = results.step("storage", case, f"uniform {size}").get(subject, {})
+    if "segments" not in step:
+        return None
+    operations = step["batch"]["operations"]["median"] * step["segments"]["batches"]
+    return float(
+        step["segments"]["total"]["written_bytes"] / (operations * results.row_bytes("storage", case))
+    )
+
+
+def _uploaded(results: Results) -> list[Outcome]:
+    rows = []
+    for size, limit in (("20k", 2.5), ("1k", 4.0)):
+        setting = f"bytes uploaded per byte of change, 100 batches of {size}"
+        rows.append(
+            _at_most(setting, "changed bytes", written_per_changed_byte(results, OURS, size), limit, "x")
+        )
+        restored = results.median("storage", f"batches of {size}", "restore", OURS, "restore", "total_ms")
+        rows.append(
+            _at_most("its restore afterwards", "the objective", restored, RESTORE_OBJECTIVE_MS, " ms")
+        )
+    return rows
+
+
+def cpu_seconds(results: Results, where: tuple[str, str, str], subject: str) -> float | None:
+    """CPU seconds a batch of JVM and agent, maintenance included."""
+    segments = results.step(*where).get(subject, {}).get("segments")
+    return segments["cpu_jvm_s"]["median"] + segments["cpu_children_s"]["median"] if segments else None
+
+
+def _cpu(results: Results) -> list[Outcome]:
+    where = ("storage", "batches of 20k", "uniform 20k")
+    own, theirs = (cpu_seconds(results, where, subject) for subject in (OURS, CHANGELOG[0]))
+    ratio = own / theirs if own and theirs else None
+    return [
+        _at_most("CPU seconds of executor and agent per batch of 20k", "RocksDB + changelog", ratio, 0.5, "x")
+    ]
+
+
+def store_share(results: Results, query: str, subject: str) -> float | None:
+    """The store's part of a micro-batch: its commits as the query reports them, and for each key written what get and put
+    take at store level, over what its tasks had: the batch's time on each of the query's partitions."""
+    measured = results.scenarios.get("queries", {}).get("queries", {}).get(query, {}).get(subject, {})
+    rows_us = _any_median(results, subject, "row_us")
+    open_ms = _any_median(results, subject, "open_ms")
+    if "operators" not in measured or rows_us is None or open_ms is None:
+        return None
+    operators, partitions = measured["operators"], 2
+    store_ms = (
+        operators["commitTimeMs"]["median"]
+        + operators["numRowsUpdated"]["median"] * rows_us / 1000
+        + operators.get("numStateStoreInstances", {"median": partitions})["median"] * open_ms
+    )
+    return float(store_ms / (measured["durations_ms"]["addBatch"]["median"] * partitions))
+
+
+def _any_median(results: Results, subject: str, name: str) -> float | None:
+    """From the smallest batches at store level, whose per-key figures are the highest."""
+    labels = ("uniform 1k", "uniform 2k")
+    found = (results.median("store", "base", label, subject, "batch", name) for label in labels)
+    return next((value for value in found if value is not None), None)
+
+
+def _share(results: Results) -> list[Outcome]:
+    share = store_share(results, "applyInPandasWithState", OURS)
+    percent = None if share is None else share * 100
+    return [
+        _at_most(
+            "applyInPandasWithState: store's share of a micro-batch", "the micro-batch", percent, 2, " %"
+        )
+    ]
+
+
+_CHECKS: tuple[Callable[[Results], list[Outcome]], ...] = (
+    _copy,
+    _heap,
+    _native,
+    _stored,
+    _uploaded,
+    _cpu,
+    _share,
+)

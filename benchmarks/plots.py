@@ -1,0 +1,422 @@
+"""The plots of the report, each from the result files alone; titles say what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks import goals
+from benchmarks.results import CHANGELOG, HDFS, OURS, Results
+
+# Okabe and Ito's colours, which readers with any colour vision can tell apart.
+COLOURS = {
+    "hdfs": "#E69F00",
+    "rocksdb": "#999999",
+    "rocksdb-changelog": "#0072B2",
+    "rocksdb-cache": "#56B4E9",
+    "incremental": "#009E73",
+    "incremental-1g": "#00523B",
+    "incremental-full": "#009E73",
+    "incremental-no-full": "#CC79A7",
+}
+NAMES = {
+    "hdfs": "HDFS-backed",
+    "rocksdb": "RocksDB",
+    "rocksdb-changelog": "RocksDB + changelog",
+    "rocksdb-cache": "RocksDB + changelog, larger cache",
+    "incremental": "incremental",
+    "incremental-1g": "incremental, 1 GB",
+    "incremental-full": "incremental, full every 200 batches",
+    "incremental-no-full": "incremental, never full",
+}
+_PHASES = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
+_MB = 1 << 20
+
+
+def draw_all(results: Results, directory: Path) -> dict[str, str]:
+    """Writes SVG and PNG of every plot that the results have figures for; titles by file name without
+    suffix.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = {
+        "font.size": 12,
+        "axes.titlesize": 14,
+        "axes.grid": True,
+        "grid.alpha": 0.3,
+        "svg.hashsalt": "1",
+    }
+    titles = {}
+    with plt.rc_context({**settings, "axes.axisbelow": True, "figure.constrained_layout.use": True}):
+        for name, draw in _PLOTS.items():
+            drawn = draw(results)
+            if drawn is None:
+                continue
+            figure, title = drawn
+            figure.suptitle(title)
+            figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
+            figure.savefig(directory / f"{name}.png", dpi=120)
+            plt.close(figure)
+            titles[name] = title
+    return titles
+
+
+Drawn = tuple[Figure, str] | None
+
+
+def _speed(results: Results) -> Drawn:
+    """Ratios against both peers: the first picture of the README."""
+    rows = []
+    for setting, where, kind, *_, ours in goals.SPEEDS:
+        pair = [results.ratio(where, peers, kind, ours) for peers in ((HDFS,), CHANGELOG)]
+        if any(pair):
+            rows.append((setting, [ratio.value if ratio else 0 for ratio in pair]))
+    if not rows:
+        return None
+    figure, axes = plt.subplots(figsize=(10, 1.2 + 0.75 * len(rows)))
+    for offset, (peer, name) in enumerate(((HDFS, "HDFS-backed"), (CHANGELOG[0], "RocksDB + changelog"))):
+        places = [place + 0.2 - 0.4 * offset for place in range(len(rows))][::-1]
+        bars = axes.barh(
+            places, [values[offset] for _, values in rows], 0.38, color=COLOURS[peer], label=name
+        )
+        axes.bar_label(bars, fmt=lambda value: f"{value:.1f}x" if value else "", padding=3, fontsize=11)
+    axes.set_yticks(range(len(rows)), [setting for setting, _ in rows][::-1])
+    axes.axvline(1, color="black", linewidth=1)
+    axes.set_xscale("log")
+    axes.set_xlabel("times as long as this store (1 = equal; median of one run)")
+    axes.legend(loc="lower right")
+    values = [value for _, pair in rows for value in pair if value]
+    wins = sum(value > 1 for value in values)
+    return figure, f"Faster in {wins} of {len(values)} comparisons, up to {max(values):.0f} times"
+
+
+def _ages(results: Results, prefix: str, kind: str, name: str) -> dict[str, tuple[list[int], list[float]]]:
+    lines: dict[str, tuple[list[int], list[float]]] = {}
+    steps = results.scenarios.get("age", {}).get("cases", {}).get("age", {})
+    for label, subjects in steps.items():
+        if label.startswith(prefix):
+            for subject, one in subjects.items():
+                if kind in one:
+                    ages, values = lines.setdefault(subject, ([], []))
+                    ages.append(int(label.removeprefix(prefix)))
+                    values.append(one[kind][name]["median"])
+    return lines
+
+
+def _lines(axes: Axes, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
+    for subject, (xs, ys) in lines.items():
+        axes.plot(xs, ys, marker="o", color=COLOURS[subject], label=NAMES[subject], linewidth=2)
+    axes.set_ylim(bottom=0)
+    axes.legend()
+
+
+def _restore_over_age(results: Results) -> Drawn:
+    """The second picture of the README."""
+    lines = _ages(results, "restore at ", "restore", "total_ms")
+    if not lines:
+        return None
+    figure, axes = plt.subplots(figsize=(10, 5.5))
+    _lines(axes, lines)
+    axes.set_xlabel("batches since the start of the query (constant live state)")
+    axes.set_ylabel("restore on a new machine, ms")
+    own = lines.get("incremental-full")
+    last = own[1][-1] if own else 0
+    if not own:
+        return figure, "Restore time over the age of the query"
+    others = [ys[-1] for subject, (_, ys) in lines.items() if not subject.startswith(OURS)]
+    return (
+        figure,
+        f"After {own[0][-1]} batches: {last:.0f} ms to restore, the others {min(others):.0f} ms and more",
+    )
+
+
+def _batch_over_age(results: Results) -> Drawn:
+    lines = _ages(results, "batches to ", "batch", "wall_ms")
+    if not lines:
+        return None
+    figure, axes = plt.subplots(figsize=(10, 5.5))
+    _lines(axes, lines)
+    axes.set_xlabel("batches since the start of the query (constant live state)")
+    axes.set_ylabel("a batch (open, get and put, commit), ms")
+    return figure, "Cost of a batch over the age of the query"
+
+
+def _storage_over_age(results: Results) -> Drawn:
+    lines = _ages(results, "storage at ", "storage", "bytes")
+    if not lines:
+        return None
+    figure, axes = plt.subplots(figsize=(10, 5.5))
+    _lines(axes, {subject: (xs, [y / _MB for y in ys]) for subject, (xs, ys) in lines.items()})
+    axes.set_xlabel("batches since the start of the query (constant live state)")
+    axes.set_ylabel("in checkpoint storage, MB")
+    return figure, "Bytes in checkpoint storage over the age of the query"
+
+
+def _growth(results: Results) -> Drawn:
+    lines: dict[str, tuple[list[float], list[float]]] = {}
+    for case in ("growth", "growth beyond"):
+        for label, subjects in results.scenarios.get("growth", {}).get("cases", {}).get(case, {}).items():
+            if label.endswith(" keys") and not label.startswith("load"):
+                for subject, one in subjects.items():
+                    if "batch" in one:
+                        xs, ys = lines.setdefault(subject, ([], []))
+                        xs.append(_number(label.split()[0]))
+                        ys.append(one["batch"]["wall_ms"]["median"])
+    if not lines:
+        return None
+    figure, axes = plt.subplots(figsize=(10, 5.5))
+    _lines(axes, lines)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("keys in the store")
+    axes.set_ylabel("a batch of constant size, ms")
+    own = lines.get(OURS)
+    if not own:
+        return figure, "Cost of a batch of constant size while the state grows"
+    return (
+        figure,
+        f"State grown {own[0][-1] / own[0][0]:.0f} times: a batch costs {own[1][-1] / own[1][0]:.1f} times as much",
+    )
+
+
+def _phases(results: Results) -> Drawn:
+    """Where the time of a batch goes; the commit of ours by its own metrics beside."""
+    labels = [
+        label for label in ("uniform 20k", "uniform 1k", "uniform 2k") if results.step("store", "base", label)
+    ]
+    if not labels:
+        return None
+    figure, all_axes = plt.subplots(1, len(labels), figsize=(6 * len(labels), 5.5), squeeze=False)
+    for axes, label in zip(all_axes[0], labels, strict=True):
+        subjects = {name: one for name, one in results.step("store", "base", label).items() if "batch" in one}
+        _stack(axes, subjects, (("open", "open_ms"), ("get and put", "rows_ms"), ("commit", "commit_ms")))
+        axes.set_title(f"batch: {label}")
+        axes.set_ylabel("ms a batch")
+    return figure, "Where the time of a batch goes"
+
+
+def _stack(axes: Axes, subjects: Mapping[str, Any], parts: Sequence[tuple[str, str]]) -> None:
+    names = list(subjects)
+    bottoms = [0.0] * len(names)
+    for (title, field), colour in zip(parts, _PHASES, strict=False):
+        heights = [subjects[name]["batch"][field]["median"] for name in names]
+        axes.bar(range(len(names)), heights, bottom=bottoms, color=colour, label=title)
+        bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
+    axes.set_xticks(
+        range(len(names)), [NAMES[name].replace(" + ", "\n+ ").replace(", ", ",\n") for name in names]
+    )
+    axes.tick_params(axis="x", labelsize=9)
+    axes.legend()
+
+
+def own_phases(results: Results, label: str) -> dict[str, float]:
+    """Milliseconds a batch of our own phase metrics at store level, by name."""
+    custom = results.step("store", "base", label).get(OURS, {}).get("segments", {}).get("custom", {})
+    return {
+        name: value
+        for name, value in custom.items()
+        if name.endswith("Ms") and value > 0 and "Since" not in name
+    }
+
+
+def _own(results: Results) -> Drawn:
+    labels = [
+        label
+        for label in (
+            "uniform 100k",
+            "uniform 20k",
+            "uniform 2k",
+            "uniform 1k",
+            "uniform 100",
+            "zipf 20k",
+            "append 20k",
+        )
+        if own_phases(results, label)
+    ]
+    if not labels:
+        return None
+    names = sorted({name for label in labels for name in own_phases(results, label)})
+    figure, axes = plt.subplots(figsize=(10, 5.5))
+    bottoms = [0.0] * len(labels)
+    for number, name in enumerate(names):
+        heights = [own_phases(results, label).get(name, 0.0) for label in labels]
+        axes.bar(
+            range(len(labels)),
+            heights,
+            bottom=bottoms,
+            color=_PHASES[number % 8],
+            label=name,
+            hatch="" if number < 8 else "//",
+        )
+        bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
+    axes.set_xticks(range(len(labels)), labels)
+    axes.set_ylabel("ms a batch")
+    axes.legend(fontsize=9)
+    return figure, "This store's own phases, as its metrics report them"
+
+
+def _restore(results: Results) -> Drawn:
+    steps = results.scenarios.get("restore", {}).get("cases", {}).get("restore", {})
+    labels = [label for label in steps if "local files absent" in label]
+    if not labels:
+        return None
+    figure, axes = plt.subplots(figsize=(10, 5.5))
+    subjects = list(steps[labels[0]])
+    width = 0.8 / (len(subjects) + 1)
+    for number, subject in enumerate(subjects):
+        shown = [steps[label].get(subject, {}).get("restore") for label in labels]
+        heights = [one["total_ms"]["median"] if one else 0 for one in shown]
+        places = [place + number * width for place in range(len(labels))]
+        axes.bar(places, heights, width, color=COLOURS[subject], label=NAMES[subject])
+        if subject.startswith(OURS):
+            near = [
+                steps[label.replace("absent", "present")].get(subject, {}).get("restore") for label in labels
+            ]
+            heights = [one["total_ms"]["median"] if one else 0 for one in near]
+            axes.bar(
+                [place + width for place in places],
+                heights,
+                width,
+                color="#00523B",
+                label="incremental, local files",
+            )
+    copied = [next(iter(steps[label].values()))["restore"]["copy_ms"]["median"] for label in labels]
+    axes.plot(
+        [place + 0.3 for place in range(len(labels))],
+        copied,
+        "k_",
+        markersize=60,
+        label="copy of the live bytes",
+    )
+    axes.set_yscale("log")
+    axes.set_xticks([place + 0.3 for place in range(len(labels))], [label.split(",")[0] for label in labels])
+    axes.set_ylabel("task start to first row, ms")
+    axes.legend(fontsize=10)
+    return figure, "Restore on a new machine, by the number of deltas"
+
+
+def _queries(results: Results) -> Drawn:
+    queries = results.scenarios.get("queries", {}).get("queries", {})
+    if not queries:
+        return None
+    figure, all_axes = plt.subplots(1, len(queries), figsize=(3.6 * len(queries), 5.5))
+    for axes, (query, subjects) in zip(all_axes, queries.items(), strict=True):
+        good = {name: one for name, one in subjects.items() if "durations_ms" in one}
+        bottoms = [0.0] * len(good)
+        for number, phase in enumerate(
+            ("addBatch", "queryPlanning", "walCommit", "commitOffsets", "latestOffset")
+        ):
+            heights = [one["durations_ms"].get(phase, {"median": 0.0})["median"] for one in good.values()]
+            axes.bar(range(len(good)), heights, bottom=bottoms, color=_PHASES[number], label=phase)
+            bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
+        commits = [one["operators"]["commitTimeMs"]["median"] / 2 for one in good.values()]
+        axes.plot(
+            range(len(good)), commits, "k_", markersize=22, markeredgewidth=3, label="state store commit"
+        )
+        axes.set_xticks(range(len(good)), [NAMES[name].replace(" + ", "\n+ ") for name in good], rotation=60)
+        axes.set_title(query, fontsize=11)
+    all_axes[0].set_ylabel("ms a micro-batch")
+    all_axes[-1].legend(fontsize=9)
+    return figure, "Micro-batches of real queries, by phase"
+
+
+def _latency(results: Results) -> Drawn:
+    """p50 and p99 of a batch with maintenance (merges, snapshots, cleanup) under way and without."""
+    found = {}
+    for case, labels in results.scenarios.get("storage", {}).get("cases", {}).items():
+        for label, subjects in labels.items():
+            if label.startswith("uniform"):
+                found[case] = {name: one for name, one in subjects.items() if "with_maintenance" in one}
+    found = {case: subjects for case, subjects in found.items() if subjects}
+    if not found:
+        return None
+    figure, all_axes = plt.subplots(1, len(found), figsize=(6 * len(found), 5.5), squeeze=False)
+    for axes, (case, subjects) in zip(all_axes[0], found.items(), strict=True):
+        for number, (title, field, percentile) in enumerate(
+            (
+                ("p50, none running", "without_maintenance", "median"),
+                ("p50, running", "with_maintenance", "median"),
+                ("p99, none running", "without_maintenance", "p99"),
+                ("p99, running", "with_maintenance", "p99"),
+            )
+        ):
+            heights = [one.get(field, {}).get(percentile, 0) for one in subjects.values()]
+            places = [place + number * 0.2 for place in range(len(subjects))]
+            axes.bar(
+                places, heights, 0.19, color=("#56B4E9", "#0072B2", "#E69F00", "#D55E00")[number], label=title
+            )
+        axes.set_xticks(
+            [place + 0.3 for place in range(len(subjects))],
+            [NAMES[name].replace(" + ", "\n+ ") for name in subjects],
+        )
+        axes.set_title(case)
+        axes.set_ylabel("a batch, ms")
+        axes.legend(fontsize=10)
+    return figure, "Latency of a batch while maintenance runs, and while none does"
+
+
+def _memory(results: Results) -> Drawn:
+    steps = results.scenarios.get("memory", {}).get("cases", {}).get("memory", {})
+    labels = [label for label in steps if label.endswith(" keys") and not label.startswith("load")]
+    if not labels:
+        return None
+    bars = [
+        (label, subject) for label in labels for subject in steps[label] if "memory" in steps[label][subject]
+    ]
+    figure, axes = plt.subplots(figsize=(10, 1.5 + 0.42 * len(bars)))
+    heap = [steps[label][subject]["memory"]["heap_bytes"]["median"] / _MB for label, subject in bars]
+    native = [goals.native_megabytes(results, subject, label) or 0 for label, subject in bars]
+    places = list(range(len(bars)))[::-1]
+    axes.barh(places, heap, color="#E69F00", label="heap")
+    axes.barh(places, native, left=heap, color="#0072B2", label="native memory and agent")
+    axes.set_yticks(places, [f"{NAMES[subject]}, {label}" for label, subject in bars])
+    axes.set_xlabel("MB")
+    axes.legend()
+    return figure, "Memory: heap after collection, native memory and agent"
+
+
+def _merges(results: Results) -> Drawn:
+    kinds = results.scenarios.get("merges", {}).get("kinds", {})
+    if not kinds:
+        return None
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5))
+    for (kind, groups), colour in zip(kinds.items(), _PHASES, strict=False):
+        xs = [int(group) for group in groups]
+        left.plot(
+            xs, [one["rewritten_per_changed_byte"] for one in groups.values()], "o-", color=colour, label=kind
+        )
+        right.plot(xs, [one["cpu_us_per_record"] for one in groups.values()], "o-", color=colour, label=kind)
+    left.set_ylabel("bytes rewritten per byte of change")
+    right.set_ylabel("CPU us per changed record")
+    for axes in (left, right):
+        axes.set_xscale("log")
+        axes.set_xlabel("deltas a merge")
+        axes.legend()
+    return figure, "What a merge costs, by kind and number of deltas"
+
+
+def _number(text: str) -> float:
+    return float(text.rstrip("kM")) * {"k": 1e3, "M": 1e6}.get(text[-1], 1)
+
+
+_PLOTS: Mapping[str, Callable[[Results], Drawn]] = {
+    "speed": _speed,
+    "restore-over-age": _restore_over_age,
+    "batch-over-age": _batch_over_age,
+    "storage-over-age": _storage_over_age,
+    "growth": _growth,
+    "phases": _phases,
+    "own-phases": _own,
+    "latency": _latency,
+    "restore": _restore,
+    "queries": _queries,
+    "memory": _memory,
+    "merges": _merges,
+}

@@ -1,0 +1,33 @@
+"""The ratios of the last recorded run, and a warning for each that has fallen to less than half since."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from benchmarks.results import Results
+
+FILE = Path(__file__).resolve().parent / "recorded.json"
+FALL = 0.5
+
+
+def write(results: Results, file: Path = FILE) -> None:
+    """Keeps all ratios of these results, apart by extent: quick runs are compared with quick runs."""
+    known = read(file)
+    known[results.bench] = results.all_ratios()
+    file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
+
+
+def read(file: Path = FILE) -> dict[str, dict[str, float]]:
+    return json.loads(file.read_text()) if file.exists() else {}
+
+
+def warnings(results: Results, file: Path = FILE) -> list[str]:
+    """One sentence for each ratio that is less than half of the recorded one."""
+    before = read(file).get(results.bench, {})
+    now = results.all_ratios()
+    return [
+        f"{name} was {before[name]:g}x and is {now[name]:g}x now"
+        for name in sorted(before.keys() & now.keys())
+        if now[name] < before[name] * FALL
+    ]

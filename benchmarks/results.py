@@ -1,0 +1,130 @@
+"""The result files of one extent, and the figures that goals, plots and tables ask them for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HDFS = "hdfs"
+CHANGELOG = ("rocksdb-changelog", "rocksdb-cache")
+OURS = "incremental"
+
+# Which number of a step is compared, by the kind of step, and what it is.
+MEASURES = {
+    "batch": ("wall_ms", "a batch: open, get and put of every key, commit"),
+    "scan": ("wall_ms", "a full scan"),
+    "prefix": ("wall_ms", "all prefix scans"),
+    "first": ("wall_ms", "the first rows in order"),
+    "restore": ("total_ms", "task start to first row"),
+}
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as long a peer takes as we do: of the medians, and the range over the paired segments."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def __str__(self) -> str:
+        spread = f" ({_times(self.low)}-{_times(self.high)})" if self.low and self.high else ""
+        return f"{_times(self.value)}x{spread}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """Scenario results by name, as they are in the files."""
+
+    scenarios: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def bench(self) -> str:
+        return next((one["bench"] for one in self.scenarios.values()), "none")
+
+    @property
+    def has_ours(self) -> bool:
+        return any(one.get("ours") for one in self.scenarios.values())
+
+    def step(self, scenario: str, case: str, label: str) -> Mapping[str, Any]:
+        """Statistics by provider; empty when it was not measured."""
+        return self.scenarios.get(scenario, {}).get("cases", {}).get(case, {}).get(label, {})
+
+    def median(
+        self, scenario: str, case: str, label: str, subject: str, kind: str, name: str
+    ) -> float | None:
+        found = self.step(scenario, case, label).get(subject, {}).get(kind, {}).get(name)
+        return found["median"] if found else None
+
+    def ratio(
+        self, where: tuple[str, str, str], peers: tuple[str, ...], kind: str, ours: str = OURS
+    ) -> Ratio | None:
+        """Against the quickest of `peers`."""
+        name = MEASURES[kind][0]
+        times = {peer: self.median(*where, peer, kind, name) for peer in peers}
+        known = {peer: time for peer, time in times.items() if time}
+        own = self.median(*where, ours, kind, name)
+        if not known or not own:
+            return None
+        best = min(known, key=lambda peer: known[peer])
+        return Ratio(known[best] / own, *self._range(where, best, ours))
+
+    def _range(self, where: tuple[str, str, str], peer: str, ours: str) -> tuple[float | None, float | None]:
+        step = self.step(*where)
+        theirs, own = (step[name].get("segment_medians_ms", []) for name in (peer, ours))
+        pairs = [a / b for a, b in zip(theirs, own, strict=False) if b]
+        return (min(pairs), max(pairs)) if len(pairs) > 1 else (None, None)
+
+    def all_ratios(self) -> dict[str, float]:
+        """Every ratio of a measured step, by `scenario/case/step/peer`."""
+        return {
+            "/".join((*where, peer)): round(ratio.value, 3)
+            for where, kind in self.measured()
+            for peer in self.step(*where)
+            if not peer.startswith(OURS) and (ratio := self.ratio(where, (peer,), kind))
+        }
+
+    def measured(self) -> Iterator[tuple[tuple[str, str, str], str]]:
+        """Every step that compares times, with its kind."""
+        for scenario, result in self.scenarios.items():
+            for case, labels in result.get("cases", {}).items():
+                for label, subjects in labels.items():
+                    kinds = [kind for kind in MEASURES if any(kind in one for one in subjects.values())]
+                    if kinds:
+                        yield (scenario, case, label), kinds[0]
+
+    def row_bytes(self, scenario: str, case: str) -> int:
+        """Bytes of a key row and its value row, as the driver writes them."""
+        spec = self.scenarios[scenario]["specs"][case]
+        key = 16 if spec.get("layout", "plain") == "plain" else 24
+        return key + max(24, (spec.get("value_bytes", 100) + 7) // 8 * 8)
+
+
+def load(directory: Path) -> Results:
+    """Reads every ``<scenario>.json`` of a directory."""
+    files = sorted(directory.glob("*.json"))
+    return Results({file.stem: json.loads(file.read_text()) for file in files})
+
+
+def errors(result: Mapping[str, Any]) -> list[str]:
+    """What went wrong in a scenario: by case, step and provider."""
+    found = []
+    for case, labels in result.get("cases", {}).items():
+        for label, subjects in labels.items():
+            for subject, one in subjects.items():
+                for kind in ("error", "maintenance-error"):
+                    found += [
+                        f"{case} / {label} / {subject}: {kind}: {e['message']}" for e in one.get(kind, [])
+                    ]
+    for query, subjects in result.get("queries", {}).items():
+        found += [
+            f"{query} / {subject}: {e}" for subject, one in subjects.items() for e in one.get("error", [])
+        ]
+    return found
+
+
+def _times(value: float) -> str:
+    return f"{value:.0f}" if value >= 20 else f"{value:.1f}" if value >= 2 else f"{value:.2f}"
