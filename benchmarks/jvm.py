@@ -110,8 +110,7 @@ def run(
     """Runs cases in one JVM and returns its events in order.
 
     ``touch_heap`` makes the whole heap resident from the start, so that what the resident size grows by is
-    native
-    memory. Raises DriverError when the JVM fails or does not end within ``timeout_s`` seconds.
+    native memory. Raises DriverError when the JVM fails or does not end within ``timeout_s`` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="state-store-benchmark-") as name:
         work = Path(name)

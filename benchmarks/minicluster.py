@@ -21,7 +21,7 @@ _CACHE = Path("~/.cache/incremental-state-store").expanduser()
 
 
 class MiniclusterError(RuntimeError):
-    """The jar could not be fetched, or the cluster did not start; the message says which and names the log."""
+    """The jar could not be fetched or the cluster did not start: the message says which; it names the log."""
 
 
 def jar() -> Path:
@@ -84,7 +84,7 @@ def started(cluster_jar: Path, log: Path) -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[bytes], written: Path, log: Path) -> str:
-    """Host and port of the NameNode, from the configuration that the cluster writes when both nodes are up."""
+    """Host and port of the NameNode, from the configuration that the cluster writes once both are up."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(FileNotFoundError, ElementTree.ParseError):

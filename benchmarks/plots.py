@@ -180,10 +180,8 @@ def _growth(results: Results) -> Drawn:
     own = lines.get(OURS)
     if not own:
         return figure, "Cost of a batch of constant size while the state grows"
-    return (
-        figure,
-        f"State grown {own[0][-1] / own[0][0]:.0f} times: a batch costs {own[1][-1] / own[1][0]:.1f} times as much",
-    )
+    grown, dearer = own[0][-1] / own[0][0], own[1][-1] / own[1][0]
+    return figure, f"State grown {grown:.0f} times: a batch costs {dearer:.1f} times as much"
 
 
 def _phases(results: Results) -> Drawn:

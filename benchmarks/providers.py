@@ -1,8 +1,7 @@
 """The measured providers: class, options, and which of them this installation has.
 
 A :class:`Variant` is a provider with a set of options. Where a case has a memory budget, every variant that
-can be
-given one is given the same: ours as its budget, RocksDB as its block cache.
+can be given one is given the same: ours as its budget, RocksDB as its block cache.
 """
 
 from __future__ import annotations

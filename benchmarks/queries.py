@@ -21,7 +21,7 @@ from benchmarks import providers
 from benchmarks.scenarios import BUDGET_MB, RETAINED, Extent
 from benchmarks.statistics import spread
 
-_TIMEOUT_S = {"quick": 600, "standard": 2400, "full": 7200}
+_TIMEOUT_S = {"quick": 1200, "standard": 3600, "full": 7200}
 _SIZES = {
     "quick": {"files": 3, "rows": 6_000, "repetitions": 1},
     "standard": {"files": 6, "rows": 120_000, "repetitions": 2},
@@ -34,7 +34,7 @@ class QueryJobError(RuntimeError):
 
 
 def run(extent: Extent, ours: bool, log: Path) -> dict[str, Any]:
-    """Runs all queries with all providers; statistics by query and provider, and how many outputs differed."""
+    """Runs all queries with all providers; statistics by query and provider, and which outputs differed."""
     subjects = [providers.HDFS, providers.ROCKSDB, providers.CHANGELOG]
     if ours:
         subjects.append(providers.incremental(BUDGET_MB))

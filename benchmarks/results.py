@@ -24,7 +24,7 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as long a peer takes as we do: of the medians, and the range over the paired segments."""
+    """How many times as long a peer takes as we do: of the medians, and the range over paired segments."""
 
     value: float
     low: float | None = None

@@ -9,8 +9,7 @@ import org.apache.spark.unsafe.Platform
  * How the driver's key numbers 0, 1, 2, ... become key rows, and back.
  *
  * A number is scattered over the key space by a reversible multiplication, so that neighbours in number are
- * no
- * neighbours in any store's order. Values are immutable and may be used from several threads.
+ * no neighbours in any store's order. Values are immutable and may be used from several threads.
  */
 sealed abstract class KeyLayout(val schema: StructType) {
   val rowBytes: Int = 8 + 8 * schema.length

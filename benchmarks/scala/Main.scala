@@ -12,8 +12,7 @@ import org.apache.spark.sql.SparkSession
  * Runs the store-level cases of a specification in this JVM and writes what it measured.
  *
  * Arguments: specification (JSON: `work` directory, `spark_conf`, `cases`), output (JSON lines). A Spark
- * session of two cores
- * runs underneath, so that providers find what they find in an executor.
+ * session of two cores runs underneath, so that providers find what they find in an executor.
  */
 object Main {
   def main(args: Array[String]): Unit = {

@@ -8,10 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
 
 /**
  * Background maintenance as Spark does it: off the task's thread, and not again for a store while the last
- * round of it still
- * runs. Spark 4.2 calls `doMaintenance`; later versions call snapshot and cleanup maintenance, each in its
- * own thread pool.
- * An exception is kept for the report and does not stop the run.
+ * round of it still runs. Spark 4.2 calls `doMaintenance`; later versions call snapshot and cleanup
+ * maintenance, each in its own thread pool. An exception is kept for the report and does not stop the run.
  */
 final class Maintenance(threads: Int) {
   private val operations: Seq[String] = {

@@ -4,9 +4,8 @@ import java.util.Arrays
 
 /**
  * What every store must hold: for each key number the version of its last write, 0 for an absent key. Live
- * keys are those
- * in [low, high) with a version. Not thread-safe; the driver changes it while it plans, before any store runs
- * the plan.
+ * keys are those in [low, high) with a version. Not thread-safe; the driver changes it while it plans,
+ * before any store runs the plan.
  */
 final class Model {
   private var versions = new Array[Int](1 << 16)

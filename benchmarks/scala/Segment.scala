@@ -2,8 +2,7 @@ package statestore.benchmark
 
 /**
  * Consecutive batches of one subject with its background maintenance, all of whose cost falls into this
- * segment: it ends when the
- * maintenance has. Emits an event "batch" for each batch and one "segment".
+ * segment: it ends when the maintenance has. Emits an event "batch" for each batch and one "segment".
  *
  * @param every a round of maintenance starts after each so many batches, 0 for never
  * @param emit takes the kind of an event and its fields

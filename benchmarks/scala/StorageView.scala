@@ -9,12 +9,9 @@ import org.apache.hadoop.fs.{FileStatus, FileSystem, Path}
 
 /**
  * Files below one directory of checkpoint storage, as any observer sees them. Each `look` lists the
- * directory; a file that was
- * not there before (by path, length and time of change) counts as written. A file that came and went between
- * two looks is
- * missed, so look after every batch. Checksum side files that Hadoop's local file system keeps are storage as
- * well and count.
- * For one thread.
+ * directory; a file that was not there before (by path, length and time of change) counts as written. A
+ * file that came and went between two looks is missed, so look after every batch. Checksum side files that
+ * Hadoop's local file system keeps are storage as well and count. For one thread.
  */
 final class StorageView(root: Path, conf: Configuration) {
   private val fs: FileSystem = root.getFileSystem(conf) match {

@@ -7,9 +7,8 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.spark.sql.execution.streaming.state._
 
 /**
- * One store of one provider: its provider instance and the version (and checkpoint id, where the provider has
- * them) it
- * stands at. For one thread at a time.
+ * One store of one provider: its provider instance and the version (and checkpoint id, where the provider
+ * has them) it stands at. For one thread at a time.
  */
 final class StoreHandle(
     id: StateStoreId,

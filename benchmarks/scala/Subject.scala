@@ -14,8 +14,7 @@ import org.apache.spark.sql.internal.SQLConf
 
 /**
  * What one batch took: sums over the stores, and `wallNanos` for open, get and put of every key, and commit
- * of all of them.
- * Collecting metrics, which a task does afterwards, is apart.
+ * of all of them. Collecting metrics, which a task does afterwards, is apart.
  */
 final case class BatchTimes(
     wallNanos: Long, openNanos: Long, rowsNanos: Long, commitNanos: Long, metricsNanos: Long, right: Boolean)

@@ -5,11 +5,9 @@ import org.apache.spark.sql.types._
 import org.apache.spark.unsafe.Platform
 
 /**
- * Value rows (version: long, payload: binary) whose every byte follows from key number and version, so that a
- * row can be
- * checked without keeping it. Every second word of the payload is random and the other one small: a block
- * compressor
- * about halves them, as it does real state.
+ * Value rows (version: long, payload: binary) whose every byte follows from key number and version, so that
+ * a row can be checked without keeping it. Every second word of the payload is random and the other one
+ * small: a block compressor about halves them, as it does real state.
  *
  * @param wantedBytes size of a row; it is rounded up to UnsafeRow's 8-byte words, the least is 24
  */
