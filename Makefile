@@ -9,7 +9,7 @@ TESTS ?=
 BIN := .venv/bin
 JAR := state_store/jars/incremental-state-store-spark-4.3.jar
 OLDER_JAR := state_store/jars/incremental-state-store-spark-4.2.jar
-SOURCES := $(shell find jvm_bridge -name '*.scala' -o -path jvm_bridge/build.py -o -path 'jvm_bridge/resources/*' -type f)
+SOURCES := $(shell find jvm_bridge state_store -name '*.scala' -o -name '*.py' -o -path 'jvm_bridge/resources/*' -type f)
 SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-4.3 benchmarks/scala tests)
 
 .PHONY: demo test lint spark-suites benchmark wheel docs setup clean help

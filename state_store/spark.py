@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from state_store import options as declarations
-from state_store.errors import MissingError, OptionError
+from state_store.errors import OptionError
 
 PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider"
 EXTENSION_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.vectorized.VectorizedExtension"
@@ -87,7 +87,7 @@ def jar_path(spark_version: str | None = None) -> Path:
     path = JAR_DIRECTORY / jar_name(version)
     if path.exists():
         return path
-    if _minor(version) in SUPPORTED_SPARKS:
+    if is_supported(version):
         raise OptionError(
             f"the jar for Spark {version} is missing: {path}. "
             "`state-store jar --build` compiles it for the pyspark that is installed."
@@ -96,6 +96,11 @@ def jar_path(spark_version: str | None = None) -> Path:
         f"there is no jar for Spark {version}: Spark {' and '.join(SUPPORTED_SPARKS)} are supported. "
         "`state-store jar --build` tries to compile one for the pyspark that is installed."
     )
+
+
+def is_supported(spark_version: str) -> bool:
+    """Whether the store is tested with this version of Spark."""
+    return _minor(spark_version) in SUPPORTED_SPARKS
 
 
 def pinned_conf(offset_log_entry: str) -> dict[str, str]:
@@ -111,21 +116,22 @@ def pinned_conf(offset_log_entry: str) -> dict[str, str]:
 
 
 def check_checkpoint(checkpoint: str | Path) -> None:
-    """Raises OptionError when the query of a local checkpoint directory was started with another state store.
+    """Raises OptionError when the query of a checkpoint (a path or URI) was started with another store.
 
     Spark writes the provider's class into the offset log with the first batch and from then on ignores what
-    the session says, without a word. A directory where no query has run passes."""
-    offsets = Path(str(checkpoint).removeprefix("file://").removeprefix("file:")) / "offsets"
-    batches = [int(file.name) for file in offsets.glob("*") if file.name.isdigit()]
-    if not batches:
-        return
-    newest = offsets / str(max(batches))
+    the session says, without a word. A directory where no query has run passes. Raises StorageError when the
+    directory cannot be read.
+    """
+    from state_store.storage import open_storage
+
+    storage = open_storage(str(checkpoint))
     try:
-        check_pinned(pinned_conf(newest.read_text(encoding="utf-8")), str(checkpoint))
-    except FileNotFoundError:
-        raise MissingError(
-            f"{newest} went away while it was read: another query uses this checkpoint", file=str(newest)
-        ) from None
+        batches = [int(entry.name) for entry in storage.list("offsets") if entry.name.isdigit()]
+        if batches:
+            newest = storage.read(f"offsets/{max(batches)}")
+            check_pinned(pinned_conf(newest.decode("utf-8")), str(checkpoint))
+    finally:
+        storage.close()
 
 
 def check_pinned(conf: Mapping[str, str], checkpoint: str) -> None:

@@ -1,0 +1,227 @@
+"""The store at work on a year of flights: commits, merges, a cut chain, a killed process, a restart, an equal
+result.
+
+    python examples/demo.py [--days N] [--store incremental|rocksdb|hdfs] [--keep DIRECTORY]
+
+The query of flights.py runs in a process of its own, one file of flights a micro-batch. While it runs a full
+checkpoint is forced from the command line. Then the process is killed with SIGKILL in the middle of a batch
+and started again from its checkpoint. At the end the whole output is compared with flights_in_pandas.py.
+Exits with 1 when it differs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import flights_in_pandas
+import pandas as pd
+import progress_lines
+
+STORES = ("incremental", "rocksdb", "hdfs")
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """The directories of one run of the demo."""
+
+    root: Path
+
+    @property
+    def source(self) -> Path:
+        return self.root / "flights"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def sink(self) -> Path:
+        return self.root / "aircraft"
+
+    @property
+    def log(self) -> Path:
+        return self.root / "spark.log"
+
+
+def write_source(flights: pd.DataFrame, directory: Path, days: int) -> int:
+    """Writes ``flights`` as files of ``days`` days each, in the order in which they shall be read; returns
+    their number.
+    """
+    directory.mkdir()
+    part = (flights.departs.dt.normalize() - flights.departs.dt.normalize().min()).dt.days // days
+    now = time.time()
+    for number, (_, rows) in enumerate(flights.groupby(part)):
+        file = directory / f"flights-{number:03}.parquet"
+        rows.assign(departs=rows.departs.dt.tz_localize("UTC")).to_parquet(file, coerce_timestamps="us")
+        os.utime(file, (now - 3600 + number, now - 3600 + number))
+    return number + 1
+
+
+class Job:
+    """The query in a process group of its own; ``lines`` are what it reports, ``kill`` is SIGKILL for all of
+    it.
+    """
+
+    def __init__(self, place: Workplace, store: str) -> None:
+        command = [sys.executable, str(Path(__file__).with_name("demo_job.py")), store]
+        paths = [str(place.source), str(place.checkpoint), str(place.sink)]
+        here = str(Path(__file__).parent)
+        python_path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": python_path}
+        self._log = place.log.open("a", encoding="utf-8")
+        self._process = subprocess.Popen(
+            [*command, *paths],
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env=environment,
+            start_new_session=True,
+        )
+
+    def lines(self) -> Iterator[dict]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                yield json.loads(line)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> int:
+        code = self._process.wait()
+        self._log.close()
+        return code
+
+
+def run_until_killed(place: Workplace, store: str, full_at: int, kill_at: int) -> int:
+    """Runs the query, forces a full checkpoint after batch ``full_at``, kills it in a batch from ``kill_at``
+    on.
+
+    Returns the batch that was cut short: begun in the offset log, absent from the commit log.
+    """
+    job = Job(place, store)
+    try:
+        for line in job.lines():
+            print(progress_lines.batch(line), flush=True)
+            if line["batchId"] == full_at and store == "incremental":
+                force_full_checkpoint(place)
+            if line["batchId"] >= kill_at - 1 and (cut := _kill_in_batch(job, place, line["batchId"] + 1)):
+                return cut
+    finally:
+        job.kill()
+        job.end()
+    raise SystemExit(_failure(place, f"the query ended before batch {kill_at} could be interrupted"))
+
+
+def _kill_in_batch(job: Job, place: Workplace, batch: int) -> int | None:
+    begun, committed = place.checkpoint / "offsets" / str(batch), place.checkpoint / "commits" / str(batch)
+    deadline = time.monotonic() + 30
+    while not begun.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.25)
+    if committed.exists():
+        return None
+    job.kill()
+    return None if committed.exists() else batch
+
+
+def run_to_the_end(place: Workplace, store: str) -> None:
+    job = Job(place, store)
+    try:
+        for line in job.lines():
+            print(progress_lines.batch(line), flush=True)
+    except BaseException:
+        job.kill()
+        raise
+    if code := job.end():
+        raise SystemExit(_failure(place, f"the query failed with exit code {code}"))
+
+
+def _failure(place: Workplace, what: str) -> str:
+    lines = place.log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return "\n".join(
+        [*lines[-40:], f"{what}; above is the end of its log (--keep DIRECTORY keeps all of it)"]
+    )
+
+
+def force_full_checkpoint(place: Workplace) -> None:
+    print(f"\n$ state-store full {place.checkpoint}", flush=True)
+    state_store_command("full", str(place.checkpoint))
+    print()
+
+
+def state_store_command(*arguments: str) -> None:
+    """Runs ``state-store`` as a user would; an error of it ends the demo."""
+    code = subprocess.run([sys.executable, "-m", "state_store.cli", *arguments], check=False).returncode
+    if code:
+        raise SystemExit(f"state-store {' '.join(arguments)} failed with exit code {code}")
+
+
+def written(sink: Path) -> pd.DataFrame:
+    """The committed output: the files that the sink's own log names, not whatever lies in its directory."""
+    files: set[str] = set()
+    for entry in sorted((sink / "_spark_metadata").glob("[0-9]*")):
+        actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()[1:]]
+        files.update(action["path"] for action in actions if action["action"] == "add")
+    parts = [pd.read_parquet(sink / Path(file).name) for file in sorted(files)]
+    rows = pd.concat([part for part in parts if len(part)])
+    return flights_in_pandas.in_order(rows.assign(at=rows["at"].dt.tz_localize(None)))
+
+
+def compare(place: Workplace, flights: pd.DataFrame) -> None:
+    """Ends the demo with 1 and the first differences unless the output is what pandas computes."""
+    expected, found = flights_in_pandas.expected(flights), written(place.sink)
+    if expected.equals(found):
+        print(f"\nequal: all {len(found):,} rows are what plain pandas computes over the whole file")
+        return
+    print(f"\nDIFFERENT: {len(found):,} rows written, {len(expected):,} expected; first differences:")
+    both = found.merge(expected, how="outer", indicator=True)
+    print(both[both._merge != "both"].head(20).to_string())
+    raise SystemExit(1)
+
+
+def demo(place: Workplace, days: int, store: str) -> None:
+    began = time.monotonic()
+    flights = flights_in_pandas.load()
+    batches = write_source(flights, place.source, days)
+    print(f"{len(flights):,} flights in {batches} files of {days} days; all in {place.root}\n")
+    cut = run_until_killed(place, store, full_at=batches // 3, kill_at=batches // 2)
+    print(f"\nkilled with SIGKILL in the middle of batch {cut}; starting again from {place.checkpoint}\n")
+    run_to_the_end(place, store)
+    compare(place, flights)
+    if store == "incremental":
+        print(f"\n$ state-store checkpoints {place.checkpoint}")
+        state_store_command("checkpoints", str(place.checkpoint))
+    print(f"\n{time.monotonic() - began:.0f} s in all. {progress_lines.WHERE_NEXT}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--days", type=int, default=15, help="days of flights in a micro-batch (default 15)")
+    parser.add_argument("--store", choices=STORES, default="incremental", help="the state store to run on")
+    parser.add_argument("--keep", type=Path, help="work in this new directory and leave it there")
+    arguments = parser.parse_args()
+    root = arguments.keep or Path(tempfile.mkdtemp(prefix="state-store-demo-"))
+    root.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
+    try:
+        demo(Workplace(root), arguments.days, arguments.store)
+    finally:
+        if not arguments.keep:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""A stateful streaming query on real data: each aircraft followed from one flight to the next.
+
+Input: flights that left New York, as files that arrive one after another. For each aircraft (tail number) the
+state holds its last flight and the run of flights it belongs to. The output has a row for each flight (how
+long since the last departure; how much of that flight's delay it inherited), and one for each run when the
+aircraft falls silent for five days, found by an event-time timeout. demo.py runs it, kills it and checks the
+result; to run it on its own:
+
+    python examples/flights.py INPUT CHECKPOINT OUTPUT
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+
+import state_store
+
+INPUT = (
+    "tailnum string, departs timestamp, carrier string, flight bigint, origin string, dest string, "
+    "dep_delay bigint, arr_delay bigint"
+)
+OUTPUT = (
+    "tailnum string, event string, at timestamp, flight bigint, legs bigint, "
+    "gap_min bigint, inherited_min bigint"
+)
+STATE = "legs bigint, inherited bigint, last_ms bigint, last_arr_delay bigint"
+
+SILENCE_MS = 5 * 24 * 3600 * 1000
+SAME_DAY_MS = 24 * 3600 * 1000
+ORDER = ["departs", "carrier", "flight", "origin", "dest"]
+
+
+def follow(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """One aircraft's new flights, or its silence."""
+    legs, inherited, last_ms, last_arr_delay = state.get if state.exists else (0, 0, 0, 0)
+    out: list[tuple[Any, ...]] = []
+    if state.hasTimedOut:
+        out.append((key[0], "silent", last_ms + SILENCE_MS, None, legs, None, inherited))
+        state.remove()
+    else:
+        for row in pd.concat(frames).sort_values(ORDER).itertuples():
+            at_ms = int(row.departs.value) // 1_000_000
+            gap_ms = at_ms - last_ms if legs else None
+            if gap_ms is not None and gap_ms > SILENCE_MS:
+                out.append((key[0], "silent", last_ms + SILENCE_MS, None, legs, None, inherited))
+                legs, inherited, gap_ms = 0, 0, None
+            passed_on = 0
+            if gap_ms is not None and gap_ms <= SAME_DAY_MS:
+                passed_on = max(0, min(last_arr_delay, row.dep_delay))
+            legs, inherited, last_ms, last_arr_delay = legs + 1, inherited + passed_on, at_ms, row.arr_delay
+            gap_min = None if gap_ms is None else gap_ms // 60_000
+            out.append((key[0], "leg", at_ms, row.flight, legs, gap_min, passed_on))
+        state.update((legs, inherited, last_ms, last_arr_delay))
+        state.setTimeoutTimestamp(last_ms + SILENCE_MS)
+    result = pd.DataFrame(
+        out, columns=["tailnum", "event", "at", "flight", "legs", "gap_min", "inherited_min"]
+    )
+    result["at"] = pd.to_datetime(result["at"], unit="ms")
+    yield result.astype({"flight": "Int64", "gap_min": "Int64"})
+
+
+def aircraft(flights: DataFrame) -> DataFrame:
+    """The stateful query: what became of each aircraft."""
+    return (
+        flights.withWatermark("departs", "1 hour")
+        .groupBy("tailnum")
+        .applyInPandasWithState(follow, OUTPUT, STATE, "append", GroupStateTimeout.EventTimeTimeout)
+    )
+
+
+def start(spark: SparkSession, source: str, checkpoint: str, sink: str) -> StreamingQuery:
+    """Starts the query on all files of ``source``, one file a micro-batch; it ends after the last."""
+    flights = spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source)
+    return (
+        aircraft(flights)
+        .writeStream.format("parquet")
+        .outputMode("append")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start(sink)
+    )
+
+
+def session(conf: dict[str, str]) -> SparkSession:
+    """A small local session with ``conf`` on top."""
+    builder = SparkSession.builder.master("local[2]").appName("flights")
+    settings = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "1g",
+    }
+    return builder.config(map={**settings, **conf}).getOrCreate()
+
+
+if __name__ == "__main__":
+    start(session(state_store.spark_conf()), *sys.argv[1:4]).awaitTermination()

@@ -1,0 +1,30 @@
+"""A place to work on one store from the command line: no long-lived cache, everything below one directory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from state_store.cli.inventory import Inventory
+from state_store.engine.settings import DatabaseSettings
+from state_store.localcache import LocalCache
+from state_store.restore import Site
+from state_store.storage import Storage
+from state_store.workspace import Workspace
+
+
+@contextmanager
+def site(storage: Storage, directory: Path, found: Inventory) -> Iterator[Site]:
+    """A site for a store below `directory`, gone afterwards; files fetched once are linked the next time."""
+    cache = LocalCache(directory / "cache", budget_bytes=1 << 62).store(storage.location)
+    workspace = Workspace(directory / "work")
+    workspace.open()
+    ids = any(delta.id is not None for delta in found.listing.deltas) or any(
+        snapshot.id is not None for snapshot in found.listing.snapshots
+    )
+    try:
+        yield Site(storage, cache, workspace, DatabaseSettings(), ids)
+    finally:
+        workspace.remove()
+        cache.remove()
