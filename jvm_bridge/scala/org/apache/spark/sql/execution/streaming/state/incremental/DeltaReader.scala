@@ -4,11 +4,41 @@ import java.io.File
 
 /**
  * Reads a delta SST in key order: for the change feed. The value is null for a key that the batch removed; the
- * reserved record is left out.
+ * reserved record is left out. One thread.
+ *
+ * @throws java.io.IOException when the file cannot be read, or is no SST
  */
 final class DeltaReader(file: File) extends EntryIterator {
-  def advance(): Boolean = throw new UnsupportedOperationException(file.getPath)
-  def key: Array[Byte] = null
-  def value: Array[Byte] = null
-  def close(): Unit = ()
+  private val table = new SstTable(file)
+  private val cursor = new SstCursor(table)
+  private var begun = false
+  private var open = true
+  private var currentKey: Array[Byte] = _
+  private var currentValue: Array[Byte] = _
+
+  def key: Array[Byte] = currentKey
+  def value: Array[Byte] = currentValue
+
+  def advance(): Boolean = {
+    if (!open) false
+    else {
+      if (begun) cursor.next() else cursor.seekToFirst()
+      begun = true
+      val found = cursor.valid && Bytes.compare(BaseReader.reserved, cursor.keyAddress, cursor.keyLength) > 0
+      if (found) {
+        currentKey = Bytes.array(cursor.keyAddress, cursor.keyLength)
+        currentValue =
+          if (cursor.valueLength == Record.removed) null else Bytes.array(cursor.valueAddress, cursor.valueLength)
+      } else close()
+      found
+    }
+  }
+
+  def close(): Unit = if (open) {
+    open = false
+    currentKey = null
+    currentValue = null
+    cursor.close()
+    table.close()
+  }
 }

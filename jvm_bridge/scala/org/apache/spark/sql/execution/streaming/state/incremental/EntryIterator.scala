@@ -2,12 +2,18 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 /**
  * Rows of a scan. Starts before the first row; [[key]] and [[value]] are those of the row that the last
- * [[advance]] moved to, in arrays that the caller may keep. Used by the transaction's thread; ends with it. A scan
+ * [[advance]] moved to, in arrays that the caller may keep. Used by the transaction's thread; ends with the transaction. A scan
  * shows the rows as they were when it began, whatever the transaction changes meanwhile.
  */
 abstract class EntryIterator extends AutoCloseable {
+
+  /** Moves to the next row; false when there is none, again and again. */
   def advance(): Boolean
+
   def key: Array[Byte]
+
   def value: Array[Byte]
+
+  /** Any number of times; an iterator that reached its end is closed. */
   def close(): Unit
 }

@@ -1,117 +1,238 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
 import java.io.File
-import java.util.{Arrays, TreeMap}
-
-import org.rocksdb.{EnvOptions, Options, SstFileWriter}
+import java.util.concurrent.atomic.AtomicBoolean
 
 /**
  * One task's view of a store: a committed version and, over it, this task's changes. Keys carry their 2-byte column
- * family. One thread at a time; [[abort]] may come from any thread.
+ * family. Used by one thread at a time; only [[abort]] may come from another, and then waits for the call that is under way.
+ * After its end every call but [[abort]] is an IllegalStateException; to read what was committed, begin another.
+ *
+ * @param at       the version that it builds on
+ * @param readOnly whether changes are refused
  */
 final class Transaction private[incremental] (
     state: StoreState,
     val at: VersionId,
     val readOnly: Boolean,
-    rows: TreeMap[Array[Byte], Array[Byte]]) {
-  private val changes = new TreeMap[Array[Byte], Option[Array[Byte]]](Arrays.compareUnsigned(_: Array[Byte], _: Array[Byte]))
-  @volatile private var open = true
+    private[incremental] val view: View,
+    private[incremental] val overlay: Overlay) {
+  private val busy = new AtomicBoolean
+  private val finished = new AtomicBoolean
+  @volatile private var ended = false
 
-  private def check(): Unit =
-    if (!open) throw new IllegalStateException(s"the transaction on version ${at.version} has ended")
+  /** A record that the last get found in memory, 0 when it found none; until the next change. */
+  private var lastFound = 0L
+  private var delta: DeltaWriter = _
+
+  /** The thread that changes the overlay now: it may drop generations that the view needs no more. */
+  @volatile private[incremental] var changer: Thread = _
+
+  private[incremental] def enter(): Unit = {
+    busy.set(true)
+    if (ended) {
+      busy.lazySet(false)
+      throw new IllegalStateException(s"The transaction on version ${at.version} of the state store has ended")
+    }
+  }
+
+  private[incremental] def exit(): Unit = busy.lazySet(false)
+
+  /** Does something unless the transaction has ended. */
+  private[incremental] def quietly(action: => Unit): Unit = {
+    busy.set(true)
+    try if (!ended) action
+    finally exit()
+  }
 
   /** The value of a key, null when absent; the caller may keep the array. */
   def get(key: Array[Byte]): Array[Byte] = {
-    check()
-    rows.get(key)
+    enter()
+    try lookUp(KeyHash.of(key), key)
+    finally exit()
   }
 
+  private def lookUp(hash: Long, key: Array[Byte]): Array[Byte] = {
+    val slot = overlay.find(hash, key)
+    if (slot != 0) valueOf(overlay.record(slot))
+    else {
+      val record = view.record(hash, key)
+      lastFound = record
+      if (record != 0) valueOf(record)
+      else {
+        val asked = view.needsBase
+        val value = view.fromBase(hash, key)
+        if (asked && !readOnly) overlay.remember(hash, key, value)
+        value
+      }
+    }
+  }
+
+  private def valueOf(record: Long): Array[Byte] = if (Record.isRemoved(record)) null else Record.value(record)
+
+  /** Whether a key is there. */
   def contains(key: Array[Byte]): Boolean = get(key) != null
 
-  def multiGet(keys: Array[Array[Byte]]): Array[Array[Byte]] = keys.map(get)
-
-  def put(key: Array[Byte], value: Array[Byte]): Unit = {
-    check()
-    rows.put(key.clone(), value.clone())
-    changes.put(key.clone(), Some(value.clone()))
+  /** The values of keys, in their order, null for those that are absent. */
+  def multiGet(keys: Array[Array[Byte]]): Array[Array[Byte]] = {
+    enter()
+    try {
+      val values = new Array[Array[Byte]](keys.length)
+      var i = 0
+      while (i < keys.length) {
+        values(i) = lookUp(KeyHash.of(keys(i)), keys(i))
+        i += 1
+      }
+      values
+    } finally exit()
   }
 
-  def remove(key: Array[Byte]): Unit = {
-    check()
-    rows.remove(key)
-    changes.put(key.clone(), None)
+  /** Sets the value of a key. */
+  def put(key: Array[Byte], value: Array[Byte]): Unit = change(key, value)
+
+  /** Removes a key, whether it is there or not. */
+  def remove(key: Array[Byte]): Unit = change(key, null)
+
+  private def change(key: Array[Byte], value: Array[Byte]): Unit = {
+    enterToChange()
+    try changeQuick(KeyHash.of(key), key, value, if (value == null) 0 else value.length)
+    finally exitFromChange()
+  }
+
+  private def changeQuick(hash: Long, key: Array[Byte], value: Array[Byte], room: Int): Unit = {
+    val slot = overlay.find(hash, key)
+    val prior =
+      if (slot != 0 || lastFound == 0 || !Record.hasKey(lastFound, hash.toInt, key)) 0L
+      else if (Record.isRemoved(lastFound)) Overlay.wasAbsent
+      else Overlay.wasPresent
+    lastFound = 0
+    overlay.change(slot, hash, key, value, room, prior)
+  }
+
+  private def enterToChange(): Unit = {
+    enter()
+    if (readOnly) {
+      exit()
+      throw new IllegalStateException(s"The transaction on version ${at.version} of the state store is for reading only")
+    }
+    delta = null
+    changer = Thread.currentThread
+  }
+
+  private def exitFromChange(): Unit = {
+    changer = null
+    exit()
   }
 
   /** Adds a value to those of a key: puts it where there is none, else old value, delimiter, value. */
   def append(key: Array[Byte], value: Array[Byte], delimiter: Byte): Unit = {
-    val old = get(key)
-    put(key, if (old == null) value else (old :+ delimiter) ++ value)
+    enterToChange()
+    try {
+      val hash = KeyHash.of(key)
+      val slot = overlay.find(hash, key)
+      if (overlay.appendRoom(slot) > value.length) overlay.append(slot, delimiter, value)
+      else {
+        val old = lookUp(hash, key)
+        if (old == null) changeQuick(hash, key, value, value.length)
+        else {
+          val joined = java.util.Arrays.copyOf(old, Math.addExact(Math.addExact(old.length, 1), value.length))
+          joined(old.length) = delimiter
+          System.arraycopy(value, 0, joined, old.length + 1, value.length)
+          val room = if (slot != 0 && overlay.isChange(slot)) math.min(joined.length * 2L, Int.MaxValue - 64L).toInt else joined.length
+          changeQuick(hash, key, joined, room)
+        }
+      }
+    } finally exitFromChange()
   }
 
-  /** Rows with from <= key < until (null: to the end), uncommitted ones included; in key order when ordered. */
+  /**
+   * Rows with from <= key < until (null: to the end), uncommitted ones included. In key order when ordered; else in the
+   * order that is quickest.
+   */
   def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean): EntryIterator = {
-    check()
-    val all = new TreeMap(rows)
-    val cut = if (until == null) all.tailMap(from, true) else all.subMap(from, true, until, false)
-    val entries = cut.entrySet.iterator
-    new EntryIterator {
-      private var entry: java.util.Map.Entry[Array[Byte], Array[Byte]] = _
-      def advance(): Boolean = {
-        check()
-        val more = entries.hasNext
-        if (more) entry = entries.next()
-        more
-      }
-      def key: Array[Byte] = entry.getKey
-      def value: Array[Byte] = entry.getValue
-      def close(): Unit = ()
-    }
+    enter()
+    try begin(from, until, ordered)
+    finally exit()
   }
+
+  private def begin(from: Array[Byte], until: Array[Byte], ordered: Boolean): EntryIterator =
+    if (ordered) new OrderedScan(this, overlay, view, from, until)
+    else new UnorderedScan(this, overlay, view, from, until)
 
   /** Removes the rows with from <= key < until (null: to the end); the number of rows that were there. */
   def removeRange(from: Array[Byte], until: Array[Byte]): Long = {
-    val found = scan(from, until, ordered = false)
-    var n = 0L
-    while (found.advance()) {
-      remove(found.key)
-      n += 1
-    }
-    n
+    val rows = scan(from, until, ordered = false)
+    var removed = 0L
+    try
+      while (rows.advance()) {
+        change(rows.key, null)
+        removed += 1
+      }
+    finally rows.close()
+    removed
   }
 
-  /** Number of keys, uncommitted changes counted. */
-  def keys: Long = rows.size
+  /** Number of keys, uncommitted changes counted. Looks up what was put or removed without having been got. */
+  def keys: Long = {
+    enter()
+    try countKeys()
+    finally exit()
+  }
+
+  private def countKeys(): Long = {
+    if (overlay.unknown > 0) {
+      overlay.foreachSlot { slot =>
+        if (overlay.isChange(slot) && !overlay.priorKnown(slot)) overlay.resolve(slot, view.contains(overlay.record(slot)))
+      }
+    }
+    view.keys + overlay.balance
+  }
 
   /** Keys that this transaction put, or removed, so far: each counted once, by its last change. */
-  def puts: Long = changes.values.stream.filter(_.isDefined).count
-  def removes: Long = changes.size - puts
+  def puts: Long = overlay.puts
+  def removes: Long = overlay.removes
 
-  /** Look-ups answered from memory, and by the base. */
-  def hits: Long = 0
-  def misses: Long = 0
+  /** Look-ups of committed rows that memory answered, and those that the base had to. */
+  def hits: Long = view.hits
+  def misses: Long = view.misses
 
-  /** Writes the changes, sorted, and last the reserved record with this value, as an SST; durable on return. */
+  /**
+   * Writes the changes, sorted, and last the reserved record with this value, as an SST that must not exist yet; durable on
+   * return.
+   */
   def writeDelta(file: File, meta: Array[Byte]): DeltaFile = {
-    check()
-    val writer = new SstFileWriter(new EnvOptions, new Options)
-    writer.open(file.getPath)
-    changes.forEach { (key, value) => if (value.isDefined) writer.put(key, value.get) else writer.delete(key) }
-    writer.put(Array[Byte](-1, -1, 'm', 'e', 't', 'a'), meta)
-    writer.finish()
-    writer.close()
-    val crc = new java.util.zip.CRC32
-    val bytes = java.nio.file.Files.readAllBytes(file.toPath)
-    crc.update(bytes)
-    DeltaFile(bytes.length, crc.getValue, puts, removes)
+    enter()
+    try {
+      if (delta == null) delta = new DeltaWriter(overlay.changedRecords())
+      delta.write(file, meta, overlay.puts, overlay.removes)
+    } finally exit()
   }
 
   /** Ends the transaction; its changes are now that version, and the next transaction may begin there. */
   def committed(as: VersionId): Unit = {
-    check()
-    open = false
-    state.append(at, as, rows)
+    enterToChange()
+    val keys =
+      try countKeys()
+      finally exitFromChange()
+    if (!end()) throw new IllegalStateException(s"The transaction on version ${at.version} of the state store was aborted")
+    try state.append(this, new Generation(as, keys, overlay))
+    finally state.ended(this)
   }
 
   /** Ends the transaction and forgets its changes. Any thread, any number of times; nothing after [[committed]]. */
-  def abort(): Unit = open = false
+  def abort(): Unit = if (end()) {
+    overlay.free()
+    state.ended(this)
+  }
+
+  /** Ends it once, when no call is under way any more. */
+  private def end(): Boolean = {
+    ended = true
+    var spins = 0
+    while (busy.get) {
+      spins += 1
+      if (spins < 1000) Thread.onSpinWait() else Thread.sleep(0, 100000)
+    }
+    finished.compareAndSet(false, true)
+  }
 }

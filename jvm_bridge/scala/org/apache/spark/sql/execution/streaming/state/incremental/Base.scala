@@ -1,0 +1,47 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import java.util.concurrent.atomic.AtomicInteger
+
+/**
+ * A version of the store in a local RocksDB directory, read only. Shared by counted references: the store's own and one of every open
+ * transaction; it is closed, and its directory given back, with the last. Readers are cheap and used by one thread at a time.
+ */
+private[incremental] abstract class Base(directory: BaseDirectory) {
+  private val references = new AtomicInteger(1)
+
+  final def at: VersionId = directory.at
+  final def keys: Long = directory.keys
+  final def retain(): Unit = references.incrementAndGet()
+
+  final def release(): Unit = if (references.decrementAndGet() == 0) {
+    try close()
+    finally directory.onClose()
+  }
+
+  /** Memory that it holds, taken from the budget. */
+  def bytes: Long
+
+  def reader(): BaseReader
+
+  protected def close(): Unit
+}
+
+/** Looks into a base, for one transaction. */
+private[incremental] abstract class BaseReader {
+
+  /** The value of a key whose hash is given, null when absent. */
+  def get(hash: Long, key: Array[Byte]): Array[Byte]
+
+  def contains(hash: Long, key: Array[Byte]): Boolean
+
+  /** The rows from a key on, in key order, the reserved record left out. */
+  def cursor(from: Array[Byte]): Cursor
+
+  def close(): Unit
+}
+
+private[incremental] object BaseReader {
+
+  /** All keys from here on are reserved. */
+  val reserved: Array[Byte] = Array[Byte](-1, -1)
+}

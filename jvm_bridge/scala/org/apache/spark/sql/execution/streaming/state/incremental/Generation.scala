@@ -1,0 +1,21 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import java.util.concurrent.atomic.AtomicInteger
+
+/**
+ * The changes that led to a version, frozen. Shared by counted references; its memory goes with the last.
+ *
+ * @param at      that version
+ * @param keys    number of keys of the store at that version
+ * @param overlay the changes; its table is there until they are in the index
+ */
+private[incremental] final class Generation(val at: VersionId, val keys: Long, val overlay: Overlay) {
+  private val references = new AtomicInteger(1)
+
+  /** How many keys it has a record of. */
+  val records: Long = overlay.size
+
+  def retain(): Unit = references.incrementAndGet()
+
+  def release(): Unit = if (references.decrementAndGet() == 0) overlay.free()
+}

@@ -1,0 +1,72 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import java.io.File
+import java.util.concurrent.atomic.AtomicInteger
+
+import scala.collection.mutable
+
+/**
+ * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and one of every open
+ * transaction; the memory goes with the last. It changes only under the store's lock, and only while no transaction but
+ * the one that asks reads it.
+ */
+private[incremental] final class Recents(memory: StoreMemory, spillDirectory: File) {
+  private val references = new AtomicInteger(1)
+  val index = new RecentIndex(memory, spillDirectory)
+  val generations = mutable.ArrayDeque.empty[Generation]
+
+  /** How many of the oldest generations the base holds too. */
+  var merged = 0
+
+  def retain(): Unit = references.incrementAndGet()
+
+  def release(): Unit = if (references.decrementAndGet() == 0) {
+    index.free()
+    generations.foreach(_.release())
+    generations.clear()
+  }
+
+  /** Whether so many others than the store itself read it. */
+  def readers: Int = references.get - 1
+
+  /** Adds the next generation, whose reference becomes this one's. */
+  def publish(generation: Generation): Unit = {
+    val overlay = generation.overlay
+    index.reserve(generation.records)
+    overlay.foreachSlot(slot => index.put(overlay.record(slot)))
+    overlay.freeTable()
+    generations.append(generation)
+  }
+
+  /** Adds a generation that was published elsewhere before: its records are found by walking the arena. */
+  def adopt(generation: Generation): Unit = {
+    generation.retain()
+    index.reserve(generation.records)
+    generation.overlay.arena.foreach(index.put)
+    generations.append(generation)
+  }
+
+  /** Drops the oldest merged generation; the bytes that this frees. */
+  def evict(): Long = {
+    val oldest = generations.removeHead()
+    merged -= 1
+    val bytes = oldest.overlay.bytes
+    oldest.overlay.arena.foreach(index.remove)
+    oldest.release()
+    bytes
+  }
+
+  def mergedBytes: Long = bytes(0, merged)
+  def unmergedBytes: Long = bytes(merged, generations.size)
+  def spilledBytes: Long = generations.iterator.map(_.overlay.spilledBytes).sum + index.spilledBytes
+
+  private def bytes(from: Int, until: Int): Long = {
+    var sum = 0L
+    var i = from
+    while (i < until) {
+      sum += generations(i).overlay.bytes
+      i += 1
+    }
+    sum
+  }
+}

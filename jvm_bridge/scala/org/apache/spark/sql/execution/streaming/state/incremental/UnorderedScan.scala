@@ -1,0 +1,90 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+/** A scan without order: changes, then generations in the order of their tables, then the base in its own. */
+private[incremental] final class UnorderedScan(
+    transaction: Transaction,
+    overlay: Overlay,
+    view: View,
+    from: Array[Byte],
+    until: Array[Byte])
+    extends Scan(transaction, overlay, view, from, until) {
+  private val changes = changedRecords()
+  private var change = 0
+  private var pendingLeft = view.pending.length
+  private var older = Scan.none
+  private var next = 0
+  private var slot = 0L
+  private val index = view.recents.index
+  private var base: Cursor = _
+  private var baseBegun = false
+
+  protected def step(): Boolean = stepChanges() || stepPending() || stepIndex() || stepBase()
+
+  private def stepChanges(): Boolean = {
+    while (change < changes.length) {
+      val record = changes(change)
+      change += 1
+      if (!Record.isRemoved(record)) {
+        set(record)
+        return true
+      }
+    }
+    false
+  }
+
+  private def stepPending(): Boolean = {
+    while (next < older.length || pendingLeft > 0) {
+      if (next == older.length) {
+        pendingLeft -= 1
+        older = view.pending(pendingLeft).overlay.records()
+        next = 0
+      } else {
+        val record = older(next)
+        next += 1
+        if (shows(record, view.pending.length - 1 - pendingLeft)) {
+          set(record)
+          return true
+        }
+      }
+    }
+    false
+  }
+
+  private def stepIndex(): Boolean = {
+    while (slot < index.size) {
+      val record = index.at(slot)
+      slot += 1
+      if (record != 0 && shows(record, view.pending.length)) {
+        set(record)
+        return true
+      }
+    }
+    false
+  }
+
+  /** Whether a row is there, in the range, and in none of the n newest generations nor changed. */
+  private def shows(record: Long, n: Int): Boolean =
+    !Record.isRemoved(record) && Record.within(record, from, until) && {
+      val hash = Record.hash(record)
+      val at = Record.keyAddress(record)
+      val length = Record.keyLength(record)
+      !changedBefore(hash, at, length) && !(n > 0 && view.pendingHas(n, hash, at, length))
+    }
+
+  private def stepBase(): Boolean = {
+    if (!baseBegun) {
+      baseBegun = true
+      base = view.baseCursor(from)
+    }
+    if (base == null) return false
+    while (base.valid && !beyond(base)) {
+      val shown = isNewest(base)
+      if (shown) set(base)
+      base.next()
+      if (shown) return true
+    }
+    false
+  }
+
+  protected def closeSources(): Unit = if (base != null) base.close()
+}

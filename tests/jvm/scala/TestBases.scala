@@ -1,0 +1,76 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import java.io.File
+import java.util.concurrent.atomic.AtomicInteger
+
+import scala.jdk.CollectionConverters._
+import scala.util.Random
+
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, IngestExternalFileOptions, Options, ReadOptions, RocksDB, SstFileReader}
+
+/** Makes bases as the control plane does: RocksDB ingests deltas, and compacts or not. */
+final class TestBases(directory: File, random: Random) {
+  private var count = 0
+  private val opened = new AtomicInteger
+
+  /** Bases that were handed out and not given back. */
+  def open: Int = opened.get
+
+  def make(node: StateModel.Node): BaseDirectory = {
+    count += 1
+    val path = new File(directory, s"base-$count")
+    TestBases.build(path, node.path.reverse.map(_.delta), random)
+    opened.incrementAndGet()
+    BaseDirectory(path.getPath, node.at, node.rows.size, () => {
+      if (!path.exists) throw new AssertionError(s"$path is given back twice")
+      TestFiles.delete(path)
+      opened.decrementAndGet()
+    })
+  }
+}
+
+object TestBases {
+  RocksDB.loadLibrary()
+
+  def build(path: File, deltas: Seq[File], random: Random): Unit = {
+    val filter = new BloomFilter(10, false)
+    val table = new BlockBasedTableConfig().setFormatVersion(5)
+    if (random.nextInt(5) != 0) table.setFilterPolicy(filter)
+    val options = new Options()
+      .setCreateIfMissing(true)
+      .setDisableAutoCompactions(random.nextBoolean())
+      .setCompressionType(if (random.nextInt(4) == 0) CompressionType.LZ4_COMPRESSION else CompressionType.NO_COMPRESSION)
+      .setTargetFileSizeBase(1L << (14 + random.nextInt(8)))
+      .setMaxBytesForLevelBase(1L << (16 + random.nextInt(8)))
+      .setTableFormatConfig(table)
+    val ingest = new IngestExternalFileOptions().setMoveFiles(false)
+    val db = RocksDB.open(options, path.getPath)
+    val compactAfter = random.nextInt(deltas.size * 2 + 1)
+    deltas.zipWithIndex.foreach { case (delta, i) =>
+      db.ingestExternalFile(Seq(delta.getPath).asJava, ingest)
+      if (i == compactAfter) db.compactRange()
+    }
+    db.close()
+    ingest.close()
+    options.close()
+    filter.close()
+  }
+
+  /** Reads an SST with RocksDB: checksums, number of entries, the reserved record. */
+  def verify(file: File, entries: Long, meta: String): Unit = {
+    val options = new Options
+    val reader = new SstFileReader(options)
+    reader.open(file.getPath)
+    reader.verifyChecksum()
+    val properties = reader.getTableProperties
+    if (properties.getNumEntries != entries) throw new AssertionError(s"$file: ${properties.getNumEntries} entries, not $entries")
+    val readOptions = new ReadOptions
+    val iterator = reader.newIterator(readOptions)
+    iterator.seekToLast()
+    if (new String(iterator.value, "UTF-8") != meta) throw new AssertionError(s"$file: the reserved record is not last")
+    iterator.close()
+    readOptions.close()
+    reader.close()
+    options.close()
+  }
+}
