@@ -24,8 +24,13 @@ class Chain:
     tip: VersionId | None = None
     snapshot: Manifest | None = None
     deltas: tuple[ChainDelta, ...] = ()
-    oldest_ms: int | None = None
-    """When the oldest file of the chain was written, by the storage's clock; None where nobody asked."""
+    delta_bytes: int = 0
+
+    @classmethod
+    def found(cls, tip: VersionId, snapshot: Manifest | None, deltas: Sequence[ChainDelta]) -> Chain:
+        """The chain of `tip` (version 0: none) as checkpoint storage has it."""
+        size_bytes = sum(delta.bytes for delta in deltas)
+        return cls(tip if tip.version else None, snapshot, tuple(deltas), size_bytes)
 
     @property
     def deltas_since_full(self) -> int:
@@ -44,23 +49,23 @@ class Chain:
         return self.snapshot_files + len(self.deltas)
 
     @property
-    def delta_bytes(self) -> int:
-        return sum(delta.bytes for delta in self.deltas)
-
-    @property
     def bytes(self) -> int:
         return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
 
     def commit(self, delta: DeltaName, size_bytes: int) -> Chain:
         """With one more delta; the same delta again changes nothing."""
         if self.deltas and self.deltas[-1].name.of == delta.of:
-            return replace(self, deltas=(*self.deltas[:-1], ChainDelta(delta, size_bytes)))
-        return replace(self, tip=delta.of, deltas=(*self.deltas, ChainDelta(delta, size_bytes)))
+            before = replace(
+                self, deltas=self.deltas[:-1], delta_bytes=self.delta_bytes - self.deltas[-1].bytes
+            )
+            return before.commit(delta, size_bytes)
+        deltas = (*self.deltas, ChainDelta(delta, size_bytes))
+        return replace(self, tip=delta.of, deltas=deltas, delta_bytes=self.delta_bytes + size_bytes)
 
     def publish(self, manifest: Manifest) -> Chain:
         """With a newer snapshot: only the deltas after it are left."""
         left = tuple(delta for delta in self.deltas if delta.name.version > manifest.version)
-        return replace(self, snapshot=manifest, deltas=left)
+        return replace(self, snapshot=manifest, deltas=left, delta_bytes=sum(delta.bytes for delta in left))
 
     def between(self, after: VersionId | None, of: VersionId) -> Sequence[ChainDelta] | None:
         """The deltas that lead from `after` to `of`, oldest first; None when this chain does not know."""

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from state_store.storage.durable import link_or_copy
@@ -66,7 +66,7 @@ class StoreCache:
 
     def adopt(self, path: str, local: Path) -> None:
         """Like `keep`, but `local` moves."""
-        self._place(path, lambda file: os.rename(local, file))
+        self._place(path, local.rename)
 
     def discard(self, path: str) -> None:
         """Forgets `path`; unknown is fine."""
@@ -76,19 +76,19 @@ class StoreCache:
         """Forgets everything but `paths`."""
         keep = {_file_name(path) for path in paths}
         with contextlib.suppress(FileNotFoundError):
-            for name in os.listdir(self.directory):
-                if name not in keep:
-                    (self.directory / name).unlink(missing_ok=True)
+            for file in self.directory.iterdir():
+                if file.name not in keep:
+                    file.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Forgets the store."""
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _place(self, path: str, place: object) -> None:
+    def _place(self, path: str, place: Callable[[Path], object]) -> None:
         file = self._at(path)
         for _ in range(2):
             try:
-                place(file)  # type: ignore[operator]
+                place(file)
                 return
             except FileExistsError:
                 return

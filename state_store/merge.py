@@ -1,9 +1,9 @@
 """Merge: a base and the deltas after it become a newer base, a pure function of files.
 
 It works in a fresh directory of hard links: open, ingest the deltas as they are, compact as the kind asks.
-`ingest` compacts nothing and is never published. `incremental` lets RocksDB merge young files among each other,
-so that most files are shared with the snapshot before, and rewrites everything once the young ones have grown
-to about the size of the old. `full` rewrites everything: no file of it is older than the merge.
+`ingest` compacts nothing and is never published. `incremental` lets RocksDB merge young files among each
+other, so that most files are shared with the snapshot before, and rewrites everything once the young ones
+have grown to about the size of the old. `full` rewrites everything: no file of it is older than the merge.
 
 Any thread may call, one at a time for a store; the directories of the inputs are only read.
 """
@@ -33,7 +33,8 @@ KINDS = (INGEST, INCREMENTAL, FULL)
 
 @dataclass(frozen=True)
 class Merged:
-    """The new base and the milliseconds by phase: link, fetch (of deltas that are not local), ingest, compact."""
+    """The new base and the milliseconds by phase: link, fetch (of deltas that are not local), ingest,
+    compact."""
 
     base: Base
     phases: dict[str, float]

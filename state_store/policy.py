@@ -1,9 +1,9 @@
 """When to merge, and when to cut the chain with a full checkpoint.
 
-A merge is a trade between bytes uploaded, the time of a restore, and space. What every delta costs a restore is
-learned (cost.py); the cheapest schedule that keeps `restoreObjective` lets deltas pile up until they have grown
-to a good part of the oldest sorted run, because only then a rewrite pays: each byte of change is then uploaded
-once as a delta, and once more or little more by merges.
+A merge is a trade between bytes uploaded, the time of a restore, and space. What every delta costs a restore
+is learned (cost.py); the cheapest schedule that keeps `restoreObjective` lets deltas pile up until they have
+grown to a good part of the oldest sorted run, because only then a rewrite pays: each byte of change is then
+uploaded once as a delta, and once more or little more by merges.
 
 Decisions depend on values alone; nothing is read or written here. The caller locks.
 """
@@ -19,7 +19,8 @@ from state_store.options import Options
 from state_store.schedule import jitter_ms, last_occurrence_ms
 
 YOUNG_SHARE = 0.8
-"""Young bytes per byte of the oldest run at which a merge rewrites everything (RocksDB's size amplification)."""
+"""Young bytes per byte of the oldest run at which a merge rewrites everything (RocksDB's size
+amplification)."""
 YOUNG_LEAST_BYTES = 4 << 20
 YOUNG_LEAST_DELTAS = 8
 AMPLIFICATION_LEAST_DELTAS = 8
@@ -36,7 +37,8 @@ class Due:
 
 
 class History:
-    """What this process knows of one store beyond its chain: times (wall clock, ms), sizes, measured costs."""
+    """What this process knows of one store beyond its chain: times (wall clock, ms), sizes, measured
+    costs."""
 
     def __init__(self) -> None:
         self.cost = CostModel()
@@ -50,16 +52,14 @@ class History:
     def committed(self, keys: int) -> None:
         self.keys = keys
 
-    def found(self, snapshot: Manifest | None, oldest_file_ms: int | None) -> None:
-        """The chain was read from storage; its oldest file was written at `oldest_file_ms` (None: not known)."""
+    def found(self, snapshot: Manifest | None) -> None:
+        """The chain was read from storage, with this newest snapshot."""
         if snapshot is None:
             return
         self.snapshot_ms = snapshot.created_ms
         if snapshot.kind == FULL:
             self.full_ms = snapshot.created_ms
             self._live = (snapshot.total_bytes, snapshot.keys)
-        elif self.full_ms is None:
-            self.full_ms = oldest_file_ms
 
     def merged(self, manifest: Manifest, now_ms: int) -> None:
         """A snapshot was published."""
@@ -187,8 +187,8 @@ class Policy:
         return None
 
     def _helps(self, chain: Chain, history: History, predicted_ms: float) -> bool:
-        """Whether a merge would shorten the restore by a tenth; where the live bytes alone take longer than the
-        objective, nothing would."""
+        """Whether a merge would shorten the restore by a tenth; where the live bytes alone take longer than
+        the objective, nothing would."""
         files = chain.snapshot_files + 1
         live = history.live_bytes() or chain.bytes
         after_ms = history.cost.predict_restore_ms(Load(files, min(live, chain.bytes), 0))

@@ -1,9 +1,9 @@
 """Publish: a base becomes a snapshot in checkpoint storage, by the lease protocol (docs/deletion.md).
 
 The writer's lease names every stored file that the snapshot will share; only then it looks which of them are
-condemned or gone, and uploads those anew from its own hard links, under fresh names. A snapshot that turns out to
-share nothing is a full one, whatever was asked for: the chain is cut. The archive comes last; its appearance is
-the snapshot. Any thread may call, one at a time for a store.
+condemned or gone, and uploads those anew from its own hard links, under fresh names. A snapshot that turns
+out to share nothing is a full one, whatever was asked for: the chain is cut. The archive comes last; its
+appearance is the snapshot. Any thread may call, one at a time for a store.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ WRITER = f"incremental-state-store {__version__}"
 class Published:
     """The snapshot: its base (every file has a path now), manifest and archive size; what was uploaded.
 
-    `shared_files` were in storage before; `own_files` belong to no older snapshot (deltas taken over included).
+    `shared_files` were in storage before; `own_files` belong to no older snapshot (deltas taken over
+    included).
     """
 
     base: Base
@@ -54,11 +55,12 @@ def publish(
     now_ms: Callable[[], int],
     random_32: Callable[[], int] = lambda: secrets.randbits(32),
 ) -> Published:
-    """Makes a snapshot of `base` under `lease`, a fresh one, which is given back. With `full` nothing is shared.
+    """Makes a snapshot of `base` under `lease`, a fresh one, which is given back. With `full` nothing is
+    shared.
 
-    Raises ConflictError when there is a snapshot of that version already (never with `full`, nor without ids),
-    BusyError when its files are deleted as fast as they are uploaded, StorageError or UnknownOutcomeError when
-    the storage fails.
+    Raises ConflictError when there is a snapshot of that version already (never with `full`, nor without
+    ids), BusyError when its files are deleted as fast as they are uploaded, StorageError or
+    UnknownOutcomeError when the storage fails.
     """
     start = time.perf_counter()
     files = _with_checksums(site, base)

@@ -162,7 +162,7 @@ def _build(
         warnings = verify(site.storage, site.cache, wanted_now, site.transfer_threads)
     with progress.phase("ingest_ms"):
         base = _assemble(site, plan, archive, directory, deltas, scratch)
-    chain = Chain(plan.of if plan.of.version else None, base.snapshot, tuple(deltas))
+    chain = Chain.found(plan.of, base.snapshot, deltas)
     return Restored(base, chain, fetched, progress.phases, (*progress.warnings, *fetched.warnings, *warnings))
 
 
@@ -214,7 +214,8 @@ def base_files(manifest: Manifest) -> dict[str, BaseFile]:
 
 
 def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, BaseFile]:
-    """Ingests the deltas that lie in `directory` under their own names; gives their files by database name."""
+    """Ingests the deltas that lie in `directory` under their own names; gives their files by database
+    name."""
     try:
         names = database.ingest([directory / delta.name.name for delta in deltas])
     except DamagedError as error:
@@ -228,7 +229,8 @@ def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path)
 
 
 def describe(database: Database, known: Mapping[str, BaseFile], of: VersionId) -> dict[str, BaseFile]:
-    """The live files of an open database by name: those in `known`, and others as written by `of` just now."""
+    """The live files of an open database by name: those in `known`, and others as written by `of` just
+    now."""
     return {
         file.name: replace(known[file.name], level=file.level)
         if file.name in known

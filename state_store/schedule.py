@@ -24,8 +24,8 @@ def jitter_ms(longest_ms: int, *names: object) -> int:
 def last_occurrence_ms(cron: str, zone: str, now_ms: int) -> int | None:
     """The latest time at or before `now_ms` (milliseconds since 1970 UTC) that the five fields name.
 
-    None when there is none within five years. An hour that daylight saving skips does not occur, one that it repeats
-    occurs twice.
+    None when there is none within five years. An hour that daylight saving skips does not occur, one that it
+    repeats occurs twice.
     """
     minutes, hours, days, months, weekdays = _fields(cron)
     any_day, any_weekday = cron.split()[2] == "*", cron.split()[4] == "*"

@@ -24,13 +24,23 @@ from state_store.storage.open import open_storage
 from state_store.workspace import Workspace
 
 
+def database_settings(options: Options) -> DatabaseSettings:
+    """How merges write, as the options say."""
+    return DatabaseSettings(threads=options.merge_threads, rate_limit_bytes=options.merge_rate_limit)
+
+
 class Calls:
     """Serves all stores of one executor; `directory` is for local files. Any thread may call `handle`."""
 
     def __init__(
-        self, directory: Path, *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        self,
+        directory: Path,
+        *,
+        settings: Callable[[Options], DatabaseSettings] = database_settings,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._directory = directory
+        self._settings = settings
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._stores: dict[tuple[str, str], OpenStore] = {}
@@ -137,7 +147,7 @@ class Calls:
             open_storage(identity.location, jvm=CurrentJvm()),
             cache.store(identity.location),
             workspace,
-            DatabaseSettings(threads=options.merge_threads, rate_limit_bytes=options.merge_rate_limit),
+            self._settings(options),
             identity.ids,
             options.transfer_threads,
         )

@@ -1,4 +1,5 @@
-"""Frames of docs/protocol.md: 4 bytes length of the header, 4 bytes length of the body, JSON header, raw body.
+"""Frames of docs/protocol.md: 4 bytes length of the header, 4 bytes length of the body, JSON header, raw
+body.
 
 One thread at a time reads or writes a socket.
 """

@@ -1,4 +1,5 @@
-"""The agent's log: one JSON object a line on standard error, which the JVM passes on to the executor's log."""
+"""The agent's log: one JSON object a line on standard error, which the JVM passes on to the executor's
+log."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import json
 import os
 import threading
 import traceback
+from pathlib import Path
 
 LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
 _lock = threading.Lock()
@@ -32,5 +34,5 @@ def log(level: str, store: str, message: str) -> None:
 def describe_defect(error: BaseException) -> str:
     """Type, text and the innermost frames of an error that should not happen."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{os.path.basename(frame.filename)}:{frame.lineno}" for frame in reversed(frames))
+    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
     return f"{type(error).__name__}: {error} (at {places})"

@@ -17,8 +17,8 @@ NICENESS = 10
 def run_nicely(work: Callable[[], T]) -> T:
     """`work()` in a thread of its own with low priority, which threads that it makes inherit (RocksDB's too).
 
-    A thread of its own because a priority once given up is not had back without a privilege. What `work` raises is
-    raised here.
+    A thread of its own because a priority once given up is not had back without a privilege. What `work`
+    raises is raised here.
     """
     result: Future[T] = Future()
     context = contextvars.copy_context()

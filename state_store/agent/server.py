@@ -1,4 +1,5 @@
-"""The agent's socket: accepts the JVM's connections, checks who it is, and serves each in a thread of its own."""
+"""The agent's socket: accepts the JVM's connections, checks who it is, and serves each in a thread of its
+own."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import os
 import socket
 import struct
 import threading
+from pathlib import Path
 from typing import Any
 
 from state_store.agent.connection import Connection
@@ -23,7 +25,7 @@ class Server:
         self._calls = calls
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(path)
-        os.chmod(path, 0o600)
+        Path(path).chmod(0o600)
         self._socket.listen(128)
 
     def serve(self) -> None:

@@ -1,7 +1,8 @@
 """One open store of the agent: its chain, its newest base, and the operations of docs/protocol.md on them.
 
-Any thread may call any operation. Merges of a store exclude each other; everything else runs beside them. What
-an operation learns it notes under one lock, and only if the store has not moved to another lineage meanwhile.
+Any thread may call any operation. Merges of a store exclude each other; everything else runs beside them.
+What an operation learns it notes under one lock, and only if the store has not moved to another lineage
+meanwhile.
 """
 
 from __future__ import annotations
@@ -18,13 +19,21 @@ from state_store.agent.log import log
 from state_store.agent.nice import run_nicely
 from state_store.base import Base
 from state_store.catalog import read_archive, read_listing
-from state_store.chain import Chain
+from state_store.chain import Chain, ChainDelta
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.metadata import ColumnFamily
-from state_store.checkpoint.manifest import Manifest
-from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, SnapshotName, VersionId
+from state_store.checkpoint.names import (
+    DELTA_DIRECTORY,
+    EMPTY_PARENT,
+    SHARED_DIRECTORY,
+    SNAPSHOT_DIRECTORY,
+    DeltaName,
+    SnapshotName,
+    VersionId,
+)
 from state_store.checkpoint.registry import Registry
 from state_store.errors import BusyError, ConflictError, DamagedError, MissingError
+from state_store.inventory import Inventory
 from state_store.lease import Lease
 from state_store.merge import FULL, INGEST, merge
 from state_store.options import Options
@@ -70,9 +79,13 @@ class OpenStore:
         self._merge_slots = merge_slots
         self._now_ms = now_ms
         self._prune = prune
-        self._retention = Retention(site.storage, retention_policy(options, identity.retain), clock_ms=now_ms)
+        self._retention = Retention(
+            site.storage,
+            retention_policy(options, identity.retain),
+            clock_ms=now_ms,
+            threads=options.transfer_threads,
+        )
         self._registry: Registry | None = None
-        self._manifests: dict[SnapshotName, Manifest] = {}
         self._policy = Policy(options, identity.operator, identity.partition)
         self._history = History()
         self._lock = threading.RLock()
@@ -134,8 +147,10 @@ class OpenStore:
         if chain.tip == before or chain.tip == delta.of:
             return chain
         if before is None:
+            self._found(Chain())
             return Chain()
         chain = self._read_chain(before)
+        self._found(chain)
         with self._lock:
             self._chain = chain
         return chain
@@ -144,10 +159,7 @@ class OpenStore:
         listing = read_listing(self.site.storage)
         plan = Lineages(listing.deltas, listing.snapshots).plan(of)
         snapshot = None if plan.snapshot is None else read_archive(self.site.storage, plan.snapshot).manifest
-        chain = Chain(of, snapshot)
-        for name in plan.deltas:
-            chain = chain.commit(name, listing.deltas[name])
-        return chain
+        return Chain.found(of, snapshot, [ChainDelta(name, listing.deltas[name]) for name in plan.deltas])
 
     def _store_delta(self, delta: DeltaName, path: Path, size_bytes: int) -> None:
         """One durable write by name; the same delta again is success."""
@@ -216,6 +228,8 @@ class OpenStore:
             raise
 
     def _merge_nicely(self, of: VersionId, kind: str, reason: str, start: float) -> dict[str, Any]:
+        if kind != INGEST:
+            self._look_for_newer_snapshot()
         base, deltas, temporary = self._start_of_merge(of)
         end = time.monotonic() + self.options.merge_timeout / 1000
         try:
@@ -240,7 +254,8 @@ class OpenStore:
         self._log(
             "INFO",
             f"merged version {of} ({reason}): {manifest.kind}, {published.shared_files} files shared, "
-            f"{published.new_files} new, {published.uploaded_bytes} bytes uploaded in {_elapsed_ms(start):.0f} ms",
+            f"{published.new_files} new, {published.uploaded_bytes} bytes uploaded, "
+            f"{_elapsed_ms(start):.0f} ms",
         )
         return _merged(published.base, manifest.kind, published, self._known_chain(), phases)
 
@@ -253,6 +268,26 @@ class OpenStore:
             if deltas is not None:
                 return base, list(deltas), False
         return restore(self.site, of).base, [], True
+
+    def _look_for_newer_snapshot(self) -> None:
+        """Another process may have published one meanwhile (the command line a full one, say): go on from
+        it."""
+        with self._lock:
+            chain = self._chain
+        if chain is None:
+            return
+        mine = {delta.name.of for delta in chain.deltas} | ({chain.snapshot.of} if chain.snapshot else set())
+        entries = self.site.storage.list(SNAPSHOT_DIRECTORY)
+        names = [name for entry in entries if (name := SnapshotName.parse(entry.name)) and name.of in mine]
+        if not names:
+            return
+        manifest = read_archive(self.site.storage, max(names, key=lambda name: name.version)).manifest
+        with self._lock:
+            if self._chain is None or self._chain.snapshot != chain.snapshot or manifest == chain.snapshot:
+                return
+            self._chain, self._registry = self._chain.publish(manifest), None
+            self._history.found(manifest)
+            self._adopt(None)
 
     def _offer(self, base: Base, published: Published | None) -> None:
         """Notes a merge's base, unless the store has gone another way; the JVM holds it from now on."""
@@ -273,7 +308,25 @@ class OpenStore:
             cost.observe_verification(restored.base.bytes, phases["verify_ms"])
             cost.observe_ingestion(len(restored.chain.deltas), phases["ingest_ms"])
             self._history.committed(restored.base.keys)
-            self._history.found(restored.chain.snapshot, restored.chain.oldest_ms)
+        self._found(restored.chain)
+
+    def _found(self, chain: Chain) -> None:
+        """Notes how old a chain is that was read from storage; its oldest file tells where nothing else
+        does."""
+        history, options = self._history, self.options
+        with self._lock:
+            history.found(chain.snapshot)
+            asked = bool(options.full_interval or options.full_schedule) and history.full_ms is None
+        if not asked:
+            return
+        times = [
+            entry.modified_ms
+            for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY)
+            for entry in self.site.storage.list(directory)
+            if f"{directory}/{entry.name}" in chain.paths()
+        ]
+        with self._lock:
+            history.full_ms = min(times, default=self._now_ms())
 
     def _learn_merge(self, published: Published, phases: dict[str, float], deltas: int) -> None:
         with self._lock:
@@ -288,28 +341,30 @@ class OpenStore:
 
     def cleanup(self, newest: VersionId) -> dict[str, Any]:
         with self._lock:
-            registry = self._registry
-        if registry is not None and not self._retention.is_due(registry, newest):
-            return _cleaned(Cleanup(floor=0))
+            registry, chain = self._registry, self._chain
+            due = registry is None or self._retention.is_due(registry, newest)
+        if registry is not None and not due:
+            return _cleaned(Cleanup(floor=0, retained=tuple(registry.checkpoints())))
         cleanup = self._retention.cleanup(newest)
         if cleanup.skipped:
             self._log("WARNING", f"nothing was deleted: {cleanup.skipped}")
-        with self._lock:
-            self._registry = self._read_registry(cleanup.floor)
-            chain = self._chain
+        self._retire(registry, cleanup.floor)
         if chain is not None and chain.tip == newest:
             self.site.cache.retain(chain.paths())
         self._prune()
         return _cleaned(cleanup)
 
-    def _read_registry(self, floor: int) -> Registry:
-        listing = read_listing(self.site.storage, shared=True)
-        manifests = {}
-        for snapshot in listing.snapshots:
-            known = self._manifests.get(snapshot)
-            manifests[snapshot] = known or read_archive(self.site.storage, snapshot).manifest
-        self._manifests = manifests
-        return Registry.rebuild(listing, manifests, floor=floor)
+    def _retire(self, registry: Registry | None, floor: int) -> None:
+        """Brings the registry to what the clean-up left; without one, it is read from the files."""
+        if registry is None:
+            registry = Inventory.read(self.site.storage, {}).registry(floor)
+            with self._lock:
+                self._registry = registry
+            return
+        with self._lock:
+            for of in registry.checkpoints():
+                if of.version < floor:
+                    registry.retire(of)
 
     # ---- the rest ----------------------------------------------------------------------------------------
 
@@ -324,18 +379,16 @@ class OpenStore:
                 break
             path.append(names[at])
             at = names[at].builds_on
-        chain = Chain()
-        for name in reversed(path):
-            chain = chain.commit(name, listing.deltas[name])
+        deltas = [ChainDelta(name, listing.deltas[name]) for name in reversed(path)]
         directory = self.site.workspace.new_base(of.version)
-        wanted = wanted_deltas(list(chain.deltas), directory)
+        wanted = wanted_deltas(deltas, directory)
         fetch(self.site.storage, self.site.cache, wanted, self.site.transfer_threads)
         verify(self.site.storage, self.site.cache, wanted, self.site.transfer_threads)
         return {
             "directory": str(directory),
             "files": [
                 {"version": delta.name.version, "id": delta.name.id, "path": str(directory / delta.name.name)}
-                for delta in chain.deltas
+                for delta in deltas
             ],
         }
 
@@ -360,10 +413,10 @@ class OpenStore:
         with self._lock:
             return self._chain or Chain()
 
-    def _adopt(self, base: Base) -> None:
+    def _adopt(self, base: Base | None) -> None:
         """`base` is where the next merge starts; the one before goes when the JVM does not hold it."""
         old, self._base = self._base, base
-        if old is not None and old.directory != base.directory and not self._held.get(old.directory):
+        if old is not None and old is not base and not self._held.get(old.directory):
             shutil.rmtree(old.directory, ignore_errors=True)
 
     def _hold(self, directory: Path) -> None:

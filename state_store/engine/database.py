@@ -29,7 +29,8 @@ _DEADLINE_POLL_S = 0.5
 
 @dataclass(frozen=True)
 class TableFile:
-    """An SST of a database: file `name` there, LSM `level` (0 to 6), size, number of records and deletions."""
+    """An SST of a database: file `name` there, LSM `level` (0 to 6), size, number of records and
+    deletions."""
 
     name: str
     level: int
@@ -62,7 +63,8 @@ class Database:
             self._db.close()
 
     def ingest(self, paths: Sequence[Path]) -> list[str]:
-        """Adds SST files, oldest first, by moving them into the directory; gives their new names in that order.
+        """Adds SST files, oldest first, by moving them into the directory; gives their new names in that
+        order.
 
         On failure none of them is part of the database.
         """
@@ -168,15 +170,14 @@ class Database:
             iterator.status()
 
     def _wait_idle(self, deadline: Callable[[], bool]) -> None:
-        """Until nothing is compacted and nothing is left to pick; the picker may decline for good, which looks
-        like work that never starts."""
+        """Until nothing is compacted and nothing is left to pick; the picker may decline for good, which
+        looks like work that never starts."""
         idle_since = time.monotonic()
         while True:
+            now = time.monotonic()
             if self._property("rocksdb.num-running-compactions"):
-                idle_since = time.monotonic()
-            elif not self._property("rocksdb.compaction-pending"):
-                return
-            elif time.monotonic() - idle_since > _IDLE_GRACE_S:
+                idle_since = now
+            elif not self._property("rocksdb.compaction-pending") or now - idle_since > _IDLE_GRACE_S:
                 return
             if deadline():
                 self._db.cancel_all_background(True)
@@ -188,8 +189,8 @@ class Database:
 
 
 def small_files(directory: Path) -> dict[str, bytes]:
-    """RocksDB's `CURRENT` and the `MANIFEST-*` that it names, and the newest `OPTIONS-*`, by name; the database
-    is closed."""
+    """RocksDB's `CURRENT` and the `MANIFEST-*` that it names, and the newest `OPTIONS-*`, by name; the
+    database is closed."""
     current = (directory / "CURRENT").read_bytes()
     manifest = current.decode("ascii").strip()
     options = max((path.name for path in directory.glob("OPTIONS-*")), default=None)
