@@ -12,7 +12,8 @@ from typing import Any
 
 from state_store import __version__
 from state_store.agent.connection import CurrentJvm
-from state_store.agent.store import Identity, OpenStore, delta_name
+from state_store.agent.identity import Identity
+from state_store.agent.store import OpenStore
 from state_store.checkpoint.names import VersionId
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import InternalError
@@ -94,12 +95,8 @@ class Calls:
 
     def _commit(self, request: dict[str, Any]) -> dict[str, Any]:
         store = self._store(request)
-        delta = delta_name(
-            request["version"],
-            request.get("id"),
-            request.get("parent"),
-            request["crc"],
-            ids=store.identity.ids,
+        delta = store.identity.delta(
+            request["version"], request.get("id"), request.get("parent"), request["crc"]
         )
         return store.commit(delta, Path(request["path"]), request["bytes"], request["keys"])
 
@@ -128,15 +125,7 @@ class Calls:
         return store
 
     def _new_store(self, fields: dict[str, Any], options: Options) -> OpenStore:
-        identity = Identity(
-            location=fields["location"],
-            operator=fields["operator"],
-            partition=fields["partition"],
-            name=fields["name"],
-            run=fields["run"],
-            ids=fields["ids"],
-            retain=fields["retain"],
-        )
+        identity = Identity.of(fields)
         root = self._root(options)
         cache = LocalCache(
             root.parent / "kept" if options.local_dir else root / "kept", options.local_recovery_budget

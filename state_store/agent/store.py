@@ -11,20 +11,20 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from state_store.agent import answers
+from state_store.agent.bases import Bases
+from state_store.agent.identity import Identity
 from state_store.agent.log import log
 from state_store.agent.nice import run_nicely
 from state_store.base import Base
 from state_store.catalog import read_archive, read_listing
 from state_store.chain import Chain, ChainDelta
 from state_store.checkpoint.lineage import Lineages
-from state_store.checkpoint.metadata import ColumnFamily
 from state_store.checkpoint.names import (
     DELTA_DIRECTORY,
-    EMPTY_PARENT,
     SHARED_DIRECTORY,
     SNAPSHOT_DIRECTORY,
     DeltaName,
@@ -32,33 +32,16 @@ from state_store.checkpoint.names import (
     VersionId,
 )
 from state_store.checkpoint.registry import Registry
-from state_store.errors import BusyError, ConflictError, DamagedError, MissingError
+from state_store.errors import ConflictError, DamagedError, MissingError
 from state_store.inventory import Inventory
 from state_store.lease import Lease
 from state_store.merge import FULL, INGEST, merge
 from state_store.options import Options
-from state_store.policy import Due, History, Policy
+from state_store.policy import History, Policy
 from state_store.publish import Published, publish
 from state_store.restore import Restored, Site, restore, wanted_deltas
-from state_store.retention import Cleanup, Retention, RetentionPolicy
+from state_store.retention import Cleanup, Retention
 from state_store.transfer import fetch, verify
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Which store it is, as the JVM names it; `label` is for the log."""
-
-    location: str
-    operator: int
-    partition: int
-    name: str
-    run: str
-    ids: bool
-    retain: int
-
-    @property
-    def label(self) -> str:
-        return f"{self.operator}/{self.partition}/{self.name}"
 
 
 class OpenStore:
@@ -81,7 +64,7 @@ class OpenStore:
         self._prune = prune
         self._retention = Retention(
             site.storage,
-            retention_policy(options, identity.retain),
+            identity.retention(options),
             clock_ms=now_ms,
             threads=options.transfer_threads,
         )
@@ -91,8 +74,7 @@ class OpenStore:
         self._lock = threading.RLock()
         self._merging = threading.Lock()
         self._chain: Chain | None = None
-        self._base: Base | None = None
-        self._held: dict[Path, int] = {}
+        self._bases = Bases(site.workspace)
 
     # ---- restore -----------------------------------------------------------------------------------------
 
@@ -102,23 +84,14 @@ class OpenStore:
         self._learn_restore(restored)
         with self._lock:
             self._chain, self._registry = restored.chain, None
-            self._adopt(restored.base)
-            self._hold(restored.base.directory)
+        self._bases.hand_out(restored.base)
+        self._bases.adopt(restored.base)
         for warning in restored.warnings:
             self._log("WARNING", warning)
-        return _restored(restored, predicted_ms)
+        return answers.restored(restored, predicted_ms)
 
     def release(self, directory: Path) -> dict[str, Any]:
-        with self._lock:
-            left = self._held.get(directory, 0) - 1
-            if left > 0:
-                self._held[directory] = left
-                return {}
-            self._held.pop(directory, None)
-            if self._base is not None and self._base.directory == directory:
-                return {}
-        if self.site.workspace.owns(directory):
-            shutil.rmtree(directory, ignore_errors=True)
+        self._bases.take_back(directory)
         return {}
 
     # ---- commit ------------------------------------------------------------------------------------------
@@ -137,7 +110,7 @@ class OpenStore:
             self._history.committed(keys)
             due = self._policy.due(chain, self._history, self._now_ms())
         phases = {"chain_ms": found_ms, "store_ms": stored_ms}
-        return {"merge": _due(due), "chain": chain.to_json(), "phases": phases}
+        return {"merge": answers.due(due), "chain": chain.to_json(), "phases": phases}
 
     def _chain_before(self, delta: DeltaName) -> Chain:
         """The chain that `delta` continues; read from storage when this process does not know it."""
@@ -240,7 +213,7 @@ class OpenStore:
         phases = dict(merged.phases)
         if kind == INGEST:
             self._offer(merged.base, None)
-            return _merged(merged.base, kind, None, self._known_chain(), phases)
+            return answers.merged(merged.base, kind, None, self._known_chain(), phases)
         try:
             lease = Lease(self.site.storage, expiry_ms=self.options.lease_expiry)
             published = publish(self.site, merged.base, lease, full=kind == FULL, now_ms=self._now_ms)
@@ -257,12 +230,12 @@ class OpenStore:
             f"{published.new_files} new, {published.uploaded_bytes} bytes uploaded, "
             f"{_elapsed_ms(start):.0f} ms",
         )
-        return _merged(published.base, manifest.kind, published, self._known_chain(), phases)
+        return answers.merged(published.base, manifest.kind, published, self._known_chain(), phases)
 
     def _start_of_merge(self, of: VersionId) -> tuple[Base, list[Any], bool]:
         """A base at or before `of` and the deltas between; whether the base is to be removed afterwards."""
         with self._lock:
-            base, chain = self._base, self._chain
+            base, chain = self._bases.newest, self._chain
         if base is not None and chain is not None:
             deltas = chain.between(base.at, of)
             if deltas is not None:
@@ -287,17 +260,17 @@ class OpenStore:
                 return
             self._chain, self._registry = self._chain.publish(manifest), None
             self._history.found(manifest)
-            self._adopt(None)
+            self._bases.adopt(None)
 
     def _offer(self, base: Base, published: Published | None) -> None:
         """Notes a merge's base, unless the store has gone another way; the JVM holds it from now on."""
+        self._bases.hand_out(base)
         with self._lock:
             chain = self._chain
             if chain is not None and chain.tip is not None and chain.between(base.at, chain.tip) is not None:
                 if published is not None:
                     self._chain = chain.publish(published.manifest)
-                self._adopt(base)
-            self._hold(base.directory)
+                self._bases.adopt(base)
 
     def _learn_restore(self, restored: Restored) -> None:
         with self._lock:
@@ -344,7 +317,7 @@ class OpenStore:
             registry, chain = self._registry, self._chain
             due = registry is None or self._retention.is_due(registry, newest)
         if registry is not None and not due:
-            return _cleaned(Cleanup(floor=0, retained=tuple(registry.checkpoints())))
+            return answers.cleaned(Cleanup(floor=0, retained=tuple(registry.checkpoints())))
         cleanup = self._retention.cleanup(newest)
         if cleanup.skipped:
             self._log("WARNING", f"nothing was deleted: {cleanup.skipped}")
@@ -352,7 +325,7 @@ class OpenStore:
         if chain is not None and chain.tip == newest:
             self.site.cache.retain(chain.paths())
         self._prune()
-        return _cleaned(cleanup)
+        return answers.cleaned(cleanup)
 
     def _retire(self, registry: Registry | None, floor: int) -> None:
         """Brings the registry to what the clean-up left; without one, it is read from the files."""
@@ -413,93 +386,8 @@ class OpenStore:
         with self._lock:
             return self._chain or Chain()
 
-    def _adopt(self, base: Base | None) -> None:
-        """`base` is where the next merge starts; the one before goes when the JVM does not hold it."""
-        old, self._base = self._base, base
-        if old is not None and old is not base and not self._held.get(old.directory):
-            shutil.rmtree(old.directory, ignore_errors=True)
-
-    def _hold(self, directory: Path) -> None:
-        self._held[directory] = self._held.get(directory, 0) + 1
-
     def _log(self, level: str, message: str) -> None:
         log(level, self.identity.label, message)
-
-
-def retention_policy(options: Options, batches: int) -> RetentionPolicy:
-    """What the options and Spark's `minBatchesToRetain` keep."""
-    return RetentionPolicy(
-        batches,
-        options.retained_checkpoints,
-        options.retained_age,
-        options.lease_expiry,
-        options.temporary_expiry,
-    )
-
-
-def delta_name(version: int, id_: str | None, parent: str | None, crc: int, *, ids: bool) -> DeltaName:
-    """The name under which the JVM's delta is committed."""
-    if not ids:
-        return DeltaName(version)
-    if id_ is None:
-        raise BusyError(f"version {version} came without its checkpoint id")
-    return DeltaName(version, id_, parent or EMPTY_PARENT, crc)
-
-
-def _restored(restored: Restored, predicted_ms: float | None) -> dict[str, Any]:
-    base, chain = restored.base, restored.chain
-    return {
-        "directory": str(base.directory),
-        "keys": base.keys,
-        "column_families": families_json(base.column_families),
-        "bytes": base.bytes,
-        "files": len(base.files),
-        "snapshot_version": chain.snapshot.version if chain.snapshot else None,
-        "deltas": len(chain.deltas),
-        "local_files": restored.fetched.local_files,
-        "fetched_files": restored.fetched.files,
-        "fetched_bytes": restored.fetched.bytes,
-        "predicted_ms": predicted_ms,
-        "phases": dict(restored.phases),
-        "warnings": list(restored.warnings),
-    }
-
-
-def _merged(
-    base: Base, kind: str, published: Published | None, chain: Chain, phases: dict[str, float]
-) -> dict[str, Any]:
-    return {
-        "directory": str(base.directory),
-        "version": base.at.version,
-        "id": base.at.id,
-        "kind": kind,
-        "keys": base.keys,
-        "shared_files": published.shared_files if published else 0,
-        "new_files": published.new_files if published else 0,
-        "own_files": published.own_files if published else 0,
-        "uploaded_bytes": published.uploaded_bytes if published else 0,
-        "chain": chain.to_json(),
-        "phases": phases,
-    }
-
-
-def families_json(families: Any) -> dict[str, Any]:
-    def one(family: ColumnFamily) -> dict[str, Any]:
-        return {"id": family.id, "internal": family.internal, "keys": family.keys}
-
-    return {name: one(family) for name, family in families.items()}
-
-
-def _cleaned(cleanup: Cleanup) -> dict[str, Any]:
-    return {
-        "deleted_files": len(cleanup.deleted),
-        "deleted_bytes": cleanup.deleted_bytes,
-        "retained": [{"version": of.version, "id": of.id} for of in cleanup.retained],
-    }
-
-
-def _due(due: Due | None) -> dict[str, str] | None:
-    return None if due is None else {"kind": due.kind, "reason": due.reason}
 
 
 def _elapsed_ms(start: float) -> float:

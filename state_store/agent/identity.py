@@ -1,0 +1,60 @@
+"""Which store a call is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from state_store.checkpoint.names import EMPTY_PARENT, DeltaName
+from state_store.errors import InternalError
+from state_store.options import Options
+from state_store.retention import RetentionPolicy
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which store it is, as the JVM names it; `label` is for the log."""
+
+    location: str
+    operator: int
+    partition: int
+    name: str
+    run: str
+    ids: bool
+    retain: int
+
+    @property
+    def label(self) -> str:
+        return f"{self.operator}/{self.partition}/{self.name}"
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Identity:
+        """From the `store` object of a call."""
+        return cls(
+            location=fields["location"],
+            operator=fields["operator"],
+            partition=fields["partition"],
+            name=fields["name"],
+            run=fields["run"],
+            ids=fields["ids"],
+            retain=fields["retain"],
+        )
+
+    def retention(self, options: Options) -> RetentionPolicy:
+        """What the options and Spark's `minBatchesToRetain` keep."""
+        return RetentionPolicy(
+            self.retain,
+            options.retained_checkpoints,
+            options.retained_age,
+            options.lease_expiry,
+            options.temporary_expiry,
+        )
+
+    def delta(self, version: int, id_: str | None, parent: str | None, crc: int) -> DeltaName:
+        """The name under which the JVM's delta is committed."""
+        if not self.ids:
+            return DeltaName(version)
+        if id_ is None:
+            raise InternalError(f"version {version} of a store with ids came without its id")
+        return DeltaName(version, id_, parent or EMPTY_PARENT, crc)
