@@ -1,0 +1,1 @@
+"""Stateful streaming queries of every kind, with what each must have answered in the end."""

@@ -1,0 +1,16 @@
+"""All scenarios by name."""
+
+from __future__ import annotations
+
+from queries import aggregations, deduplication, groups, joins
+from queries.scenario import Scenario
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in [
+        *aggregations.SCENARIOS,
+        *deduplication.SCENARIOS,
+        *joins.SCENARIOS,
+        *groups.SCENARIOS,
+    ]
+}

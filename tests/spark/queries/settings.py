@@ -1,0 +1,75 @@
+"""Spark options of the tests: small, quick sessions, in which each provider merges and cleans up all the time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PROVIDER_VARIABLE = "STATE_STORE_TEST_PROVIDER"
+PREFIX = "spark.sql.streaming.stateStore."
+SPARKS = "org.apache.spark.sql.execution.streaming.state."
+PROVIDERS = {
+    "incremental": SPARKS + "incremental.IncrementalStateStoreProvider",
+    "rocksdb": SPARKS + "RocksDBStateStoreProvider",
+    "hdfs": SPARKS + "HDFSBackedStateStoreProvider",
+}
+_TESTS_ROOT = Path(__file__).resolve().parents[1]
+
+
+def provider_name() -> str:
+    """The provider under test: ``incremental``, unless the environment names one of Spark's to test the tests."""
+    name = os.environ.get(PROVIDER_VARIABLE, "incremental")
+    if name not in PROVIDERS:
+        raise ValueError(f"{PROVIDER_VARIABLE} is {name!r}; it can be one of {', '.join(PROVIDERS)}")
+    return name
+
+
+def spark_options(provider: str, checkpoint_format: int, jars: list[Path]) -> dict[str, str]:
+    """All options of a session with ``provider``, which is one of ``PROVIDERS``."""
+    ours = _incremental() if provider == "incremental" else {}
+    all_jars = [*(jar for jar in ours.get("spark.jars", "").split(",") if jar), *map(str, jars)]
+    return {
+        **_session(),
+        **_STORES,
+        **(_ROCKSDB if provider == "rocksdb" else {}),
+        **ours,
+        PREFIX + "providerClass": PROVIDERS[provider],
+        PREFIX + "checkpointFormatVersion": str(checkpoint_format),
+        **({"spark.jars": ",".join(all_jars)} if all_jars else {}),
+    }
+
+
+def python_path() -> str:
+    """PYTHONPATH for Python workers, which import the functions of the queries."""
+    return os.pathsep.join(filter(None, [str(_TESTS_ROOT), os.environ.get("PYTHONPATH")]))
+
+
+def _session() -> dict[str, str]:
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.files.minPartitionNum": "1",  # so that the records of a batch come in a known order
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        "spark.executorEnv.PYTHONPATH": python_path(),
+    }
+
+
+_STORES = {
+    PREFIX + "maintenanceInterval": "300ms",
+    PREFIX + "minDeltasForSnapshot": "3",
+    "spark.sql.streaming.minBatchesToRetain": "4",
+}
+_ROCKSDB = {PREFIX + "rocksdb.changelogCheckpointing.enabled": "true"}
+
+
+def _incremental() -> dict[str, str]:
+    import state_store
+
+    return state_store.spark_conf()

@@ -1,0 +1,52 @@
+"""What Spark refuses to any store but its own: docs/operators.md quotes the messages and says what to use."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from queries.flow import Flow, session_options
+
+RECORDS = [("a", 1), ("b", 2), ("a", 3)]
+
+
+@pytest.fixture(autouse=True)
+def _only_for_custom_providers(provider):
+    if provider == "rocksdb":
+        pytest.skip("Spark refuses these to every provider but this one")
+
+
+def transformed(records: DataFrame) -> DataFrame:
+    refused = records.sparkSession._jvm.statestore.queries.Refused
+    return DataFrame(refused.transformWithState(records._jdf), records.sparkSession)
+
+
+def test_transform_with_state_is_refused(spark, tmp_path):
+    flow = Flow(spark, tmp_path / "flow", transformed)
+    with pytest.raises(StreamingQueryException, match="STORE_BACKEND_NOT_SUPPORTED_FOR_TWS"):
+        flow.run(RECORDS)
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_real_time_mode_is_refused(spark, tmp_path, check):
+    refused = spark._jvm.statestore.queries.Refused
+    options = {"spark.sql.streaming.realTimeMode.allowlistCheck": str(check).lower()}
+    with session_options(spark, options), pytest.raises(Exception, match="STREAMING_REAL_TIME_MODE"):
+        refused.realTime(spark._jsparkSession, str(tmp_path / "checkpoint"), 5000, 20000)
+
+
+def test_offline_repartition_is_refused_and_can_be_undone(spark, tmp_path):
+    flow = Flow(spark, tmp_path / "flow")
+    flow.run(RECORDS)
+    with pytest.raises(
+        Exception, match=r"STATE_REPARTITION_INVALID_CHECKPOINT.UNSUPPORTED_PROVIDER"
+    ) as refusal:
+        spark._streamingCheckpointManager.repartition(str(flow.checkpoint), 3)
+    assert spark.conf.get("spark.sql.streaming.stateStore.providerClass") in str(refusal.value)
+
+    with pytest.raises(StreamingQueryException, match="STREAMING_UNFINISHED_REPARTITION_DETECTED"):
+        flow.run(RECORDS)
+    for name in ("1", ".1.crc"):
+        (flow.checkpoint / "offsets" / name).unlink(missing_ok=True)
+    flow.run()
+    assert sorted((row["key"], row["n"]) for row in flow.batches[-1]) == [("a", 4), ("b", 2)]
