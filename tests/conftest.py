@@ -1,4 +1,4 @@
-"""What all tests share: where the checkout is, and an environment in which Spark's workers find this Python."""
+"""What all tests share: where the checkout is, and workers of Spark that run this Python."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_the_python_of_the_agent_is_that_of_the_workers(jars, monkeypatch):
 
 
 def test_a_misspelt_setting_is_refused_before_a_session_exists(jars):
-    with pytest.raises(OptionError, match="nearest is .*memoryBudget"):
+    with pytest.raises(OptionError, match=r"nearest is .*memoryBudget"):
         spark.spark_conf({"memoryBugdet": "1g"})
 
 

@@ -1,0 +1,122 @@
+"""A query's checkpoint directory with real files: Spark's logs as text, deltas and snapshots by our own code."""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from pathlib import Path
+
+from state_store.base import Base
+from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.checkpoint.names import DeltaName, VersionId
+from state_store.cli.query import StoreKey
+from state_store.engine.settings import DatabaseSettings
+from state_store.engine.sst import write_delta
+from state_store.lease import Lease
+from state_store.localcache import LocalCache
+from state_store.merge import merge
+from state_store.options import Options
+from state_store.publish import Published, publish
+from state_store.restore import Site, restore
+from state_store.spark import PROVIDER_CLASS, PROVIDER_KEY
+from state_store.storage import Storage, open_storage
+from state_store.workspace import Workspace
+
+Rows = dict[bytes, "bytes | None"]
+
+
+class QueryDirectory:
+    """One operator with stores; ``commit`` is a batch, ``merge`` a snapshot of one store."""
+
+    def __init__(
+        self,
+        root: Path,
+        scratch: Path,
+        *,
+        partitions: int = 2,
+        names: tuple[str, ...] = ("default",),
+        provider: str = PROVIDER_CLASS,
+        ids: bool = True,
+        location: str | None = None,
+    ) -> None:
+        self.root, self.scratch, self.ids = root, scratch, ids
+        self.location = location or str(root)
+        self.storage = open_storage(self.location)
+        self.keys = [StoreKey(0, partition, name) for partition in range(partitions) for name in names]
+        self.version = 0
+        self.state: dict[StoreKey, dict[bytes, bytes]] = {key: {} for key in self.keys}
+        self.newest: dict[StoreKey, VersionId] = {}
+        self._provider = provider
+        self._names = names
+        self.scratch.mkdir(parents=True, exist_ok=True)
+        stores = [{"storeName": name, "numColsPrefixKey": 0, "numPartitions": partitions} for name in names]
+        operator = {"operatorId": 0, "operatorName": "applyInPandasWithState"}
+        self._write("state/0/_metadata/metadata", {"operatorInfo": operator, "stateStoreInfo": stores})
+
+    def commit(self, rows: Rows, *, logged: bool = True) -> None:
+        """A batch that writes ``rows`` into every store; without ``logged`` Spark died before it committed."""
+        self.version += 1
+        conf = {PROVIDER_KEY: self._provider}
+        metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf}
+        self._write(f"offsets/{self.version - 1}", metadata, "{}")
+        for key in self.keys:
+            self.newest[key] = self.write_version(key, rows, self.newest.get(key))
+        if logged:
+            by_partition: list[list[str]] = []
+            for key in self.keys:
+                if key.name == self._names[0]:
+                    by_partition.append([])
+                by_partition[-1].append(str(self.newest[key].id))
+            unique = {"stateUniqueIds": {"0": by_partition}} if self.ids else {}
+            self._write(f"commits/{self.version - 1}", {"nextBatchWatermarkMs": 0, **unique})
+
+    def write_version(self, key: StoreKey, rows: Rows, parent: VersionId | None) -> VersionId:
+        """Stores the delta of one store's next version."""
+        of = VersionId(self.version, str(uuid.uuid4()) if self.ids else None)
+        state = self.state[key]
+        state.update({name: value for name, value in rows.items() if value is not None})
+        for name in [name for name, value in rows.items() if value is None]:
+            state.pop(name, None)
+        parent_id = (parent.id if parent else "empty") if self.ids else None
+        puts = sum(value is not None for value in rows.values())
+        families = {"default": ColumnFamily(0, False, len(state))}
+        record = DeltaMetadata(
+            of.version, of.id, parent_id or "empty", len(state), puts, len(rows) - puts, families, "tests"
+        )
+        local = self.scratch / f"{uuid.uuid4()}.sst"
+        sorted_rows = sorted((b"\0\0" + name, value) for name, value in rows.items())
+        write_delta(local, sorted_rows, record)
+        crc = zlib.crc32(local.read_bytes()) if self.ids else None
+        self.store(key).upload(local, DeltaName(of.version, of.id, parent_id, crc).path)
+        return of
+
+    def merge(self, key: StoreKey, kind: str) -> Published:
+        """Makes a snapshot of the newest version, from its newest snapshot, as the agent does."""
+        base, place = self._base(key)
+        merged = merge(place, base, [], base.at, kind)
+        lease = Lease(place.storage, expiry_ms=Options().lease_expiry)
+        return publish(place, merged.base, lease, full=kind == "full", now_ms=lambda: 1_700_000_000_000)
+
+    def store(self, key: StoreKey) -> Storage:
+        return open_storage(f"{self.location}/{key.path}")
+
+    def files(self, key: StoreKey) -> list[Path]:
+        return sorted(path for path in (self.root / key.path).glob("*/*") if path.is_file())
+
+    def _base(self, key: StoreKey) -> tuple[Base, Site]:
+        directory = self.scratch / str(uuid.uuid4())
+        workspace = Workspace(directory)
+        workspace.open()
+        cache = LocalCache(directory / "cache", 1 << 30).store(str(key))
+        place = Site(self.store(key), cache, workspace, DatabaseSettings(), self.ids)
+        return restore(place, self.newest[key]).base, place
+
+    def _write(self, path: str, content: dict, *more: str) -> None:
+        text = "\n".join(["v1", json.dumps(content), *more])
+        self.storage.write(path, text.encode(), overwrite=True)
+
+
+def rows(first: int, count: int, value: bytes = b"v") -> Rows:
+    """``count`` keys from number ``first``, each with ``value``."""
+    return {f"key-{number:06}".encode(): value * 20 for number in range(first, first + count)}

@@ -1,0 +1,288 @@
+"""`state-store` on real files: what it prints, what it makes, and with which code it exits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from query_directory import QueryDirectory, rows
+
+from state_store.cli import main as cli
+from state_store.cli.query import StoreKey
+
+FIRST = StoreKey(0, 0)
+
+
+@pytest.fixture
+def query(tmp_path):
+    """Two partitions after six batches: a merge at version 3, a full checkpoint at 5."""
+    made = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch")
+    for batch in range(6):
+        made.commit(rows(batch * 10, 30))
+        if batch == 2:
+            [made.merge(key, "incremental") for key in made.keys]
+        if batch == 4:
+            [made.merge(key, "full") for key in made.keys]
+    return made
+
+
+def run(capsys, *arguments: object) -> tuple[int, str, str]:
+    code = cli.main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys, *arguments: object) -> dict:
+    code, out, err = run(capsys, *arguments, "--json")
+    assert code in (0, 1), err
+    return json.loads(out)
+
+
+def test_checkpoints_sums_up_the_partitions(query, capsys):
+    code, out, _ = run(capsys, "checkpoints", query.root)
+    assert code == 0
+    assert "operator 0 (applyInPandasWithState), store default, 2 partitions" in out
+    lines = [line.split() for line in out.splitlines() if line[:7].strip().isdigit()]
+    assert [int(line[0]) for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert all(line[3] == "2" for line in lines)
+    assert [" ".join(line[4:-4]) for line in lines] == [
+        "delta nothing 1 2",
+        "delta nothing 2 4",
+        "delta, merge merge 3 0 6",
+        "delta merge 3 1 8",
+        "delta, full full 5 0 2",
+        "delta full 5 1 4",
+    ]
+
+
+def test_checkpoints_json_has_every_store_and_version(query, capsys):
+    found = run_json(capsys, "checkpoints", query.root)
+    assert found["checkpoint"] == str(query.root)
+    assert found["batch"] == 5
+    assert [(one["operator"], one["partition"], one["name"]) for one in found["stores"]] == [
+        (0, 0, "default"),
+        (0, 1, "default"),
+    ]
+    made = found["stores"][0]["checkpoints"]
+    assert [one["version"] for one in made] == [1, 2, 3, 4, 5, 6]
+    assert made[5]["id"] == query.newest[FIRST].id
+    assert made[5]["snapshot"] == {"kind": "full", "version": 5}
+    assert made[5]["deltas"] == 1
+    assert made[4]["wrote"] == ["delta", "full"]
+    assert all(one["committed"] for one in made)
+    sizes = {path.name: path.stat().st_size for path in query.files(FIRST)}
+    delta = next(size for name, size in sizes.items() if name.startswith(f"{6:020}_"))
+    assert made[5]["new_bytes"] == delta
+    assert made[0]["bytes"] == made[0]["new_bytes"]
+
+
+def test_an_attempt_that_spark_did_not_commit_is_told_apart(query, capsys):
+    committed = query.newest[FIRST]
+    query.commit(rows(90, 5))
+    query.write_version(FIRST, rows(0, 5), committed)
+    made = run_json(capsys, "checkpoints", query.root, "--partition", 0)["stores"][0]["checkpoints"]
+    assert [one["version"] for one in made] == [1, 2, 3, 4, 5, 6, 7, 7]
+    assert [one["version"] for one in made if one["committed"]] == [1, 2, 3, 4, 5, 6, 7]
+    assert query.newest[FIRST].id in [one["id"] for one in made if one["committed"]]
+
+
+def test_checkpoints_each_has_a_table_for_each_store(query, capsys):
+    _, out, _ = run(capsys, "checkpoints", query.root, "--each")
+    assert "store 0/0/default" in out
+    assert "store 0/1/default" in out
+
+
+def test_files_counts_and_names_holders(query, capsys):
+    found = run_json(capsys, "files", query.root, "--partition", 0)["stores"][0]["files"]
+    on_disk = {
+        str(path.relative_to(query.root / FIRST.path)): path.stat().st_size for path in query.files(FIRST)
+    }
+    assert {one["path"]: one["bytes"] for one in found} == on_disk
+    by_path = {one["path"]: one for one in found}
+    first_delta = next(one for path, one in by_path.items() if path.startswith(f"delta/{1:020}_"))
+    assert [holder["version"] for holder in first_delta["holders"]] == [1, 2, 3, 4]
+    assert first_delta["count"] == 4
+    full = [one for one in found if one["path"].startswith("shared/") and one["origin"] == 5]
+    assert full
+    assert all([holder["version"] for holder in one["holders"]] == [5, 6] for one in full)
+    fifth_delta = next(one for path, one in by_path.items() if path.startswith(f"delta/{5:020}_"))
+    assert fifth_delta["count"] == 0
+
+
+def test_files_can_be_narrowed(query, capsys):
+    unneeded = run_json(capsys, "files", query.root, "--unneeded")["stores"][0]["files"]
+    assert unneeded
+    assert all(one["count"] == 0 for one in unneeded)
+    needed = run_json(capsys, "files", query.root, "--needed-by", 6)["stores"][0]["files"]
+    assert {one["origin"] for one in needed} == {5, 6}
+    _, out, _ = run(capsys, "files", query.root, "--needed-by", 6)
+    assert f"{2 * len(needed)} files" in out
+    assert "5-6" in out
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_full_cuts_the_chain(tmp_path, capsys, ids):
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", ids=ids)
+    for batch in range(4):
+        query.commit(rows(batch * 10, 30))
+    query.merge(FIRST, "incremental")
+    query.commit(rows(0, 5, b"w"))
+    made = run_json(capsys, "full", query.root)["stores"]
+    assert [one["version"] for one in made] == [5, 5]
+    assert [one["keys"] for one in made] == [60, 60]
+    assert all(one["chain_files"] > one["files"] for one in made)
+    needed = run_json(capsys, "files", query.root, "--needed-by", 5)
+    for store in needed["stores"]:
+        assert {one["origin"] for one in store["files"]} == {5}
+    assert run(capsys, "verify", query.root)[0] == 0
+
+
+def test_full_of_one_partition_leaves_the_others(query, capsys):
+    before = query.files(StoreKey(0, 1))
+    made = run_json(capsys, "full", query.root, "--operator", 0, "--partition", 0)["stores"]
+    assert [(one["partition"], one["version"]) for one in made] == [(0, 6)]
+    assert query.files(StoreKey(0, 1)) == before
+
+
+def test_full_takes_the_version_that_spark_committed(query, capsys):
+    committed = query.newest[FIRST]
+    query.commit(rows(500, 3), logged=False)
+    made = run_json(capsys, "full", query.root, "--partition", 0)["stores"]
+    assert (made[0]["version"], made[0]["id"]) == committed
+
+
+def test_verify_finds_nothing_wrong(query, capsys):
+    code, out, _ = run(capsys, "verify", query.root)
+    assert code == 0
+    assert "no problem found" in out
+    verdict = run_json(capsys, "verify", query.root, "--all-versions")
+    assert verdict["ok"] is True
+    assert [store["restored"]["version"] for store in verdict["stores"]] == [6, 6]
+    assert [store["keys"] for store in verdict["stores"]] == [80, 80]
+    assert [of["version"] for of in verdict["stores"][0]["restorable"]] == [1, 2, 3, 4, 5, 6]
+
+
+def newest_delta(query):
+    return next(path for path in query.files(FIRST) if path.name.startswith(f"{6:020}_"))
+
+
+def full_file(query):
+    return next(path for path in query.files(FIRST) if path.name.startswith(f"{5:020}-"))
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+def truncate(path):
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[: len(data) // 2])
+
+
+@pytest.mark.parametrize("which", [newest_delta, full_file])
+@pytest.mark.parametrize(
+    "harm", [flip, truncate, lambda path: path.unlink()], ids=["flip", "truncate", "remove"]
+)
+def test_verify_names_what_is_wrong(query, capsys, which, harm):
+    path = which(query)
+    harm(path)
+    code, out, _ = run(capsys, "verify", query.root)
+    assert code == 1
+    assert "damaged" in out
+    verdict = run_json(capsys, "verify", query.root)
+    assert verdict["ok"] is False
+    found = [one for store in verdict["stores"] for one in store["findings"]]
+    assert any(
+        path.name in one["file"] or path.name in one["what"] or "cannot be restored" in one["what"]
+        for one in found
+    )
+    assert verdict["stores"][1]["findings"] == []
+
+
+def test_verify_names_a_damaged_snapshot(query, capsys):
+    zips = [path for path in query.files(FIRST) if path.suffix == ".zip"]
+    truncate(zips[0])
+    verdict = run_json(capsys, "verify", query.root)
+    assert verdict["ok"] is False
+    assert any(zips[0].name in one["file"] for one in verdict["stores"][0]["findings"])
+
+
+def test_stores_are_found_by_operator_partition_and_name(tmp_path, capsys):
+    names = ("left-keyToNumValues", "right-keyToNumValues")
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=3, names=names)
+    query.commit(rows(0, 4))
+    found = run_json(capsys, "checkpoints", query.root, "--name", names[1], "--partition", 2)["stores"]
+    assert [(one["partition"], one["name"]) for one in found] == [(2, names[1])]
+    assert len(run_json(capsys, "checkpoints", query.root)["stores"]) == 6
+    committed = run_json(capsys, "checkpoints", query.root)["stores"][3]["checkpoints"]
+    assert committed[0]["id"] == query.newest[StoreKey(0, 1, names[1])].id
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["checkpoints", "{root}", "--partition", "7"], cli.NOT_FOUND, "partitions 0 to 1"),
+        (
+            ["checkpoints", "{root}/nowhere"],
+            cli.NOT_FOUND,
+            "not the checkpoint directory of a stateful query",
+        ),
+        (["checkpoints", "ftp://host/checkpoint"], cli.USAGE, "ftp"),
+        (["options", "memoryBuget=1g"], cli.USAGE, "nearest is"),
+        (["options", "memoryBudget=much"], cli.USAGE, "512m"),
+        (["jar", "--spark", "3.5.0"], cli.USAGE, "4.2 and 4.3 are supported"),
+    ],
+)
+def test_errors_say_what_to_do_and_have_codes(query, capsys, arguments, code, told):
+    given = [argument.format(root=query.root) for argument in arguments]
+    found, out, err = run(capsys, *given)
+    assert found == code
+    assert told in err
+    assert out == ""
+    found, _, err = run(capsys, *given, "--json")
+    assert found == code
+    assert told in json.loads(err)["error"]["message"]
+
+
+def test_a_checkpoint_of_another_store_is_refused(tmp_path, capsys):
+    other = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", provider=other)
+    query.commit(rows(0, 4))
+    code, _, err = run(capsys, "checkpoints", query.root)
+    assert code == cli.USAGE
+    assert other in err
+
+
+def test_wrong_usage_has_its_code(capsys):
+    for arguments in ([], ["checkpoints"], ["nonsense"], ["checkpoints", "x", "--partition", "one"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        assert ended.value.code == cli.USAGE
+    assert "usage: state-store" in capsys.readouterr().err
+
+
+def test_options_lists_explains_and_checks(capsys):
+    assert "memoryBudget" in run(capsys, "options")[1]
+    code, out, _ = run(capsys, "options", "restoreObjective=5s")
+    assert code == 0
+    assert "Trade-off" in out
+    listed = json.loads(run(capsys, "options", "--json")[1])
+    assert {"name", "key", "type", "unit", "default", "group", "doc", "trade_off"} == set(listed[0])
+    assert "spark.jars" in run(capsys, "options", "--conf")[1]
+    assert "# Options" in run(capsys, "options", "--markdown")[1]
+
+
+def test_the_command_runs_as_a_process_and_bears_a_closed_pipe(query):
+    command = [sys.executable, "-m", "state_store.cli", "files", str(query.root)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert "needed by versions" in done.stdout
+    piped = subprocess.run(
+        f"{' '.join(command)} | true", shell=True, capture_output=True, text=True, timeout=120
+    )
+    assert "Traceback" not in piped.stderr
