@@ -19,7 +19,7 @@ import pyspark
 
 from benchmarks import providers
 
-SOURCES = Path(__file__).resolve().parent / "scala"
+SOURCES = Path(__file__).resolve().parent / "scala" / "driver"
 BUILD = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
 SPARK_JARS = Path(pyspark.__file__).resolve().parent / "jars"
 MAIN = "statestore.benchmark.Main"
@@ -63,11 +63,9 @@ def java() -> str:
     return str(Path(home, "bin", "java")) if home else "java"
 
 
-def compiled() -> Path:
-    """Directory of the driver's classes for the pyspark at hand; compiles when a source or the version is
-    new.
-    """
-    sources = sorted(SOURCES.glob("*.scala"))
+def compiled(extra_sources: Sequence[Path] = ()) -> Path:
+    """Directory of the driver's classes for the pyspark at hand; compiles when anything of it is new."""
+    sources = [*sorted(SOURCES.glob("*.scala")), *extra_sources]
     digest = hashlib.sha256(pyspark.__version__.encode())
     for source in sources:
         digest.update(source.read_bytes())
@@ -106,12 +104,15 @@ def run(
     touch_heap: bool = False,
     timeout_s: int,
     log: Path,
+    extra_sources: Sequence[Path] = (),
 ) -> list[dict[str, Any]]:
     """Runs cases in one JVM and returns its events in order.
 
     ``touch_heap`` makes the whole heap resident from the start, so that what the resident size grows by is
-    native memory. Raises DriverError when the JVM fails or does not end within ``timeout_s`` seconds.
+    native memory. ``extra_sources`` are compiled with the driver's own. Raises DriverError when the JVM fails or
+    does not end within ``timeout_s`` seconds.
     """
+    classes = compiled(extra_sources)
     with tempfile.TemporaryDirectory(prefix="state-store-benchmark-") as name:
         work = Path(name)
         spec = {"work": str(work / "cases"), "spark_conf": _spark_conf(work), "cases": list(cases)}
@@ -119,7 +120,7 @@ def run(
         (work / "log4j2.properties").write_text(_QUIET_LOG)
         events = work / "events.jsonl"
         command = [
-            *_command(work, heap_mb, touch_heap),
+            *_command(work, classes, heap_mb, touch_heap),
             MAIN,
             f"{work}/spec.json",
             str(events),
@@ -140,9 +141,9 @@ def run(
         return read
 
 
-def _command(work: Path, heap_mb: int, touch_heap: bool) -> list[str]:
+def _command(work: Path, classes: Path, heap_mb: int, touch_heap: bool) -> list[str]:
     jar = providers.jar_for(pyspark.__version__)
-    class_path = [str(compiled()), *([str(jar)] if jar else []), f"{SPARK_JARS}/*"]
+    class_path = [str(classes), *([str(jar)] if jar else []), f"{SPARK_JARS}/*"]
     options = [f"-Xmx{heap_mb}m", "-XX:+UseG1GC", "-XX:+IgnoreUnrecognizedVMOptions"]
     if touch_heap:
         options += [f"-Xms{heap_mb}m", "-XX:+AlwaysPreTouch"]

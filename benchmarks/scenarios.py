@@ -1,7 +1,7 @@
 """The store-level scenarios as data: which cases, of which sizes, at each of the three extents.
 
 A scenario is a list of :class:`Run`; a run is one driver JVM; a case is one set of providers taken through
-the same steps in turns. Steps are what ``scala/Case.scala`` reads.
+the same steps in turns. Steps are what ``scala/driver/Case.scala`` reads.
 """
 
 from __future__ import annotations

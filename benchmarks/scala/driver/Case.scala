@@ -1,0 +1,146 @@
+package statestore.benchmark
+
+import java.nio.file.{Files, Path}
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+/**
+ * One case: some providers side by side on the same sequence of steps. Within a step the providers take
+ * turns, segment by segment, in an order that rotates; nothing of one provider runs in the background while
+ * another is measured. A provider that fails or returns anything but what the model says leaves the case
+ * with an error event; the others go on.
+ */
+final class Case(node: JsonNode, work: Path, events: Events) {
+  private val name = node.get("name").asText
+  private val shape = Shape(node)
+  private val model = new Model
+  private val planner = new Planner(model, shape.stores, node.path("seed").asLong(1))
+  private val directory = work.resolve(name)
+  private val storageRoot = node.path("storage").asText(directory.toUri.toString)
+  private val heapBefore = Usage.heapBytesAfterGc()
+  private val subjects = node.get("subjects").elements.asScala.toIndexedSeq.map { subject =>
+    val local = Files.createDirectories(directory.resolve(subject.get("name").asText))
+    new Subject(subject, local,
+      s"${storageRoot.stripSuffix("/")}/${subject.get("name").asText}/checkpoint", shape)
+  }
+  private val reads = new ReadSteps(shape, model, planner)
+  private var version = 0
+  private var turn = 0
+
+  def run(): Unit = {
+    forEach("start")(_.start())
+    for (step <- node.get("steps").elements.asScala) {
+      val label = step.path("label").asText(step.get("do").asText)
+      step.get("do").asText match {
+        case "load" => load(label, step.get("to").asLong, step.path("chunk_bytes").asLong(64L << 20))
+        case "batches" => batches(label, step)
+        case "scan" => repeat(label, step)(subject => reads.scan(subject, step.path("uncommitted").asInt(0)))
+        case "prefix" => prefix(label, step)
+        case "first" => repeat(label, step)(subject => reads.first(subject, step.get("rows").asInt))
+        case "restore" => restore(label, step)
+        case "verify" => forEach(label)(subject =>
+          record(label, subject, "verify", reads.verify(subject): _*))
+        case "storage" => forEach(label)(storage(label, _))
+        case "memory" => forEach(label)(memory(label, _))
+        case other => throw new IllegalArgumentException(s"unknown step '$other' in case '$name'")
+      }
+    }
+    subjects.foreach(close)
+    Directories.delete(directory)
+  }
+
+  private def load(label: String, to: Long, chunkBytes: Long): Unit = {
+    val chunk = math.max(1L, chunkBytes / (shape.keys.rowBytes + shape.values.rowBytes))
+    while (model.high < to) {
+      version += 1
+      val plans = planner.load(model.high, math.min(to, model.high + chunk), version)
+      forEach(label) { subject =>
+        val times = subject.run(plans)
+        check(times.right, "a new key was there already")
+        subject.maintain()
+        subject.maintenance.drain()
+        record(label, subject, "load",
+          "wall_ms" -> times.wallNanos / 1e6, "keys" -> plans.map(_.touched.length).sum)
+      }
+    }
+    forEach(label)(subject => subject.storage.look())
+  }
+
+  private def batches(label: String, step: JsonNode): Unit = {
+    val warmups = step.path("warmup_segments").asInt(0)
+    for (segment <- 0 until warmups + step.get("segments").asInt) {
+      val plans = Array.fill(step.get("batches").asInt) {
+        version += 1
+        planner.batch(step.get("pattern").asText, step.get("size").asInt, version)
+      }
+      val every = step.path("maintenance_every").asInt(10)
+      forEach(label) { subject =>
+        new Segment(subject, plans, every, (kind, fields) =>
+          record(label, subject, kind,
+            fields :+ ("warmup" -> (segment < warmups)): _*)).run(step.path("look").asBoolean(true))
+      }
+    }
+  }
+
+  private def prefix(label: String, step: JsonNode): Unit = {
+    val groups = Array.fill(step.get("scans").asInt)(planner.uniform(model.high / KeyLayout.Prefix.GroupSize))
+    repeat(label, step)(subject => reads.prefix(subject, groups))
+  }
+
+  private def restore(label: String, step: JsonNode): Unit = {
+    val fields = Restore.copyMillis(directory, model.size * (shape.keys.rowBytes + shape.values.rowBytes))
+    for (_ <- 0 until step.path("repetitions").asInt(3)) forEach(label) { subject =>
+      val measured = Restore.measure(subject, shape, model,
+        wipe = step.path("local").asText("absent") == "absent")
+      record(label, subject, "restore", measured ++ fields: _*)
+    }
+    forEach(label)(subject => record(label, subject, "verify", reads.verify(subject): _*))
+  }
+
+  private def repeat(label: String, step: JsonNode)(measure: Subject => Seq[(String, Any)]): Unit =
+    for (_ <- 0 until step.path("repetitions").asInt(3)) forEach(label) { subject =>
+      record(label, subject, step.get("do").asText, measure(subject): _*)
+    }
+
+  private def storage(label: String, subject: Subject): Unit = {
+    subject.maintenance.drain()
+    subject.storage.look()
+    record(label, subject, "storage", "bytes" -> subject.storage.bytes, "files" -> subject.storage.files,
+      "live_bytes" -> model.size * (shape.keys.rowBytes + shape.values.rowBytes), "keys" -> model.size)
+  }
+
+  private def memory(label: String, subject: Subject): Unit = {
+    val fields = Seq("heap_bytes" -> (Usage.heapBytesAfterGc() - heapBefore), "keys" -> model.size,
+      "reported_bytes" -> subject.reportedMemoryBytes) ++ Usage.resident()
+    record(label, subject, "memory", fields: _*)
+  }
+
+  private def close(subject: Subject): Unit = {
+    val before = Usage.heapBytesAfterGc()
+    try subject.close() catch { case e: Throwable => fail("close", subject, e) }
+    record("close", subject, "heap",
+      "heap_bytes" -> (before - Usage.heapBytesAfterGc()), "keys" -> model.size)
+  }
+
+  private def check(right: Boolean, what: String): Unit =
+    if (!right) throw new IllegalStateException(s"content differs from the model: $what")
+
+  private def forEach(label: String)(work: Subject => Unit): Unit = {
+    turn += 1
+    for (place <- subjects.indices) {
+      val subject = subjects((place + turn) % subjects.length)
+      if (subject.failure.isEmpty) try work(subject) catch { case e: Throwable => fail(label, subject, e) }
+    }
+  }
+
+  private def fail(label: String, subject: Subject, error: Throwable): Unit = {
+    subject.failure = Some(error)
+    record(label, subject, "error", Events.describe(error): _*)
+  }
+
+  private def record(label: String, subject: Subject, kind: String, fields: (String, Any)*): Unit =
+    events.write(Seq("case" -> name, "label" -> label, "subject" -> subject.name, "kind" -> kind)
+      ++ fields: _*)
+}

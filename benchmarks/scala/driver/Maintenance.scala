@@ -1,0 +1,66 @@
+package statestore.benchmark
+
+import java.util.concurrent.{Callable, Executors, ExecutorService, Future, ThreadFactory}
+
+import scala.collection.mutable
+
+import org.apache.spark.sql.execution.streaming.state.StateStoreProvider
+
+/**
+ * Background maintenance as Spark does it: off the task's thread, and not again for a store while the last
+ * round of it still runs. Spark 4.2 calls `doMaintenance`; later versions call snapshot and cleanup
+ * maintenance, each in its own thread pool. An exception is kept for the report and does not stop the run.
+ */
+final class Maintenance(threads: Int) {
+  private val operations: Seq[String] = {
+    val names = classOf[StateStoreProvider].getMethods.map(_.getName).toSet
+    val split = Seq("doSnapshotMaintenance", "doCleanupMaintenance")
+    if (split.forall(names.contains)) split else Seq("doMaintenance")
+  }
+  private val pools: Map[String, ExecutorService] =
+    operations.map(name => name -> Executors.newFixedThreadPool(threads, Maintenance.daemons(name))).toMap
+  private val running = mutable.HashMap.empty[(StateStoreProvider, String), Future[Unit]]
+  private val failures = mutable.ArrayBuffer.empty[Throwable]
+
+  /** Starts a round for each provider that has none under way. */
+  def start(providers: Seq[StateStoreProvider]): Unit =
+    for (provider <- providers; operation <- operations
+      if !running.get((provider, operation)).exists(!_.isDone)) {
+      val task: Callable[Unit] = () => run(provider, operation)
+      running((provider, operation)) = pools(operation).submit(task)
+    }
+
+  def isRunning: Boolean = running.values.exists(!_.isDone)
+
+  /** Waits for all that was started. */
+  def drain(): Unit = {
+    running.values.foreach(_.get())
+    running.clear()
+  }
+
+  def takeFailures(): Seq[Throwable] = failures.synchronized {
+    val taken = failures.toList
+    failures.clear()
+    taken
+  }
+
+  def close(): Unit = {
+    drain()
+    pools.values.foreach(_.shutdown())
+  }
+
+  private def run(provider: StateStoreProvider, operation: String): Unit =
+    try {
+      provider.getClass.getMethod(operation).invoke(provider)
+    } catch {
+      case e: java.lang.reflect.InvocationTargetException => failures.synchronized(failures += e.getCause)
+    }
+}
+
+object Maintenance {
+  private def daemons(name: String): ThreadFactory = task => {
+    val thread = new Thread(task, s"benchmark-$name")
+    thread.setDaemon(true)
+    thread
+  }
+}

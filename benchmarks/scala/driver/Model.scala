@@ -1,0 +1,48 @@
+package statestore.benchmark
+
+import java.util.Arrays
+
+/**
+ * What every store must hold: for each key number the version of its last write, 0 for an absent key. Live
+ * keys are those in [low, high) with a version. Not thread-safe; the driver changes it while it plans,
+ * before any store runs the plan.
+ */
+final class Model {
+  private var versions = new Array[Int](1 << 16)
+  private var live = 0L
+  var low = 0L
+  var high = 0L
+
+  def size: Long = live
+  def versionOf(index: Long): Int = if (index < versions.length) versions(index.toInt) else 0
+
+  def put(index: Long, version: Int): Unit = {
+    if (index >= versions.length)
+      versions = Arrays.copyOf(versions, math.max(versions.length * 2L, index + 1).toInt)
+    if (versions(index.toInt) == 0) live += 1
+    versions(index.toInt) = version
+    high = math.max(high, index + 1)
+  }
+
+  def remove(index: Long): Unit = {
+    if (versionOf(index) != 0) live -= 1
+    versions(index.toInt) = 0
+  }
+
+  /** Sum over live keys of a number made of key and version: what a scan must add up to, in any order. */
+  def checksum: Long = {
+    var sum = 0L
+    var index = low
+    while (index < high) {
+      val version = versionOf(index)
+      if (version != 0) sum += Model.term(index, version)
+      index += 1
+    }
+    sum
+  }
+}
+
+object Model {
+  def term(index: Long, version: Long): Long =
+    (index + 1) * 0x9E3779B97F4A7C15L ^ version * 0xC2B2AE3D27D4EB4FL
+}

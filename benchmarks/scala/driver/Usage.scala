@@ -1,0 +1,60 @@
+package statestore.benchmark
+
+import java.lang.management.ManagementFactory
+import java.nio.file.{Files, Path, Paths}
+
+import scala.jdk.CollectionConverters._
+import scala.util.Try
+
+import com.sun.management.OperatingSystemMXBean
+
+/** CPU and memory of this JVM and of the processes that it started, read from the JVM and from /proc. */
+object Usage {
+  private val system = ManagementFactory.getOperatingSystemMXBean.asInstanceOf[OperatingSystemMXBean]
+  private val threads = ManagementFactory.getThreadMXBean
+  private val memory = ManagementFactory.getMemoryMXBean
+  private val ticksPerSecond = 100.0 // USER_HZ, which Linux fixes for what /proc shows
+
+  def jvmCpuSeconds: Double = system.getProcessCpuTime / 1e9
+  def threadCpuSeconds: Double = threads.getCurrentThreadCpuTime / 1e9
+  def childrenCpuSeconds: Double = children.map(cpuSecondsOf).sum
+
+  /** Bytes of heap in use after two collections. */
+  def heapBytesAfterGc(): Long = {
+    System.gc()
+    System.gc()
+    memory.getHeapMemoryUsage.getUsed
+  }
+
+  /**
+   * Resident bytes: of the JVM (all, anonymous, file-backed), proportional of its children (now, highest).
+   */
+  def resident(): Map[String, Long] = {
+    val status = statusOf(Paths.get("/proc/self/status"))
+    Map(
+      "jvm_rss_bytes" -> status.getOrElse("VmRSS", 0L),
+      "jvm_anonymous_bytes" -> status.getOrElse("RssAnon", 0L),
+      "jvm_file_bytes" -> status.getOrElse("RssFile", 0L),
+      "children_pss_bytes" ->
+        children.map(pid => statusOf(proc(pid, "smaps_rollup")).getOrElse("Pss", 0L)).sum,
+      "children_peak_rss_bytes" ->
+        children.map(pid => statusOf(proc(pid, "status")).getOrElse("VmHWM", 0L)).sum)
+  }
+
+  private def children: Seq[Long] = ProcessHandle.current().descendants().iterator().asScala.map(_.pid).toSeq
+  private def proc(pid: Long, file: String): Path = Paths.get(s"/proc/$pid/$file")
+
+  private def cpuSecondsOf(pid: Long): Double = Try {
+    val stat = Files.readString(proc(pid, "stat"))
+    val fields = stat.substring(stat.lastIndexOf(')') + 2).split(' ') // from field 3 (state) of proc(5) on
+    fields.slice(11, 15).map(_.toLong).sum / ticksPerSecond
+  }.getOrElse(0.0) // it ended meanwhile
+
+  private def statusOf(file: Path): Map[String, Long] = Try {
+    Files.readAllLines(file).asScala.collect {
+      case line if line.endsWith(" kB") =>
+        val Array(name, rest) = line.split(":", 2)
+        name -> rest.trim.stripSuffix(" kB").trim.toLong * 1024
+    }.toMap
+  }.getOrElse(Map.empty)
+}

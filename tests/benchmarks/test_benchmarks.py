@@ -1,0 +1,172 @@
+"""The benchmark is alive and its checks are real: every provider in miniature, and wrong content is seen."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from benchmarks import goals, jvm, providers, recorded, report, scenarios, statistics
+from benchmarks.results import Results, errors
+
+MINIATURE = scenarios.Extent("quick", keys=500, segments=1, batches=2)
+
+
+def _subjects() -> list[providers.Variant]:
+    return [*scenarios.peers(256)[:3], providers.incremental(64)]
+
+
+def _has_jar() -> bool:
+    return providers.jar_for(pyspark.__version__) is not None
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """Each kind of step once, with all providers at hand."""
+    batches = [
+        scenarios.batches(MINIATURE, pattern, 50, maintenance_every=1, warmup_segments=0)
+        for pattern in ("uniform", "zipf", "append", "sliding", "read-only")
+    ]
+    plain = [
+        scenarios.load(500),
+        *batches,
+        {"do": "scan", "repetitions": 1},
+        {"do": "scan", "label": "scan with uncommitted rows", "repetitions": 1, "uncommitted": 20},
+        {"do": "restore", "repetitions": 1},
+        {"do": "storage"},
+        {"do": "memory"},
+        {"do": "verify"},
+    ]
+    prefix = [
+        scenarios.load(500),
+        batches[0],
+        {"do": "prefix", "scans": 20, "repetitions": 1},
+        {"do": "verify"},
+    ]
+    ordered = [one for one in _subjects() if one.name != "hdfs"]
+    first = [scenarios.load(500), {"do": "first", "rows": 100, "repetitions": 1}]
+    ours = _has_jar()
+    cases = [
+        scenarios.case("plain", _subjects(), plain, ours=ours),
+        scenarios.case("prefix", _subjects(), prefix, ours=ours, layout="prefix"),
+        scenarios.case("range", ordered, first, ours=ours, layout="range"),
+        scenarios.case("stores", _subjects(), [scenarios.load(200), batches[0]], ours=ours, stores=3),
+    ]
+    events = jvm.run(cases, heap_mb=1024, timeout_s=600, log=tmp_path_factory.mktemp("log") / "driver.log")
+    specs = {case["name"]: case for case in cases}
+    result = {"scenario": "store", "bench": "quick", "seconds": 1, "ours": ours, "machine": _MACHINE}
+    return Results({"store": {**result, "specs": specs, "cases": statistics.by_case(events)}})
+
+
+_MACHINE = {
+    "processor": "p",
+    "cores": 2,
+    "memory_bytes": 1 << 30,
+    "kernel": "k",
+    "file_system": "f",
+    "fsync_ms": 1.0,
+    "load_average": 0.0,
+    "python": "3",
+    "java": "17",
+    "packages": {"pyspark": pyspark.__version__},
+    "jars": [],
+    "commit": "c",
+    "command": "",
+    "time": "",
+}
+
+
+@pytest.mark.spark
+def test_every_provider_returns_what_the_model_says(measured: Results) -> None:
+    assert errors(measured.scenarios["store"]) == []
+
+
+@pytest.mark.spark
+def test_every_provider_takes_every_step(measured: Results) -> None:
+    names = {one.name for one in _subjects() if _has_jar() or not one.is_ours}
+    for case, labels in measured.scenarios["store"]["cases"].items():
+        wanted = names - {"hdfs"} if case == "range" else names
+        for label, subjects in labels.items():
+            assert set(subjects) == wanted, (case, label)
+
+
+@pytest.mark.spark
+def test_batches_carry_times_bytes_and_cpu(measured: Results) -> None:
+    for subject, one in measured.step("store", "plain", "uniform 50").items():
+        batch, segments = one["batch"], one["segments"]
+        assert batch["wall_ms"]["n"] == 2, subject
+        for part in ("open_ms", "rows_ms", "commit_ms"):
+            assert 0 < batch[part]["max"] < batch["wall_ms"]["max"], (subject, part)
+        assert segments["total"]["written_bytes"] > 0, subject
+        assert segments["cpu_jvm_s"]["median"] > 0, subject
+
+
+@pytest.mark.spark
+def test_sliding_window_keeps_the_state_constant(measured: Results) -> None:
+    scanned = measured.step("store", "plain", "scan")
+    assert {one["scan"]["rows"]["median"] for one in scanned.values()} == {500 + 2 * 50}
+
+
+@pytest.mark.spark
+def test_report_is_made_of_results_alone(measured: Results, tmp_path: Path) -> None:
+    page = report.write(measured, tmp_path).read_text()
+    for heading in ("# Benchmarks", "## Goals", "### plain", "HDFS-backed"):
+        assert heading in page
+
+
+@pytest.mark.spark
+def test_wrong_content_is_an_error(tmp_path: Path) -> None:
+    """A store that loses its last batch does not pass."""
+    one = scenarios.case("wrong", [providers.HDFS], [scenarios.load(100), {"do": "verify"}], ours=False)
+    one["subjects"][0]["provider"] = "statestore.benchmark.ForgetfulProvider"
+    source = Path(__file__).with_name("ForgetfulProvider.scala")
+    log = tmp_path / "driver.log"
+    events = jvm.run([one], heap_mb=512, timeout_s=600, log=log, extra_sources=[source])
+    found = errors({"cases": statistics.by_case(events)})
+    assert any("content differs from the model" in message for message in found), found
+
+
+def _ratios(value: float) -> Results:
+    def step(median: float) -> dict:
+        return {"batch": {"wall_ms": {"median": median, "n": 1}}}
+
+    cases = {"base": {"uniform 20k": {"hdfs": step(value), "incremental": step(1.0)}}}
+    return Results({"store": {"bench": "quick", "cases": cases}})
+
+
+def test_a_ratio_that_halved_warns_and_a_lesser_fall_does_not(tmp_path: Path) -> None:
+    file = tmp_path / "recorded.json"
+    recorded.write(_ratios(10.0), file)
+    assert recorded.warnings(_ratios(5.1), file) == []
+    assert recorded.warnings(_ratios(4.9), file) == ["store/base/uniform 20k/hdfs was 10x and is 4.9x now"]
+
+
+def test_recording_one_extent_keeps_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "recorded.json"
+    file.write_text(json.dumps({"standard": {"a": 1.0}}))
+    recorded.write(_ratios(3.0), file)
+    assert json.loads(file.read_text())["standard"] == {"a": 1.0}
+
+
+def test_goals_say_by_how_much_they_are_missed() -> None:
+    found = {
+        one.against: one for one in goals.outcomes(_ratios(2.5)) if one.setting.startswith("500k keys, 100 B")
+    }
+    assert (found["HDFS-backed"].met, found["HDFS-backed"].missed_by) == (False, "2.0x short")
+    assert found["RocksDB + changelog"].met is None
+
+
+def test_every_scenario_is_declared_for_every_extent() -> None:
+    for extent in scenarios.EXTENTS.values():
+        for name, scenario in scenarios.STORE_LEVEL.items():
+            runs = scenario(extent, True)
+            subjects = {one["name"] for run in runs for case in run.cases for one in case["subjects"]}
+            assert {"hdfs", "rocksdb-changelog"} <= subjects, (extent.name, name)
+            assert any(subject.startswith("incremental") for subject in subjects), (extent.name, name)
+
+
+def test_spread_of_known_numbers() -> None:
+    found = statistics.spread([1, 2, 3, 4, 100])
+    assert (found["median"], found["q1"], found["q3"], found["min"], found["max"]) == (3, 2, 4, 1, 100)
