@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from state_store.base import Base
 from state_store.chain import Chain
 from state_store.checkpoint.metadata import encode_column_families
+from state_store.checkpoint.names import VersionId
 from state_store.policy import Due
 from state_store.publish import Published
 from state_store.restore import Restored
@@ -50,11 +52,11 @@ def merged(
     }
 
 
-def cleaned(cleanup: Cleanup) -> dict[str, Any]:
+def cleaned(cleanup: Cleanup, retained: Sequence[VersionId]) -> dict[str, Any]:
     return {
         "deleted_files": len(cleanup.deleted),
         "deleted_bytes": cleanup.deleted_bytes,
-        "retained": [{"version": of.version, "id": of.id} for of in cleanup.retained],
+        "retained": [{"version": of.version, "id": of.id} for of in retained],
     }
 
 

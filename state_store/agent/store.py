@@ -62,13 +62,16 @@ class OpenStore:
         self._merge_slots = merge_slots
         self._now_ms = now_ms
         self._prune = prune
+        policy = identity.retention(options)
+        self._keep = policy.keep
         self._retention = Retention(
             site.storage,
-            identity.retention(options),
+            policy,
             clock_ms=now_ms,
             threads=options.transfer_threads,
         )
         self._registry: Registry | None = None
+        self._superseded: set[int] = set()  # versions whose deltas nobody needs since a merge
         self._policy = Policy(options, identity.operator, identity.partition)
         self._history = History()
         self._lock = threading.RLock()
@@ -308,36 +311,34 @@ class OpenStore:
             cost.observe_ingestion(deltas, phases["ingest_ms"])
             self._history.merged(published.manifest, self._now_ms())
             if self._registry is not None:
-                self._registry.publish(published.manifest, published.archive_bytes)
+                freed = self._registry.publish(published.manifest, published.archive_bytes)
+                self._superseded |= {file.origin for file in freed}
 
     # ---- cleanup -----------------------------------------------------------------------------------------
 
     def cleanup(self, newest: VersionId) -> dict[str, Any]:
         with self._lock:
             registry, chain = self._registry, self._chain
-            due = registry is None or self._retention.is_due(registry, newest)
-        if registry is not None and not due:
-            return answers.cleaned(Cleanup(floor=0, retained=tuple(registry.checkpoints())))
-        cleanup = self._retention.cleanup(newest)
+            due = (
+                registry is None
+                or self._retention.is_due(registry, newest)
+                or any(version <= newest.version - self._keep for version in self._superseded)
+            )
+        cleanup = self._retention.cleanup(newest) if due else Cleanup(newest.version - self._keep + 1)
         if cleanup.skipped:
             self._log("WARNING", f"nothing was deleted: {cleanup.skipped}")
-        self._retire(registry, cleanup.floor)
-        if chain is not None and chain.tip == newest:
-            self.site.cache.retain(chain.paths())
-        self._prune()
-        return answers.cleaned(cleanup)
-
-    def _retire(self, registry: Registry | None, floor: int) -> None:
-        """Brings the registry to what the clean-up left; without one, it is read from the files."""
         if registry is None:
-            registry = Inventory.read(self.site.storage, {}).registry(floor)
-            with self._lock:
-                self._registry = registry
-            return
+            registry = Inventory.read(self.site.storage, {}).registry(cleanup.floor)
         with self._lock:
-            for of in registry.checkpoints():
-                if of.version < floor:
-                    registry.retire(of)
+            registry.retire_below(cleanup.floor)
+            self._superseded = {version for version in self._superseded if version >= cleanup.floor}
+            self._registry = registry
+            retained = registry.checkpoints()
+        if due:
+            if chain is not None and chain.tip == newest:
+                self.site.cache.retain(chain.paths())
+            self._prune()
+        return answers.cleaned(cleanup, retained)
 
     # ---- the rest ----------------------------------------------------------------------------------------
 

@@ -10,12 +10,16 @@ import subprocess
 import sys
 import tempfile
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from state_store import errors
+from state_store.agent.calls import Calls
 from state_store.agent.frames import read_frame, write_frame
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.engine.database import Database
+from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import write_delta
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +35,7 @@ class AgentProcess:
         (self.home / "s").mkdir(mode=0o700)
         self.socket = self.home / "s" / "a"
         self.token = "secret"
-        self.stderr = tempfile.TemporaryFile()
+        self.stderr = tempfile.TemporaryFile()  # noqa: SIM115 -- lives as long as the process
         self.process = subprocess.Popen(
             [sys.executable, "-m", "state_store.agent"],
             stdin=subprocess.PIPE,
@@ -93,6 +97,17 @@ class AgentClient:
             return header["ok"]
 
 
+class InProcess:
+    """The agent's calls in this process: quick, and with settings that the options do not offer."""
+
+    def __init__(self, directory: Path, *, now_ms: Callable[[], int] | None = None, **settings: Any) -> None:
+        clock = {} if now_ms is None else {"now_ms": now_ms}
+        self.calls = Calls(directory, settings=lambda options: DatabaseSettings(threads=1, **settings), **clock)
+
+    def call(self, op: str, **arguments: Any) -> dict[str, Any]:
+        return self.calls.handle({"op": op, **arguments})
+
+
 class Job:
     """What a provider does: keeps a dict as the truth, writes deltas, commits them through a client."""
 
@@ -100,6 +115,7 @@ class Job:
         self, client: AgentClient, location: Path, *, ids: bool = True, retain: int = 100, **options: str
     ):
         self.client = client
+        self.location = location
         self.ids = ids
         self.store = {
             "location": str(location),
@@ -109,7 +125,7 @@ class Job:
             "run": str(uuid.uuid4()),
             "ids": ids,
             "retain": retain,
-            "options": options,
+            "options": {"minPauseBetweenMerges": "0", **options},
         }
         self.opened = client.call("open", store=self.store)
         self.state: dict[bytes, bytes] = {}
@@ -176,9 +192,6 @@ class Job:
 
 def contents(directory: str | os.PathLike[str]) -> dict[bytes, bytes]:
     """What a base has, read from a copy as the JVM would; without the reserved record."""
-    from state_store.engine.database import Database
-    from state_store.engine.settings import DatabaseSettings
-
     with tempfile.TemporaryDirectory() as copy:
         target = Path(copy) / "db"
         shutil.copytree(directory, target)
