@@ -223,11 +223,12 @@ final class IncrementalStateStore private[incremental] (
     if (readOnly) throw outOfOrder("Cannot commit a store that was opened to read")
     try {
       endEarlier()
-      val committed = local.commit(transaction, base, families, keysOf)
+      val committed = local.commit(transaction, base, families)
       state = CommittedState
       checkpoint = Some(
         StateStoreCheckpointInfo(id.partitionId, committed.as.version, committed.as.id, base.id))
-      figures = Some(provider.metrics(this, opened, Some(committed), transaction, families, forceSnapshot))
+      figures = Some(provider.metrics(opened, Some(committed), committed.keys, committed.families,
+        committed.hits, committed.misses, forceSnapshot))
       afterCommit(committed)
       committed.as.version
     } catch {
@@ -275,8 +276,12 @@ final class IncrementalStateStore private[incremental] (
 
   override def hasCommitted: Boolean = state == CommittedState
 
-  override def metrics: StateStoreMetrics =
-    figures.getOrElse(provider.metrics(this, opened, None, transaction, families, forced = false))
+  override def metrics: StateStoreMetrics = figures.getOrElse {
+    if (state == Updating) {
+      provider.metrics(opened, None, transaction.keys, families.counted(transaction), transaction.hits,
+        transaction.misses, forced = false)
+    } else StateStoreMetrics(0, 0, Map.empty, Map.empty)
+  }
 
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = checkpoint.getOrElse(
     throw outOfOrder("Cannot get checkpointInfo without committing the store"))
@@ -351,8 +356,6 @@ final class IncrementalStateStore private[incremental] (
     rowsToCheck = false
     provider.checkRowFormat(key, value)
   }
-
-  private def keysOf(family: ColumnFamily): Long = if (family.id == 0) transaction.keys else 0
 
   private def notNull(key: UnsafeRow): Unit =
     if (key == null) throw new IllegalStateException("Key cannot be null")

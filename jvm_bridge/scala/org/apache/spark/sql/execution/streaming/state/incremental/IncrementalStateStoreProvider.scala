@@ -185,19 +185,20 @@ class IncrementalStateStoreProvider
 
   /** The figures of a store, and those of the merges since the last commit. */
   private[incremental] def metrics(
-      store: IncrementalStateStore,
       opened: Opened,
       committed: Option[Committed],
-      transaction: Transaction,
-      now: ColumnFamilies,
+      keys: Long,
+      families: ColumnFamilies,
+      hits: Long,
+      misses: Long,
       forced: Boolean): StateStoreMetrics = synchronized {
     val merges = local.merges.figures
     val figures = BatchFigures(
-      transaction.keys, 0, now, local.memoryUse, transaction.hits, transaction.misses,
-      opened.loadMs, opened.restored, committed, merges.since(reported), merges,
+      keys - families.internalKeys, families, local.memoryUse, hits, misses, opened.loadMs, opened.restored,
+      committed, merges.since(reported), merges,
       ages.sinceSnapshotMs, ages.sinceFullMs, forced)
     if (committed.isDefined) reported = merges
-    StoreMetrics.of(store.id, figures)
+    StoreMetrics.of(storeId, figures)
   }
 
   private def noFamilies(operation: String) = StateStoreErrors.unsupportedOperationException(
@@ -243,7 +244,7 @@ class IncrementalStateStoreProvider
     catch {
       case e: OutOfMemoryError =>
         throw QueryExecutionErrors.notEnoughMemoryToLoadStore(
-          storeId.toString, "INCREMENTAL_STORE_PROVIDER", e)
+          storeId.toString, "ROCKSDB_STORE_PROVIDER", e)
       case e: Throwable => throw StateStoreErrors.cannotLoadStore(e)
     }
 

@@ -9,6 +9,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentRoom, AgentStore, Json}
 
 /** A transaction with the column families of the version that it began on. */
@@ -18,9 +19,13 @@ final case class Opened(
     loadMs: Long,
     restored: Option[JsonNode])
 
-/** What a commit did. */
+/** What a commit did, and what the transaction had counted by then. */
 final case class Committed(
     as: VersionId,
+    families: ColumnFamilies,
+    keys: Long,
+    hits: Long,
+    misses: Long,
     delta: DeltaFile,
     answer: JsonNode,
     writeMs: Long,
@@ -49,6 +54,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   private lazy val state: StoreState = {
     StoreMemory.shared.setBudget(agent.opened.memoryBudgetBytes)
     touched = true
+    RocksDBLoader.loadLibrary() // off the task's thread: a load that is interrupted could not be repeated
     new StoreState(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
   }
 
@@ -96,26 +102,25 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    * Makes the changes of the transaction the next version: durable in checkpoint storage on return.
    *
    * @param base the version that the transaction began on
-   * @param keysOf keys of a column family, uncommitted changes counted
+   * @param now the column families that there are now
    */
-  def commit(
-      transaction: Transaction,
-      base: VersionId,
-      now: ColumnFamilies,
-      keysOf: ColumnFamily => Long): Committed = {
+  def commit(transaction: Transaction, base: VersionId, now: ColumnFamilies): Committed = {
     val as = VersionId(base.version + 1, if (ids) Some(UUID.randomUUID.toString) else None)
     val parent = if (ids) base.id.orElse(Some(LocalStore.NoParent)) else None
     val unique = as.id.getOrElse(UUID.randomUUID.toString)
     val file = agent.opened.incoming.resolve(s"${as.version}_$unique.sst")
     try {
       val startNs = System.nanoTime
-      val delta = transaction.writeDelta(file.toFile, meta(as, parent, transaction, now, keysOf))
+      val keys = transaction.keys
+      val counted = now.counted(transaction)
+      val delta = transaction.writeDelta(file.toFile, meta(as, parent, transaction, counted))
       val writtenNs = System.nanoTime
-      val answer = agent.commit(as, parent, file, delta.bytes, delta.crc32, transaction.keys)
+      val answer = agent.commit(as, parent, file, delta.bytes, delta.crc32, keys)
       val writeMs = TimeUnit.NANOSECONDS.toMillis(writtenNs - startNs)
-      val committed = Committed(as, delta, answer, writeMs, sinceMs(writtenNs))
+      val committed = Committed(as, counted, keys, transaction.hits, transaction.misses, delta, answer,
+        writeMs, sinceMs(writtenNs))
       transaction.committed(as)
-      remember(as, now)
+      remember(as, counted)
       newestVersion = Some(as)
       committed
     } catch {
@@ -235,11 +240,10 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       as: VersionId,
       parent: Option[String],
       transaction: Transaction,
-      now: ColumnFamilies,
-      keysOf: ColumnFamily => Long): Array[Byte] =
+      now: ColumnFamilies): Array[Byte] =
     Json.bytes(Json.obj("format" -> 1, "version" -> as.version, "id" -> as.id, "parent" -> parent,
       "keys" -> transaction.keys, "puts" -> transaction.puts, "removes" -> transaction.removes,
-      "column_families" -> now.toJson(keysOf), "writer" -> s"incremental-state-store ${AgentRoom.version}"))
+      "column_families" -> now.toJson, "writer" -> s"incremental-state-store ${AgentRoom.version}"))
 
   private def sinceMs(startNs: Long): Long = TimeUnit.NANOSECONDS.toMillis(System.nanoTime - startNs)
 }

@@ -14,7 +14,6 @@ import org.apache.spark.sql.execution.streaming.state._
  */
 final case class BatchFigures(
     keys: Long,
-    internalKeys: Long,
     families: ColumnFamilies,
     memory: MemoryUse,
     hits: Long,
@@ -125,7 +124,7 @@ object StoreMetrics {
     size("incrementalBaseBytes", "State store: memory that RocksDB keeps for the base")(_.memory.baseBytes),
     size("incrementalSpilledBytes", "State store: recent versions in memory-mapped files")(
       _.memory.spilledBytes),
-    sum("incrementalInternalKeys", "State store: keys of internal column families")(_.internalKeys),
+    sum("incrementalInternalKeys", "State store: keys of internal column families")(_.families.internalKeys),
     sum("incrementalColumnFamilies", "State store: external column families")(
       _.families.count(internal = false)),
     sum("incrementalInternalColumnFamilies", "State store: internal column families")(

@@ -1,5 +1,11 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.SparkException
+import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.streaming.state.ConvertableToCannotLoadStoreError
+
 /**
  * What went wrong in the agent or on the way to it, as the user is to see it.
  *
@@ -15,6 +21,18 @@ final class AgentException(
     val option: Option[String] = None,
     cause: Throwable = null)
   extends RuntimeException(AgentException.describe(kind, text, file, option), cause)
+  with ConvertableToCannotLoadStoreError {
+
+  /** The error of Spark that says the same, with this one as its cause. */
+  override def convertToCannotLoadStoreError(): SparkException = {
+    val error =
+      if (kind == "missing" && file.isDefined) {
+        QueryExecutionErrors.failedToReadDeltaFileNotExistsError(
+          new Path(file.get), "the incremental state store", this)
+      } else QueryExecutionErrors.cannotLoadStore(this)
+    error.asInstanceOf[SparkException]
+  }
+}
 
 object AgentException {
   private val advice = Map(
