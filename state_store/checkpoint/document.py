@@ -58,6 +58,12 @@ class Document:
     def documents(self, name: str) -> list[Document]:
         return [Document(value, self._file) for value in self._field(name, list)]
 
+    def texts(self, name: str) -> list[str]:
+        values: list[str] = self._field(name, list)
+        if not all(isinstance(value, str) for value in values):
+            raise self.damaged(f"has something else than texts in '{name}'")
+        return values
+
     def integer(self, name: str, *, least: int = 0) -> int:
         value: int = self._field(name, int)
         if isinstance(value, bool) or value < least:

@@ -25,6 +25,7 @@ EMPTY_PARENT = "empty"
 _ID = r"[0-9A-Za-z-]+"
 _DELTA = re.compile(rf"(\d{{20}})(?:_({_ID})_({_ID})_([0-9a-f]{{8}}))?\.sst")
 _SNAPSHOT = re.compile(rf"(\d{{20}})(?:_({_ID}))?\.zip")
+_CLAIM = re.compile(rf"{_ID}\.json")
 _SHARED = re.compile(r"(\d{20})-([0-9a-f]{8})-(\d+)\.sst")
 
 
@@ -150,6 +151,23 @@ class SharedName:
     @property
     def path(self) -> str:
         return f"{SHARED_DIRECTORY}/{self.name}"
+
+
+def lease_path(writer: str) -> str:
+    """The path of the lease of `writer`, an id."""
+    _check_id(writer)
+    return f"{LEASE_DIRECTORY}/{writer}.json"
+
+
+def tombstone_path(cleaner: str) -> str:
+    """The path of the tombstone of `cleaner`, an id."""
+    _check_id(cleaner)
+    return f"{TOMBSTONE_DIRECTORY}/{cleaner}.json"
+
+
+def is_claim(name: str) -> bool:
+    """Whether `name`, without its directory, is that of a lease or a tombstone."""
+    return _CLAIM.fullmatch(name) is not None
 
 
 def is_sst_path(path: str) -> bool:

@@ -115,6 +115,17 @@ class Registry:
                 freed += self.register(of, [*base, *tail])
         return [file for file in freed if file.path not in self._holders]
 
+    def retire_below(self, floor: int) -> list[StoredFile]:
+        """Retires every checkpoint of a version below `floor`; returns the files that nobody needs any more.
+        """
+        return [file for of in self.checkpoints() if of.version < floor for file in self.retire(of)]
+
+    def freed_below(self, floor: int) -> list[str]:
+        """Paths of the files that `retire_below` would free; changes nothing."""
+        return sorted(
+            path for path, holders in self._holders.items() if all(of.version < floor for of in holders)
+        )
+
     def count(self, path: str) -> int:
         """How many retained checkpoints need the file."""
         return len(self._holders.get(path, ()))

@@ -1,0 +1,93 @@
+"""Small stores for tests of deletion: files with made-up bytes, but real names, manifests and archives."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterable
+
+from state_store.checkpoint.archive import pack, unpack
+from state_store.checkpoint.listing import Listing
+from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
+from state_store.checkpoint.names import (
+    EMPTY_PARENT,
+    DeltaName,
+    SharedName,
+    SnapshotName,
+    VersionId,
+    origin_of,
+)
+from state_store.checkpoint.registry import whole_snapshots
+from state_store.errors import DamagedError
+
+_DATABASE = {"CURRENT": b"MANIFEST-000005\n", "MANIFEST-000005": b"", "OPTIONS-000007": b""}
+
+
+def version(number: int) -> VersionId:
+    return VersionId(number, f"id-{number}")
+
+
+def delta(number: int) -> DeltaName:
+    parent = f"id-{number - 1}" if number > 1 else EMPTY_PARENT
+    return DeltaName(number, f"id-{number}", parent, number)
+
+
+def shared(number: int, unique: int, sst: int = 1) -> str:
+    return SharedName(number, unique, sst).path
+
+
+def snapshot(number: int) -> SnapshotName:
+    return SnapshotName(*version(number))
+
+
+def content(path: str) -> bytes:
+    return path.encode()
+
+
+def manifest(of: VersionId, paths: Iterable[str]) -> Manifest:
+    entries = tuple(
+        FileEntry(
+            name=f"{number:06d}.sst",
+            path=path,
+            bytes=len(content(path)),
+            sha256=hashlib.sha256(content(path)).hexdigest(),
+            level=6,
+            origin=origin_of(path),
+        )
+        for number, path in enumerate(sorted(paths), 10)
+    )
+    kind = FULL if all(entry.origin == of.version for entry in entries) else INCREMENTAL
+    return Manifest(of.version, of.id, kind, None, None, 0, 0, 0, entries)
+
+
+def archive(of: VersionId, paths: Iterable[str]) -> bytes:
+    return _archive(of, frozenset(paths))
+
+
+@functools.lru_cache(None)
+def _archive(of: VersionId, paths: frozenset[str]) -> bytes:
+    return pack(manifest(of, paths), _DATABASE)
+
+
+def manifests(files: dict[str, bytes]) -> dict[SnapshotName, Manifest]:
+    """Those of the snapshots in `files` that can be read."""
+    found = {}
+    for path, data in files.items():
+        directory, _, name = path.partition("/")
+        parsed = SnapshotName.parse(name)
+        if directory == "snapshot" and parsed is not None:
+            try:
+                found[parsed] = unpack(data, file=path).manifest
+            except DamagedError:
+                continue
+    return found
+
+
+def listing(files: dict[str, bytes]) -> Listing:
+    return Listing.of((path, len(data)) for path, data in files.items())
+
+
+def broken_snapshots(files: dict[str, bytes]) -> list[SnapshotName]:
+    """Snapshots that name a file that is not there."""
+    read = manifests(files)
+    return sorted(read.keys() - whole_snapshots(listing(files), read).keys(), key=lambda name: name.name)

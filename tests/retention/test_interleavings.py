@@ -1,0 +1,279 @@
+"""No needed file is ever deleted: every interleaving of writers and cleaners, on their real code.
+
+The store at the start: snapshots of versions 2 and 4, deltas 3 to 6. Two versions are retained, so version 2's
+snapshot, its file A and delta 3 are nobody's. Meanwhile late writers, which merged from the snapshot of version 2,
+publish snapshots that share A and take over delta 3, or bring their own copies.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from itertools import count
+
+import pytest
+
+from retention import stores
+from retention.explorer import Files, Program, State, explore, run
+from state_store import inventory
+from state_store.checkpoint.archive import unpack
+from state_store.checkpoint.lineage import Lineages
+from state_store.checkpoint.registry import whole_snapshots
+from state_store.inventory import Inventory
+from state_store.lease import Lease, read_condemned
+from state_store.retention import Retention, RetentionPolicy
+from state_store.storage.base import Entry, Storage
+
+NEWEST = 6
+EXPIRY_MS = 1000
+A, B, C = stores.shared(2, 1), stores.shared(2, 2), stores.shared(4, 3)
+DELTA_3 = stores.delta(3).path
+
+
+def start(deltas_from: int = 3) -> Files:
+    deltas = [stores.delta(number).path for number in range(deltas_from, NEWEST + 1)]
+    files = {path: stores.content(path) for path in (A, B, C, *deltas)}
+    files[stores.snapshot(2).path] = stores.archive(stores.version(2), [A, B])
+    files[stores.snapshot(4).path] = stores.archive(stores.version(4), [B, C])
+    return {path: (data, 0) for path, data in files.items()}
+
+
+@pytest.fixture(autouse=True)
+def _read_archives_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are run again and again: let them parse equal bytes once."""
+
+    @functools.lru_cache(None)
+    def once(data: bytes, file: str):
+        return unpack(data, file=file)
+
+    monkeypatch.setattr(inventory, "unpack", lambda data, *, file: once(data, file))
+
+
+def names(prefix: str) -> Callable[[], str]:
+    numbers = count(1)
+    return lambda: f"{prefix}-{next(numbers)}"
+
+
+def writer(
+    number: int, of: int = 5, kind: type[Lease] = Lease, shares: tuple[str, ...] = (A, DELTA_3)
+) -> Program:
+    """Publishes the snapshot of version `of`, sharing these files where it may, with one new one."""
+
+    def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
+        fresh = (stores.shared(of, 100 * number + sst, sst) for sst in count(1))
+        with kind(storage, expiry_ms=EXPIRY_MS, clock_ms=clock_ms, unique=names(f"w{number}")) as lease:
+            paths = set(shares)
+            lost = lease.claim(paths)
+            new = 1
+            while True:
+                added = [next(fresh) for _ in range(len(lost) + new)]
+                lease.announce(added)
+                for path in added:
+                    storage.write(path, stores.content(path))
+                paths = (paths - lost) | set(added)
+                lost = lease.publish(stores.snapshot(of), stores.archive(stores.version(of), paths))
+                new = 0
+                if not lost:
+                    return
+
+    return program
+
+
+def cleaner(number: int, kind: type[Retention] = Retention, newest: int = NEWEST) -> Program:
+    def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
+        policy = RetentionPolicy(batches=2, lease_expiry_ms=EXPIRY_MS, temporary_expiry_ms=EXPIRY_MS)
+        kind(storage, policy, clock_ms=clock_ms, unique=names(f"c{number}")).cleanup(stores.version(newest))
+
+    return program
+
+
+@functools.lru_cache(None)
+def _restorable(files: frozenset[tuple[str, bytes]]) -> frozenset:
+    held = dict(files)
+    whole = whole_snapshots(stores.listing(held), stores.manifests(held))
+    return frozenset(Lineages(stores.listing(held).deltas, whole).restorable())
+
+
+@functools.lru_cache(None)
+def _broken(files: frozenset[tuple[str, bytes]]) -> tuple:
+    return tuple(stores.broken_snapshots(dict(files)))
+
+
+def _bytes(state: State) -> frozenset[tuple[str, bytes]]:
+    return frozenset((path, data) for path, (data, _) in state.files)
+
+
+def retained_can_be_restored(state: State) -> None:
+    missing = {stores.version(5), stores.version(6)} - _restorable(_bytes(state))
+    assert not missing, f"cannot be restored: {missing}"
+
+
+def and_snapshots_are_whole(state: State) -> None:
+    retained_can_be_restored(state)
+    broken = [name for name in _broken(_bytes(state)) if name != stores.snapshot(2)]
+    assert not broken, f"files are gone of {broken}"
+
+
+def leaves_nothing(state: State) -> None:
+    """Once the query has gone on and made one more snapshot, just what the retained versions need is there."""
+    files = state.as_dict()
+    for number in range(7, 10):
+        files[stores.delta(number).path] = (b"", state.time_ms)
+    whole = stores.shared(8, 1000)
+    files[whole] = (stores.content(whole), state.time_ms)
+    files[stores.snapshot(8).path] = (stores.archive(stores.version(8), [whole]), state.time_ms)
+    left = run(cleaner(9, newest=9), files, state.time_ms)
+    assert left.keys() == {whole, stores.snapshot(8).path, stores.delta(8).path, stores.delta(9).path}
+
+
+def different(states: list[State]) -> list[State]:
+    """One of each set of states with the same files."""
+    return list({(state.files, state.time_ms): state for state in states}.values())
+
+
+class TestNoNeededFileIsDeleted:
+    def test_a_writer_and_a_cleaner(self) -> None:
+        found = explore([writer(1), cleaner(1)], start(), and_snapshots_are_whole)
+        for state in different(found.ends):
+            leaves_nothing(state)
+            assert stores.snapshot(5).path in state.as_dict()
+
+    def test_two_cleaners(self) -> None:
+        found = explore([cleaner(1), cleaner(2)], start(), and_snapshots_are_whole)
+        for state in different(found.ends):
+            leaves_nothing(state)
+
+    def test_a_cleaner_that_does_not_know_the_newest_versions(self) -> None:
+        explore([writer(1), cleaner(1, newest=5)], start(), and_snapshots_are_whole)
+
+    def test_two_writers(self) -> None:
+        found = explore([writer(1, 5), writer(2, 6)], start(), and_snapshots_are_whole)
+        assert all(stores.snapshot(6).path in state.as_dict() for state in found.ends)
+
+    def test_two_writers_of_one_snapshot(self) -> None:
+        explore([writer(1, 5), writer(2, 5)], start(), and_snapshots_are_whole)
+
+    def test_a_lease_that_may_run_out_at_any_moment(self) -> None:
+        found = explore(
+            [writer(1), cleaner(1)], start(), retained_can_be_restored, time_jumps_ms=(EXPIRY_MS + 1,)
+        )
+        for state in different(found.ends):
+            and_snapshots_are_whole(state)
+            leaves_nothing(state)
+
+    @pytest.mark.slow
+    def test_a_writer_and_two_cleaners(self) -> None:
+        programs = [writer(1, shares=(A,)), cleaner(1, _WithoutSweep), cleaner(2, _WithoutSweep)]
+        explore(programs, start(deltas_from=4), and_snapshots_are_whole)
+
+    @pytest.mark.slow
+    def test_two_writers_and_a_cleaner(self) -> None:
+        programs = [writer(1, 5, shares=(A,)), writer(2, 6, shares=(A,)), cleaner(1, _WithoutSweep)]
+        explore(programs, start(deltas_from=4), and_snapshots_are_whole)
+
+
+class _WithoutSweep(Retention):
+    def _sweep(self, now_ms: int) -> None:
+        """Nothing: it touches only what is expired, and multiplies the states."""
+
+
+class _ChecksBeforeItHolds(Lease):
+    def _hold_and_check(self) -> frozenset[str]:
+        lost = self._lost(self._held)
+        self._write(self._held)
+        self._valid_from_ms = self._clock_ms()
+        return lost
+
+
+class _LooksAtFilesBeforeTombstones(Lease):
+    def _lost(self, paths: set[str]) -> frozenset[str]:
+        existing = {f"{at}/{entry.name}" for at in ("delta", "shared") for entry in self._storage.list(at)}
+        condemned = read_condemned(self._storage)
+        return frozenset(path for path in paths if path in condemned or path not in existing)
+
+
+class _IgnoresTombstones(Lease):
+    def _lost(self, paths: set[str]) -> frozenset[str]:
+        existing = {f"{at}/{entry.name}" for at in ("delta", "shared") for entry in self._storage.list(at)}
+        return frozenset(paths - existing)
+
+
+class _LetsGoBeforeItPublishes(Lease):
+    def publish(self, snapshot, archive: bytes, *, overwrite: bool = False) -> frozenset[str]:
+        self.release()
+        self._storage.write(snapshot.path, archive)
+        return frozenset()
+
+
+class _NeverLooksAgain(Lease):
+    def _age_ms(self) -> float:
+        return 0
+
+
+class _ReadsSnapshotsBeforeLeases(_WithoutSweep):
+    def _condemn(self, paths: set[str]) -> Entry | None:
+        written = super()._condemn(paths)
+        self._early = super()._referenced(Inventory({}, {}, {}), {stores.snapshot(2).path})
+        return written
+
+    def _referenced(self, inventory: Inventory, candidates: set[str]) -> set[str]:
+        return self._early
+
+
+class _TakesTombstonesBack(_WithoutSweep):
+    def _bury(self, inventory, written, condemned, deleted) -> None:
+        for path in [*inventory.tombstones, *([f"tombstone/{written.name}"] if written else [])]:
+            self._storage.delete(path)
+
+
+class _DoesNotLookAgain(_WithoutSweep):
+    def _referenced(self, inventory: Inventory, candidates: set[str]) -> set[str]:
+        return set()
+
+
+class _DoesNotAskForLeases(_WithoutSweep):
+    def _leased(self, now_ms: int | None) -> set[str]:
+        return set()
+
+
+class _DoesNotCondemn(_WithoutSweep):
+    def _condemn(self, paths: set[str]) -> None:
+        return None
+
+
+class TestTheExplorationHasTeeth:
+    """Each change to the protocol that looks harmless, and is not, is found."""
+
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            _ChecksBeforeItHolds,
+            _LooksAtFilesBeforeTombstones,
+            _IgnoresTombstones,
+            _LetsGoBeforeItPublishes,
+        ],
+    )
+    def test_writers(self, kind: type[Lease]) -> None:
+        with pytest.raises(AssertionError, match="files are gone"):
+            explore([writer(1, kind=kind), cleaner(1)], start(), and_snapshots_are_whole)
+
+    @pytest.mark.parametrize(
+        "kind", [_ReadsSnapshotsBeforeLeases, _DoesNotLookAgain, _DoesNotAskForLeases, _DoesNotCondemn]
+    )
+    def test_cleaners(self, kind: type[Retention]) -> None:
+        with pytest.raises(AssertionError, match="files are gone"):
+            explore([writer(1), cleaner(1, kind)], start(), and_snapshots_are_whole)
+
+    def test_a_tombstone_taken_back(self) -> None:
+        programs = [writer(1), cleaner(1, _TakesTombstonesBack), cleaner(2, _TakesTombstonesBack)]
+        with pytest.raises(AssertionError, match="files are gone"):
+            explore(programs, start(), and_snapshots_are_whole)
+
+    def test_a_writer_that_trusts_an_old_lease(self) -> None:
+        found = explore(
+            [writer(1, kind=_NeverLooksAgain), cleaner(1)],
+            start(),
+            retained_can_be_restored,
+            time_jumps_ms=(EXPIRY_MS + 1,),
+        )
+        assert any(_broken(_bytes(state)) for state in found.ends)
