@@ -1,0 +1,60 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
+
+import org.apache.spark.TaskContext
+import org.apache.spark.sql.Row
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.GroupedIterator
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExecHelper.StateManager
+import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.util.ArrowUtils
+
+/**
+ * Runs a function over the groups of one partition: first over those that have rows, then over those that timed out.
+ *
+ * Each pass is a stream to a Python worker and back; a pass without groups starts none. The returned iterators work when
+ * they are drained, on the task's thread alone, which is the one thread that touches the store.
+ */
+class GroupsPartition(
+    call: GroupsCall,
+    store: StateStore,
+    stateManager: StateManager,
+    stateEncoder: ExpressionEncoder[Any],
+    metrics: GroupMetrics) {
+
+  ArrowUtils.failDuplicatedFieldNames(call.rowType)
+
+  private lazy val encoder = stateEncoder.asInstanceOf[ExpressionEncoder[Row]]
+  private lazy val states = new StateReader(store)
+
+  /** Calls the function for the groups of `rows`, which are sorted by the grouping columns. */
+  def withRows(rows: Iterator[InternalRow]): Iterator[InternalRow] = {
+    val groups = GroupedIterator(rows, call.groupingAttributes, call.rowAttributes).map { case (key, groupRows) =>
+      Group(key.asInstanceOf[UnsafeRow].copy(), groupRows, None)
+    }
+    run(groups, timedOut = false)
+  }
+
+  /** Calls the function for the groups whose stored timeout has passed. */
+  def timedOut(): Iterator[InternalRow] = {
+    val threshold = call.timeoutThresholdMs
+    val groups = store.iterator().filter { pair =>
+      val timeout = pair.value.getLong(StateReader.TimeoutOrdinal)
+      timeout != GroupsCall.NoTimestamp && timeout < threshold
+    }.map(pair => Group(pair.key.copy(), Iterator.empty, Some(pair.value.copy())))
+    run(groups, timedOut = true)
+  }
+
+  private def run(groups: Iterator[Group], timedOut: Boolean): Iterator[InternalRow] =
+    if (!groups.hasNext) Iterator.empty
+    else {
+      val context = TaskContext.get()
+      val pending = new PendingKeys
+      val source = new GroupSource(call, groups, states, pending, encoder)
+      val changes = new StateChanges(call, store, stateManager, encoder, pending, metrics)
+      new GroupsRunner(call, source, call.header(timedOut), metrics.python)
+        .compute(Iterator.empty, context.partitionId(), context)
+        .flatMap(changes.applyAndEmit)
+    }
+}

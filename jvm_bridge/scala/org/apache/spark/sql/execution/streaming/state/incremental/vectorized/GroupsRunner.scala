@@ -1,0 +1,49 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
+
+import java.io.DataOutputStream
+import java.nio.channels.Channels
+
+import org.apache.arrow.vector.VectorSchemaRoot
+import org.apache.arrow.vector.ipc.{ArrowStreamWriter, WriteChannel}
+import org.apache.arrow.vector.ipc.message.MessageSerializer
+
+import org.apache.spark.api.python.PythonEvalType
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.metric.SQLMetric
+
+/**
+ * Sends groups to an ordinary Arrow iterator worker, the one that serves `mapInArrow`. The input iterator that `compute`
+ * takes is not used: the groups come from `source`, and the batches that come back are read by [[StateChanges]].
+ */
+class GroupsRunner(call: GroupsCall, source: GroupSource, header: String, metrics: Map[String, SQLMetric])
+  extends SerialArrowRunner(
+    call.function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, call.inputType, call.timeZoneId, call.largeVarTypes,
+    call.runnerConf, metrics, call.jobArtifactUUID) {
+
+  private var batch: GroupBatch = _
+
+  override protected def writeNextBatchToArrowStream(
+      root: VectorSchemaRoot,
+      writer: ArrowStreamWriter,
+      out: DataOutputStream,
+      unused: Iterator[Iterator[InternalRow]]): Boolean =
+    if (source.hasNext) {
+      if (batch == null) batch = new GroupBatch(root, header)
+      val before = out.size()
+      source.fill(batch)
+      batch.finish()
+      send(out)
+      batch.reset()
+      metrics("pythonDataSent") += out.size() - before
+      true
+    } else {
+      close()
+      false
+    }
+
+  private def send(out: DataOutputStream): Unit = {
+    val message = unloader.getRecordBatch()
+    try MessageSerializer.serialize(new WriteChannel(Channels.newChannel(out)), message)
+    finally message.close()
+  }
+}

@@ -1,0 +1,29 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.StateStore
+
+/**
+ * Reads states in runs: one `multiGet` for the keys of many groups where the store has it, single gets where it has not.
+ */
+class StateReader(store: StateStore) {
+  private var hasMultiGet = true
+
+  /** The state rows of `keys`, in their order, null without state. Each is valid until the next is asked for. */
+  def read(keys: Array[UnsafeRow]): Iterator[UnsafeRow] =
+    if (hasMultiGet && keys.length > 1) multiGet(keys) else keys.iterator.map(key => store.get(key))
+
+  private def multiGet(keys: Array[UnsafeRow]): Iterator[UnsafeRow] =
+    try store.multiGet(keys, StateStore.DEFAULT_COL_FAMILY_NAME)
+    catch {
+      case _: UnsupportedOperationException =>
+        hasMultiGet = false
+        read(keys)
+    }
+}
+
+object StateReader {
+  /** Where a state row of format 2 keeps the user's state (a nullable struct) and the timeout (ms, -1 without). */
+  val StateOrdinal = 0
+  val TimeoutOrdinal = 1
+}

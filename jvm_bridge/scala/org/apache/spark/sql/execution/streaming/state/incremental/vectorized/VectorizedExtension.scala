@@ -1,0 +1,20 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
+
+import org.apache.spark.sql.SparkSessionExtensions
+import org.apache.spark.sql.catalyst.rules.Rule
+import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
+
+/**
+ * Session extension (`spark.sql.extensions`) that runs marked `applyInPandasWithState` functions for many groups at once.
+ *
+ * It injects a columnar rule and not a planner strategy: columnar rules run last, after the streaming planner has given
+ * every stateful operator its state info, its watermarks and its schema check, so the replaced operator has them all.
+ */
+class VectorizedExtension extends (SparkSessionExtensions => Unit) {
+  override def apply(extensions: SparkSessionExtensions): Unit =
+    extensions.injectColumnar { _ =>
+      new ColumnarRule {
+        override val preColumnarTransitions: Rule[SparkPlan] = new VectorizedRule
+      }
+    }
+}

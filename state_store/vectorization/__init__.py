@@ -1,0 +1,15 @@
+"""``applyInPandasWithState`` for many groups in one call.
+
+A function is marked with :func:`vectorized` (or an ordinary one with :func:`accelerate`) and passed to Spark's own
+``applyInPandasWithState``. With the session extension the JVM sends whole batches of groups as Arrow; without it the same
+function runs group by group on Spark's own operator, with equal results.
+
+Importing this package imports neither pyarrow nor pandas nor pyspark: that happens where they are used.
+"""
+
+from state_store.vectorization.context import GROUP, Context
+from state_store.vectorization.errors import BadResultError, VectorizationWarning
+from state_store.vectorization.marks import accelerate, vectorized
+from state_store.vectorization.result import Result
+
+__all__ = ["GROUP", "BadResultError", "Context", "Result", "VectorizationWarning", "accelerate", "vectorized"]

@@ -1,0 +1,199 @@
+"""A vectorised function on Spark's own operator: one call per group, with equal results.
+
+Rows reach the worker as pandas frames here, so what pandas cannot tell apart stays so: a long beyond 2**53 beside a null,
+NaN beside null in a column of doubles.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from state_store.vectorization import pandas_frames, session
+from state_store.vectorization.checking import STATE_EXTRAS, Call
+from state_store.vectorization.context import EXISTS, GROUP, NO_TIMESTAMP, Header
+from state_store.vectorization.errors import BadResultError
+from state_store.vectorization.result import Changes
+from state_store.vectorization.stream import call_function, check_names, key_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql.streaming.state import GroupState
+    from pyspark.sql.types import StructType
+
+    from state_store.vectorization.marks import VectorizedFunction
+
+
+def run(
+    function: VectorizedFunction, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
+) -> Iterator[pd.DataFrame]:
+    """Calls ``function`` for one group and applies its result to ``state``; yields its output as one frame.
+
+    Raises
+    ------
+    BadResultError
+        The function needs what only the extension gives, or its result breaks a rule.
+    """
+    if function.schemas is None:
+        raise BadResultError(
+            f"{function.__name__} was not passed to applyInPandasWithState on a data frame, so its schemas are not known; "
+            f"or {session.HOW_TO_SET}."
+        )
+    if function.stored_timeout:
+        raise BadResultError(
+            f"{function.__name__} asks for stored timeouts, which Spark's own operator does not tell: {session.HOW_TO_SET}."
+        )
+    _warn_once(function)
+    pdfs = [] if state.hasTimedOut else list(frames)
+    header = _header(function, state, tuple(pdfs[0].columns) if pdfs else None)
+    changes, call = _call(function, header, key, pdfs, state)
+    _apply(changes, call, state)
+    if len(changes.output):
+        yield _frame(changes.output, header)
+
+
+def _call(
+    function: VectorizedFunction, header: Header, key: tuple[Any, ...], pdfs: list[pd.DataFrame], state: GroupState
+) -> tuple[Changes, Call]:
+    import pandas as pd
+
+    key_frame = pd.DataFrame({name: pd.Series([value]) for name, value in zip(header.key.names, key, strict=True)})
+    keys = pandas_frames.to_struct([key_frame], header.key, header).flatten()
+    names = key_names(header.key.names, header.state.names)
+    check_names(header, False, function.__name__)
+    known = frozenset([*names, *header.state.names]) | STATE_EXTRAS
+    call = Call(function.__name__, header.context(), keys, header.key.names, known, 1)
+    columns = [*keys, *_stored(state, header), pa.array([state.exists]), pa.array([0], pa.int32())]
+    states = pa.Table.from_arrays(columns, names=[*names, *header.state.names, EXISTS, GROUP])
+    return call_function(function, _rows(pdfs, header), states, call, header), call
+
+
+def _rows(pdfs: list[pd.DataFrame], header: Header) -> pa.Table:
+    if pdfs:
+        columns = pandas_frames.to_struct(pdfs, header.rows, header).flatten()
+    else:
+        columns = [pa.array([], type=field.type) for field in header.row_schema]
+    count = len(columns[0])
+    return pa.Table.from_arrays(
+        [*columns, pa.array(np.zeros(count, dtype=np.int32))], names=[*header.rows.names, GROUP]
+    )
+
+
+def _stored(state: GroupState, header: Header) -> list[pa.Array]:
+    """The state as arrays of length 1, null without state."""
+    value = state.getOption
+    if value is None:
+        return [pa.nulls(1, field.type) for field in header.state_schema]
+    return [
+        pa.array([_to_arrow(item, field.type)], type=field.type)
+        for item, field in zip(value, header.state_schema, strict=True)
+    ]
+
+
+def _to_arrow(value: Any, dtype: pa.DataType) -> Any:
+    """A value of ``GroupState`` for pyarrow. Rows go by position: Spark's worker lowers the case of nested names."""
+    if value is None:
+        return None
+    if pa.types.is_struct(dtype):
+        return {f.name: _to_arrow(item, f.type) for f, item in zip(dtype, tuple(value), strict=True)}
+    if pa.types.is_timestamp(dtype) and dtype.tz is not None:
+        return value.astimezone(datetime.timezone.utc)  # naive, in the worker's zone
+    return value
+
+
+def _from_arrow(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple(_from_arrow(item) for item in value.values())
+    return value
+
+
+def _apply(changes: Changes, call: Call, state: GroupState) -> None:
+    if changes.updated[0]:
+        state.update(_python(changes.state))
+    elif changes.removed[0]:
+        state.remove()
+    timeout = int(changes.timeout[0])
+    if timeout != NO_TIMESTAMP:
+        if call.context.timeout_conf == "EventTimeTimeout":
+            state.setTimeoutTimestamp(timeout)
+        else:
+            state.setTimeoutDuration(timeout - call.context.batch_time_ms)
+
+
+def _python(states: pa.StructArray) -> tuple[Any, ...]:
+    return tuple(_from_arrow(column[0].as_py()) for column in states.flatten())
+
+
+def _frame(output: pa.StructArray, header: Header) -> pd.DataFrame:
+    """The output as a frame from which Spark gets the same values back: integers with nulls stay integers."""
+    exact = dataclasses.replace(
+        header, runner={"spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "true"}
+    )
+    return pandas_frames.to_frame(pa.Table.from_struct_array(output), exact)
+
+
+@functools.lru_cache(maxsize=8)
+def _schemas(rows: str, key: str, output: str, columns: tuple[str, ...] | None) -> tuple[StructType, ...]:
+    """Schemas of rows, key and output. Spark adds grouping expressions to the rows as columns of their own."""
+    from pyspark.sql.types import StructType
+
+    row_type, key_type, output_type = (StructType.fromJson(json.loads(text)) for text in (rows, key, output))
+    if columns is not None:
+        fields = {f.name: f for f in [*key_type.fields, *row_type.fields]}
+        row_type = StructType([fields[name] for name in columns])
+    return row_type, key_type, output_type
+
+
+@functools.lru_cache(maxsize=8)
+def _cached_header(*parts: Any) -> Header:
+    (rows, key, output, columns), zone, state_json, times = parts
+    from pyspark.sql.types import StructType
+
+    row_type, key_type, output_type = _schemas(rows, key, output, columns)
+    return Header(
+        key=key_type,
+        rows=row_type,
+        state=StructType.fromJson(json.loads(state_json)),
+        output=output_type,
+        time_zone=zone,
+        large_types=False,
+        max_group_bytes=0,
+        max_records=0,
+        runner={},
+        **dict(times),
+    )
+
+
+def _header(function: VectorizedFunction, state: GroupState, columns: tuple[str, ...] | None) -> Header:
+    schemas = function.schemas
+    assert schemas is not None
+    times = (
+        ("timeout_conf", state._timeout_conf),
+        ("timed_out", state.hasTimedOut),
+        ("batch_time_ms", state.getCurrentProcessingTimeMs()),
+        ("watermark_ms", state._event_time_watermark_ms),
+        ("watermark_present", state._watermark_present),
+    )
+    return _cached_header(
+        (schemas.rows, schemas.key, schemas.output, columns), schemas.time_zone, schemas.state, times
+    )
+
+
+_warned = False
+
+
+def _warn_once(function: VectorizedFunction) -> None:
+    """One line in the executor's log for a worker process, where the driver has not warned already."""
+    global _warned
+    if not _warned and function.schemas is not None and not function.schemas.warned:
+        print(f"{function.__name__} runs group by group in worker {os.getpid()}: {session.HOW_TO_SET}.", file=sys.stderr)
+    _warned = True

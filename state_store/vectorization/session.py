@@ -1,0 +1,93 @@
+"""The driver's side: what a query tells a marked function before it is pickled.
+
+Spark passes no schema to the function of ``applyInPandasWithState``. The session extension sends the schemas with the
+data, but where it is missing a function gets pandas frames, from which Arrow types cannot be told (an integer column with
+a null is a float there). So the schemas are bound to a marked function when it is passed to ``applyInPandasWithState``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib
+import warnings
+from typing import Any
+
+from state_store.vectorization.errors import VectorizationWarning
+
+EXTENSION = "org.apache.spark.sql.execution.streaming.state.incremental.vectorized.VectorizedExtension"
+
+HOW_TO_SET = (
+    f'add {EXTENSION} to "spark.sql.extensions" before the session starts (state_store.spark_conf() does), '
+    "with the state store's jar on the class path"
+)
+
+_GROUPED_CLASSES = (
+    ("pyspark.sql.pandas.group_ops", "PandasGroupedOpsMixin"),
+    ("pyspark.sql.connect.group", "GroupedData"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundSchemas:
+    """Schemas (Spark's JSON) of one query's rows, keys, state and output, its time zone; whether the user was warned."""
+
+    rows: str
+    key: str
+    state: str
+    output: str
+    time_zone: str
+    warned: bool
+
+
+def observe() -> None:
+    """See to it that ``applyInPandasWithState`` binds schemas to marked functions; does nothing the second time."""
+    for module_name, class_name in _GROUPED_CLASSES:
+        try:
+            grouped = getattr(importlib.import_module(module_name), class_name)
+        except Exception:  # noqa: BLE001 - no pyspark, or no Spark Connect client: nothing to observe there
+            continue
+        if not hasattr(grouped.applyInPandasWithState, "_state_store_original"):
+            grouped.applyInPandasWithState = _binding(grouped.applyInPandasWithState)
+
+
+def _binding(original: Any) -> Any:
+    @functools.wraps(original)
+    def applyInPandasWithState(  # noqa: N802 - Spark's name
+        self: Any, func: Any, outputStructType: Any, stateStructType: Any, outputMode: Any, timeoutConf: Any
+    ) -> Any:
+        from state_store.vectorization.marks import MarkedFunction
+
+        if isinstance(func, MarkedFunction):
+            func = func.bind(_schemas(self, outputStructType, stateStructType, func.__name__))
+        return original(self, func, outputStructType, stateStructType, outputMode, timeoutConf)
+
+    applyInPandasWithState._state_store_original = original  # type: ignore[attr-defined]
+    return applyInPandasWithState
+
+
+def _schemas(grouped: Any, output: Any, state: Any, name: str) -> BoundSchemas:
+    from pyspark.sql.types import StructType
+
+    frame = grouped._df
+    session = frame.sparkSession
+    counted = grouped.count().schema  # the grouping columns, then the count
+    return BoundSchemas(
+        rows=frame.schema.json(),
+        key=StructType(counted.fields[:-1]).json(),
+        state=(StructType.fromDDL(state) if isinstance(state, str) else state).json(),
+        output=(StructType.fromDDL(output) if isinstance(output, str) else output).json(),
+        time_zone=session.conf.get("spark.sql.session.timeZone"),
+        warned=_warn_without_extension(session, name),
+    )
+
+
+def _warn_without_extension(session: Any, name: str) -> bool:
+    if EXTENSION in session.conf.get("spark.sql.extensions", ""):
+        return False
+    warnings.warn(
+        f"{name} will run group by group, as slowly as any function of applyInPandasWithState: {HOW_TO_SET}.",
+        VectorizationWarning,
+        stacklevel=5,
+    )
+    return True

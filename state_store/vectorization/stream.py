@@ -1,0 +1,144 @@
+"""The worker's side of a vectorised function: batches of groups in, batches of changes and output out.
+
+The layouts of both are those of the JVM's ``GroupsCall`` and ``StateChanges``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from state_store.vectorization import pandas_frames
+from state_store.vectorization.changes import ChangeWriter
+from state_store.vectorization.checking import STATE_EXTRAS, Call, check
+from state_store.vectorization.context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Header
+from state_store.vectorization.errors import BadResultError, GroupTooLargeError
+from state_store.vectorization.pieces import OpenGroup
+from state_store.vectorization.result import Changes, Result
+
+if TYPE_CHECKING:
+    from state_store.vectorization.marks import VectorizedFunction
+
+CONTINUED, MORE = 1, 2
+
+
+def run(function: VectorizedFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Calls ``function`` for every batch of the stream; one output batch for each."""
+    stream = None
+    for batch in batches:
+        if stream is None:
+            stream = GroupStream(function, Header.parse(batch.column(0)[0].as_py()))
+        yield stream.answer(batch)
+
+
+class GroupStream:
+    """One pass over the groups of a partition. Not thread-safe; used by the one thread of a worker."""
+
+    def __init__(self, function: VectorizedFunction, header: Header) -> None:
+        self._function = function
+        self._header = header
+        self._writer = ChangeWriter(header.output_schema, pa.struct(list(header.state_schema)))
+        self._next_group = 0
+        self._open: OpenGroup | None = None
+        self._row_names = [*header.rows.names, GROUP]
+        self._key_names = key_names(header.key.names, header.state.names)
+        self._state_names = [*self._key_names, *header.state.names, EXISTS, GROUP]
+        if function.stored_timeout:
+            self._state_names.append(TIMEOUT)
+        check_names(header, function.stored_timeout, function.__name__)
+
+    def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The changes and output of the groups in ``batch``."""
+        flags = batch.column(1).to_numpy()
+        continued, more = bool(flags[0] & CONTINUED), bool(flags[-1] & MORE)
+        first = self._next_group - continued
+        keys = batch.column(3).flatten()
+        call = Call(
+            self._function.__name__,
+            self._header.context(continued=continued, more=more),
+            keys,
+            self._header.key.names,
+            frozenset(self._state_names) | STATE_EXTRAS,
+            batch.num_rows,
+        )
+        if more and not self._function.split_groups:
+            raise self._too_large(call)
+        seen = self._states(batch.column(4), continued)
+        changes = self._call(batch, keys, seen, call)
+        if continued and self._open is not None:
+            changes = self._open.merged_into(changes)
+        self._open = None
+        done = self._next_group = first + batch.num_rows
+        if more:
+            self._open, changes = OpenGroup.split_off(changes, seen.slice(batch.num_rows - 1))
+            done -= 1
+        return self._writer.write(changes, first, done)
+
+    def _states(self, stored: pa.StructArray, continued: bool) -> pa.StructArray:
+        """The states that a call sees: the stored ones, and for a continued group what the piece before left."""
+        named = pa.StructArray.from_arrays(
+            stored.flatten(), fields=list(self._header.state_schema), mask=stored.is_null()
+        )
+        if continued and self._open is not None:
+            return pa.concat_arrays([self._open.state, named.slice(1)])
+        return named
+
+    def _call(self, batch: pa.RecordBatch, keys: list[pa.Array], states: pa.StructArray, call: Call) -> Changes:
+        group = np.arange(batch.num_rows, dtype=np.int32)
+        exists = states.is_valid()
+        columns = [*keys, *states.flatten(), exists, pa.array(group)]
+        if self._function.stored_timeout:
+            timeouts = batch.column(2).to_numpy()
+            columns.append(pa.array(timeouts, mask=timeouts == NO_TIMESTAMP))
+        table = pa.Table.from_arrays(columns, names=self._state_names)
+        return call_function(self._function, self._rows(batch.column(5), group), table, call, self._header)
+
+    def _rows(self, lists: pa.ListArray, group: np.ndarray) -> pa.Table:
+        offsets = lists.offsets.to_numpy()
+        values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
+        index = pa.array(np.repeat(group, np.diff(offsets)))
+        return pa.Table.from_arrays([*values.flatten(), index], names=self._row_names)
+
+    def _too_large(self, call: Call) -> GroupTooLargeError:
+        limit = self._header.max_group_bytes
+        return GroupTooLargeError(
+            f"{call.name}: the rows of {call.group(call.groups - 1)} exceed {limit} bytes, the limit up to which a group "
+            "is handed over whole. Raise spark.sql.streaming.stateStore.incremental.vectorized.maxGroupBytes, or mark "
+            "the function with split_groups=True to take such a group in several calls."
+        )
+
+
+def key_names(keys: list[str], state: list[str]) -> list[str]:
+    """Names of the key columns in ``states``: their own, or ``key.<name>`` where a state column has it too."""
+    return [f"key.{name}" if name in state else name for name in keys]
+
+
+def check_names(header: Header, stored_timeout: bool, function: str) -> None:
+    """Refuses schemas with a column that bears one of the names that this package gives."""
+    reserved = {"rows": [GROUP], "state": [GROUP, EXISTS, *([TIMEOUT] if stored_timeout else [])]}
+    for part, names in reserved.items():
+        for name in names:
+            if name in getattr(header, part).names:
+                raise BadResultError(f"{function}: the {part} schema has a column {name!r}, a reserved name: rename it.")
+
+
+def call_function(
+    function: VectorizedFunction, rows: pa.Table, states: pa.Table, call: Call, header: Header
+) -> Changes:
+    """Calls the user's function and checks what it returns."""
+    if function.frame == "pandas":
+        result = function.func(
+            pandas_frames.to_frame(rows, header), pandas_frames.to_frame(states, header), call.context
+        )
+    else:
+        result = function.func(rows, states, call.context)
+    if result is None:
+        result = Result()
+    if not isinstance(result, Result):
+        raise call.fail(f"returned a {type(result).__name__}: return a state_store.Result, or None.")
+    if function.frame == "pandas":
+        result = pandas_frames.to_arrow_result(result, call, header)
+    return check(result, call)
