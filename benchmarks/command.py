@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -23,6 +24,7 @@ DEFAULT_OUT = jvm.BUILD / "results"
 
 def main(arguments: list[str] | None = None) -> None:
     """Exits with 1 when a scenario failed or a store returned wrong content; a fallen ratio only warns."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends with it
     asked = _parser().parse_args(arguments)
     extent = EXTENTS[asked.bench or asked.extent or "standard"]
     out = asked.out / extent.name

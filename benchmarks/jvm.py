@@ -109,8 +109,8 @@ def run(
     """Runs cases in one JVM and returns its events in order.
 
     ``touch_heap`` makes the whole heap resident from the start, so that what the resident size grows by is
-    native memory. ``extra_sources`` are compiled with the driver's own. Raises DriverError when the JVM fails or
-    does not end within ``timeout_s`` seconds.
+    native memory. ``extra_sources`` are compiled with the driver's own. Raises DriverError when the JVM
+    fails or does not end within ``timeout_s`` seconds.
     """
     classes = compiled(extra_sources)
     with tempfile.TemporaryDirectory(prefix="state-store-benchmark-") as name:

@@ -12,6 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from benchmarks import goals
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results
@@ -90,11 +91,14 @@ def _speed(results: Results) -> Drawn:
     axes.set_yticks(range(len(rows)), [setting for setting, _ in rows][::-1])
     axes.axvline(1, color="black", linewidth=1)
     axes.set_xscale("log")
-    axes.set_xlabel("times as long as this store (1 = equal; median of one run)")
-    axes.legend(loc="lower right")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
+    axes.margins(x=0.12)
+    axes.set_xlabel("times as long as this store takes (1 = equal; medians of one run)")
+    figure.legend(loc="outside lower center", ncols=2)
     values = [value for _, pair in rows for value in pair if value]
     wins = sum(value > 1 for value in values)
-    return figure, f"Faster in {wins} of {len(values)} comparisons, up to {max(values):.0f} times"
+    return figure, f"Faster in {wins} of {len(values)} comparisons, up to {max(values):.1f} times"
 
 
 def _ages(results: Results, prefix: str, kind: str, name: str) -> dict[str, tuple[list[int], list[float]]]:
@@ -111,7 +115,7 @@ def _ages(results: Results, prefix: str, kind: str, name: str) -> dict[str, tupl
 
 
 def _lines(axes: Axes, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
-    for subject, (xs, ys) in lines.items():
+    for subject, (xs, ys) in sorted(lines.items(), key=lambda line: list(NAMES).index(line[0])):
         axes.plot(xs, ys, marker="o", color=COLOURS[subject], label=NAMES[subject], linewidth=2)
     axes.set_ylim(bottom=0)
     axes.legend()
@@ -193,7 +197,8 @@ def _phases(results: Results) -> Drawn:
         return None
     figure, all_axes = plt.subplots(1, len(labels), figsize=(6 * len(labels), 5.5), squeeze=False)
     for axes, label in zip(all_axes[0], labels, strict=True):
-        subjects = {name: one for name, one in results.step("store", "base", label).items() if "batch" in one}
+        step = results.step("store", "base", label)
+        subjects = {name: step[name] for name in NAMES if "batch" in step.get(name, {})}
         _stack(axes, subjects, (("open", "open_ms"), ("get and put", "rows_ms"), ("commit", "commit_ms")))
         axes.set_title(f"batch: {label}")
         axes.set_ylabel("ms a batch")
@@ -266,7 +271,7 @@ def _restore(results: Results) -> Drawn:
     if not labels:
         return None
     figure, axes = plt.subplots(figsize=(10, 5.5))
-    subjects = list(steps[labels[0]])
+    subjects = [name for name in NAMES if name in steps[labels[0]]]
     width = 0.8 / (len(subjects) + 1)
     for number, subject in enumerate(subjects):
         shown = [steps[label].get(subject, {}).get("restore") for label in labels]

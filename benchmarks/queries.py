@@ -23,7 +23,7 @@ from benchmarks.statistics import spread
 
 _TIMEOUT_S = {"quick": 1200, "standard": 3600, "full": 7200}
 _SIZES = {
-    "quick": {"files": 3, "rows": 6_000, "repetitions": 1},
+    "quick": {"files": 3, "rows": 3_000, "repetitions": 1},
     "standard": {"files": 6, "rows": 120_000, "repetitions": 2},
     "full": {"files": 12, "rows": 336_776, "repetitions": 3},
 }

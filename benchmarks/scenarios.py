@@ -243,7 +243,7 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
         HDFS,
         providers.ROCKSDB,
         CHANGELOG,
-        incremental(BUDGET_MB, maxDeltas="100000", restoreObjective="0"),
+        incremental(BUDGET_MB, maxDeltas="5"),
     ]
     return [Run([case("restore", subjects, steps, ours=ours)])]
 
