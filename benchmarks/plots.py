@@ -220,49 +220,55 @@ def _stack(axes: Axes, subjects: Mapping[str, Any], parts: Sequence[tuple[str, s
 
 
 def own_phases(results: Results, label: str) -> dict[str, float]:
-    """Milliseconds a batch of our own phase metrics at store level, by name."""
-    custom = results.step("store", "base", label).get(OURS, {}).get("segments", {}).get("custom", {})
+    """Milliseconds a batch of this store by phase: what the driver measured, its commit split by our metrics."""
+    one = results.step("store", "base", label).get(OURS, {})
+    if "batch" not in one or "segments" not in one:
+        return {}
+    custom, medians = one["segments"]["custom"], {name: one["batch"][name]["median"] for name in _MEASURED}
+    write, keep = (custom.get(f"incrementalCommit{part}Ms", 0.0) for part in ("Write", "Store"))
     return {
-        name: value
-        for name, value in custom.items()
-        if name.endswith("Ms") and value > 0 and "Since" not in name
+        "open": medians["open_ms"],
+        "get and put": medians["rows_ms"],
+        "commit: sort and write the delta": write,
+        "commit: delta into checkpoint storage": keep,
+        "commit: the rest": max(0.0, medians["commit_ms"] - write - keep),
+        "merges in the background": custom.get("incrementalMergeMs", 0.0)
+        + custom.get("incrementalFullMs", 0.0),
     }
 
 
+_MEASURED = ("open_ms", "rows_ms", "commit_ms")
+_OWN_LABELS = (
+    "uniform 100k",
+    "uniform 20k",
+    "zipf 20k",
+    "append 20k",
+    "sliding 20k",
+    "uniform 2k",
+    "uniform 1k",
+    "uniform 100",
+)
+
+
 def _own(results: Results) -> Drawn:
-    labels = [
-        label
-        for label in (
-            "uniform 100k",
-            "uniform 20k",
-            "uniform 2k",
-            "uniform 1k",
-            "uniform 100",
-            "zipf 20k",
-            "append 20k",
-        )
-        if own_phases(results, label)
-    ]
-    if not labels:
+    phases = {label: found for label in _OWN_LABELS if (found := own_phases(results, label))}
+    if not phases:
         return None
-    names = sorted({name for label in labels for name in own_phases(results, label)})
     figure, axes = plt.subplots(figsize=(10, 5.5))
-    bottoms = [0.0] * len(labels)
-    for number, name in enumerate(names):
-        heights = [own_phases(results, label).get(name, 0.0) for label in labels]
-        axes.bar(
-            range(len(labels)),
-            heights,
-            bottom=bottoms,
-            color=_PHASES[number % 8],
-            label=name,
-            hatch="" if number < 8 else "//",
-        )
+    bottoms = [0.0] * len(phases)
+    for name, colour in zip(next(iter(phases.values())), _PHASES, strict=False):
+        heights = [one[name] for one in phases.values()]
+        axes.bar(range(len(phases)), heights, bottom=bottoms, color=colour, label=name)
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xticks(range(len(phases)), [label.replace(" ", "\n") for label in phases])
     axes.set_ylabel("ms a batch")
-    axes.legend(fontsize=9)
-    return figure, "This store's own phases, as its metrics report them"
+    axes.legend()
+    totals = {name: sum(one[name] for one in phases.values()) for name in next(iter(phases.values()))}
+    most = max(totals, key=lambda name: totals[name])
+    return (
+        figure,
+        f"This store: the largest part is {most} ({totals[most] / sum(totals.values()):.0%} over all)",
+    )
 
 
 def _restore(results: Results) -> Drawn:
