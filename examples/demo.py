@@ -192,9 +192,9 @@ def compare(place: Workplace, flights: pd.DataFrame) -> None:
     raise SystemExit(1)
 
 
-def demo(place: Workplace, days: int, store: str) -> None:
+def demo(place: Workplace, days: int, store: str, limit: int | None) -> None:
     began = time.monotonic()
-    flights = flights_in_pandas.load()
+    flights = flights_in_pandas.load()[:limit]
     batches = write_source(flights, place.source, days)
     print(f"{len(flights):,} flights in {batches} files of {days} days; all in {place.root}\n")
     cut = run_until_killed(place, store, full_at=batches // 3, kill_at=batches // 2)
@@ -211,13 +211,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--days", type=int, default=15, help="days of flights in a micro-batch (default 15)")
     parser.add_argument("--store", choices=STORES, default="incremental", help="the state store to run on")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights of the year")
     parser.add_argument("--keep", type=Path, help="work in this new directory and leave it there")
     arguments = parser.parse_args()
     root = arguments.keep or Path(tempfile.mkdtemp(prefix="state-store-demo-"))
     root.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     try:
-        demo(Workplace(root), arguments.days, arguments.store)
+        demo(Workplace(root), arguments.days, arguments.store, arguments.limit)
     finally:
         if not arguments.keep:
             shutil.rmtree(root, ignore_errors=True)

@@ -114,15 +114,6 @@ class Options:
         oldest go first.""",
         trade_off="More disk against more files to read again from checkpoint storage after a restart.",
     )
-    delta_compression: str = option(
-        "deltaCompression",
-        one_of("none", "lz4"),
-        "lz4",
-        group="Memory and local disk",
-        doc="Compression of the file that each micro-batch commits.",
-        trade_off="""lz4 roughly halves what typical rows take in checkpoint storage; none saves a little CPU
-        per commit.""",
-    )
     restore_objective: int = option(
         "restoreObjective",
         DURATION,

@@ -19,7 +19,7 @@ def add_query_arguments(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON for programs instead of tables")
 
 

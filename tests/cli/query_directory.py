@@ -1,4 +1,4 @@
-"""A query's checkpoint directory with real files: Spark's logs as text, deltas and snapshots by our own code."""
+"""A query's checkpoint directory with real files, made by the product's own code and Spark's logs as text."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class QueryDirectory:
         self._write("state/0/_metadata/metadata", {"operatorInfo": operator, "stateStoreInfo": stores})
 
     def commit(self, rows: Rows, *, logged: bool = True) -> None:
-        """A batch that writes ``rows`` into every store; without ``logged`` Spark died before it committed."""
+        """A batch that writes ``rows`` into every store; with ``logged`` Spark has it in its commit log."""
         self.version += 1
         conf = {PROVIDER_KEY: self._provider}
         metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf}

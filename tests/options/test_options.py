@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -35,7 +36,6 @@ def test_defaults_are_what_the_declarations_say():
         ("localRecovery", "FALSE", False),
         ("fullSpaceAmplification", "1.5", 1.5),
         ("logLevel", "warning", "WARNING"),
-        ("deltaCompression", "NONE", "none"),
         ("fullSchedule", "*/15  0-6 1,15 * 7", "*/15 0-6 1,15 * 7"),
         ("fullScheduleTimeZone", "Europe/Berlin", "Europe/Berlin"),
         ("localDir", "/disk1/state", "/disk1/state"),
@@ -118,3 +118,13 @@ def test_every_option_is_documented_and_named_after_its_attribute():
         assert one.doc.endswith((".", ")")), one.name
         assert len(one.trade_off) > 20, one.name
         assert one.group, one.name
+
+
+def test_every_option_has_an_effect(checkout):
+    """Each is read somewhere: its attribute in the control plane, or its name in the data plane."""
+    python = [path for path in (checkout / "state_store").rglob("*.py") if path.name != "options.py"]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in python)
+    scala = "\n".join(path.read_text(encoding="utf-8") for path in (checkout / "jvm_bridge").rglob("*.scala"))
+    for attribute, one in zip(dataclasses.fields(Options), OPTIONS, strict=True):
+        read_in_python = re.search(rf"options\.{attribute.name}\b|Options\(\)\.{attribute.name}\b", code)
+        assert read_in_python or f'"{one.name}"' in scala, f"{one.name} changes nothing"
