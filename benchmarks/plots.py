@@ -220,7 +220,7 @@ def _stack(axes: Axes, subjects: Mapping[str, Any], parts: Sequence[tuple[str, s
 
 
 def own_phases(results: Results, label: str) -> dict[str, float]:
-    """Milliseconds a batch of this store by phase: what the driver measured, its commit split by our metrics."""
+    """Milliseconds a batch of this store by phase: what the driver measured, commits split by metrics."""
     one = results.step("store", "base", label).get(OURS, {})
     if "batch" not in one or "segments" not in one:
         return {}
@@ -232,8 +232,7 @@ def own_phases(results: Results, label: str) -> dict[str, float]:
         "commit: sort and write the delta": write,
         "commit: delta into checkpoint storage": keep,
         "commit: the rest": max(0.0, medians["commit_ms"] - write - keep),
-        "merges in the background": custom.get("incrementalMergeMs", 0.0)
-        + custom.get("incrementalFullMs", 0.0),
+        "merges in the background": custom.get("incrementalMergeMs", 0.0),
     }
 
 

@@ -45,10 +45,6 @@ class Results:
     def bench(self) -> str:
         return next((one["bench"] for one in self.scenarios.values()), "none")
 
-    @property
-    def has_ours(self) -> bool:
-        return any(one.get("ours") for one in self.scenarios.values())
-
     def step(self, scenario: str, case: str, label: str) -> Mapping[str, Any]:
         """Statistics by provider; empty when it was not measured."""
         return self.scenarios.get(scenario, {}).get("cases", {}).get(case, {}).get(label, {})

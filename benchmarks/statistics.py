@@ -114,7 +114,7 @@ def _segments(segments: list[Event]) -> dict[str, Any]:
 def _numbers(events: list[Event]) -> dict[str, Any]:
     """Spread of every number that the events carry; nested numbers (custom metrics) as medians."""
     result: dict[str, Any] = {}
-    for name in events[0]:
+    for name in dict.fromkeys(name for event in events for name in event):
         values = [event[name] for event in events if name in event]
         if name in _NOT_MEASURED or isinstance(values[0], (str, bool)):
             continue

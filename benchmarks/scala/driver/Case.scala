@@ -91,9 +91,10 @@ final class Case(node: JsonNode, work: Path, events: Events) {
 
   private def restore(label: String, step: JsonNode): Unit = {
     val fields = Restore.copyMillis(directory, model.size * (shape.keys.rowBytes + shape.values.rowBytes))
-    for (_ <- 0 until step.path("repetitions").asInt(3)) forEach(label) { subject =>
-      val measured = Restore.measure(subject, shape, model,
-        wipe = step.path("local").asText("absent") == "absent")
+    val wipe = step.path("local").asText("absent") == "absent"
+    val repetitions = step.path("repetitions").asInt(3)
+    for (repetition <- 1 to repetitions) forEach(label) { subject =>
+      val measured = Restore.measure(subject, shape, model, wipe, last = repetition == repetitions)
       record(label, subject, "restore", measured ++ fields: _*)
     }
     forEach(label)(subject => record(label, subject, "verify", reads.verify(subject): _*))
