@@ -5,12 +5,11 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from state_store.checkpoint.manifest import MANIFEST_NAME, Manifest
-from state_store.errors import DamagedError
+from state_store.errors import DamagedError, StateStoreError
 
 _DATABASE_FILE = re.compile(r"MANIFEST-\d+|CURRENT|OPTIONS-\d+")
 _MAX_MEMBER_BYTES = 1 << 30
@@ -28,8 +27,8 @@ class Archive:
 
 
 def pack(manifest: Manifest, database: Mapping[str, bytes]) -> bytes:
-    """The archive; equal arguments give equal bytes. `database` maps names to bytes, `CURRENT` among them."""
-    if "CURRENT" not in database or any(_DATABASE_FILE.fullmatch(name) is None for name in database):
+    """The archive; equal arguments give equal bytes. `database` maps names to bytes."""
+    if _lacking(database) or any(_DATABASE_FILE.fullmatch(name) is None for name in database):
         raise ValueError(f"not the files of a database: {sorted(database)}")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -43,14 +42,17 @@ def unpack(data: bytes, *, file: str) -> Archive:
     """Reads the archive `file`. Raises DamagedError or FormatError (newer format), naming it."""
     try:
         members = _read_members(data, file)
-    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+    except StateStoreError:
+        raise
+    except Exception as error:  # zipfile has no error of its own for many kinds of damage
         raise _damaged(file, f"it is not a whole zip archive ({error})") from error
     text = members.pop(MANIFEST_NAME, None)
     if text is None:
         raise _damaged(file, f"it lacks '{MANIFEST_NAME}'")
     manifest = Manifest.from_json(text, file=file)
-    if "CURRENT" not in members:
-        raise _damaged(file, "it lacks RocksDB's 'CURRENT'")
+    lacking = _lacking(members)
+    if lacking is not None:
+        raise _damaged(file, f"it lacks RocksDB's '{lacking}'")
     return Archive(manifest, members)
 
 
@@ -65,6 +67,17 @@ def _read_members(data: bytes, file: str) -> dict[str, bytes]:
                 raise _damaged(file, f"'{name}' is there twice, or larger than any that was ever written")
             members[name] = archive.read(member)
     return members
+
+
+def _lacking(database: Mapping[str, bytes]) -> str | None:
+    """The first file that a database cannot do without, and that is not there."""
+    current = database.get("CURRENT")
+    if current is None:
+        return "CURRENT"
+    manifest = current.decode("ascii", "replace").rstrip("\n")
+    if manifest not in database:
+        return manifest
+    return None if any(name.startswith("OPTIONS-") for name in database) else "OPTIONS-*"
 
 
 def _damaged(file: str, why: str) -> DamagedError:

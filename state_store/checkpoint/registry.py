@@ -116,8 +116,7 @@ class Registry:
         return [file for file in freed if file.path not in self._holders]
 
     def retire_below(self, floor: int) -> list[StoredFile]:
-        """Retires every checkpoint of a version below `floor`; returns the files that nobody needs any more.
-        """
+        """Retires all versions below `floor`; returns the files that nobody needs any more."""
         return [file for of in self.checkpoints() if of.version < floor for file in self.retire(of)]
 
     def freed_below(self, floor: int) -> list[str]:

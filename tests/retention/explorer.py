@@ -28,7 +28,7 @@ class _Pause(BaseException):
 
 @dataclass(frozen=True)
 class State:
-    """Files, by path their bytes and time; the time; and how far each program is (a place in its `_Course`)."""
+    """Files, by path their bytes and time; the time; and the place in its `_Course` of each program."""
 
     files: frozenset[tuple[str, tuple[bytes, int]]]
     time_ms: int

@@ -45,16 +45,21 @@ def content(path: str) -> bytes:
 
 
 def manifest(of: VersionId, paths: Iterable[str]) -> Manifest:
+    return sized_manifest(of, {path: len(content(path)) for path in paths})
+
+
+def sized_manifest(of: VersionId, sizes: dict[str, int]) -> Manifest:
+    """The manifest of a snapshot of these files, given with their bytes."""
     entries = tuple(
         FileEntry(
             name=f"{number:06d}.sst",
             path=path,
-            bytes=len(content(path)),
+            bytes=sizes[path],
             sha256=hashlib.sha256(content(path)).hexdigest(),
             level=6,
             origin=origin_of(path),
         )
-        for number, path in enumerate(sorted(paths), 10)
+        for number, path in enumerate(sorted(sizes), 10)
     )
     kind = FULL if all(entry.origin == of.version for entry in entries) else INCREMENTAL
     return Manifest(of.version, of.id, kind, None, None, 0, 0, 0, entries)
@@ -66,7 +71,12 @@ def archive(of: VersionId, paths: Iterable[str]) -> bytes:
 
 @functools.lru_cache(None)
 def _archive(of: VersionId, paths: frozenset[str]) -> bytes:
-    return pack(manifest(of, paths), _DATABASE)
+    return packed(manifest(of, paths))
+
+
+def packed(manifest: Manifest) -> bytes:
+    """The archive of a snapshot with this manifest."""
+    return pack(manifest, _DATABASE)
 
 
 def manifests(files: dict[str, bytes]) -> dict[SnapshotName, Manifest]:

@@ -1,8 +1,8 @@
 """No needed file is ever deleted: every interleaving of writers and cleaners, on their real code.
 
-The store at the start: snapshots of versions 2 and 4, deltas 3 to 6. Two versions are retained, so version 2's
-snapshot, its file A and delta 3 are nobody's. Meanwhile late writers, which merged from the snapshot of version 2,
-publish snapshots that share A and take over delta 3, or bring their own copies.
+The store at the start: snapshots of versions 2 and 4, deltas 3 to 6. Two versions are retained, so version
+2's snapshot, its file A and delta 3 are nobody's. Meanwhile late writers, which merged from the snapshot of
+version 2, publish snapshots that share A and take over delta 3, or bring their own copies.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def and_snapshots_are_whole(state: State) -> None:
 
 
 def leaves_nothing(state: State) -> None:
-    """Once the query has gone on and made one more snapshot, just what the retained versions need is there."""
+    """Once the query has gone on and made one more snapshot, only what retained versions need is there."""
     files = state.as_dict()
     for number in range(7, 10):
         files[stores.delta(number).path] = (b"", state.time_ms)

@@ -1,0 +1,232 @@
+"""The registry: the walk-through that Flink's documentation made known, and a random walk."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from retention import stores
+
+from state_store.checkpoint.lineage import Lineages
+from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
+from state_store.checkpoint.registry import Registry, StoredFile
+from state_store.errors import MissingError
+
+
+def sst(number: int | str) -> StoredFile:
+    return StoredFile(f"shared/{number}.sst", 100, 1, "0" * 64)
+
+
+def cp(number: int) -> VersionId:
+    return VersionId(number, f"cp{number}")
+
+
+def paths(files: list[StoredFile]) -> set[str]:
+    return {file.path for file in files}
+
+
+class TestTheWalkThrough:
+    """Two checkpoints are retained; numbers in brackets are merged files."""
+
+    def test_counts_at_every_step(self) -> None:
+        registry = Registry()
+        one, two, three, four, five = (sst(number) for number in range(1, 6))
+        merged, merged_again = sst("1-2-3"), sst("4-5-6")
+
+        def counts() -> dict[str, int]:
+            return {file.name.removesuffix(".sst"): registry.count(file.path) for file in registry.entries()}
+
+        registry.register(cp(1), [one, two])
+        assert counts() == {"1": 1, "2": 1}
+
+        registry.register(cp(2), [one, two, three, four])
+        assert counts() == {"1": 2, "2": 2, "3": 1, "4": 1}
+
+        registry.register(cp(3), [merged, four, five])
+        assert registry.retire(cp(1)) == []
+        assert counts() == {"1": 1, "2": 1, "3": 1, "4": 2, "1-2-3": 1, "5": 1}
+
+        registry.register(cp(4), [merged, merged_again])
+        assert paths(registry.retire(cp(2))) == {one.path, two.path, three.path}
+        assert counts() == {"4": 1, "1-2-3": 2, "5": 1, "4-5-6": 1}
+        assert registry.holders(merged.path) == [cp(3), cp(4)]
+        assert registry.checkpoints() == [cp(3), cp(4)]
+
+        seven = sst(7)
+        registry.register(cp(5), [merged, merged_again, seven])
+        assert paths(registry.retire(cp(3))) == {four.path, five.path}
+
+        full = sst("full")
+        registry.register(cp(6), [full])
+        assert registry.retire(cp(4)) == []
+        assert counts() == {"1-2-3": 1, "4-5-6": 1, "7": 1, "full": 1}
+
+        eight = sst(8)
+        registry.register(cp(7), [full, eight])
+        assert paths(registry.retire(cp(5))) == {merged.path, merged_again.path, seven.path}
+        assert counts() == {"full": 2, "8": 1}
+
+
+class TestSets:
+    def test_hearing_of_a_checkpoint_twice_changes_nothing(self) -> None:
+        registry = Registry()
+        registry.register(cp(1), [sst(1)])
+        before = copy.deepcopy(registry)
+        assert registry.register(cp(1), [sst(1)]) == []
+        assert registry == before
+
+    def test_retiring_twice_or_what_was_never_known(self) -> None:
+        registry = Registry()
+        registry.register(cp(1), [sst(1)])
+        assert paths(registry.retire(cp(1))) == {sst(1).path}
+        assert registry.retire(cp(1)) == []
+        assert registry.retire(cp(9)) == []
+        assert registry.entries() == []
+
+    def test_other_files_for_a_checkpoint_replace_its_old_ones(self) -> None:
+        registry = Registry()
+        registry.register(cp(1), [sst(1), sst(2)])
+        assert paths(registry.register(cp(1), [sst(2), sst(3)])) == {sst(1).path}
+        assert paths(registry.files(cp(1))) == {sst(2).path, sst(3).path}
+
+    def test_what_would_be_freed_is_what_is_freed(self) -> None:
+        registry = Registry()
+        registry.register(cp(1), [sst(1), sst(2)])
+        registry.register(cp(2), [sst(2), sst(3)])
+        registry.register(cp(3), [sst(4)])
+        foretold = registry.freed_below(3)
+        assert foretold == sorted(paths(registry.retire_below(3)))
+        assert registry.checkpoints() == [cp(3)]
+
+    def test_a_file_that_nobody_needs(self) -> None:
+        with pytest.raises(MissingError, match="nobody"):
+            Registry().entry("nobody")
+        assert Registry().count("nobody") == 0
+        assert Registry().holders("nobody") == []
+
+    def test_a_commit_on_what_is_not_known(self) -> None:
+        with pytest.raises(MissingError, match=r"which 'delta/.*builds on"):
+            Registry().commit(stores.delta(5), 1)
+
+    def test_a_checksum_is_known_as_long_as_a_holder_knows_it(self) -> None:
+        registry = Registry()
+        plain = StoredFile.of_delta(stores.delta(1), 5)
+        known = StoredFile(plain.path, 5, 1, "a" * 64, plain.crc32)
+        registry.register(cp(1), [plain])
+        assert registry.entry(plain.path).sha256 is None
+        registry.register(cp(2), [known])
+        assert registry.entry(plain.path) == known
+        registry.retire(cp(2))
+        assert registry.entry(plain.path) == plain
+
+
+class FilesAndRegistry(RuleBasedStateMachine):
+    """A store whose files are in a dict: after every step the registry is what the files say."""
+
+    @initialize(with_ids=st.booleans())
+    def begin(self, with_ids: bool) -> None:
+        self.with_ids = with_ids
+        self.files: dict[str, bytes] = {}
+        self.registry = Registry()
+        self.floor = 0
+        self.names = 0
+
+    def _tips(self) -> list[VersionId]:
+        return self.registry.checkpoints()
+
+    def _commit(self, base: VersionId | None, version: int) -> None:
+        self.names += 1
+        if self.with_ids:
+            parent = base.id if base else EMPTY_PARENT
+            delta = DeltaName(version, f"n{self.names}", parent, self.names)
+        else:
+            delta = DeltaName(version)
+        self.files[delta.path] = b"x" * (self.names % 5)
+        self.registry.commit(delta, len(self.files[delta.path]))
+
+    @rule()
+    def commit(self) -> None:
+        tips = self._tips()
+        newest = tips[-1] if tips else None
+        self._commit(newest, newest.version + 1 if newest else 1)
+
+    @precondition(lambda self: self.with_ids)
+    @rule(data=st.data())
+    def commit_on_an_older_version(self, data: st.DataObject) -> None:
+        tips = self._tips()
+        if tips:
+            base = data.draw(st.sampled_from(tips))
+            self._commit(base, base.version + 1)
+
+    @rule(data=st.data(), share=st.booleans(), take_over=st.booleans())
+    def merge(self, data: st.DataObject, share: bool, take_over: bool) -> None:
+        tips = self._tips()
+        if not tips:
+            return
+        of = data.draw(st.sampled_from(tips))
+        if self.with_ids and of in stores_snapshots(self.files):
+            return
+        self.names += 1
+        fresh = stores.shared(of.version, self.names)
+        paths = {fresh}
+        for file in self.registry.files(of):
+            if (file.path.startswith("shared/") and share) or (file.is_delta and take_over and self.with_ids):
+                paths.add(file.path)
+        self.files[fresh] = stores.content(fresh)
+        sizes = {path: len(self.files[path]) for path in paths}
+        manifest = stores.sized_manifest(of, sizes)
+        self.files[manifest.snapshot.path] = stores.packed(manifest)
+        self.registry.publish(manifest, len(self.files[manifest.snapshot.path]))
+
+    @rule(keep=st.integers(2, 5))
+    def retire(self, keep: int) -> None:
+        tips = self._tips()
+        if not tips:
+            return
+        self.floor = max(self.floor, tips[-1].version - keep + 1)
+        for file in self.registry.retire_below(self.floor):
+            del self.files[file.path]
+
+    @rule()
+    def hear_again(self) -> None:
+        for of in self._tips():
+            self.registry.register(of, self.registry.files(of))
+
+    @invariant()
+    def the_files_say_the_same(self) -> None:
+        listing, read = stores.listing(self.files), stores.manifests(self.files)
+        rebuilt = Registry.rebuild(listing, read, floor=self.floor)
+        assert rebuilt == self.registry
+        assert rebuilt.entries() == self.registry.entries()
+
+    @invariant()
+    def what_is_needed_is_there(self) -> None:
+        held = {file.path for file in self.registry.entries()}
+        assert held <= self.files.keys()
+        for path in held:
+            assert self.registry.count(path) == len(self.registry.holders(path)) > 0
+
+
+def stores_snapshots(files: dict[str, bytes]) -> set[VersionId]:
+    return {name.of for name in stores.listing(files).snapshots}
+
+
+TestRandomWalk = FilesAndRegistry.TestCase
+TestRandomWalk.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def test_a_snapshot_whose_files_are_not_whole_counts_as_absent() -> None:
+    files = {stores.delta(number).path: b"abc" for number in (1, 2)}
+    fresh = stores.shared(2, 1)
+    files[fresh] = stores.content(fresh)
+    files[stores.snapshot(2).path] = stores.archive(stores.version(2), [fresh])
+    read = stores.manifests(files)
+    assert Registry.rebuild(stores.listing(files), read).count(fresh) == 1
+    files[fresh] = files[fresh][:-1]
+    rebuilt = Registry.rebuild(stores.listing(files), read)
+    assert rebuilt.count(fresh) == 0
+    assert rebuilt.count(stores.delta(1).path) == 2
+    assert Lineages(stores.listing(files).deltas, []).restorable() == rebuilt.checkpoints()
