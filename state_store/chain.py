@@ -11,10 +11,16 @@ from state_store.checkpoint.names import DeltaName, VersionId
 
 @dataclass(frozen=True)
 class ChainDelta:
-    """A delta of the chain and its size."""
+    """A delta of the chain and its size; `crc32` is known from its name, or because it was committed here."""
 
     name: DeltaName
     bytes: int
+    crc32: int | None = None
+
+    @classmethod
+    def found(cls, name: DeltaName, size_bytes: int) -> ChainDelta:
+        """A delta as a listing shows it."""
+        return cls(name, size_bytes, name.crc)
 
 
 @dataclass(frozen=True)
@@ -52,15 +58,15 @@ class Chain:
     def bytes(self) -> int:
         return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
 
-    def commit(self, delta: DeltaName, size_bytes: int) -> Chain:
-        """With one more delta; the same delta again changes nothing."""
-        if self.deltas and self.deltas[-1].name.of == delta.of:
+    def commit(self, delta: ChainDelta) -> Chain:
+        """With one more delta; one of the same version replaces the last."""
+        if self.deltas and self.deltas[-1].name.of == delta.name.of:
             before = replace(
                 self, deltas=self.deltas[:-1], delta_bytes=self.delta_bytes - self.deltas[-1].bytes
             )
-            return before.commit(delta, size_bytes)
-        deltas = (*self.deltas, ChainDelta(delta, size_bytes))
-        return replace(self, tip=delta.of, deltas=deltas, delta_bytes=self.delta_bytes + size_bytes)
+            return before.commit(delta)
+        deltas = (*self.deltas, delta)
+        return replace(self, tip=delta.name.of, deltas=deltas, delta_bytes=self.delta_bytes + delta.bytes)
 
     def publish(self, manifest: Manifest) -> Chain:
         """With a newer snapshot: only the deltas after it are left."""

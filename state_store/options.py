@@ -134,10 +134,31 @@ class Options:
         the prediction says.""",
         trade_off="Fewer files to open at restore against more merges.",
     )
+    max_delta_share: float = option(
+        "maxDeltaShare",
+        FLOAT,
+        "0.8",
+        group="Merges",
+        doc="""An incremental merge is made when the deltas and files of younger merges have grown to this
+        share of the oldest part of the state; at that size it rewrites all of it. 0: never for this
+        reason.""",
+        trade_off="""A larger share uploads fewer bytes per byte of change (at 0.8 about 2 in all) and takes
+        more space in checkpoint storage meanwhile.""",
+    )
+    snapshot_compression: str = option(
+        "snapshotCompression",
+        one_of("none", "lz4"),
+        "none",
+        group="Merges",
+        doc="Compression of the files that merges write.",
+        trade_off="""With none, rows that are not in the memory budget are read straight from mapped files;
+        lz4 roughly halves what typical rows take in checkpoint storage and on local disk, and makes those
+        reads several times slower.""",
+    )
     min_pause_between_merges: int = option(
         "minPauseBetweenMerges",
         DURATION,
-        "10s",
+        "1s",
         group="Merges",
         doc="Least time between the end of one merge of a store and the start of its next.",
         trade_off="""A longer pause bounds the load of merging under a high rate of batches; the chain may

@@ -18,11 +18,8 @@ from state_store.cost import CostModel, Load
 from state_store.options import Options
 from state_store.schedule import jitter_ms, last_occurrence_ms
 
-YOUNG_SHARE = 0.8
-"""Young bytes per byte of the oldest run at which a merge rewrites everything (RocksDB's size
-amplification)."""
-YOUNG_LEAST_BYTES = 4 << 20
-YOUNG_LEAST_DELTAS = 8
+GROWTH_LEAST_BYTES = 4 << 20
+GROWTH_LEAST_DELTAS = 8
 AMPLIFICATION_LEAST_DELTAS = 8
 """Below these a rewrite saves nothing that anyone would feel."""
 OBJECTIVE_LEAST_DELTAS = 4
@@ -47,7 +44,18 @@ class History:
         self.full_ms: int | None = None
         self.merge_ended_ms: int | None = None
         self.failures = 0
+        self._begun_ms: int | None = None
         self._live: tuple[int, int] | None = None
+
+    @property
+    def since_ms(self) -> int | None:
+        """Since when the chain has grown: its last full checkpoint, or its beginning as far as that is
+        known."""
+        return self._begun_ms if self.full_ms is None else self.full_ms
+
+    def begun(self, at_ms: int) -> None:
+        """The oldest file of the chain was written then."""
+        self._begun_ms = at_ms
 
     def committed(self, keys: int) -> None:
         self.keys = keys
@@ -92,11 +100,11 @@ class History:
 
 
 class Policy:
-    """The decisions for one store."""
+    """The decisions for one store; `names` tell it from others, for the jitter."""
 
-    def __init__(self, options: Options, operator: int, partition: int) -> None:
+    def __init__(self, options: Options, *names: object) -> None:
         self._options = options
-        self._jitter_ms = jitter_ms(options.full_schedule_jitter, operator, partition)
+        self._jitter_ms = jitter_ms(options.full_schedule_jitter, *names)
 
     def due(self, chain: Chain, history: History, now_ms: int) -> Due | None:
         """The merge to make after a commit, if any; a full one where both kinds are due."""
@@ -153,20 +161,20 @@ class Policy:
 
     def _full_by_interval(self, history: History, now_ms: int) -> str | None:
         interval_ms = self._options.full_interval
-        if not interval_ms or history.full_ms is None:
+        if not interval_ms or history.since_ms is None:
             return None
-        age_ms = now_ms - history.full_ms
+        age_ms = now_ms - history.since_ms
         if age_ms < interval_ms + self._jitter_ms:
             return None
         return f"the last full checkpoint is {age_ms // 1000} s old (fullInterval)"
 
     def _full_by_schedule(self, history: History, now_ms: int) -> str | None:
         cron = self._options.full_schedule
-        if not cron or history.full_ms is None:
+        if not cron or history.since_ms is None:
             return None
         zone = self._options.full_schedule_time_zone
         at_ms = last_occurrence_ms(cron, zone, now_ms - self._jitter_ms)
-        if at_ms is None or at_ms + self._jitter_ms <= history.full_ms:
+        if at_ms is None or at_ms + self._jitter_ms <= history.since_ms:
             return None
         return f"scheduled at '{cron}' {zone} (fullSchedule)"
 
@@ -174,17 +182,18 @@ class Policy:
         deltas, objective_ms = len(chain.deltas), self._options.restore_objective
         if deltas >= self._options.max_deltas:
             return f"{deltas} deltas (maxDeltas)"
-        if (
-            young_share(chain) >= YOUNG_SHARE
-            and deltas >= YOUNG_LEAST_DELTAS
-            and (chain.delta_bytes >= YOUNG_LEAST_BYTES)
-        ):
-            return f"{chain.delta_bytes >> 20} MiB of deltas, as large as the state they change"
+        if self._has_outgrown(chain):
+            return f"{deltas} deltas of {chain.delta_bytes >> 20} MiB in all (maxDeltaShare)"
         if objective_ms and deltas >= OBJECTIVE_LEAST_DELTAS:
             predicted_ms = history.predict_restore_ms(chain)
             if predicted_ms > objective_ms and self._helps(chain, history, predicted_ms):
                 return f"a restore would take {predicted_ms:.0f} ms (restoreObjective)"
         return None
+
+    def _has_outgrown(self, chain: Chain) -> bool:
+        share = self._options.max_delta_share
+        enough = len(chain.deltas) >= GROWTH_LEAST_DELTAS and chain.delta_bytes >= GROWTH_LEAST_BYTES
+        return bool(share) and enough and young_share(chain) >= share
 
     def _helps(self, chain: Chain, history: History, predicted_ms: float) -> bool:
         """Whether a merge would shorten the restore by a tenth; where the live bytes alone take longer than

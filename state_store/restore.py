@@ -153,7 +153,7 @@ def _build(
     scratch: Path,
     progress: _Progress,
 ) -> Restored:
-    deltas = [ChainDelta(name, listing.deltas[name]) for name in plan.deltas]
+    deltas = [ChainDelta.found(name, listing.deltas[name]) for name in plan.deltas]
     wanted = wanted_tables(archive.manifest if archive else None, directory)
     wanted_now = [*wanted, *wanted_deltas(deltas, scratch)]
     with progress.phase("fetch_ms"):
@@ -177,7 +177,7 @@ def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
 def wanted_deltas(deltas: list[ChainDelta], directory: Path) -> list[Wanted]:
     """The deltas, under their names in checkpoint storage below `directory`."""
     return [
-        Wanted(delta.name.path, delta.bytes, directory / delta.name.name, crc32=delta.name.crc)
+        Wanted(delta.name.path, delta.bytes, directory / delta.name.name, crc32=delta.crc32)
         for delta in deltas
     ]
 

@@ -25,6 +25,13 @@ class Bases:
     def newest(self) -> Base | None:
         return self._newest
 
+    def borrow(self) -> Base | None:
+        """The newest base, which stays until it is taken back."""
+        with self._lock:
+            if self._newest is not None:
+                self._held[self._newest.directory] = self._held.get(self._newest.directory, 0) + 1
+            return self._newest
+
     def adopt(self, base: Base | None) -> None:
         """From now on `base` is the newest (None: there is none)."""
         with self._lock:

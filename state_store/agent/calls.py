@@ -27,7 +27,13 @@ from state_store.workspace import Workspace
 
 def database_settings(options: Options) -> DatabaseSettings:
     """How merges write, as the options say."""
-    return DatabaseSettings(threads=options.merge_threads, rate_limit_bytes=options.merge_rate_limit)
+    share = options.max_delta_share or Options().max_delta_share
+    return DatabaseSettings(
+        compression=options.snapshot_compression,
+        threads=options.merge_threads,
+        size_amplification_percent=max(1, round(share * 100)),
+        rate_limit_bytes=options.merge_rate_limit,
+    )
 
 
 class Calls:
@@ -98,7 +104,7 @@ class Calls:
         delta = store.identity.delta(
             request["version"], request.get("id"), request.get("parent"), request["crc"]
         )
-        return store.commit(delta, Path(request["path"]), request["bytes"], request["keys"])
+        return store.commit(delta, Path(request["path"]), request["bytes"], request["crc"], request["keys"])
 
     def _merge(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["kind"] not in KINDS:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from state_store.checkpoint.registry import Registry
 from state_store.errors import ConflictError, DamagedError, MissingError
 from state_store.inventory import Inventory
 from state_store.lease import Lease
-from state_store.merge import FULL, INGEST, merge
+from state_store.merge import FULL, INCREMENTAL, INGEST, merge
 from state_store.options import Options
 from state_store.policy import History, Policy
 from state_store.publish import Published, publish
@@ -70,9 +71,10 @@ class OpenStore:
             clock_ms=now_ms,
             threads=options.transfer_threads,
         )
+        self._rewinds = 0  # how often the store went back, or may have
         self._registry: Registry | None = None
         self._superseded: set[int] = set()  # versions whose deltas nobody needs since a merge
-        self._policy = Policy(options, identity.operator, identity.partition)
+        self._policy = Policy(options, identity.location)
         self._history = History()
         self._lock = threading.RLock()
         self._merging = threading.Lock()
@@ -87,6 +89,7 @@ class OpenStore:
         self._learn_restore(restored)
         with self._lock:
             self._chain, self._registry = restored.chain, None
+            self._rewinds += 1
         self._bases.hand_out(restored.base)
         self._bases.adopt(restored.base)
         for warning in restored.warnings:
@@ -99,8 +102,10 @@ class OpenStore:
 
     # ---- commit ------------------------------------------------------------------------------------------
 
-    def commit(self, delta: DeltaName, path: Path, size_bytes: int, keys: int) -> dict[str, Any]:
+    def commit(self, delta: DeltaName, path: Path, size_bytes: int, crc32: int, keys: int) -> dict[str, Any]:
         start = time.perf_counter()
+        if not self.identity.ids:
+            self._rewind(delta.version)
         chain = self._chain_before(delta)
         found_ms = _elapsed_ms(start)
         start = time.perf_counter()
@@ -108,12 +113,32 @@ class OpenStore:
         stored_ms = _elapsed_ms(start)
         with self._lock:
             current = self._chain if self._chain is not None and self._chain.tip == chain.tip else chain
-            self._chain = chain = current.commit(delta, size_bytes)
+            self._chain = chain = current.commit(ChainDelta(delta, size_bytes, crc32))
             self._register(delta, size_bytes)
             self._history.committed(keys)
             due = self._policy.due(chain, self._history, self._now_ms())
         phases = {"chain_ms": found_ms, "store_ms": stored_ms}
         return {"merge": answers.due(due), "chain": chain.to_json(), "phases": phases}
+
+    def _rewind(self, version: int) -> None:
+        """Before a commit without ids: what was made of an earlier attempt at this version counts no more.
+
+        Names cannot tell attempts apart there. The order is that of `_withdraw_if_rewound`: first this
+        process forgets, then the snapshots go, so that one published meanwhile is either seen here or
+        withdrawn there.
+        """
+        with self._lock:
+            chain, base = self._chain, self._bases.newest
+            if chain is not None and chain.tip is not None and chain.tip.version >= version:
+                self._chain, self._registry = None, None
+            if base is not None and base.at.version >= version:
+                self._bases.adopt(None)
+            if self._chain is not chain:
+                self._rewinds += 1
+        for entry in self.site.storage.list(SNAPSHOT_DIRECTORY):
+            name = SnapshotName.parse(entry.name)
+            if name is not None and name.version >= version:
+                self.site.storage.delete(name.path)
 
     def _chain_before(self, delta: DeltaName) -> Chain:
         """The chain that `delta` continues; read from storage when this process does not know it."""
@@ -135,7 +160,9 @@ class OpenStore:
         listing = read_listing(self.site.storage)
         plan = Lineages(listing.deltas, listing.snapshots).plan(of)
         snapshot = None if plan.snapshot is None else read_archive(self.site.storage, plan.snapshot).manifest
-        return Chain.found(of, snapshot, [ChainDelta(name, listing.deltas[name]) for name in plan.deltas])
+        return Chain.found(
+            of, snapshot, [ChainDelta.found(name, listing.deltas[name]) for name in plan.deltas]
+        )
 
     def _store_delta(self, delta: DeltaName, path: Path, size_bytes: int) -> None:
         """One durable write by name; the same delta again is success."""
@@ -156,10 +183,7 @@ class OpenStore:
         except ConflictError:
             if not self._is_stored(delta, size_bytes):
                 raise
-        if self.identity.ids:
-            self.site.cache.adopt(delta.path, path)
-        else:
-            path.unlink(missing_ok=True)
+        self.site.cache.adopt(delta.path, path)
 
     def _register(self, delta: DeltaName, size_bytes: int) -> None:
         if self._registry is not None:
@@ -193,9 +217,9 @@ class OpenStore:
 
     def _merge(self, of: VersionId, kind: str, reason: str) -> dict[str, Any]:
         start = time.perf_counter()
-        snapshot = self._chain.snapshot if self._chain else None
-        if kind == "incremental" and snapshot is not None and snapshot.of == of:
-            return {"skipped": f"version {of} has a snapshot already"}
+        snapshot = self._known_chain().snapshot
+        if kind == INCREMENTAL and snapshot is not None and snapshot.of == of:
+            return _has_snapshot(of)
         try:
             return run_nicely(lambda: self._merge_nicely(of, kind, reason, start))
         except BaseException:
@@ -204,27 +228,32 @@ class OpenStore:
             raise
 
     def _merge_nicely(self, of: VersionId, kind: str, reason: str, start: float) -> dict[str, Any]:
+        rewinds = self._rewinds
         if kind != INGEST:
             self._look_for_newer_snapshot()
-        base, deltas, temporary = self._start_of_merge(of)
+        base, deltas = self._start_of_merge(of)
         end = time.monotonic() + self.options.merge_timeout / 1000
         try:
+            if kind == INCREMENTAL and base.snapshot is not None and base.snapshot.of == of:
+                return _has_snapshot(of)
             merged = merge(self.site, base, deltas, of, kind, deadline=lambda: time.monotonic() > end)
         finally:
-            if temporary:
-                shutil.rmtree(base.directory, ignore_errors=True)
+            self._bases.take_back(base.directory)
         phases = dict(merged.phases)
         if kind == INGEST:
-            self._offer(merged.base, None)
+            self._offer(merged.base, None, rewinds)
             return answers.merged(merged.base, kind, None, self._known_chain(), phases)
         try:
+            if not self.identity.ids:
+                self._check_deltas(deltas)
             lease = Lease(self.site.storage, expiry_ms=self.options.lease_expiry)
             published = publish(self.site, merged.base, lease, full=kind == FULL, now_ms=self._now_ms)
+            self._withdraw_if_rewound(published, rewinds)
         except BaseException:
             shutil.rmtree(merged.base.directory, ignore_errors=True)
             raise
         phases |= published.phases
-        self._offer(published.base, published)
+        self._offer(published.base, published, rewinds)
         self._learn_merge(published, phases, len(deltas))
         manifest = published.manifest
         self._log(
@@ -235,15 +264,18 @@ class OpenStore:
         )
         return answers.merged(published.base, manifest.kind, published, self._known_chain(), phases)
 
-    def _start_of_merge(self, of: VersionId) -> tuple[Base, list[Any], bool]:
-        """A base at or before `of` and the deltas between; whether the base is to be removed afterwards."""
+    def _start_of_merge(self, of: VersionId) -> tuple[Base, list[ChainDelta]]:
+        """A base at or before `of` and the deltas between; the base is to be taken back afterwards."""
         with self._lock:
-            base, chain = self._bases.newest, self._chain
-        if base is not None and chain is not None:
-            deltas = chain.between(base.at, of)
+            base, chain = self._bases.borrow(), self._chain
+        if base is not None:
+            deltas = None if chain is None else chain.between(base.at, of)
             if deltas is not None:
-                return base, list(deltas), False
-        return restore(self.site, of).base, [], True
+                return base, list(deltas)
+            self._bases.take_back(base.directory)
+        restored = restore(self.site, of).base
+        self._bases.hand_out(restored)
+        return restored, []
 
     def _look_for_newer_snapshot(self) -> None:
         """Another process may have published one meanwhile (the command line a full one, say): go on from
@@ -265,11 +297,35 @@ class OpenStore:
             self._history.found(manifest)
             self._bases.adopt(None)
 
-    def _offer(self, base: Base, published: Published | None) -> None:
+    def _check_deltas(self, deltas: list[ChainDelta]) -> None:
+        """Without ids another executor may have replaced a delta since this one committed it."""
+        for delta in deltas:
+            data = self.site.storage.read(delta.name.path)
+            if delta.crc32 is not None and zlib.crc32(data) != delta.crc32:
+                raise ConflictError(
+                    f"'{delta.name.path}' was replaced by another executor since it was committed here",
+                    file=delta.name.path,
+                )
+
+    def _withdraw_if_rewound(self, published: Published, rewinds: int) -> None:
+        """Without ids a snapshot of an attempt that was given up meanwhile must not stay."""
+        if self.identity.ids:
+            return
+        with self._lock:
+            rewound = self._rewinds != rewinds
+        if rewound:
+            self.site.storage.delete(published.manifest.snapshot.path)
+            raise ConflictError(f"version {published.manifest.of} was given up while it was merged")
+
+    def _offer(self, base: Base, published: Published | None, rewinds: int) -> None:
         """Notes a merge's base, unless the store has gone another way; the JVM holds it from now on."""
         self._bases.hand_out(base)
         with self._lock:
             chain = self._chain
+            if not self.identity.ids and rewinds != self._rewinds:
+                return
+            if chain is None and published is not None:
+                chain = self._chain = Chain.found(base.at, published.manifest, [])
             if chain is not None and chain.tip is not None and chain.between(base.at, chain.tip) is not None:
                 if published is not None:
                     self._chain = chain.publish(published.manifest)
@@ -302,7 +358,7 @@ class OpenStore:
             if f"{directory}/{entry.name}" in chain.paths()
         ]
         with self._lock:
-            history.full_ms = min(times, default=self._now_ms())
+            history.begun(min(times, default=self._now_ms()))
 
     def _learn_merge(self, published: Published, phases: dict[str, float], deltas: int) -> None:
         with self._lock:
@@ -353,7 +409,7 @@ class OpenStore:
                 break
             path.append(names[at])
             at = names[at].builds_on
-        deltas = [ChainDelta(name, listing.deltas[name]) for name in reversed(path)]
+        deltas = [ChainDelta.found(name, listing.deltas[name]) for name in reversed(path)]
         directory = self.site.workspace.new_base(of.version)
         wanted = wanted_deltas(deltas, directory)
         fetch(self.site.storage, self.site.cache, wanted, self.site.transfer_threads)
@@ -389,6 +445,10 @@ class OpenStore:
 
     def _log(self, level: str, message: str) -> None:
         log(level, self.identity.label, message)
+
+
+def _has_snapshot(of: VersionId) -> dict[str, Any]:
+    return {"skipped": f"version {of} has a snapshot already"}
 
 
 def _elapsed_ms(start: float) -> float:

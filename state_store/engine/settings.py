@@ -23,7 +23,7 @@ class DatabaseSettings:
     everything is rewritten. `rate_limit_bytes` per second bounds what compaction writes (0: no bound).
     """
 
-    compression: str = "lz4"
+    compression: str = "none"
     block_bytes: int = 4 << 10
     file_bytes: int = 8 << 20
     threads: int = 2

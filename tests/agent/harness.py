@@ -102,7 +102,9 @@ class InProcess:
 
     def __init__(self, directory: Path, *, now_ms: Callable[[], int] | None = None, **settings: Any) -> None:
         clock = {} if now_ms is None else {"now_ms": now_ms}
-        self.calls = Calls(directory, settings=lambda options: DatabaseSettings(threads=1, **settings), **clock)
+        self.calls = Calls(
+            directory, settings=lambda options: DatabaseSettings(threads=1, **settings), **clock
+        )
 
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:
         return self.calls.handle({"op": op, **arguments})

@@ -1,0 +1,259 @@
+"""Each trigger of the policy by itself: just before it and just after."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from state_store.chain import Chain, ChainDelta
+from state_store.checkpoint.manifest import FileEntry, Manifest
+from state_store.checkpoint.names import DeltaName, VersionId
+from state_store.options import parse
+from state_store.policy import Due, History, Policy
+
+MIB = 1 << 20
+DAY_MS = 86_400_000
+NOW_MS = 1_790_000_000_000  # 2026-09-21 14:13:20 UTC
+
+
+def never(**texts: str) -> dict[str, str]:
+    """Options under which nothing is ever due, but for what `texts` say."""
+    off = {
+        "restoreObjective": "0",
+        "maxDeltas": "1000000",
+        "maxDeltaShare": "0",
+        "minPauseBetweenMerges": "0",
+        "fullAfterDeltas": "0",
+        "fullAfterMerges": "0",
+        "fullAfterFiles": "0",
+        "fullSpaceAmplification": "0",
+        "fullScheduleJitter": "0",
+    }
+    return off | texts
+
+
+def policy(partition: int = 0, **texts: str) -> Policy:
+    return Policy(parse(never(**texts)), "state", 0, partition)
+
+
+def snapshot(
+    version: int = 100, *, kind: str = "full", sizes: tuple[int, ...] = (64 * MIB,), merges: int = 0
+) -> Manifest:
+    files = tuple(
+        FileEntry(
+            f"{number:06d}.sst",
+            f"shared/{version:020d}-{number:08x}-{number}.sst",
+            size,
+            "0" * 64,
+            6,
+            version,
+        )
+        for number, size in enumerate(sizes)
+    )
+    at = VersionId(version, "s")
+    return Manifest(version, "s", kind, None, at, merges, 0, 1000, files, created_ms=NOW_MS)
+
+
+def chain(deltas: int, delta_bytes: int = 1000, of: Manifest | None = None) -> Chain:
+    found = Chain.found(VersionId(of.version, of.id), of, []) if of else Chain()
+    first = (of.version if of else 0) + 1
+    for version in range(first, first + deltas):
+        parent = f"v{version - 1}" if version > first else ("s" if of else "empty")
+        found = found.commit(ChainDelta(DeltaName(version, f"v{version}", parent, 0), delta_bytes))
+    return found
+
+
+def history(of: Manifest | None = None, keys: int = 1000) -> History:
+    made = History()
+    made.found(of)
+    made.committed(keys)
+    return made
+
+
+def due(policy: Policy, chain: Chain, history: History | None = None, now_ms: int = NOW_MS) -> Due | None:
+    return policy.due(chain, history or History(), now_ms)
+
+
+def kind_of(answer: Due | None, option: str) -> str | None:
+    assert answer is None or option in answer.reason, answer
+    return answer and answer.kind
+
+
+def test_nothing_is_due_where_everything_is_off() -> None:
+    assert due(policy(), chain(5, of=snapshot()), history(snapshot())) is None
+    assert due(policy(fullAfterDeltas="1"), Chain()) is None
+
+
+def test_number_of_deltas() -> None:
+    full = snapshot()
+    assert due(policy(maxDeltas="8"), chain(7, of=full), history(full)) is None
+    assert kind_of(due(policy(maxDeltas="8"), chain(8, of=full), history(full)), "maxDeltas") == "incremental"
+
+
+def test_deltas_since_the_last_full_checkpoint() -> None:
+    incremental = replace(snapshot(kind="incremental"), deltas_since_full=15)
+    rule = policy(fullAfterDeltas="20")
+    assert due(rule, chain(4, of=incremental)) is None
+    assert kind_of(due(rule, chain(5, of=incremental)), "fullAfterDeltas") == "full"
+
+
+def test_merges_since_the_last_full_checkpoint() -> None:
+    rule = policy(fullAfterMerges="3")
+    assert due(rule, chain(1, of=snapshot(kind="incremental", merges=2))) is None
+    assert (
+        kind_of(due(rule, chain(1, of=snapshot(kind="incremental", merges=3))), "fullAfterMerges") == "full"
+    )
+
+
+def test_number_of_files() -> None:
+    rule = policy(fullAfterFiles="10")
+    assert due(rule, chain(9, of=snapshot()), history(snapshot())) is None
+    assert kind_of(due(rule, chain(10, of=snapshot()), history(snapshot())), "fullAfterFiles") == "full"
+
+
+def test_files_that_a_full_checkpoint_would_need_as_well_are_no_reason() -> None:
+    large = snapshot(sizes=(8 * MIB,) * 20)
+    assert due(policy(fullAfterFiles="10"), chain(5, of=large), history(large)) is None
+    assert due(policy(fullAfterFiles="10"), chain(25, of=large), history(large)) is not None
+
+
+def test_space_amplification() -> None:
+    full = snapshot(sizes=(10 * MIB,))
+    rule = policy(fullSpaceAmplification="2.0")
+    assert due(rule, chain(9, MIB, of=full), history(full)) is None
+    assert kind_of(due(rule, chain(11, MIB, of=full), history(full)), "fullSpaceAmplification") == "full"
+
+
+def test_a_state_that_grew_is_not_amplified() -> None:
+    full = snapshot(sizes=(10 * MIB,))
+    assert (
+        due(policy(fullSpaceAmplification="2.0"), chain(11, MIB, of=full), history(full, keys=2000)) is None
+    )
+
+
+def test_amplification_needs_a_few_deltas() -> None:
+    full = snapshot(sizes=(1000,))
+    assert due(policy(fullSpaceAmplification="2.0"), chain(7, of=full), history(full)) is None
+
+
+def test_interval_since_the_last_full_checkpoint() -> None:
+    full = snapshot()
+    rule = policy(fullInterval="1h")
+    assert due(rule, chain(1, of=full), history(full), NOW_MS + 3_599_000) is None
+    assert kind_of(due(rule, chain(1, of=full), history(full), NOW_MS + 3_600_000), "fullInterval") == "full"
+
+
+def test_the_first_interval_counts_from_the_first_commit() -> None:
+    made = History()
+    made.begun(NOW_MS)
+    rule = policy(fullInterval="1h")
+    assert due(rule, chain(1), made, NOW_MS + 3_599_000) is None
+    assert kind_of(due(rule, chain(1), made, NOW_MS + 3_600_000), "fullInterval") == "full"
+
+
+def test_a_clock_that_jumps_back_makes_nothing_due() -> None:
+    full = snapshot()
+    made = history(full)
+    made.merge_ended_ms = NOW_MS
+    assert due(policy(fullInterval="1h"), chain(1, of=full), made, NOW_MS - DAY_MS) is None
+    rule = policy(maxDeltas="1", minPauseBetweenMerges="10s")
+    assert due(rule, chain(1, of=full), made, NOW_MS - DAY_MS) is not None
+
+
+def test_schedule_in_a_time_zone() -> None:
+    full = snapshot()
+    rule = policy(fullSchedule="0 3 * * *", fullScheduleTimeZone="Europe/Berlin")
+    three_in_berlin_ms = 1_790_038_800_000  # 2026-09-22 01:00 UTC
+    assert due(rule, chain(1, of=full), history(full), three_in_berlin_ms - 1000) is None
+    assert kind_of(due(rule, chain(1, of=full), history(full), three_in_berlin_ms), "fullSchedule") == "full"
+    after = history(full)
+    after.full_ms = three_in_berlin_ms + 5000
+    assert due(rule, chain(1, of=full), after, three_in_berlin_ms + 10_000) is None
+
+
+def test_jitter_spreads_partitions_over_its_whole_length() -> None:
+    full = snapshot()
+    rules = [policy(number, fullInterval="1h", fullScheduleJitter="10min") for number in range(100)]
+    minutes = range(11)
+    ready = [
+        sum(
+            due(rule, chain(1, of=full), history(full), NOW_MS + 3_600_000 + m * 60_000) is not None
+            for rule in rules
+        )
+        for m in minutes
+    ]
+    assert ready == sorted(ready)
+    assert ready[-1] == 100
+    assert 25 <= ready[5] <= 75
+    schedule = [policy(number, fullSchedule="0 3 * * *", fullScheduleJitter="10min") for number in range(100)]
+    at_three_ms = 1_790_046_000_000  # 2026-09-22 03:00 UTC
+    at = [
+        sum(
+            due(rule, chain(1, of=full), history(full), at_three_ms + m * 60_000) is not None
+            for rule in schedule
+        )
+        for m in minutes
+    ]
+    assert at[-1] == 100
+    assert 25 <= at[5] <= 75
+
+
+def test_predicted_restore_against_the_objective() -> None:
+    full = snapshot(sizes=(8 * MIB,))
+    made = history(full)
+    long = chain(200, MIB, of=full)
+    predicted_ms = made.predict_restore_ms(long)
+    rule = policy(restoreObjective=f"{int(predicted_ms) - 100}ms", maxDeltas="100000")
+    assert kind_of(due(rule, long, made), "restoreObjective") == "incremental"
+    assert due(policy(restoreObjective="1d"), chain(3, of=full), made) is None
+
+
+def test_measured_restores_move_the_prediction() -> None:
+    full = snapshot(sizes=(64 * MIB,))
+    slow, fast = history(full), history(full)
+    for _ in range(10):
+        slow.cost.observe_fetch(8, 64 * MIB, 6400)
+        fast.cost.observe_fetch(8, 64 * MIB, 64)
+    at = chain(10, of=full)
+    assert slow.predict_restore_ms(at) > 4 * fast.predict_restore_ms(at)
+    rule = policy(restoreObjective="3s", maxDeltas="100000")
+    assert due(rule, chain(60, MIB, of=full), fast) is None or due(rule, chain(60, MIB, of=full), slow)
+
+
+def test_no_merge_is_asked_for_where_none_would_help() -> None:
+    huge = snapshot(sizes=(64 * MIB,) * 200)
+    assert due(policy(restoreObjective="1s"), chain(10, of=huge), history(huge)) is None
+
+
+def test_deltas_as_large_as_the_state_are_merged() -> None:
+    full = snapshot(sizes=(10 * MIB,))
+    rule = policy(maxDeltaShare="0.8")
+    assert due(rule, chain(7, 2 * MIB, of=full)) is None
+    assert kind_of(due(rule, chain(8, MIB, of=full)), "maxDeltaShare") == "incremental"
+    assert due(rule, chain(8, 10_000, of=snapshot(sizes=(10_000,)))) is None
+    growing = snapshot(kind="incremental", sizes=(10 * MIB, 4 * MIB))
+    assert due(rule, chain(8, MIB, of=growing)) is None
+
+
+def test_least_pause_between_merges() -> None:
+    full = snapshot()
+    made = history(full)
+    rule = policy(maxDeltas="1", minPauseBetweenMerges="10s")
+    made.merge_ended_ms = NOW_MS
+    assert due(rule, chain(1, of=full), made, NOW_MS + 9_999) is None
+    assert due(rule, chain(1, of=full), made, NOW_MS + 10_000) is not None
+
+
+def test_a_full_checkpoint_goes_before_a_merge() -> None:
+    full = snapshot()
+    answer = due(policy(maxDeltas="1", fullAfterDeltas="1"), chain(1, of=full), history(full))
+    assert answer is not None
+    assert answer.kind == "full"
+
+
+@pytest.mark.parametrize("option", ["maxDeltas", "restoreObjective", "fullAfterDeltas", "fullAfterMerges"])
+def test_defaults_are_on(option: str) -> None:
+    from state_store.options import Options, by_name
+
+    assert by_name(Options())[option] > 0

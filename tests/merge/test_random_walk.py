@@ -1,0 +1,159 @@
+"""Random histories of two executors on one store, with dicts as the model, over real files.
+
+Either executor may commit, merge, clean up, roll back and restore; at times one goes on although the other
+has taken the store over. After every step the agent's registry is what the files say, and every retained
+version of the lineage that counts can be restored, exactly, by a third executor that has no local files.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+from agent.harness import InProcess, Job, contents
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from state_store.inventory import Inventory
+from state_store.storage.local import LocalStorage
+
+RETAIN = 3
+KEYS = st.integers(0, 12).map(lambda number: b"\0\0key%02d" % number)
+VALUES = st.one_of(st.none(), st.binary(max_size=40))
+CHANGES = st.dictionaries(KEYS, VALUES, max_size=8)
+WRITERS = st.integers(0, 1)
+
+
+class TwoExecutors(RuleBasedStateMachine):
+    ids = True
+
+    @initialize()
+    def start(self) -> None:
+        self.root = Path(tempfile.mkdtemp())
+        self.storage = LocalStorage(self.root / "state")
+        self.jobs = [self.executor(f"local{number}") for number in range(2)]
+        self.owner = 0
+        self.floor = 1
+        self.lineage: list[tuple[str | None, dict[bytes, bytes]]] = [(None, {})]
+
+    def executor(self, name: str) -> Job:
+        client = InProcess(self.root / name, max_runs=2)
+        return Job(client, self.root / "state", ids=self.ids, retain=RETAIN)
+
+    @property
+    def newest(self) -> int:
+        return len(self.lineage) - 1
+
+    @property
+    def oldest(self) -> int:
+        """The oldest version that must be there: no clean-up has been entitled to it."""
+        return min(self.newest, max(self.floor, self.newest - RETAIN + 1))
+
+    def clean(self, job: Job) -> None:
+        self.floor = max(self.floor, job.version - RETAIN + 1)
+        job.cleanup()
+
+    @rule(changes=CHANGES)
+    def commit(self, changes: dict[bytes, bytes | None]) -> None:
+        job = self.jobs[self.owner]
+        job.commit(changes)
+        self.lineage = [*self.lineage[: job.version], (job.id, job.state)]
+
+    @precondition(lambda self: self.newest > 0)
+    @rule(kind=st.sampled_from(["ingest", "incremental", "full"]))
+    def merge(self, kind: str) -> None:
+        job = self.jobs[self.owner]
+        answer = job.merge(kind)
+        if "skipped" not in answer:
+            assert contents(answer["directory"]) == job.state
+            job.call("release", directory=answer["directory"])
+
+    @precondition(lambda self: self.newest > 0)
+    @rule()
+    def cleanup(self) -> None:
+        self.clean(self.jobs[self.owner])
+
+    @precondition(lambda self: self.newest > 0)
+    @rule()
+    def move(self) -> None:
+        """The other executor takes over where this one stopped."""
+        self.owner = 1 - self.owner
+        self.load(self.newest)
+
+    @precondition(lambda self: self.newest > 1)
+    @rule(back=st.integers(1, 2))
+    def roll_back(self, back: int) -> None:
+        """A batch is run again, by whoever: what it committed before no longer counts."""
+        version = max(self.oldest, self.newest - back)
+        self.load(version)
+        self.lineage = self.lineage[: version + 1]
+
+    @precondition(lambda self: self.ids and self.jobs[1 - self.owner].version > 0)
+    @rule(changes=CHANGES, then=st.sampled_from(["nothing", "incremental", "full", "cleanup"]))
+    def zombie(self, changes: dict[bytes, bytes | None], then: str) -> None:
+        """The executor that lost the store commits once more on what it has; that may fail, never harm."""
+        job = self.jobs[1 - self.owner]
+        try:
+            job.commit(changes)
+            if then == "cleanup":
+                self.clean(job)
+            elif then != "nothing":
+                job.merge(then)
+        except Exception as error:
+            assert getattr(error, "kind", None) == "missing", error
+
+    def load(self, version: int) -> None:
+        job = self.jobs[self.owner]
+        job.versions[version] = self.lineage[version]
+        assert contents(job.restore(version)["directory"]) == self.lineage[version][1]
+
+    @invariant()
+    def the_registry_is_what_the_files_say(self) -> None:
+        if not hasattr(self, "jobs") or self.newest == 0:
+            return
+        for store in self.jobs[self.owner].client.calls._stores.values():
+            if store._registry is not None:
+                floor = min(of.version for of in store._registry.checkpoints())
+                rebuilt = Inventory.read(self.storage, {}).registry(floor)
+                running = {of: paths(store._registry, of) for of in store._registry.checkpoints()}
+                assert running.items() <= {of: paths(rebuilt, of) for of in rebuilt.checkpoints()}.items()
+
+    @invariant()
+    def every_retained_version_can_be_restored(self) -> None:
+        if not hasattr(self, "jobs") or self.newest == 0:
+            return
+        fresh = self.executor("fresh")
+        for version in {self.oldest, self.newest}:
+            fresh.versions[version] = self.lineage[version]
+            assert contents(fresh.restore(version)["directory"]) == self.lineage[version][1]
+        fresh.call("close")
+        shutil.rmtree(self.root / "fresh")
+
+    def teardown(self) -> None:
+        if hasattr(self, "root"):
+            shutil.rmtree(self.root)
+
+
+class TwoExecutorsWithoutIds(TwoExecutors):
+    """Checkpoint format 1: a batch that runs again replaces the files of its version."""
+
+    ids = False
+
+
+def paths(registry: object, of: object) -> set[str]:
+    return {file.path for file in registry.files(of)}
+
+
+WALK = settings(
+    max_examples=12,
+    stateful_step_count=20,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
+TestTwoExecutors = TwoExecutors.TestCase
+TestTwoExecutors.settings = WALK
+TestTwoExecutorsWithoutIds = TwoExecutorsWithoutIds.TestCase
+TestTwoExecutorsWithoutIds.settings = WALK
