@@ -73,7 +73,7 @@ class Job:
     it.
     """
 
-    def __init__(self, place: Workplace, store: str) -> None:
+    def __init__(self, place: Workplace, store: str, *more: str) -> None:
         command = [sys.executable, str(Path(__file__).with_name("demo_job.py")), store]
         paths = [str(place.source), str(place.checkpoint), str(place.sink)]
         here = str(Path(__file__).parent)
@@ -81,7 +81,7 @@ class Job:
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": python_path}
         self._log = place.log.open("a", encoding="utf-8")
         self._process = subprocess.Popen(
-            [*command, *paths],
+            [*command, *paths, *more],
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
@@ -138,10 +138,14 @@ def _kill_in_batch(job: Job, place: Workplace, batch: int) -> int | None:
 
 
 def run_to_the_end(place: Workplace, store: str) -> None:
-    job = Job(place, store)
+    """Runs the query from its checkpoint to the last file, then both functions side by side on the first."""
+    job = Job(place, store, str(place.root / "side-by-side"))
     try:
         for line in job.lines():
-            print(progress_lines.batch(line), flush=True)
+            if "side_by_side" in line:
+                print("\n" + progress_lines.side_by_side(line["side_by_side"]))
+            else:
+                print(progress_lines.batch(line), flush=True)
     except BaseException:
         job.kill()
         raise
@@ -197,8 +201,10 @@ def demo(place: Workplace, days: int, store: str, limit: int | None) -> None:
     flights = flights_in_pandas.load()[:limit]
     batches = write_source(flights, place.source, days)
     print(f"{len(flights):,} flights in {batches} files of {days} days; all in {place.root}\n")
+    print(progress_lines.HEAD)
     cut = run_until_killed(place, store, full_at=batches // 3, kill_at=batches // 2)
     print(f"\nkilled with SIGKILL in the middle of batch {cut}; starting again from {place.checkpoint}\n")
+    print(progress_lines.HEAD)
     run_to_the_end(place, store)
     compare(place, flights)
     if store == "incremental":
@@ -209,7 +215,7 @@ def demo(place: Workplace, days: int, store: str, limit: int | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--days", type=int, default=15, help="days of flights in a micro-batch (default 15)")
+    parser.add_argument("--days", type=int, default=10, help="days of flights in a micro-batch (default 10)")
     parser.add_argument("--store", choices=STORES, default="incremental", help="the state store to run on")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights of the year")
     parser.add_argument("--keep", type=Path, help="work in this new directory and leave it there")

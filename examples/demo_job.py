@@ -1,12 +1,19 @@
-"""The process that demo.py starts and kills: the query of flights.py, with a line of JSON on standard output
-per batch.
+"""The process that demo.py starts and kills: the query of flights.py, a line of JSON for each batch.
+
+    python demo_job.py STORE INPUT CHECKPOINT OUTPUT [COMPARE_DIRECTORY]
+
+With COMPARE_DIRECTORY it also runs the first file through both functions at the end, and reports their times.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
+from typing import Any
 
 import flights
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import (
     QueryProgressEvent,
     QueryStartedEvent,
@@ -16,6 +23,7 @@ from pyspark.sql.streaming.listener import (
 
 import state_store
 
+SETTINGS = {"maxDeltas": 6, "minPauseBetweenMerges": "0", "retainedCheckpoints": 8}
 SPARKS_OWN = {
     "rocksdb": {
         "spark.sql.streaming.stateStore.providerClass": (
@@ -23,7 +31,12 @@ SPARKS_OWN = {
         ),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
     },
-    "hdfs": {},
+    "hdfs": {
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
+    },
 }
 
 
@@ -34,20 +47,47 @@ class Progress(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        print(event.progress.json.replace("\n", " "), flush=True)
+        say(json.loads(event.progress.json))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         pass
 
 
-def main(store: str, source: str, checkpoint: str, sink: str) -> None:
-    conf = SPARKS_OWN[store] if store in SPARKS_OWN else state_store.spark_conf()
-    spark = flights.session(conf)
+def say(line: dict[str, Any]) -> None:
+    print(json.dumps(line), flush=True)
+
+
+def side_by_side(spark: SparkSession, source: str, work: Path) -> dict[str, Any]:
+    """One file as one batch, by either function: milliseconds of each, and whether the outputs agree."""
+    first = str(min(Path(source).glob("*.parquet")))
+    times: dict[str, Any] = {}
+    found = {}
+    for function in (flights.follow_all, flights.follow):
+        name = function.__name__.removeprefix("state_store.vectorized(").rstrip(")")
+        sink, checkpoint = str(work / name), str(work / f"{name}-checkpoint")
+        query = flights.start(spark, first, checkpoint, sink, function)
+        query.awaitTermination()
+        batch = json.loads(query.recentProgress[0].json)
+        times |= {name: batch["durationMs"]["addBatch"], "rows": batch["numInputRows"]}
+        times["aircraft"] = batch["stateOperators"][0]["numRowsTotal"]
+        found[name] = (
+            spark.read.parquet(sink).toPandas().sort_values(["tailnum", "at", "flight"], ignore_index=True)
+        )
+    return {**times, "equal": found["follow"].equals(found["follow_all"])}
+
+
+def main(store: str, source: str, checkpoint: str, sink: str, compare: str = "") -> None:
+    conf = {**state_store.spark_conf(SETTINGS), **SPARKS_OWN.get(store, {})}
+    spark = flights.session({**conf, "spark.sql.streaming.stateStore.maintenanceInterval": "2s"})
     spark.sparkContext.setLogLevel("WARN")
-    spark.streams.addListener(Progress())
+    listener = Progress()
+    spark.streams.addListener(listener)
     flights.start(spark, source, checkpoint, sink).awaitTermination()
+    spark.streams.removeListener(listener)
+    if compare:
+        say({"side_by_side": side_by_side(spark, source, Path(compare))})
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5])
+    main(*sys.argv[1:])
