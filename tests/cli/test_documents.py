@@ -1,0 +1,72 @@
+"""Commands in the documents run as they are written, and links between documents lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from query_directory import QueryDirectory, rows
+
+from state_store.cli import main as cli
+from state_store.options import OPTIONS
+
+CHECKOUT = Path(__file__).resolve().parent.parent.parent
+COMPILES = "jar"
+
+
+def commands(document: str) -> list[str]:
+    """The lines of fenced or indented blocks that start with `state-store`, without comments."""
+    text = (CHECKOUT / document).read_text(encoding="utf-8")
+    found = re.findall(r"^(?:    )?(state-store [^#\n]*)", text, re.MULTILINE)
+    return [line.strip() for line in found]
+
+
+def pages() -> list[Path]:
+    return [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    query = QueryDirectory(tmp_path_factory.mktemp("query") / "c", tmp_path_factory.mktemp("scratch"))
+    for batch in range(3):
+        query.commit(rows(batch, 10))
+    return query.root
+
+
+def test_the_documents_have_commands():
+    assert len(commands("docs/operations.md")) >= 8
+    assert len(commands("README.md")) >= 4
+
+
+@pytest.mark.parametrize(
+    "command",
+    [one for page in ("README.md", "docs/operations.md") for one in commands(page) if COMPILES not in one],
+)
+def test_commands_of_the_documents_run(command, directory, capsys):
+    words = [{"DIR": str(directory), "VERSION": "2"}.get(word, word) for word in shlex.split(command)]
+    assert cli.main(words[1:]) == 0, capsys.readouterr().err
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_links_between_documents_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
+
+
+def test_the_operations_page_names_only_options_that_exist():
+    text = (CHECKOUT / "docs/operations.md").read_text(encoding="utf-8")
+    known = {one.name for one in OPTIONS}
+    named = set(re.findall(r"`([a-z]+[A-Z][A-Za-z]+)`", text)) | set(
+        re.findall(r"incremental\.(\w{2,})", text)
+    )
+    options = named - {
+        "checkpointLocation",
+        "startingOffsets",
+        "stateUniqueIds",
+        "addBatch",
+        "transformWithState",
+    }
+    assert options <= known, options - known
+    assert options

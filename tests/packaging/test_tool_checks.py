@@ -1,0 +1,85 @@
+"""A missing or wrong Java or Python is told in a sentence that has the fix, and `make help` lists all targets."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def run(script: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=60)
+
+
+def program(directory: Path, name: str, *lines: str) -> Path:
+    """An executable shell script."""
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / name
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return path
+
+
+def java(directory: Path, version: str) -> str:
+    program(directory / "bin", "java", f"echo 'openjdk version \"{version}\" 2025-01-01' >&2")
+    return str(directory)
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21.0.2", "21"])
+def test_supported_javas_pass(checkout, tmp_path, version):
+    home = java(tmp_path, version)
+    assert run(checkout / "scripts/check-java", JAVA_HOME=home, PATH=os.environ["PATH"]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("version", "named"), [("11.0.2", "Java 11"), ("1.8.0_302", "Java 1"), ("24", "Java 24")]
+)
+def test_other_javas_are_named_with_the_command_that_helps(checkout, tmp_path, version, named):
+    home = java(tmp_path, version)
+    done = run(checkout / "scripts/check-java", JAVA_HOME=home, PATH=os.environ["PATH"])
+    assert done.returncode == 1
+    assert named in done.stderr
+    assert home in done.stderr
+    assert "apt-get install openjdk-17-jdk-headless" in done.stderr
+
+
+def test_no_java_is_told_with_the_command_that_helps(checkout, tmp_path):
+    for tool in ("sh", "sed", "head", "cat", "echo"):
+        (tmp_path / tool).symlink_to(f"/bin/{tool}" if Path(f"/bin/{tool}").exists() else f"/usr/bin/{tool}")
+    done = run(checkout / "scripts/check-java", PATH=str(tmp_path))
+    assert done.returncode == 1
+    assert "cannot be run" in done.stderr
+    assert "apt-get install openjdk-17-jdk-headless" in done.stderr
+
+
+def test_a_suitable_python_is_found(checkout):
+    done = run(checkout / "scripts/find-python", PYTHON=sys.executable, PATH=os.environ["PATH"])
+    assert done.stdout.strip() == sys.executable
+
+
+def test_no_suitable_python_is_told_with_what_was_found(checkout, tmp_path):
+    old = program(tmp_path, "python3", "test \"$1\" = --version && echo 'Python 3.9.2' && exit 0", "exit 1")
+    done = run(checkout / "scripts/find-python", PYTHON=str(old), PATH=os.environ["PATH"])
+    assert done.returncode == 1
+    assert f"{old}: Python 3.9.2, without the module ensurepip" in done.stderr
+    assert "apt-get install python3 python3-venv" in done.stderr
+
+
+def test_make_help_lists_every_target(checkout):
+    makefile = (checkout / "Makefile").read_text(encoding="utf-8")
+    (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    done = subprocess.run(
+        ["make", "help"], cwd=checkout, capture_output=True, text=True, timeout=60, check=True
+    )
+    listed = {line.split()[1] for line in done.stdout.splitlines()}
+    assert listed == set(phony.split())
+
+
+def test_the_ci_script_runs_every_check(checkout):
+    script = (checkout / ".ci/run").read_text(encoding="utf-8")
+    for target in ("lint", "test", "spark-suites", "benchmark BENCH=quick"):
+        assert f"make {target}" in script
