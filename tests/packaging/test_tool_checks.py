@@ -1,4 +1,4 @@
-"""A missing or wrong Java or Python is told in a sentence that has the fix, and `make help` lists all targets."""
+"""A missing or wrong Java or Python is told in a sentence with the fix; `make help` lists all targets."""
 
 from __future__ import annotations
 
