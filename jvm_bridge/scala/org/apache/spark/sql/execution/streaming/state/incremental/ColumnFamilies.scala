@@ -38,8 +38,9 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
 
   /** With the numbers of keys after the changes of a transaction on this version. */
   def counted(transaction: Transaction): ColumnFamilies =
-    if (byName.size == 1) ColumnFamilies(byName.map { case (name, one) => name -> one.copy(keys = transaction.keys) })
-    else {
+    if (byName.size == 1) {
+      ColumnFamilies(byName.map { case (name, one) => name -> one.copy(keys = transaction.keys) })
+    } else {
       val balance = ColumnFamilies.balance(transaction)
       ColumnFamilies(byName.map { case (name, one) =>
         name -> one.copy(keys = one.keys + balance.getOrElse(one.id, 0L))

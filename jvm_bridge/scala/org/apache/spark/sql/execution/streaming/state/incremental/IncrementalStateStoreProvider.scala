@@ -14,7 +14,7 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentStore
 import org.apache.spark.sql.types.StructType
-import org.apache.spark.util.NextIterator
+import org.apache.spark.util.{NextIterator, ShutdownHookManager}
 
 /**
  * A state store provider that commits one immutable SST file per micro-batch and merges them into snapshots
@@ -134,6 +134,7 @@ class IncrementalStateStoreProvider
   override protected def maintain(): Unit =
     try local.cleanup()
     catch {
+      case NonFatal(e) if ShutdownHookManager.inShutdown() => logDebug(s"Cleanup of ${local.name} ended", e)
       case NonFatal(e) =>
         logWarning(s"Cleanup of ${local.name} failed; the next maintenance tries again", e)
     }

@@ -1,0 +1,72 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import java.nio.charset.StandardCharsets
+import java.util.regex.Pattern
+
+import scala.util.control.NonFatal
+
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.SparkSession
+import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.runtime.{StreamExecution, StreamingQueryWrapper}
+import org.apache.spark.sql.internal.SQLConf
+import org.apache.spark.sql.streaming.StreamingQueryListener
+
+/**
+ * Says so when a query that was started with another state store goes on with that one: Spark keeps the provider
+ * class in the query's offset log and ignores what the session asks for. Set it with
+ * `spark.sql.streaming.streamingQueryListeners`; it never fails a query.
+ */
+final class PinnedProviderListener extends StreamingQueryListener with Logging {
+  import StreamingQueryListener._
+
+  // Called in the query's own thread, whose session is the active one.
+  override def onQueryStarted(event: QueryStartedEvent): Unit =
+    try {
+      val session = SparkSession.active
+      val asked = session.conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
+      if (asked == classOf[IncrementalStateStoreProvider].getName) {
+        session.streams.get(event.id) match {
+          case wrapper: StreamingQueryWrapper => check(wrapper.streamingQuery, asked)
+          case execution: StreamExecution => check(execution, asked)
+          case _ =>
+        }
+      }
+    } catch {
+      case NonFatal(e) => logDebug("The state store of a query could not be looked up in its offset log", e)
+    }
+
+  private def check(query: StreamExecution, asked: String): Unit =
+    PinnedProviderListener.pinned(query).filter(_ != asked).foreach { other =>
+      logError(s"The query ${Option(query.name).getOrElse(query.id)} does NOT use $asked: it was started with " +
+        s"$other, and Spark keeps that for the life of its checkpoint ${query.resolvedCheckpointRoot}. Start " +
+        "it with a new checkpoint location to use the incremental state store, or set " +
+        s"${SQLConf.STATE_STORE_PROVIDER_CLASS.key} back for this query to be rid of this message.")
+    }
+
+  override def onQueryProgress(event: QueryProgressEvent): Unit = ()
+
+  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = ()
+}
+
+private object PinnedProviderListener {
+  private val Entry =
+    (Pattern.quote("\"" + SQLConf.STATE_STORE_PROVIDER_CLASS.key + "\"") + "\\s*:\\s*\"([^\"]+)\"").r
+
+  /** The provider class in the newest entry of the query's offset log. */
+  def pinned(query: StreamExecution): Option[String] = {
+    val offsets = new Path(query.resolvedCheckpointRoot, "offsets")
+    val files = CheckpointFileManager.create(offsets, query.sparkSession.sessionState.newHadoopConf())
+    if (!files.exists(offsets)) None
+    else {
+      val batches = files.list(offsets).map(_.getPath).filter(_.getName.forall(_.isDigit))
+      batches.maxByOption(_.getName.toLong).flatMap { newest =>
+        val in = files.open(newest)
+        try Entry.findFirstMatchIn(new String(in.readAllBytes(), StandardCharsets.UTF_8)).map(_.group(1))
+        finally in.close()
+      }
+    }
+  }
+}
