@@ -90,10 +90,10 @@ class TwoExecutors(RuleBasedStateMachine):
         self.load(version)
         self.lineage = self.lineage[: version + 1]
 
-    @precondition(lambda self: self.ids and self.jobs[1 - self.owner].version > 0)
+    @precondition(lambda self: self.ids and 0 < self.jobs[1 - self.owner].version <= self.newest)
     @rule(changes=CHANGES, then=st.sampled_from(["nothing", "incremental", "full", "cleanup"]))
     def zombie(self, changes: dict[bytes, bytes | None], then: str) -> None:
-        """The executor that lost the store commits once more on what it has; that may fail, never harm."""
+        """The executor that lost the store finishes its batch on what it has; that may fail, never harm."""
         job = self.jobs[1 - self.owner]
         try:
             job.commit(changes)

@@ -1,0 +1,221 @@
+"""Restores from damaged, truncated, missing and local files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from agent.harness import InProcess, Job, contents
+
+from state_store.errors import DamagedError, FormatError, MissingError, StateStoreError
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 3] ^= 0x10
+    replace(path, bytes(data))
+
+
+def truncate(path: Path) -> None:
+    replace(path, path.read_bytes()[:-7])
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Gives `path` other bytes without touching its hard links."""
+    path.unlink()
+    path.write_bytes(data)
+
+
+def empty(path: Path) -> None:
+    replace(path, b"")
+
+
+HARM: dict[str, Callable[[Path], None]] = {
+    "flipped": flip_a_bit,
+    "truncated": truncate,
+    "empty": empty,
+    "missing": Path.unlink,
+}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """Versions 1 to 12; a full snapshot at 4, an incremental one at 8 that shares a file with it."""
+    made = Job(
+        InProcess(tmp_path / "writer", max_runs=2, size_amplification_percent=1000), tmp_path / "state"
+    )
+    for version in range(1, 13):
+        rows = 300 if version <= 4 else 10
+        made.commit({b"\0\0%02d-%03d" % (version, row): os.urandom(60) for row in range(rows)})
+        if version == 4:
+            made.merge("full")
+        if version == 8:
+            assert made.merge()["shared_files"] > 0
+    return made
+
+
+def reader(job: Job, directory: Path) -> Job:
+    """Another executor without local files."""
+    other = Job(InProcess(directory), job.location)
+    other.versions = job.versions
+    return other
+
+
+def stored(job: Job, pattern: str) -> Path:
+    (path,) = job.location.glob(pattern)
+    return path
+
+
+def test_any_version_exactly(job: Job, tmp_path: Path) -> None:
+    other = reader(job, tmp_path / "reader")
+    for version in (12, 1, 4, 5, 8, 3, 12):
+        answer = other.restore(version)
+        assert contents(answer["directory"]) == job.versions[version][1]
+        assert answer["keys"] == len(job.versions[version][1])
+        assert answer["column_families"] == {"default": {"id": 0, "internal": False, "keys": answer["keys"]}}
+        assert answer["warnings"] == []
+
+
+def test_from_exactly_the_snapshot_that_is_asked_for(job: Job, tmp_path: Path) -> None:
+    other = reader(job, tmp_path / "reader")
+    for start in (4, 8):
+        answer = other.call(
+            "restore", version=10, id=job.versions[10][0], from_version=start, from_id=job.versions[start][0]
+        )
+        assert (answer["snapshot_version"], answer["deltas"]) == (start, 10 - start)
+        assert contents(answer["directory"]) == job.versions[10][1]
+    with pytest.raises(MissingError, match="snapshots there are: 4"):
+        other.call("restore", version=10, id=job.versions[10][0], from_version=6, from_id=job.versions[6][0])
+
+
+@pytest.mark.parametrize("harm", HARM)
+@pytest.mark.parametrize("pattern", [f"snapshot/{8:020d}_*.zip", "shared/*008-*.sst"])
+def test_an_older_snapshot_serves_with_more_deltas(job: Job, tmp_path: Path, harm: str, pattern: str) -> None:
+    path = stored(job, pattern)
+    HARM[harm](path)
+    answer = reader(job, tmp_path / "reader").restore(12)
+    assert contents(answer["directory"]) == job.state
+    assert (answer["snapshot_version"], answer["deltas"]) == (4, 8)
+    if not (harm == "missing" and "snapshot" in pattern):
+        (warning,) = answer["warnings"]
+        assert path.name in warning
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_delta_that_is_needed_is_named(job: Job, tmp_path: Path, harm: str) -> None:
+    path = stored(job, f"delta/{10:020d}_*.sst")
+    HARM[harm](path)
+    with pytest.raises((DamagedError, MissingError)) as failure:
+        reader(job, tmp_path / "reader").restore(12)
+    error = failure.value
+    assert error.kind == ("missing" if harm == "missing" else "damaged")
+    assert "10" in Path(error.file).name[:20]
+    assert "versions that can be restored" in error.message
+    assert f"9 ({job.versions[9][0]})" in error.message
+    assert f"10 ({job.versions[10][0]})" not in error.message.split("restored:")[-1]
+    assert contents(reader(job, tmp_path / "again").restore(9)["directory"]) == job.versions[9][1]
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_where_all_else_fails_the_first_damage_is_named(job: Job, tmp_path: Path, harm: str) -> None:
+    for pattern in (f"snapshot/{8:020d}_*.zip", f"snapshot/{4:020d}_*.zip", f"delta/{2:020d}_*.sst"):
+        HARM[harm](stored(job, pattern))
+    with pytest.raises(StateStoreError) as failure:
+        reader(job, tmp_path / "reader").restore(12)
+    assert failure.value.kind in ("missing", "damaged")
+    assert "versions that can be restored: 1 (" in failure.value.message
+
+
+def test_a_delta_in_a_snapshots_place_is_noticed(job: Job, tmp_path: Path) -> None:
+    """A file that is whole, but another."""
+    one, two = stored(job, f"delta/{9:020d}_*.sst"), stored(job, f"delta/{10:020d}_*.sst")
+    replace(two, one.read_bytes())
+    with pytest.raises(DamagedError):
+        reader(job, tmp_path / "reader").restore(12)
+
+
+def test_a_newer_format_is_refused_by_name(job: Job, tmp_path: Path) -> None:
+    import zipfile
+
+    path = stored(job, f"snapshot/{8:020d}_*.zip")
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["manifest.json"] = members["manifest.json"].replace(b'"format":1', b'"format":2')
+    path.unlink()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    with pytest.raises(FormatError, match=path.name):
+        reader(job, tmp_path / "reader").restore(12)
+
+
+def test_local_files_are_linked_and_not_read_again(job: Job, tmp_path: Path) -> None:
+    other = reader(job, tmp_path / "reader")
+    first, second = other.restore(12), other.restore(12)
+    assert (first["local_files"], second["fetched_files"]) == (0, 0)
+    assert second["local_files"] == first["fetched_files"] > 0
+    assert contents(second["directory"]) == job.state
+    other.call("close")
+    third = reader(job, tmp_path / "reader").restore(12)
+    assert third["fetched_files"] == 0
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_a_damaged_local_file_is_read_again(job: Job, tmp_path: Path, harm: str) -> None:
+    other = reader(job, tmp_path / "reader")
+    other.restore(12)
+    kept = sorted((tmp_path / "reader" / "kept").rglob("*.sst"))
+    assert len(kept) > 4
+    for path in kept:
+        HARM[harm](path)
+    answer = other.restore(12)
+    assert contents(answer["directory"]) == job.state
+    if harm != "missing":
+        assert len(answer["warnings"]) == len(kept)
+        assert other.restore(12)["warnings"] == []
+
+
+def test_what_was_kept_stays_below_its_budget(job: Job, tmp_path: Path) -> None:
+    other = Job(InProcess(tmp_path / "reader"), job.location, localRecoveryBudget="30k")
+    other.versions = job.versions
+    other.restore(12)
+    other.cleanup()
+    sizes = [path.stat().st_size for path in (tmp_path / "reader" / "kept").rglob("*.sst")]
+    assert 0 < sum(sizes) <= 30 << 10
+    assert contents(other.restore(12)["directory"]) == job.state
+
+
+def test_without_local_recovery_nothing_is_kept_after_the_end(job: Job, tmp_path: Path) -> None:
+    other = Job(InProcess(tmp_path / "reader"), job.location, localRecovery="false")
+    other.versions = job.versions
+    other.restore(12)
+    other.call("close")
+    assert not list((tmp_path / "reader").rglob("*.sst"))
+
+
+def test_a_version_that_does_not_exist(job: Job, tmp_path: Path) -> None:
+    other = reader(job, tmp_path / "reader")
+    with pytest.raises(
+        MissingError, match=r"version 13 .* cannot be restored.*versions that can be restored"
+    ):
+        other.call("restore", version=13, id="nobody")
+    with pytest.raises(MissingError, match=r"12_nobody"):
+        other.call("restore", version=12, id="nobody")
+
+
+def test_version_0_is_empty(tmp_path: Path) -> None:
+    other = Job(InProcess(tmp_path / "reader"), tmp_path / "state")
+    answer = other.call("restore", version=0, id=None)
+    assert contents(answer["directory"]) == {}
+    assert answer["keys"] == 0
+
+
+def test_a_failed_restore_leaves_no_directory(job: Job, tmp_path: Path) -> None:
+    stored(job, f"delta/{10:020d}_*.sst").unlink()
+    other = reader(job, tmp_path / "reader")
+    with pytest.raises(MissingError):
+        other.restore(12)
+    assert not list(Path(other.opened["incoming"]).parent.glob("base-*"))
+    assert not list(Path(other.opened["incoming"]).parent.glob("scratch*"))
