@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import signal
 import sys
 import time
@@ -65,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(name: str, extent: Any, out: Path) -> bool:
     """Runs one scenario and writes its result file; says on standard output how it went."""
     ours = providers.jar_for(pyspark.__version__) is not None
-    started = time.monotonic()
+    started, cpu = time.monotonic(), _cpu_seconds()
     result: dict[str, Any] = {
         "scenario": name,
         "bench": extent.name,
@@ -77,7 +78,18 @@ def _run(name: str, extent: Any, out: Path) -> bool:
     except Exception as error:
         result["failed"] = f"{type(error).__name__}: {error}"
     result["seconds"] = round(time.monotonic() - started, 1)
+    result["cpu_seconds"] = round(_cpu_seconds() - cpu, 1)
     (out / f"{name}.json").write_text(json.dumps(result, indent=1, sort_keys=True) + "\n")
     problems = [result["failed"]] if "failed" in result else results.errors(result)
-    print(f"{name}: {result['seconds']} s" + "".join(f"\n  {problem}" for problem in problems), flush=True)
+    print(
+        f"{name}: {result['seconds']} s, {result['cpu_seconds']} s of CPU"
+        + "".join(f"\n  {problem}" for problem in problems),
+        flush=True,
+    )
     return not problems
+
+
+def _cpu_seconds() -> float:
+    """Of this process and of those it started that have ended."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
