@@ -30,7 +30,9 @@ quartiles in brackets, and ratios are of medians, with the range over paired seg
 ratios within one run mean something: absolute times are this machine's. Rows are Spark's UnsafeRows through
 the public StateStore API; keys have 16 bytes, half of each value is random. RocksDB's "larger cache" has a
 block cache that brings its memory to the budget of this store; where "RocksDB + changelog" is compared, the
-quicker of the two counts. Retention is 10 batches. Memory is measured with one provider a JVM.
+quicker of the two counts. Retention is 10 batches. Memory is measured with one provider a JVM. Checkpoints
+are on the local disk, where Hadoop's file system starts a process for each file that Spark's stores write;
+the last but one section has them on HDFS, where it does not.
 """
 
 

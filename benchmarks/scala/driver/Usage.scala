@@ -17,7 +17,10 @@ object Usage {
 
   def jvmCpuSeconds: Double = system.getProcessCpuTime / 1e9
   def threadCpuSeconds: Double = threads.getCurrentThreadCpuTime / 1e9
-  def childrenCpuSeconds: Double = children.map(cpuSecondsOf).sum
+
+  /** Of the processes below this one that run, and of those that have ended. */
+  def childrenCpuSeconds: Double =
+    children.map(cpuSecondsOf(_, 11)).sum + cpuSecondsOf(ProcessHandle.current().pid, 13)
 
   /** Bytes of heap in use after two collections. */
   def heapBytesAfterGc(): Long = {
@@ -44,10 +47,11 @@ object Usage {
   private def children: Seq[Long] = ProcessHandle.current().descendants().iterator().asScala.map(_.pid).toSeq
   private def proc(pid: Long, file: String): Path = Paths.get(s"/proc/$pid/$file")
 
-  private def cpuSecondsOf(pid: Long): Double = Try {
+  /** Sum of proc(5)'s utime (field 11 after the name), stime, cutime and cstime (field 14) from `first` on. */
+  private def cpuSecondsOf(pid: Long, first: Int): Double = Try {
     val stat = Files.readString(proc(pid, "stat"))
-    val fields = stat.substring(stat.lastIndexOf(')') + 2).split(' ') // from field 3 (state) of proc(5) on
-    fields.slice(11, 15).map(_.toLong).sum / ticksPerSecond
+    val fields = stat.substring(stat.lastIndexOf(')') + 2).split(' ')
+    fields.slice(first, 15).map(_.toLong).sum / ticksPerSecond
   }.getOrElse(0.0) // it ended meanwhile
 
   private def statusOf(file: Path): Map[String, Long] = Try {
