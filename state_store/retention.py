@@ -144,19 +144,20 @@ class Retention:
         return max(1, min(floor, newest.version - LEAST_CHECKPOINTS + 1))
 
     def _delete(self, inventory: Inventory, floor: int) -> list[str]:
+        # The newest file tells the storage's time, or an earlier one: what looks expired then, is.
         newest_ms = max((entry.modified_ms for entry in inventory.entries.values()), default=0)
         candidates = inventory.candidates(floor, newest_ms - self._policy.temporary_expiry_ms)
         if not candidates and not inventory.tombstones:
             return []
         written = self._condemn(candidates - inventory.condemned)
-        held = self._leased(written.modified_ms if written else None)
+        now_ms = max(newest_ms, written.modified_ms if written else 0)
+        held = self._leased(now_ms)
         held |= self._referenced(inventory, candidates)
         doomed = candidates - held
         self._delete_all(path for path in doomed if path.startswith(SNAPSHOT_DIRECTORY))
         self._delete_all(path for path in doomed if not path.startswith(SNAPSHOT_DIRECTORY))
         self._bury(inventory, written, candidates, doomed)
-        if written:
-            self._sweep(written.modified_ms)
+        self._sweep(now_ms)
         return sorted(doomed)
 
     def _condemn(self, paths: set[str]) -> Entry | None:
@@ -171,8 +172,8 @@ class Retention:
         entries = self._storage.list(TOMBSTONE_DIRECTORY)
         return next((entry for entry in entries if path.endswith(f"/{entry.name}")), None)
 
-    def _leased(self, now_ms: int | None) -> set[str]:
-        """The files that live leases name; without a time, all leases are live."""
+    def _leased(self, now_ms: int) -> set[str]:
+        """The files that live leases name."""
         files: set[str] = set()
         for entry in self._storage.list(LEASE_DIRECTORY):
             path = f"{LEASE_DIRECTORY}/{entry.name}"
@@ -184,8 +185,8 @@ class Retention:
                 continue  # given back: if it came to a snapshot, the next listing has it
         return files
 
-    def _is_expired(self, entry: Entry, now_ms: int | None) -> bool:
-        return now_ms is not None and entry.modified_ms < now_ms - self._policy.lease_expiry_ms
+    def _is_expired(self, entry: Entry, now_ms: int) -> bool:
+        return entry.modified_ms < now_ms - self._policy.lease_expiry_ms
 
     def _referenced(self, inventory: Inventory, candidates: set[str]) -> set[str]:
         """The files that the snapshots there are now name, but for those that are going themselves."""

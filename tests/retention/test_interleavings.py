@@ -232,7 +232,7 @@ class _DoesNotLookAgain(_WithoutSweep):
 
 
 class _DoesNotAskForLeases(_WithoutSweep):
-    def _leased(self, now_ms: int | None) -> set[str]:
+    def _leased(self, now_ms: int) -> set[str]:
         return set()
 
 

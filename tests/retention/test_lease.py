@@ -1,0 +1,165 @@
+"""The writer's side alone: what it is told, and what it leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from faults import FaultyStorage, fail_at
+
+from retention import stores
+from state_store.checkpoint.claim import pack_claim, unpack_claim
+from state_store.checkpoint.names import tombstone_path
+from state_store.errors import ConflictError, StorageError
+from state_store.lease import Lease
+from state_store.storage.local import LocalStorage
+
+A, B, NEW = stores.shared(2, 1), stores.shared(2, 2), stores.shared(3, 3)
+EXPIRY_MS = 1000
+
+
+class Clock:
+    now_ms = 0.0
+
+    def __call__(self) -> float:
+        return self.now_ms
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> FaultyStorage:
+    storage = FaultyStorage(LocalStorage(tmp_path))
+    for path in (A, B):
+        storage.write(path, stores.content(path))
+    return storage
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def lease(storage: FaultyStorage, clock: Clock) -> Lease:
+    return Lease(storage, expiry_ms=EXPIRY_MS, clock_ms=clock)
+
+
+def held(storage: FaultyStorage) -> set[str]:
+    """The files that the leases in storage name."""
+    return {
+        path
+        for entry in storage.inner.list("lease")
+        for path in unpack_claim(storage.inner.read(f"lease/{entry.name}"), file=entry.name)
+    }
+
+
+def publish(lease: Lease, *paths: str) -> frozenset[str]:
+    return lease.publish(stores.snapshot(3), stores.archive(stores.version(3), paths))
+
+
+def test_what_is_claimed_is_held_until_it_is_published(storage: FaultyStorage, lease: Lease) -> None:
+    assert lease.claim([A]) == frozenset()
+    lease.announce([NEW])
+    assert held(storage) == {A, NEW}
+    assert publish(lease, A) == frozenset()
+    assert held(storage) == set()
+    assert storage.exists(stores.snapshot(3).path)
+
+
+def test_condemned_and_missing_files_are_refused(storage: FaultyStorage, lease: Lease) -> None:
+    missing = stores.shared(2, 9)
+    storage.write(tombstone_path("cleaner"), pack_claim([B]))
+    assert lease.claim([A, B, missing]) == {B, missing}
+
+
+def test_a_young_lease_is_not_checked_again(storage: FaultyStorage, lease: Lease, clock: Clock) -> None:
+    lease.claim([A])
+    clock.now_ms = EXPIRY_MS / 2 - 1
+    storage.calls.clear()
+    publish(lease, A)
+    assert [operation for operation, _ in storage.calls] == ["write", "delete"]
+
+
+def test_an_old_one_is_renewed_and_checked(storage: FaultyStorage, lease: Lease, clock: Clock) -> None:
+    lease.claim([A, B])
+    clock.now_ms = EXPIRY_MS / 2
+    storage.delete(A)
+    assert publish(lease, A, B) == {A}
+    assert not storage.exists(stores.snapshot(3).path)
+    assert publish(lease, B) == frozenset()
+    assert held(storage) == set()
+
+
+def test_fresh_files_do_not_make_an_old_claim_young(
+    storage: FaultyStorage, lease: Lease, clock: Clock
+) -> None:
+    lease.claim([A])
+    clock.now_ms = EXPIRY_MS
+    storage.delete(A)
+    lease.announce([NEW])
+    storage.write(NEW, b"")
+    assert publish(lease, A, NEW) == {A}
+
+
+def test_a_snapshot_that_came_too_late_is_taken_back(
+    storage: FaultyStorage, lease: Lease, clock: Clock
+) -> None:
+    lease.claim([A])
+
+    def sleep_in_the_write(operation: str, path: str) -> None:
+        if operation == "write" and path.startswith("snapshot/"):
+            clock.now_ms = EXPIRY_MS
+            storage.inner.delete(A)
+
+    storage.fault = sleep_in_the_write
+    assert publish(lease, A) == {A}
+    assert not storage.exists(stores.snapshot(3).path)
+
+
+def test_renewal_never_reuses_a_name(storage: FaultyStorage, lease: Lease, clock: Clock) -> None:
+    lease.claim([A])
+    before = {entry.name for entry in storage.list("lease")}
+    clock.now_ms = EXPIRY_MS
+    storage.delete(A)
+    publish(lease, A)
+    written = [
+        path for operation, path in storage.calls if operation == "write" and path.startswith("lease/")
+    ]
+    assert len(written) == len(set(written)) == 2
+    assert before < {entry.name for entry in storage.list("lease")}
+
+
+def test_an_existing_snapshot_stays_unless_it_is_to_be_replaced(storage: FaultyStorage, lease: Lease) -> None:
+    storage.write(stores.snapshot(3).path, b"theirs")
+    with pytest.raises(ConflictError), lease:
+        lease.claim([A])
+        publish(lease, A)
+    assert storage.read(stores.snapshot(3).path) == b"theirs"
+    assert held(storage) == set()
+    lease.claim([A])
+    assert lease.publish(stores.snapshot(3), b"ours", overwrite=True) == frozenset()
+    assert storage.read(stores.snapshot(3).path) == b"ours"
+
+
+def test_leaving_gives_it_back_and_hides_no_error(storage: FaultyStorage, lease: Lease) -> None:
+    with pytest.raises(ZeroDivisionError), lease:
+        lease.claim([A])
+        storage.fault = fail_at("delete", "lease/")
+        raise ZeroDivisionError
+    storage.fault = lambda operation, path: None
+    lease.release()
+    assert held(storage) == set()
+
+
+def test_a_lease_that_cannot_be_given_back_says_so(storage: FaultyStorage, lease: Lease) -> None:
+    storage.fault = fail_at("delete", "lease/")
+    with pytest.raises(StorageError, match="injected"), lease:
+        lease.claim([A])
+
+
+def test_a_full_snapshot_needs_no_claim(storage: FaultyStorage, lease: Lease) -> None:
+    assert lease.claim([]) == frozenset()
+    lease.announce([NEW])
+    storage.write(NEW, b"")
+    storage.calls.clear()
+    publish(lease, NEW)
+    assert [operation for operation, _ in storage.calls] == ["write", "delete"]

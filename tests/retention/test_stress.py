@@ -1,0 +1,97 @@
+"""Real processes on one directory, some of them killed again and again: no needed file is ever deleted."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from retention import stores, stress
+from state_store.inventory import Inventory
+from state_store.retention import Retention, RetentionPolicy
+from state_store.storage.local import LocalStorage
+
+_SECONDS = 12.0
+
+
+def _start(role: str, number: int, directory: Path, seconds: float) -> subprocess.Popen[str]:
+    tests = Path(__file__).parents[1]
+    environment = os.environ | {"PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"}
+    command = [sys.executable, "-m", "retention.stress", role, str(number), str(directory), str(seconds)]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _finish(process: subprocess.Popen[str]) -> str:
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return output
+
+
+@pytest.mark.slow
+def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    steady = [_start(role, 1, directory, _SECONDS) for role in ("committer", "cleaner", "checker", "writer")]
+    mortal = {("writer", 2): None, ("writer", 3): None, ("cleaner", 2): None}
+    chance = random.Random(7)
+    end = time.monotonic() + _SECONDS
+    kills = 0
+    while time.monotonic() < end:
+        for role, number in mortal:
+            process = mortal[role, number]
+            if process is None:
+                mortal[role, number] = _start(role, number, directory, _SECONDS)
+            elif process.poll() is not None:
+                _finish(process)
+                mortal[role, number] = None
+            elif chance.random() < 0.07:
+                process.send_signal(signal.SIGKILL)
+                process.communicate()
+                mortal[role, number] = None
+                kills += 1
+        time.sleep(0.15)
+    for process in mortal.values():
+        if process is not None:
+            process.kill()
+            process.communicate()
+    reports = [_finish(process) for process in steady]
+    assert kills > 3, reports
+    _assert_in_order(LocalStorage(directory), reports)
+
+
+def _assert_in_order(storage: LocalStorage, reports: list[str]) -> None:
+    top = stress.newest(storage)
+    assert top > 3 * stress.KEEP, reports
+    names = [entry.name for entry in storage.list("delta")]
+    assert stores.delta(1).name not in names, f"nothing was ever deleted: {reports}"
+    retained = [
+        of.version for of in Inventory.read(storage, {}).registry(top - stress.KEEP + 1).checkpoints()
+    ]
+    assert retained == list(range(top - stress.KEEP + 1, top + 1))
+    _after_the_dead_are_gone(storage, top)
+
+
+def _after_the_dead_are_gone(storage: LocalStorage, top: int) -> None:
+    """A later snapshot and a clean-up that knows all leases expired leave just what is needed."""
+    for number in range(top + 1, top + 4):
+        storage.write(stores.delta(number).path, b"")
+    fresh = stores.shared(top + 2, 1)
+    storage.write(fresh, stores.content(fresh))
+    name = stores.snapshot(top + 2)
+    storage.write(name.path, stores.archive(name.of, [fresh]))
+    later = time.time() + 3600
+    os.utime(storage.directory / stores.delta(top + 3).path, (later, later))
+    policy = RetentionPolicy(batches=2, lease_expiry_ms=1000, temporary_expiry_ms=1000)
+    Retention(storage, policy).cleanup(stores.version(top + 3))
+    files = {
+        str(path.relative_to(storage.directory)) for path in storage.directory.rglob("*") if path.is_file()
+    }
+    expected = {fresh, name.path, stores.delta(top + 2).path, stores.delta(top + 3).path}
+    assert files == expected
