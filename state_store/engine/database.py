@@ -46,6 +46,7 @@ class Database:
         import rocksdict
 
         self.directory = directory
+        self._cancelled = False
         with translated("open", str(directory)):
             self._db = rocksdict.Rdict(str(directory), rocks_options(settings, create=create))
 
@@ -59,8 +60,12 @@ class Database:
 
     def close(self) -> None:
         """Stops compactions and closes; again is fine."""
-        with translated("close", str(self.directory)):
-            self._db.close()
+        try:
+            with translated("close", str(self.directory)):
+                self._db.close()
+        except BusyError:
+            if not self._cancelled:  # a cancelled database does not sync what it never had
+                raise
 
     def ingest(self, paths: Sequence[Path]) -> list[str]:
         """Adds SST files, oldest first, by moving them into the directory; gives their new names in that
@@ -116,13 +121,17 @@ class Database:
         def watch() -> None:
             while not over.wait(_DEADLINE_POLL_S):
                 if deadline():
-                    self._db.cancel_all_background(False)
+                    self._cancel(wait=False)
                     return
 
         watcher = threading.Thread(target=watch, name="merge-deadline", daemon=True)
         watcher.start()
         try:
             yield
+        except Exception as error:
+            if deadline():
+                raise self._too_long() from error
+            raise
         finally:
             over.set()
             watcher.join()
@@ -180,9 +189,18 @@ class Database:
             elif not self._property("rocksdb.compaction-pending") or now - idle_since > _IDLE_GRACE_S:
                 return
             if deadline():
-                self._db.cancel_all_background(True)
-                raise BusyError(f"compaction of '{self.directory}' takes longer than mergeTimeout")
+                self._cancel(wait=True)
+                raise self._too_long()
             time.sleep(_IDLE_POLL_S)
+
+    def _cancel(self, *, wait: bool) -> None:
+        self._cancelled = True
+        self._db.cancel_all_background(wait)
+
+    def _too_long(self) -> BusyError:
+        return BusyError(
+            f"the compaction of '{self.directory}' was given up: it took longer than mergeTimeout"
+        )
 
     def _property(self, name: str) -> int:
         return int(self._db.property_int_value(name) or 0)
