@@ -47,7 +47,7 @@ object Usage {
   private def children: Seq[Long] = ProcessHandle.current().descendants().iterator().asScala.map(_.pid).toSeq
   private def proc(pid: Long, file: String): Path = Paths.get(s"/proc/$pid/$file")
 
-  /** Sum of proc(5)'s utime (field 11 after the name), stime, cutime and cstime (field 14) from `first` on. */
+  /** Sum of proc(5)'s utime (field 11 after the name), stime, cutime and cstime (14) from `first` on. */
   private def cpuSecondsOf(pid: Long, first: Int): Double = Try {
     val stat = Files.readString(proc(pid, "stat"))
     val fields = stat.substring(stat.lastIndexOf(')') + 2).split(' ')
