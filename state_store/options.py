@@ -325,6 +325,42 @@ class Options:
         swept.""",
         trade_off="Shorter frees space sooner after crashes; must be longer than any upload takes.",
     )
+    vectorized_enabled: bool = option(
+        "vectorized.enabled",
+        BOOL,
+        "true",
+        group="Vectorised functions",
+        doc="""Run functions marked with state_store.vectorized or state_store.accelerate for many groups at
+        once. Needs the session extension.""",
+        trade_off="Off, they run group by group on Spark's own operator, with the same results: to compare.",
+    )
+    vectorized_accelerate: bool = option(
+        "vectorized.accelerate",
+        BOOL,
+        "false",
+        group="Vectorised functions",
+        doc="""Treat every function that is passed to applyInPandasWithState as if marked
+        state_store.accelerate.""",
+        trade_off="Faster without a change of the code; off by default, so that nothing changes unasked.",
+    )
+    vectorized_max_batch_bytes: int = option(
+        "vectorized.maxBatchBytes",
+        at_least(BYTES, 1),
+        "64m",
+        group="Vectorised functions",
+        doc="Bytes of rows and states after which no further group joins a call of a marked function.",
+        trade_off="""More groups in a call cost less each; a call is held in memory whole, in the JVM and in
+        Python.""",
+    )
+    vectorized_max_group_bytes: int = option(
+        "vectorized.maxGroupBytes",
+        at_least(BYTES, 1),
+        "256m",
+        group="Vectorised functions",
+        doc="""Bytes of rows up to which one group is handed over whole. A larger group comes in pieces to a
+        function marked with split_groups, and fails the query otherwise.""",
+        trade_off="Higher lets larger groups through and needs that much memory in the worker.",
+    )
     agent_python: str = option(
         "agentPython",
         TEXT,
