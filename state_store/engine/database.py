@@ -129,12 +129,14 @@ class Database:
         try:
             yield
         except Exception as error:
-            if deadline():
+            if self._cancelled:
                 raise self._too_long() from error
             raise
         finally:
             over.set()
             watcher.join()
+        if self._cancelled:
+            raise self._too_long()
 
     def files(self) -> list[TableFile]:
         """The live SST files, by name."""

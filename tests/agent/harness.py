@@ -114,11 +114,19 @@ class Job:
     """What a provider does: keeps a dict as the truth, writes deltas, commits them through a client."""
 
     def __init__(
-        self, client: AgentClient, location: Path, *, ids: bool = True, retain: int = 100, **options: str
+        self,
+        client: AgentClient,
+        location: Path,
+        *,
+        ids: bool = True,
+        retain: int = 100,
+        families: dict[str, int] | None = None,
+        **options: str,
     ):
         self.client = client
         self.location = location
         self.ids = ids
+        self.families = families or {"default": 0}
         self.store = {
             "location": str(location),
             "operator": 0,
@@ -154,7 +162,7 @@ class Job:
             len(state),
             len(changes) - removes,
             removes,
-            {"default": ColumnFamily(0, False, len(state))},
+            {name: ColumnFamily(one, False, count(state, one)) for name, one in self.families.items()},
             "test",
         )
         path = Path(self.opened["incoming"]) / f"{version}-{uuid.uuid4().hex}.sst"
@@ -190,6 +198,11 @@ class Job:
 
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:
         return self.client.call(op, store=self.store, **arguments)
+
+
+def count(state: dict[bytes, bytes], family: int) -> int:
+    """Rows of the column family."""
+    return sum(key.startswith(family.to_bytes(2, "big")) for key in state)
 
 
 def contents(directory: str | os.PathLike[str]) -> dict[bytes, bytes]:
