@@ -1,9 +1,10 @@
 """Merge: a base and the deltas after it become a newer base, a pure function of files.
 
 It works in a fresh directory of hard links: open, ingest the deltas as they are, compact as the kind asks.
-`ingest` compacts nothing and is never published. `incremental` lets RocksDB merge young files among each
-other, so that most files are shared with the snapshot before, and rewrites everything once the young ones
-have grown to about the size of the old. `full` rewrites everything: no file of it is older than the merge.
+`ingest` only compacts where reads would suffer from the number of files, and is never published.
+`incremental` lets RocksDB merge young files among each other, so that most files are shared with the snapshot
+before, and rewrites everything once the young ones have grown to about the size of the old. `full` rewrites
+everything: no file of it is older than the merge.
 
 Any thread may call, one at a time for a store; the directories of the inputs are only read.
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 from state_store.base import Base
 from state_store.chain import ChainDelta
 from state_store.checkpoint.names import VersionId
-from state_store.engine.database import Database, small_files, tidy
+from state_store.engine.database import Database, TableFile, small_files, tidy
 from state_store.errors import InternalError
 from state_store.restore import Site, check_version, describe, ingest_deltas, wanted_deltas
 from state_store.transfer import fetch, verify
@@ -29,6 +30,9 @@ INGEST = "ingest"
 INCREMENTAL = "incremental"
 FULL = "full"
 KINDS = (INGEST, INCREMENTAL, FULL)
+
+MOST_RUNS = 16
+"""Sorted runs of a base above which even an `ingest` compacts: every look-up asks each of them."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +107,13 @@ def link_database(base: Base, directory: Path) -> None:
 def _compact(database: Database, kind: str, deadline: Callable[[], bool]) -> None:
     if kind == FULL:
         database.compact_all(deadline=deadline)
-    elif kind == INCREMENTAL:
+    elif kind == INCREMENTAL or sorted_runs(database.files()) > MOST_RUNS:
         database.compact_runs(deadline=deadline)
+
+
+def sorted_runs(files: Sequence[TableFile]) -> int:
+    """Each file of level 0 is one, each other level that has files another."""
+    return sum(file.level == 0 for file in files) + len({file.level for file in files if file.level})
 
 
 class _Laps:

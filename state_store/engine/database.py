@@ -46,7 +46,7 @@ class Database:
         import rocksdict
 
         self.directory = directory
-        self._cancelled = False
+        self._cancelled = self._closed = False
         with translated("open", str(directory)):
             self._db = rocksdict.Rdict(str(directory), rocks_options(settings, create=create))
 
@@ -60,6 +60,9 @@ class Database:
 
     def close(self) -> None:
         """Stops compactions and closes; again is fine."""
+        if self._closed:
+            return
+        self._closed = True
         try:
             with translated("close", str(self.directory)):
                 self._db.close()
