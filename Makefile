@@ -6,6 +6,8 @@ OLDER_SPARK := 4.2.0
 BENCH ?= standard
 TESTS ?=
 
+APART := spark vectorized packaging
+
 BIN := .venv/bin
 JAR := state_store/jars/incremental-state-store-spark-4.3.jar
 OLDER_JAR := state_store/jars/incremental-state-store-spark-4.2.jar
@@ -19,9 +21,18 @@ SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-
 demo: .venv/.ready $(JAR)  ## Run a real query: commit, merge, cut the chain, get killed, restart, compare (2 minutes)
 	@$(BIN)/python examples/flights.py
 
+# Each line is a process of its own: a Spark session lives as long as the process that started it.
 test: setup  ## Run all tests, on both versions of Spark (TESTS='tests/options -k name' runs some)
+ifneq ($(TESTS),)
 	$(BIN)/python -m pytest $(TESTS)
-	$(if $(TESTS),,.venv-4.2/bin/python -m pytest -m spark42)
+else
+	$(BIN)/python -m pytest $(foreach part,$(APART),--ignore=tests/$(part))
+	$(BIN)/python -m pytest tests/spark
+	$(BIN)/python -m pytest tests/vectorized
+	.venv-4.2/bin/python -m pytest -m spark42 tests/spark
+	.venv-4.2/bin/python -m pytest -m spark42 tests/vectorized
+	$(BIN)/python -m pytest tests/packaging
+endif
 
 lint: .venv/.ready  ## Check formatting, style, types and dead code
 	$(BIN)/ruff format --check .

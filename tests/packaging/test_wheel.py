@@ -41,8 +41,8 @@ def run(
 
 
 @pytest.fixture(scope="session")
-def wheel(checkout, tmp_path_factory) -> Path:
-    """The wheel, built from a copy of what is committed and both jars."""
+def tree(checkout, tmp_path_factory) -> Path:
+    """A copy of the checkout, without what git ignores but with both jars."""
     tree = tmp_path_factory.mktemp("tree")
     listed = run("git", "ls-files", "-co", "--exclude-standard", cwd=checkout).stdout.splitlines()
     for name in listed:
@@ -52,6 +52,11 @@ def wheel(checkout, tmp_path_factory) -> Path:
     for directory in ENVIRONMENTS.values():
         build(checkout / directory, checkout / "state_store/jars")
     shutil.copytree(checkout / "state_store/jars", tree / "state_store/jars")
+    return tree
+
+
+@pytest.fixture(scope="session")
+def wheel(tree) -> Path:
     run(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", tree / "dist", ".", cwd=tree)
     (built,) = (tree / "dist").glob("*.whl")
     return built
@@ -68,16 +73,16 @@ def environment(request, wheel, tmp_path_factory) -> tuple[str, Path]:
     return request.param, bin_directory
 
 
-def test_the_wheel_carries_jars_sources_and_the_template(wheel, checkout):
+def test_the_wheel_carries_jars_sources_and_the_template(wheel, tree):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     for version in SUPPORTED_SPARKS:
         assert f"state_store/jars/{jar_name(version)}" in names
-    scala = list((checkout / "jvm_bridge").rglob("*.scala"))
-    assert {path.relative_to(checkout).as_posix() for path in scala} <= names
-    resources = [path for path in (checkout / "jvm_bridge/resources").rglob("*") if path.is_file()]
-    assert {path.relative_to(checkout).as_posix() for path in resources} <= names
-    python = [path.relative_to(checkout).as_posix() for path in (checkout / "state_store").rglob("*.py")]
+    scala = list((tree / "jvm_bridge").rglob("*.scala"))
+    assert {path.relative_to(tree).as_posix() for path in scala} <= names
+    resources = [path for path in (tree / "jvm_bridge/resources").rglob("*") if path.is_file()]
+    assert {path.relative_to(tree).as_posix() for path in resources} <= names
+    python = [path.relative_to(tree).as_posix() for path in (tree / "state_store").rglob("*.py")]
     assert set(python) <= names
     assert "state_store/py.typed" in names
     assert any(name.endswith("data/share/incremental-state-store/spark-defaults.conf") for name in names)
