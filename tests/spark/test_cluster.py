@@ -1,4 +1,4 @@
-"""Two executor JVMs, one of which is killed while batches run: its stores move, and the result stays right."""
+"""Two executor JVMs, one of which is killed in mid-batch: its stores move, the result stays right."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def history(provider, scala_jar, tmp_path_factory) -> History:
         [SCENARIOS[name] for name in NAMES],
         {**options, "spark.executor.memory": "512m", "spark.task.maxFailures": "8"},
         seed=5,
-        ends=["kill-executor", "kill"],
-        batches=9,
+        acts=["kill-executor", "kill"],
+        batches=8,
         master="local-cluster[2,1,512]",
     )
     history.play()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from queries.flow import Flow
 from queries.forgetting import remembered
 
@@ -34,6 +35,41 @@ def test_rows_are_still_counted_after_a_restart(spark, tmp_path):
         for progress in flow.run(batch).recentProgress
     ]
     assert totals == TOTAL
+
+
+@pytest.fixture
+def metrics(spark, provider, tmp_path) -> list[dict[str, int]]:
+    """The custom metrics of every batch of a query that merges after two deltas, in full after two merges."""
+    if provider != "incremental":
+        pytest.skip("metrics of the incremental store")
+    query = Flow(spark, tmp_path / "flow", remembered).run(*BATCHES, *([[("e", 7)]] * 10))
+    return [progress.stateOperators[0].customMetrics for progress in query.recentProgress]
+
+
+def test_deltas_are_counted_by_record(metrics):
+    assert [batch["incrementalDeltaPuts"] for batch in metrics[: len(BATCHES)]] == UPDATED
+    assert [batch["incrementalDeltaRemoves"] for batch in metrics[: len(BATCHES)]] == REMOVED
+    assert all(0 < batch["incrementalDeltaBytes"] <= batch["incrementalUploadedBytes"] for batch in metrics)
+
+
+def test_merges_and_full_checkpoints_are_counted(metrics):
+    merges = sum(batch["incrementalMergeCount"] for batch in metrics)
+    fulls = sum(batch["incrementalFullCount"] for batch in metrics)
+    assert merges > fulls > 0
+    assert sum(batch["incrementalMergeFailures"] for batch in metrics) == 0
+
+
+def test_the_chain_stays_short(metrics):
+    assert all(batch["incrementalChainFiles"] > 0 for batch in metrics)
+    assert max(batch["incrementalChainDeltas"] for batch in metrics) < len(metrics)
+
+
+def test_every_custom_metric_is_in_every_progress(metrics, spark):
+    package = spark._jvm.org.apache.spark.sql.execution.streaming.state.incremental
+    declared = package.IncrementalStateStoreProvider().supportedCustomMetrics()
+    names = {declared.apply(place).name() for place in range(declared.size())}
+    assert len(names) > 20
+    assert all(names <= set(batch) for batch in metrics)
 
 
 def test_commit_time_and_memory_are_reported(spark, tmp_path):

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from queries import settings
 from queries.flow import Flow
+
+import state_store
+from state_store.errors import OptionError
 
 PROVIDER_CLASS = "spark.sql.streaming.stateStore.providerClass"
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
@@ -36,16 +40,59 @@ def test_two_queries_with_different_options_run_at_once(spark, tmp_path):
         few.state_of_keys(batchId=1)
 
 
-def test_the_first_provider_of_a_query_is_kept(spark, provider, tmp_path):
-    other = "hdfs" if provider != "hdfs" else "rocksdb"
-    flow = Flow(
-        spark,
-        tmp_path / "flow",
-        **{PROVIDER_CLASS: settings.PROVIDERS[other], settings.PREFIX + "checkpointFormatVersion": 1},
-    )
+@pytest.fixture
+def pinned(spark, provider, tmp_path) -> Flow:
+    """A query that ran its first batch with another provider than the session's."""
+    other = settings.PROVIDERS["hdfs" if provider != "hdfs" else "rocksdb"]
+    options = {PROVIDER_CLASS: other, settings.PREFIX + "checkpointFormatVersion": 1}
+    flow = Flow(spark, tmp_path / "flow", **options)
     flow.run([("a", 1)])
     flow.options = {}
-    query = flow.run([("a", 2)])
-    assert [row["total"] for row in flow.batches[-1]] == [3]
-    conf = query._jsq.lastProgress().stateOperators()[0].customMetrics().toString()
-    assert ("loadedMapCacheHitCount" in conf) == (other == "hdfs")
+    return flow
+
+
+def test_the_first_provider_of_a_query_is_kept(pinned, provider):
+    query = pinned.run([("a", 2)])
+    assert [row["total"] for row in pinned.batches[-1]] == [3]
+    metrics = query.lastProgress.stateOperators[0].customMetrics
+    assert ("loadedMapCacheHitCount" in metrics) == (provider != "hdfs")
+
+
+def test_a_checkpoint_of_another_provider_is_told(pinned, provider):
+    if provider == "hdfs":
+        pytest.skip("needs a checkpoint of a provider that is not the session's")
+    with pytest.raises(OptionError, match="HDFSBackedStateStoreProvider") as refusal:
+        state_store.check_checkpoint(pinned.checkpoint)
+    assert str(pinned.checkpoint) in str(refusal.value)
+
+
+def test_a_misspelt_option_fails_the_query_at_its_start(spark, provider, tmp_path):
+    if provider != "incremental":
+        pytest.skip("an option of the incremental store")
+    flow = Flow(spark, tmp_path / "flow", **{settings.PREFIX + "incremental.maxDelta": 5})
+    with pytest.raises(StreamingQueryException, match=r"incremental\.maxDelta\b.*incremental\.maxDeltas\b"):
+        flow.run([("a", 1)])
+    flow.options = {settings.PREFIX + "incremental.maxDeltas": "many"}
+    with pytest.raises(StreamingQueryException, match=r"incremental\.maxDeltas is set to 'many'"):
+        flow.run()
+
+
+def test_queries_with_different_merge_policies_do_not_mix(spark, provider, tmp_path):
+    if provider != "incremental":
+        pytest.skip("options of the incremental store")
+    prefix = settings.PREFIX + "incremental."
+    never = {prefix + "maxDeltas": 1000, prefix + "restoreObjective": 0, prefix + "fullAfterMerges": 0}
+    merged = Flow(spark, tmp_path / "merged", **{prefix + "maxDeltas": 1})
+    plain = Flow(spark, tmp_path / "plain", **never)
+    for flow in (merged, plain):
+        for records in batches(8, 5):
+            flow.feed(records)
+    for query in [merged.start(), plain.start()]:
+        query.awaitTermination()
+        assert query.exception() is None
+    snapshots = {
+        flow: list((flow.checkpoint / "state").glob("0/*/snapshot/*.zip")) for flow in (merged, plain)
+    }
+    assert snapshots[merged]
+    assert not snapshots[plain]
+    assert merged.state_of_keys() == plain.state_of_keys()

@@ -1,4 +1,4 @@
-"""The life of a group of queries: run in a child process, stopped, killed in mid-batch, restarted, to the end."""
+"""The life of a group of queries: run in a child process, stopped, killed in mid-batch, restarted."""
 
 from __future__ import annotations
 
@@ -13,163 +13,157 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from queries import records
+from queries import processes, records
 from queries.records import Record
 from queries.running import Room
 from queries.scenario import Scenario
 from queries.settings import python_path
 
 _PERIOD_S = 0.01
-_CHILD_LIMIT_S = 240
+_LIMIT_S = 600
+_FAREWELL_S = 20
 _STREAM_SEEDS = {"events": 11, "answers": 12}
 
 
 @dataclass
 class History:
-    """What happens to the ``scenarios`` is drawn from ``seed``: how long each child lives, and how it ends.
+    """What happens to the ``scenarios``; the moments of the acts are drawn from ``seed``.
 
-    ``ends`` says how each child but the last ends: ``stop`` (queries stopped, process ends by itself),
-    ``kill`` (SIGKILL for the whole process group in mid-batch), ``kill-jvm`` (SIGKILL for the JVM alone) or
-    ``kill-executor`` (one executor of a local cluster is killed, the driver lives on).
+    ``acts``: ``restart`` (the queries are stopped and started in the same session), ``stop`` (they are
+    stopped and the process ends by itself), ``kill`` (SIGKILL for all processes at once), ``kill-jvm``
+    (SIGKILL for the driver's JVM alone) or ``kill-executor`` (one executor of a local cluster is killed, the
+    driver lives on).
     """
 
     room: Room
     scenarios: list[Scenario]
     options: dict[str, str]
     seed: int
-    ends: list[str]
-    batches: int = 18
+    acts: list[str]
+    batches: int
     master: str = "local[2]"
     killed_in_mid_batch: int = 0
+    survivors: list[str] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    _child: subprocess.Popen | None = None
+    _lives: int = 0
 
     def play(self) -> None:
-        """Runs the whole history. Raises AssertionError with the child's last words when a query fails."""
+        """Runs the whole history. Raises AssertionError with the child's last words when the child fails."""
         rng = random.Random(self.seed)
         for stream in _STREAM_SEEDS:
             records.write(self.room.input(stream), self.records(stream))
-        for number, end in enumerate(self.ends):
-            if self._done():
-                break
-            self._life(number, end, rng)
-        if not self._done():
-            self._life(len(self.ends), "finish", rng)
-        assert self._done(), self._last_words(len(self.ends))
+        try:
+            for act in self.acts:
+                self._live()
+                if self._await_moment(rng):
+                    self._act(act, rng)
+            self._live()
+            self._await_end()
+            assert (self.room.path / "done").exists(), self._last_words()
+        finally:
+            if self._child:
+                _kill_group(self._child)
 
     def records(self, stream: str) -> list[list[Record]]:
         """The records of each file of ``events`` or ``answers``."""
         return records.batches(self.seed * 100 + _STREAM_SEEDS[stream], self.batches)
 
-    def _done(self) -> bool:
-        return (self.room.path / "done").exists()
-
-    def _life(self, number: int, end: str, rng: random.Random) -> None:
-        for leftover in ("ready", "stop"):
+    def _live(self) -> None:
+        """Makes sure that there is a child, and that its queries run."""
+        if (self._child and self._child.poll() is None) or (self.room.path / "done").exists():
+            return
+        for leftover in ("ready", "stop", "restart"):
             (self.room.path / leftover).unlink(missing_ok=True)
-        child = self._spawn(number)
-        try:
-            self._await_ready(child, number)
-            if end != "finish":
-                self._end(child, number, end, rng)
-            self._await_end(child, number, end)
-        finally:
-            kill_group(child)
+        self._lives += 1
+        self._child = self._spawn()
+        ready = self.room.path / "ready"
+        self._await(lambda: ready.exists() and ready.read_text(), "is not ready")
 
-    def _spawn(self, number: int) -> subprocess.Popen:
-        plan = self.room.path / f"plan-{number}.json"
-        plan.write_text(
-            json.dumps(
-                {
-                    "room": str(self.room.path),
-                    "scenarios": [scenario.name for scenario in self.scenarios],
-                    "options": self.options,
-                    "master": self.master,
-                }
-            )
-        )
+    def _spawn(self) -> subprocess.Popen:
+        names = [scenario.name for scenario in self.scenarios]
+        plan = {
+            "room": str(self.room.path),
+            "scenarios": names,
+            "options": self.options,
+            "master": self.master,
+        }
+        path = self.room.path / "plan.json"
+        path.write_text(json.dumps(plan))
         environment = {**os.environ, "PYTHONPATH": python_path(), "PYSPARK_PYTHON": sys.executable}
-        with open(self._log_path(number), "w") as log:
+        command = [sys.executable, "-m", "queries.child", str(path)]
+        with open(self._log_path(), "w") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "queries.child", str(plan)],
-                env=environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                command, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
 
-    def _end(self, child: subprocess.Popen, number: int, end: str, rng: random.Random) -> None:
+    def _await_moment(self, rng: random.Random) -> bool:
+        """Waits until a query, drawn, is a few batches on, and a little longer; False when all are over."""
         watched = rng.choice(
             [scenario for scenario in self.scenarios if not scenario.until_state_is_empty]
         ).name
-        target = self._newest_batch(watched) + rng.randint(2, 4)
+        target = self._newest_batch(watched) + rng.randint(2, 3)
         delay_s = rng.uniform(0, 0.25)
-        if not self._await_batch(child, watched, target):
-            return
+        while self._newest_batch(watched) < target and not self.room.error(watched).exists():
+            if self._child.poll() is not None:
+                return False
+            time.sleep(_PERIOD_S)
         time.sleep(delay_s)
-        if end == "stop":
-            (self.room.path / "stop").touch()
-        elif end == "kill":
-            kill_group(child)
+        return True
+
+    def _act(self, act: str, rng: random.Random) -> None:
+        if act in ("stop", "restart"):
+            (self.room.path / act).touch()
+        elif act == "kill":
+            _kill_group(self._child)
         else:
             jvm = int((self.room.path / "ready").read_text())
-            os.kill(jvm if end == "kill-jvm" else executor_of(child.pid, rng), signal.SIGKILL)
-        caught = {s.name: self.room.in_mid_batch(s.name) for s in self.scenarios}
+            os.kill(jvm if act == "kill-jvm" else processes.executor(self._child.pid, rng), signal.SIGKILL)
+        caught = {scenario.name: self.room.in_mid_batch(scenario.name) for scenario in self.scenarios}
         caught = {name: batch for name, batch in caught.items() if batch is not None}
-        self.log.append(
-            f"{end} after {delay_s * 1000:.0f} ms of batch {target} of {watched}; in mid-batch: {caught}"
-        )
-        if end.startswith("kill"):
+        self.log.append(f"{act} in mid-batch of {caught}")
+        self._await_effect(act, caught)
+
+    def _await_effect(self, act: str, caught: dict[str, int]) -> None:
+        if act.startswith("kill"):
             self.killed_in_mid_batch += len(caught)
+        if act == "restart":
+            self._await(lambda: not (self.room.path / "restart").exists(), "does not restart")
+        elif act == "stop":
+            self._await_end()
+        elif act == "kill-jvm":
+            self.survivors += processes.outliving(self._child.pid, _FAREWELL_S)
+            _kill_group(self._child)
 
     def _newest_batch(self, name: str) -> int:
         offsets = self.room.checkpoint(name) / "offsets"
         return max((int(path.name) for path in offsets.glob("*") if path.name.isdigit()), default=-1)
 
-    def _await_batch(self, child: subprocess.Popen, name: str, batch: int) -> bool:
-        """Waits until the batch has begun; False when the child ended before."""
-        while child.poll() is None:
-            if self._newest_batch(name) >= batch:
-                return True
-            time.sleep(_PERIOD_S)
-        return False
-
-    def _await_ready(self, child: subprocess.Popen, number: int) -> None:
-        deadline = time.monotonic() + _CHILD_LIMIT_S
-        ready = self.room.path / "ready"
-        while not (ready.exists() and ready.read_text()):
-            assert child.poll() is None and time.monotonic() < deadline, self._last_words(number)
+    def _await(self, condition, complaint: str) -> None:
+        deadline = time.monotonic() + _LIMIT_S
+        while not condition():
+            assert self._child.poll() is None and time.monotonic() < deadline, (
+                f"{complaint}: {self._last_words()}"
+            )
             time.sleep(_PERIOD_S)
 
-    def _await_end(self, child: subprocess.Popen, number: int, end: str) -> None:
+    def _await_end(self) -> None:
         try:
-            code = child.wait(timeout=_CHILD_LIMIT_S)
+            code = self._child.wait(timeout=_LIMIT_S)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"no end within {_CHILD_LIMIT_S} s: {self._last_words(number)}") from None
-        if end not in ("kill", "kill-jvm"):
-            assert code == 0, self._last_words(number)
+            raise AssertionError(f"no end within {_LIMIT_S} s: {self._last_words()}") from None
+        assert code == 0, self._last_words()
 
-    def _log_path(self, number: int) -> Path:
-        return self.room.path / f"child-{number}.log"
+    def _log_path(self) -> Path:
+        return self.room.path / f"child-{self._lives}.log"
 
-    def _last_words(self, number: int) -> str:
-        path = self._log_path(number)
-        text = path.read_text(errors="replace") if path.exists() else "no log"
-        return "\n".join([*self.log, f"child {number} said:", text[-6000:]])
+    def _last_words(self) -> str:
+        text = self._log_path().read_text(errors="replace")
+        return "\n".join([*self.log, f"child {self._lives} said:", text[-6000:]])
 
 
-def kill_group(child: subprocess.Popen) -> None:
+def _kill_group(child: subprocess.Popen) -> None:
     """Ends the child and everything it started (the session is its own)."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
-
-
-def executor_of(pid: int, rng: random.Random) -> int:
-    """The process id of one executor JVM among the descendants of ``pid``."""
-    listing = subprocess.run(
-        ["ps", "-eo", "pid=,sid=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    rows = [line.split(None, 2) for line in listing.splitlines()]
-    mine = [int(row[0]) for row in rows if int(row[1]) == pid and "CoarseGrainedExecutorBackend" in row[2]]
-    java = [p for p in mine if Path(f"/proc/{p}/exe").readlink().name == "java"]
-    return rng.choice(java)

@@ -1,10 +1,8 @@
-"""Runs scenarios in a session: starts them all at once, waits for their end or for a word to stop."""
+"""Runs scenarios in a session: starts them all at once, stops and starts them again, waits for their end."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +16,6 @@ from queries.scenario import Scenario
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-_PERIOD_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -39,6 +35,10 @@ class Room:
 
     def expected(self, name: str) -> Path:
         return self.path / "expected" / f"{name}.json"
+
+    def error(self, name: str) -> Path:
+        """What a query failed with."""
+        return self.path / "errors" / name
 
     def in_mid_batch(self, name: str) -> int | None:
         """The number of the batch that has begun and is not committed, if any."""
@@ -81,27 +81,41 @@ def _writer(frame: DataFrame, room: Room, scenario: Scenario):
     )
 
 
-def run(spark: SparkSession, room: Room, scenarios: list[Scenario], stop_asked: Callable[[], bool]) -> bool:
-    """Runs all queries to their end; False when they were stopped before, because ``stop_asked`` said so.
+class Run:
+    """The queries of scenarios, side by side in one session; one that fails does not disturb the others."""
 
-    Raises the StreamingQueryException of a query that failed.
-    """
-    queries = [(scenario, start(spark, room, scenario)) for scenario in scenarios]
-    try:
-        while not all(_finished(scenario, query, room) for scenario, query in queries):
-            if stop_asked():
-                return False
-            time.sleep(_PERIOD_S)
-        return True
-    finally:
-        for _, query in queries:
+    def __init__(self, spark: SparkSession, room: Room, scenarios: list[Scenario]):
+        self._spark, self._room = spark, room
+        self._running: dict[Scenario, StreamingQuery] = {}
+        self._waiting = [scenario for scenario in scenarios if not room.error(scenario.name).exists()]
+
+    def start(self) -> None:
+        """Starts what has not come to its end."""
+        for scenario in self._waiting:
+            self._running[scenario] = start(self._spark, self._room, scenario)
+        self._waiting = []
+
+    def stop(self) -> None:
+        """Stops what runs, to be started again."""
+        self._waiting = list(self._running)
+        for query in self._running.values():
             query.stop()
+        self._running = {}
+
+    def is_over(self) -> bool:
+        """Whether all queries have come to their end, or failed: then the room has the error."""
+        for scenario, query in list(self._running.items()):
+            if error := query.exception():
+                self._room.error(scenario.name).parent.mkdir(exist_ok=True)
+                self._room.error(scenario.name).write_text(str(error))
+            if error or _finished(scenario, query, self._room):
+                query.stop()
+                del self._running[scenario]
+        return not self._running and not self._waiting
 
 
 def _finished(scenario: Scenario, query: StreamingQuery, room: Room) -> bool:
     if not query.isActive:
-        if error := query.exception():
-            raise error
         return True
     return scenario.until_state_is_empty and _state_is_empty(query, room)
 

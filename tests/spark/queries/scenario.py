@@ -15,7 +15,7 @@ Query = Callable[["DataFrame", "DataFrame"], "DataFrame"]
 Replay = Callable[[list[list[Record]]], list[list[dict]]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scenario:
     """One streaming query.
 

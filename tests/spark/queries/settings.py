@@ -1,4 +1,4 @@
-"""Spark options of the tests: small, quick sessions, in which each provider merges and cleans up all the time."""
+"""Spark options of the tests: quick sessions, in which each provider merges and cleans up all the time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 PROVIDER_VARIABLE = "STATE_STORE_TEST_PROVIDER"
 PREFIX = "spark.sql.streaming.stateStore."
 SPARKS = "org.apache.spark.sql.execution.streaming.state."
+CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing."
 PROVIDERS = {
     "incremental": SPARKS + "incremental.IncrementalStateStoreProvider",
     "rocksdb": SPARKS + "RocksDBStateStoreProvider",
@@ -17,7 +18,7 @@ _TESTS_ROOT = Path(__file__).resolve().parents[1]
 
 
 def provider_name() -> str:
-    """The provider under test: ``incremental``, unless the environment names one of Spark's to test the tests."""
+    """The provider under test: ``incremental``, or one of Spark's, to test the tests."""
     name = os.environ.get(PROVIDER_VARIABLE, "incremental")
     if name not in PROVIDERS:
         raise ValueError(f"{PROVIDER_VARIABLE} is {name!r}; it can be one of {', '.join(PROVIDERS)}")
@@ -51,11 +52,14 @@ def _session() -> dict[str, str]:
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.files.minPartitionNum": "1",  # so that the records of a batch come in a known order
         "spark.sql.codegen.wholeStage": "false",
+        # The default one starts a process for each file that it writes to a local disk.
+        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTING
+        + "FileSystemBasedCheckpointFileManager",
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.executorEnv.PYTHONPATH": python_path(),
     }
@@ -69,7 +73,11 @@ _STORES = {
 _ROCKSDB = {PREFIX + "rocksdb.changelogCheckpointing.enabled": "true"}
 
 
+# Full checkpoints follow every second merge, and merges every second delta.
+_INCREMENTAL = {"maxDeltas": 2, "minPauseBetweenMerges": "0s", "fullAfterMerges": 2, "memoryBudget": "64m"}
+
+
 def _incremental() -> dict[str, str]:
     import state_store
 
-    return state_store.spark_conf()
+    return state_store.spark_conf(_INCREMENTAL)

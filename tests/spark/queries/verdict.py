@@ -19,6 +19,8 @@ def check(room: Room, scenario: Scenario, events: list[list[Record]]) -> None:
 
     ``events`` are the records of each file of the stream of that name.
     """
+    error = room.error(scenario.name)
+    assert not error.exists(), f"{scenario.name} failed: {error.read_text()}"
     if scenario.until_state_is_empty:
         _check_balance(_batches(room, scenario), events)
     elif scenario.replay:
@@ -67,7 +69,7 @@ def _size(room: Room, file: int) -> int:
 
 
 def _committed_files(room: Room, scenario: Scenario) -> list[dict]:
-    """The rows of the files that the file sink's log names; what a killed batch left behind does not count."""
+    """The rows of the files that the file sink's log names; what killed batches left does not count."""
     names = set()
     for log in (room.output(scenario.name) / "_spark_metadata").glob("[0-9]*"):
         names |= {

@@ -14,7 +14,7 @@ object Refused {
       .transformWithState(new Counter, TimeMode.None(), OutputMode.Update()).toDF("key", "n")
   }
 
-  /** Runs an aggregation in real-time mode until it fails or `waitMs` are over; throws what the query threw. */
+  /** Runs an aggregation in real-time mode until it fails or `waitMs` are over; throws what it threw. */
   def realTime(session: SparkSession, checkpoint: String, batchMs: Long, waitMs: Long): Unit = {
     implicit val encoder: org.apache.spark.sql.Encoder[String] = Encoders.STRING
     val source = LowLatencyMemoryStream[String](session, 1)
