@@ -205,10 +205,12 @@ class Policy:
 
 
 def young_share(chain: Chain) -> float:
-    """Bytes of all but the oldest sorted run, per byte of the oldest; infinite without a snapshot."""
+    """Bytes of all but the oldest sorted run, per byte of the oldest; without a snapshot, the largest delta
+    counts as that."""
     snapshot = chain.snapshot
     if snapshot is None or not snapshot.files:
-        return float("inf")
+        largest = max(delta.bytes for delta in chain.deltas)
+        return (chain.bytes - largest) / max(1, largest)
     deepest = max(entry.level for entry in snapshot.files)
     oldest = sum(entry.bytes for entry in snapshot.files if entry.level == deepest)
     if deepest == 0:

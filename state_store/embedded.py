@@ -1,0 +1,256 @@
+"""The store without a JVM: the same checkpoints, read and written from Python.
+
+with EmbeddedStore.open("/checkpoints/q/state/0/0") as store: store.put(b"key", b"value") store.commit()
+
+It starts at the newest version that can be restored. Changes are visible at once to its own reads, to nobody
+else before `commit`, and gone after `abort`. Keys and values are bytes; where Spark wrote them, those of its
+encoders. Every version has an id (Spark's checkpoint format 2), unless `ids=False`.
+
+A store belongs to one thread at a time. It must not write where a query is running: the query's own next
+commit would then be of the same version with another id, and restoring that version without an id would be
+refused.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from state_store.catalog import read_listing
+from state_store.checkpoint.lineage import Lineages
+from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
+from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
+from state_store.engine.database import Database
+from state_store.engine.settings import DatabaseSettings
+from state_store.engine.sst import write_delta
+from state_store.errors import InternalError, MissingError
+from state_store.lease import Lease
+from state_store.localcache import StoreCache
+from state_store.merge import FULL, INCREMENTAL, merge
+from state_store.publish import WRITER, Published, publish
+from state_store.restore import Site, restore
+from state_store.storage.base import Storage
+from state_store.storage.open import open_storage
+from state_store.workspace import Workspace
+
+DEFAULT_FAMILY = "default"
+EMPTY = VersionId(0, None)
+_LEASE_EXPIRY_MS = 3_600_000
+
+
+class EmbeddedStore:
+    """One store, at one version. Use as a context manager: local files go at its end.
+
+    Methods raise StateStoreErrors: MissingError and DamagedError for versions that cannot be restored,
+    ConflictError where somebody else committed the same version of a store without ids, StorageError as the
+    storage does.
+    """
+
+    def __init__(self, storage: Storage, directory: Path, *, ids: bool = True) -> None:
+        self._site = Site(
+            storage,
+            StoreCache(directory / "kept"),
+            Workspace(directory / "work"),
+            DatabaseSettings(),
+            ids,
+        )
+        self._directory = directory
+        self._at = EMPTY
+        self._changes: dict[bytes, bytes | None] = {}
+        self._counts: dict[int, int] = {}
+        self._families: dict[str, ColumnFamily] = {}
+        self._database: Database | None = None
+        self._open_at(EMPTY)
+
+    @classmethod
+    def open(cls, location: str, *, at: VersionId | None = None, ids: bool = True) -> EmbeddedStore:
+        """The store whose directory is at `location` (a path or URI), at its newest version or at `at`."""
+        store = cls(open_storage(location), Path(tempfile.mkdtemp(prefix="state-store-")), ids=ids)
+        try:
+            store.load(at)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def __enter__(self) -> EmbeddedStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drops what was not committed, and the local files."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        self._site.storage.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    @property
+    def at(self) -> VersionId:
+        """The version that the changes so far build on; 0 is empty."""
+        return self._at
+
+    @property
+    def families(self) -> dict[str, ColumnFamily]:
+        """The column families and how many keys each has, changes included."""
+        return {
+            name: replace(one, keys=one.keys + self._counts.get(one.id, 0))
+            for name, one in self._families.items()
+        }
+
+    def versions(self) -> list[VersionId]:
+        """The versions that can be restored, oldest first."""
+        listing = read_listing(self._site.storage)
+        return Lineages(listing.deltas, listing.snapshots).restorable()
+
+    def load(self, at: VersionId | None = None) -> VersionId:
+        """Goes to version `at`, by default to the newest; changes since the last commit are dropped."""
+        if at is None:
+            at = max(self.versions(), key=lambda of: of.version, default=EMPTY)
+        self._open_at(at)
+        return at
+
+    # ---- rows --------------------------------------------------------------------------------------------
+
+    def get(self, key: bytes, family: str = DEFAULT_FAMILY) -> bytes | None:
+        """The value, None where there is none. Raises MissingError for an unknown column family."""
+        full = self._prefix(family) + key
+        return self._changes[full] if full in self._changes else self._open.get(full)
+
+    def put(self, key: bytes, value: bytes, family: str = DEFAULT_FAMILY) -> None:
+        self._change(key, value, family)
+
+    def remove(self, key: bytes, family: str = DEFAULT_FAMILY) -> None:
+        """Removes the key; one that is not there is fine."""
+        self._change(key, None, family)
+
+    def scan(
+        self, start: bytes = b"", end: bytes | None = None, family: str = DEFAULT_FAMILY
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Keys from `start` up to `end` (excluded; None: all) in order, with their values.
+
+        What is changed meanwhile is not seen by the iterator.
+        """
+        prefix = self._prefix(family)
+        until = prefix + end if end is not None else _after(prefix)
+        changes = sorted(
+            (key, value) for key, value in self._changes.items() if prefix + start <= key < until
+        )
+        stored = self._open.scan(prefix + start, until)
+        return ((key[2:], value) for key, value in _overlaid(stored, changes))
+
+    def prefix(self, prefix: bytes, family: str = DEFAULT_FAMILY) -> Iterator[tuple[bytes, bytes]]:
+        """Keys that start with `prefix`, in order, with their values."""
+        return self.scan(prefix, _after(prefix) if prefix.strip(b"\xff") else None, family)
+
+    def create_family(self, name: str) -> None:
+        """Makes a column family; one that exists is fine."""
+        if name not in self._families:
+            taken = [one.id for one in self._families.values()]
+            self._families[name] = ColumnFamily(max(taken, default=-1) + 1)
+
+    # ---- versions ----------------------------------------------------------------------------------------
+
+    def commit(self) -> VersionId:
+        """Makes the changes the next version, durably; gives it."""
+        version = VersionId(self._at.version + 1, str(uuid.uuid4()) if self._site.ids else None)
+        parent = (self._at.id or EMPTY_PARENT) if self._site.ids else None
+        removes = sum(value is None for value in self._changes.values())
+        families = self.families
+        keys = sum(one.keys for one in families.values())
+        puts = len(self._changes) - removes
+        metadata = DeltaMetadata(version.version, version.id, parent, keys, puts, removes, families, WRITER)
+        with self._site.workspace.scratch() as scratch:
+            path = scratch / "delta.sst"
+            _, crc = write_delta(path, sorted(self._changes.items()), metadata)
+            crc_in_name = crc if self._site.ids else None
+            name = DeltaName(version.version, version.id, parent, crc_in_name)
+            self._site.storage.upload(path, name.path, overwrite=not self._site.ids)
+            self._open.ingest([path])
+        self._at, self._committed = version, families
+        self.abort()
+        return version
+
+    def abort(self) -> None:
+        """Drops the changes since the last commit."""
+        self._changes, self._counts = {}, {}
+        self._families = dict(self._committed)
+
+    def checkpoint(self, *, full: bool = False, now_ms: Callable[[], int] | None = None) -> Published:
+        """Publishes a snapshot of the committed version, with `full` one that shares no file with another."""
+        clock = now_ms or (lambda: time.time_ns() // 1_000_000)
+        restored = restore(self._site, self._at)
+        merged = merge(self._site, restored.base, [], self._at, FULL if full else INCREMENTAL)
+        lease = Lease(self._site.storage, expiry_ms=_LEASE_EXPIRY_MS)
+        return publish(self._site, merged.base, lease, full=full, now_ms=clock)
+
+    def _open_at(self, at: VersionId) -> None:
+        base = restore(self._site, at).base
+        if self._database is not None:
+            self._database.close()
+            shutil.rmtree(self._database.directory, ignore_errors=True)
+        self._database = Database(base.directory, self._site.settings)
+        self._committed = dict(base.column_families) or {DEFAULT_FAMILY: ColumnFamily(0)}
+        self._at = at
+        self.abort()
+
+    @property
+    def _open(self) -> Database:
+        if self._database is None:
+            raise InternalError("the store is closed")
+        return self._database
+
+    def _change(self, key: bytes, value: bytes | None, family: str) -> None:
+        full = self._prefix(family) + key
+        was = self.get(key, family) is not None
+        self._changes[full] = value
+        id_ = self._families[family].id
+        self._counts[id_] = self._counts.get(id_, 0) + (value is not None) - was
+
+    def _prefix(self, family: str) -> bytes:
+        one = self._families.get(family)
+        if one is None:
+            known = ", ".join(sorted(self._families))
+            raise MissingError(
+                f"there is no column family '{family}' in version {self._at}; there are: {known}"
+            )
+        return one.id.to_bytes(2, "big")
+
+
+def _overlaid(
+    stored: Iterator[tuple[bytes, bytes]], changes: list[tuple[bytes, bytes | None]]
+) -> Iterator[tuple[bytes, bytes]]:
+    """Two ordered sequences as one, `changes` over `stored`; None removes."""
+    pending = iter(changes)
+    change = next(pending, None)
+    for key, value in stored:
+        while change is not None and change[0] < key:
+            if change[1] is not None:
+                yield change[0], change[1]
+            change = next(pending, None)
+        if change is not None and change[0] == key:
+            if change[1] is not None:
+                yield key, change[1]
+            change = next(pending, None)
+        elif key != META_KEY:
+            yield key, value
+    while change is not None:
+        if change[1] is not None:
+            yield change[0], change[1]
+        change = next(pending, None)
+
+
+def _after(prefix: bytes) -> bytes:
+    """The least key after all that start with `prefix`, which is not all 255."""
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1])

@@ -1,0 +1,139 @@
+"""The store without a JVM, against a dict, and against what the agent reads and writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agent.harness import InProcess, Job, contents
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from state_store.checkpoint.names import VersionId
+from state_store.embedded import EmbeddedStore
+from state_store.errors import MissingError
+
+KEYS = st.one_of(st.binary(max_size=3), st.sampled_from([b"", b"\xff", b"\xff\xff", b"a", b"ab", b"a\xff"]))
+FAMILIES = st.sampled_from(["default", "index"])
+Rows = dict[tuple[str, bytes], bytes]
+
+
+class Machine(RuleBasedStateMachine):
+    """Every operation, on the store and on a dict."""
+
+    @initialize(root=st.uuids())
+    def start(self, root: object) -> None:
+        import tempfile
+
+        self.directory = tempfile.TemporaryDirectory()
+        self.store = EmbeddedStore.open(self.directory.name + "/state")
+        self.store.create_family("index")
+        self.rows: Rows = {}
+        self.committed: dict[VersionId, Rows] = {VersionId(0, None): {}}
+        self.store.commit()
+        self.committed[self.store.at] = {}
+
+    @rule(family=FAMILIES, key=KEYS, value=st.binary(max_size=4))
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        self.store.put(key, value, family)
+        self.rows[family, key] = value
+
+    @rule(family=FAMILIES, key=KEYS)
+    def remove(self, family: str, key: bytes) -> None:
+        self.store.remove(key, family)
+        self.rows.pop((family, key), None)
+
+    @rule(family=FAMILIES, key=KEYS)
+    def get(self, family: str, key: bytes) -> None:
+        assert self.store.get(key, family) == self.rows.get((family, key))
+
+    @rule(family=FAMILIES, start=KEYS, end=st.one_of(st.none(), KEYS))
+    def scan(self, family: str, start: bytes, end: bytes | None) -> None:
+        expected = [row for row in self.of(family) if row[0] >= start and (end is None or row[0] < end)]
+        assert list(self.store.scan(start, end, family)) == expected
+
+    @rule(family=FAMILIES, prefix=KEYS)
+    def prefix(self, family: str, prefix: bytes) -> None:
+        expected = [row for row in self.of(family) if row[0].startswith(prefix)]
+        assert list(self.store.prefix(prefix, family)) == expected
+
+    @rule()
+    def commit(self) -> None:
+        self.committed[self.store.commit()] = dict(self.rows)
+
+    @rule()
+    def abort(self) -> None:
+        self.store.abort()
+        self.rows = dict(self.committed[self.store.at])
+
+    @precondition(lambda self: len(self.committed) > 2)
+    @rule(data=st.data())
+    def load(self, data: st.DataObject) -> None:
+        at = data.draw(st.sampled_from([of for of in self.committed if of.version]))
+        self.store.load(at)
+        self.rows = dict(self.committed[at])
+
+    @precondition(lambda self: self.store.at.version > 1)
+    @rule(full=st.booleans())
+    def checkpoint(self, full: bool) -> None:
+        from contextlib import suppress
+
+        from state_store.errors import ConflictError
+
+        with suppress(ConflictError):  # there is one of that version already
+            self.store.checkpoint(full=full)
+
+    @invariant()
+    def the_counts_are_exact(self) -> None:
+        if hasattr(self, "store"):
+            for name, family in self.store.families.items():
+                assert family.keys == len(self.of(name))
+
+    def of(self, family: str) -> list[tuple[bytes, bytes]]:
+        return sorted((key, value) for (name, key), value in self.rows.items() if name == family)
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            self.directory.cleanup()
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(
+    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def test_it_reads_what_the_agent_committed_and_the_agent_what_it_did(tmp_path: Path) -> None:
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
+    job.commit({b"\0\0a": b"1", b"\0\0b": b"2"})
+    job.commit({b"\0\0a": None})
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        assert store.at == VersionId(2, job.id)
+        assert list(store.scan()) == [(b"b", b"2")]
+        store.put(b"c", b"3")
+        at = store.commit()
+        store.checkpoint(full=True)
+    job.versions[3] = (at.id, {b"\0\0b": b"2", b"\0\0c": b"3"})
+    answer = job.restore(3)
+    assert answer["snapshot_version"] == 3
+    assert contents(answer["directory"]) == job.state
+    with EmbeddedStore.open(str(tmp_path / "state"), at=VersionId(1, job.versions[1][0])) as store:
+        assert dict(store.scan()) == {b"a": b"1", b"b": b"2"}
+
+
+def test_an_unknown_family_is_named_with_those_there_are(tmp_path: Path) -> None:
+    with (
+        EmbeddedStore.open(str(tmp_path / "state")) as store,
+        pytest.raises(MissingError, match=r"'joined'.*there are: default"),
+    ):
+        store.get(b"a", "joined")
+
+
+def test_nothing_of_it_remains(tmp_path: Path) -> None:
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        directory = store._directory
+        store.put(b"a", b"1")
+    assert not directory.exists()
+    assert not (tmp_path / "state").exists()
