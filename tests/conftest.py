@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from minihdfs import hdfs_cluster  # noqa: F401 -- a fixture
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
