@@ -18,26 +18,25 @@ import pyarrow as pa
 
 from state_store.vectorization import group_frames, pandas_frames
 from state_store.vectorization.changes import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
+from state_store.vectorization.columns import struct_type
 from state_store.vectorization.context import NO_TIMESTAMP, Header
 
 MORE = 2
 
 
 def accelerated_command(command: bytes) -> tuple[Callable[..., Any], Any]:
-    """The pickled (function, return type) in ``command``, with the function marked.
+    """The pickled (function, return type) in ``command``, with a function of record batches in its place.
 
     The JVM writes a call of this function into the plan when the session accelerates functions without a mark.
     """
     from pyspark.serializers import CPickleSerializer
-
-    from state_store.vectorization.marks import AcceleratedFunction
 
     serializer = CPickleSerializer()
     loaded = serializer.loads(command)
     if hasattr(loaded, "value") and not isinstance(loaded, tuple):  # a large command travels as a broadcast
         loaded = serializer.loads(loaded.value)
     function, return_type = loaded
-    return functools.partial(AcceleratedFunction._batches, AcceleratedFunction(function)), return_type
+    return functools.partial(run, function), return_type
 
 
 def run(function: Callable[..., Any], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -169,7 +168,7 @@ class Results:
     def __init__(self, header: Header) -> None:
         self._header = header
         self._writer = ChangeWriter(header.output_schema, pa.binary())
-        self._no_output = pa.array([], type=pa.struct(list(header.output_schema)))
+        self._no_output = pa.array([], type=struct_type(header.output_schema))
         self._clear()
 
     def _clear(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from state_store.vectorization.columns import struct_type
 from state_store.vectorization.context import NO_TIMESTAMP
 from state_store.vectorization.result import Changes
 
@@ -15,8 +16,8 @@ class ChangeWriter:
     """Writes the batches of one stream; ``state_type`` is the Arrow type of one state on the wire."""
 
     def __init__(self, output_schema: pa.Schema, state_type: pa.DataType) -> None:
-        output = pa.struct(list(output_schema))
-        self._types = [pa.list_(t) for t in (output, pa.int64(), pa.int8(), pa.int64(), state_type)]
+        output_type = struct_type(output_schema)
+        self._types = [pa.list_(t) for t in (output_type, pa.int64(), pa.int8(), pa.int64(), state_type)]
         names = ("output", "group", "change", "timeout", "state")
         self._schema = pa.schema([("done", pa.int64()), *zip(names, self._types, strict=True)])
 

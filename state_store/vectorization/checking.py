@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state_store.vectorization.columns import conform
+from state_store.vectorization.columns import conform, struct_type
 from state_store.vectorization.context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Context
 from state_store.vectorization.errors import BadResultError
 from state_store.vectorization.result import Changes, Result
@@ -77,13 +77,13 @@ def _struct(table: pa.Table, schema: pa.Schema, what: str, place: Callable[[int]
             arrays.append(conform(table.column(field.name), field, what, place))
         except BadResultError as error:
             raise call.fail(str(error)) from error.__cause__
-    return pa.StructArray.from_arrays(arrays, fields=list(schema))
+    return pa.StructArray.from_arrays(arrays, fields=list(struct_type(schema)))
 
 
 def _output(output: Any, call: Call) -> pa.StructArray:
     schema = call.context.output_schema
     if output is None:
-        return pa.array([], type=pa.struct(list(schema)))
+        return pa.array([], type=struct_type(schema))
     table = as_table(output, "Result.output", call)
     extra = [n for n in table.column_names if n not in schema.names]
     if extra:
@@ -95,7 +95,7 @@ def _state(state: Any, call: Call) -> tuple[np.ndarray, pa.StructArray]:
     updated = np.zeros(call.groups, dtype=bool)
     schema = call.context.state_schema
     if state is None:
-        return updated, pa.array([], type=pa.struct(list(schema)))
+        return updated, pa.array([], type=struct_type(schema))
     table = as_table(state, "Result.state", call)
     extra = [n for n in table.column_names if n not in call.state_columns]
     if extra:

@@ -13,7 +13,7 @@ from state_store.vectorization.errors import BadResultError
 def conform(
     column: pa.ChunkedArray | pa.Array, field: pa.Field, what: str, place: Callable[[int], str]
 ) -> pa.Array:
-    """``column`` as one array of the type of ``field``.
+    """``column`` as one array of the type of ``field``, with nulls allowed at any depth of the type.
 
     Types that hold every value of the column's type are cast (a narrower integer, a plain or large or dictionary string,
     another unit or zone of a timestamp); others are refused, as are nulls where ``field`` forbids them.
@@ -26,14 +26,31 @@ def conform(
         The type differs, a value does not fit, or a null is where none may be.
     """
     array = _single(column)
-    if array.type != field.type:
-        array = _cast(array, field, what, place)
+    target = nullable(field.type)
+    if array.type != target:
+        array = _cast(array, pa.field(field.name, target), what, place)
     row = first_forbidden_null(array, field)
     if row is not None:
         raise BadResultError(
             f"{what}: column {field.name!r} has a null for {place(row)}, but the schema says NOT NULL."
         )
     return array
+
+
+def nullable(dtype: pa.DataType) -> pa.DataType:
+    """``dtype`` with nulls allowed everywhere in it: what arrays travel as, whatever the schema forbids."""
+    if pa.types.is_struct(dtype):
+        return pa.struct([pa.field(f.name, nullable(f.type)) for f in dtype])
+    if pa.types.is_map(dtype):
+        return pa.map_(dtype.key_type, nullable(dtype.item_type))
+    if _is(dtype, _LISTS):
+        return pa.list_(nullable(dtype.value_type))
+    return dtype
+
+
+def struct_type(schema: pa.Schema) -> pa.StructType:
+    """The type of one row of ``schema``, nullable everywhere."""
+    return nullable(pa.struct(list(schema)))
 
 
 def _single(column: pa.ChunkedArray | pa.Array) -> pa.Array:

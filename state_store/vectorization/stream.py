@@ -14,6 +14,7 @@ import pyarrow as pa
 from state_store.vectorization import pandas_frames
 from state_store.vectorization.changes import ChangeWriter
 from state_store.vectorization.checking import STATE_EXTRAS, Call, check
+from state_store.vectorization.columns import struct_type
 from state_store.vectorization.context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Header
 from state_store.vectorization.errors import BadResultError, GroupTooLargeError
 from state_store.vectorization.pieces import OpenGroup
@@ -40,7 +41,7 @@ class GroupStream:
     def __init__(self, function: VectorizedFunction, header: Header) -> None:
         self._function = function
         self._header = header
-        self._writer = ChangeWriter(header.output_schema, pa.struct(list(header.state_schema)))
+        self._writer = ChangeWriter(header.output_schema, struct_type(header.state_schema))
         self._next_group = 0
         self._open: OpenGroup | None = None
         self._row_names = [*header.rows.names, GROUP]
@@ -79,9 +80,9 @@ class GroupStream:
 
     def _states(self, stored: pa.StructArray, continued: bool) -> pa.StructArray:
         """The states that a call sees: the stored ones, and for a continued group what the piece before left."""
-        named = pa.StructArray.from_arrays(
-            stored.flatten(), fields=list(self._header.state_schema), mask=stored.is_null()
-        )
+        fields = list(struct_type(self._header.state_schema))
+        columns = [c.cast(f.type) for c, f in zip(stored.flatten(), fields, strict=True)]
+        named = pa.StructArray.from_arrays(columns, fields=fields, mask=stored.is_null())
         if continued and self._open is not None:
             return pa.concat_arrays([self._open.state, named.slice(1)])
         return named

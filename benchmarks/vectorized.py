@@ -1,0 +1,273 @@
+"""Measures `applyInPandasWithState` as Spark runs it, vectorised and accelerated, side by side in one run.
+
+    python -m benchmarks.vectorized --json OUT [--quick] [--stores hdfs,rocksdb,incremental]
+
+Every form runs the same batches of the same data through its own query, one batch of each in turn. The figure of a batch
+is the whole time of its trigger. The content is checked: outputs by a checksum of every batch, final states row by row;
+a difference makes the run fail. Only the ratios of one run mean anything: the machine's load is in all of them alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from state_store.vectorization import GROUP, Result, accelerate, vectorized
+
+STORES = {
+    "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "incremental": "org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider",
+}
+OUTPUT = "k string, n long, s double"
+STATE = "n long, s double"
+
+
+def per_group(key: Any, pdfs: Any, state: Any) -> Any:
+    """Counts and sums a group's rows, one call a group."""
+    n, s = state.get if state.exists else (0, 0.0)
+    for pdf in pdfs:
+        n += len(pdf)
+        s += float(pdf["v"].sum())
+    state.update((n, s))
+    yield pd.DataFrame({"k": [key[0]], "n": [n], "s": [s]})
+
+
+def many_groups(rows: pa.Table, states: pa.Table, context: Any) -> Result:
+    """The same for all groups of a call, in numpy."""
+    group, groups = rows[GROUP].to_numpy(), states.num_rows
+    n = np.bincount(group, minlength=groups) + states["n"].fill_null(0).to_numpy()
+    s = np.bincount(group, weights=rows["v"].to_numpy(), minlength=groups) + states["s"].fill_null(0).to_numpy()
+    new = pa.table({"n": n, "s": s})
+    return Result(output=pa.table({"k": states["k"], "n": n, "s": s}), state=new)
+
+
+def python_loop(rows: pa.Table, states: pa.Table, context: Any) -> Result:
+    """The same with a loop over rows in Python: what a vectorised function costs that is none."""
+    n = [v or 0 for v in states["n"].to_pylist()]
+    s = [v or 0.0 for v in states["s"].to_pylist()]
+    for group, value in zip(rows[GROUP].to_pylist(), rows["v"].to_pylist(), strict=True):
+        n[group] += 1
+        s[group] += value
+    return Result(output=pa.table({"k": states["k"], "n": n, "s": s}), state=pa.table({"n": n, "s": s}))
+
+
+FORMS: dict[str, Callable[[], Any]] = {
+    "stock": lambda: per_group,
+    "vectorized": lambda: vectorized(many_groups),
+    "loop": lambda: vectorized(python_loop),
+    "accelerate": lambda: accelerate(per_group),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Scenario:
+    """``batches`` batches with ``rows`` rows of each of ``groups`` groups, drawn from ``keys`` keys."""
+
+    name: str
+    groups: int
+    rows: int
+    keys: int
+    batches: int
+    forms: tuple[str, ...]
+    partitions: int = 2
+
+
+STANDARD = (
+    Scenario("small", 100, 2, 1_000, 6, ("stock", "vectorized", "accelerate")),
+    Scenario("flights", 44_000, 2, 60_000, 3, ("stock", "vectorized", "accelerate", "loop")),
+    Scenario("million", 1_000_000, 1, 1_200_000, 3, ("vectorized",)),
+)
+QUICK = (
+    Scenario("small", 100, 2, 1_000, 4, ("stock", "vectorized", "accelerate")),
+    Scenario("flights", 3_000, 2, 5_000, 3, ("stock", "vectorized", "accelerate", "loop")),
+    Scenario("million", 50_000, 1, 60_000, 3, ("vectorized",)),
+)
+
+
+def batch(scenario: Scenario, number: int) -> pa.Table:
+    """One batch of input: ``k`` (string), ``v`` (a whole number as double, so that sums are exact)."""
+    random = np.random.default_rng(1000 + number)
+    chosen = random.choice(scenario.keys, scenario.groups, replace=False)
+    keys = np.repeat(chosen, scenario.rows)
+    random.shuffle(keys)
+    names = pa.array([f"N{key:07d}" for key in keys])
+    return pa.table({"k": names, "v": random.integers(0, 1000, len(keys)).astype(float)})
+
+
+class Query:
+    """One form of the query on one store, in its own checkpoint."""
+
+    def __init__(self, spark: Any, directory: Path, source: Path, store: str, form: str) -> None:
+        self._spark = spark
+        self._source = source
+        self._directory = directory
+        self.store = store
+        self.form = form
+        self.reports: list[Any] = []
+        self.checksums: list[Any] = []
+
+    def run(self) -> None:
+        """Runs the batches that have been added to the source since."""
+        from pyspark.sql import functions as F
+
+        def checksum(frame: Any, batch_id: int) -> None:
+            total = F.sum(F.xxhash64("k", "n", "s").cast("decimal(38,0)"))
+            self.checksums.append(tuple(frame.agg(F.count("*"), total).first()))
+
+        self._spark.conf.set("spark.sql.streaming.stateStore.providerClass", STORES[self.store])
+        frame = self._spark.readStream.schema("k string, v double").parquet(str(self._source))
+        query = (
+            frame.groupBy("k")
+            .applyInPandasWithState(FORMS[self.form](), OUTPUT, STATE, "update", "NoTimeout")
+            .writeStream.outputMode("update")
+            .foreachBatch(checksum)
+            .option("checkpointLocation", str(self._directory))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        self.reports += [report for report in query.recentProgress if report.numInputRows]
+
+    def state(self) -> Any:
+        """The final state as (key, n, s), sorted by key."""
+        found = self._spark.read.format("statestore").load(str(self._directory))
+        return found.selectExpr("key.k as k", "value.groupState.*").toPandas().sort_values("k", ignore_index=True)
+
+    def figures(self) -> dict[str, Any]:
+        """Milliseconds of the batches after the first, which creates the store and warms the workers up."""
+        measured = self.reports[1:]
+        whole = [report.durationMs["triggerExecution"] for report in measured]
+        states = [report.stateOperators[0] for report in measured]
+        return {
+            "store": self.store,
+            "form": self.form,
+            "batch_ms": whole,
+            "median_ms": statistics.median(whole),
+            "add_batch_ms": [report.durationMs["addBatch"] for report in measured],
+            "updates_ms": [state.allUpdatesTimeMs for state in states],
+            "commit_ms": [state.commitTimeMs for state in states],
+        }
+
+
+def run_scenario(spark: Any, scenario: Scenario, stores: list[str], directory: Path) -> dict[str, Any]:
+    """Runs all forms on all stores, batch by batch in turn, and compares what they leave."""
+    source = directory / "source"
+    source.mkdir(parents=True)
+    spark.conf.set("spark.sql.shuffle.partitions", str(scenario.partitions))
+    queries = [
+        Query(spark, directory / f"{store}-{form}", source, store, form)
+        for store in stores
+        for form in scenario.forms
+    ]
+    for number in range(scenario.batches):
+        pq.write_table(batch(scenario, number), source / f"{number:05d}.parquet")
+        for query in queries if number % 2 == 0 else reversed(queries):
+            started = time.monotonic()
+            query.run()
+            print(
+                f"{scenario.name} batch {number} {query.store} {query.form}: {time.monotonic() - started:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+    figures = [query.figures() for query in queries]
+    return {
+        **dataclasses.asdict(scenario),
+        "measurements": figures,
+        "ratios": ratios(figures),
+        "content_equal": content_equal(queries),
+    }
+
+
+def content_equal(queries: list[Query]) -> bool:
+    first, *others = queries
+    state = first.state()
+    return all(q.checksums == first.checksums and q.state().equals(state) for q in others)
+
+
+def ratios(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many times faster than Spark's own form on the same store each other form is, by medians."""
+    stock = {f["store"]: f["median_ms"] for f in figures if f["form"] == "stock"}
+    return [
+        {"store": f["store"], "form": f["form"], "times_stock": round(stock[f["store"]] / f["median_ms"], 2)}
+        for f in figures
+        if f["form"] != "stock" and f["store"] in stock
+    ]
+
+
+def session(directory: Path) -> Any:
+    """A local session on two cores with the extension and, where its jar has it, this project's store."""
+    from pyspark.sql import SparkSession
+
+    from state_store.spark import spark_conf
+
+    root = str(Path(__file__).resolve().parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    options = {
+        **spark_conf(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "2g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(directory),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    spark = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.vectorized", description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the result goes")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that all works")
+    parser.add_argument("--stores", default=",".join(STORES), help="which stores (default: %(default)s)")
+    parser.add_argument("--scenarios", help="which scenarios (default: all)")
+    given = parser.parse_args(arguments)
+    wanted = given.scenarios.split(",") if given.scenarios else None
+    chosen = [s for s in (QUICK if given.quick else STANDARD) if wanted is None or s.name in wanted]
+    with tempfile.TemporaryDirectory(prefix="vectorized-benchmark-") as temporary:
+        spark = session(Path(temporary))
+        try:
+            results = [
+                run_scenario(spark, s, given.stores.split(","), Path(temporary) / s.name) for s in chosen
+            ]
+            versions = {"spark": spark.version, "python": platform.python_version(), "pyarrow": pa.__version__}
+        finally:
+            spark.stop()
+    machine = {"cpus": os.cpu_count(), "platform": platform.platform(), "load": os.getloadavg()}
+    given.json.write_text(json.dumps({"machine": machine, "versions": versions, "scenarios": results}, indent=2))
+    for result in results:
+        print_result(result)
+    return 0 if all(result["content_equal"] for result in results) else 1
+
+
+def print_result(result: dict[str, Any]) -> None:
+    print(f"\n{result['name']}: {result['groups']} groups of {result['rows']} rows")
+    times = {(r["store"], r["form"]): r["times_stock"] for r in result["ratios"]}
+    for m in result["measurements"]:
+        ratio = times.get((m["store"], m["form"]))
+        print(f"  {m['store']:12} {m['form']:12} {m['median_ms']:9.0f} ms" + (f" {ratio:8.1f}x" if ratio else ""))
+    print("  content " + ("equal" if result["content_equal"] else "DIFFERENT"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

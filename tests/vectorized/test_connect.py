@@ -1,0 +1,63 @@
+"""A marked function through Spark Connect: the mark comes along in the function's name."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+CLIENT = """
+import contextlib, io, json, sys
+from pyspark.sql import SparkSession
+from conftest import session_options
+from functions import OUTPUT, STATE, total, total_per_group
+from state_store.vectorization import accelerate, vectorized
+
+root = sys.argv[1]
+spark = SparkSession.builder.remote("local[1]").config(map=session_options()).getOrCreate()
+spark.conf.set("spark.sql.shuffle.partitions", "1")
+found = {}
+for name, function in {"vectorized": vectorized(total), "accelerate": accelerate(total_per_group)}.items():
+    df = spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1).parquet(root + "/source")
+    query = (
+        df.groupBy("k").applyInPandasWithState(function, OUTPUT, STATE, "append", "NoTimeout")
+        .writeStream.format("parquet").outputMode("append").trigger(availableNow=True)
+        .option("checkpointLocation", f"{root}/{name}/checkpoint").start(f"{root}/{name}/out")
+    )
+    query.awaitTermination()
+    plan = io.StringIO()
+    with contextlib.redirect_stdout(plan):
+        query.explain()
+    rows = sorted(map(list, spark.read.parquet(f"{root}/{name}/out").collect()))
+    found[name] = [rows, "VectorizedFlatMapGroupsInPandasWithState" in plan.getvalue()]
+print("FOUND", json.dumps(found))
+spark.stop()
+"""
+
+
+def test_marked_functions_through_connect(tmp_path):
+    pytest.importorskip("grpc", reason="the client of Spark Connect is not installed (pyspark[connect])")
+    source = tmp_path / "source"
+    source.mkdir()
+    for i, rows in enumerate(([("a", 1.0), ("b", 2.0), ("a", 3.0)], [("a", 5.0)])):
+        table = pa.table({"k": [k for k, _ in rows], "v": [v for _, v in rows]})
+        pq.write_table(table, source / f"{i}.parquet")
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here.parents[1]), str(here), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT, str(tmp_path)],
+        env=environment, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    assert lines, done.stdout[-2000:] + done.stderr[-4000:]
+    expected = [["a", 2, 4.0], ["a", 3, 9.0], ["b", 1, 2.0]]
+    assert json.loads(lines[0][6:]) == {"vectorized": [expected, True], "accelerate": [expected, True]}

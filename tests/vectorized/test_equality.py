@@ -1,0 +1,139 @@
+"""Generated queries, on Spark's operator and on ours: outputs, state bytes and progress figures are equal.
+
+STATE_STORE_TEST_EXAMPLES sets the number of generated queries; more than the default are drawn at random.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from programs import TYPED, Program, Rule, typed
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import _parse_datatype_string
+from streams import Stream
+
+from state_store.vectorization import accelerate, vectorized
+
+pytestmark = [pytest.mark.spark, pytest.mark.spark42, pytest.mark.slow]
+
+DEFAULT_EXAMPLES = 4
+EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", DEFAULT_EXAMPLES))
+KEY_KINDS = ("string", "long", "int", "date", "timestamp", "decimal(12,3)", "boolean", "struct<x:int,y:string>")
+VALUE_KINDS = (*TYPED, "array<int>", "map<string,int>", "array<struct<x:int,y:string>>")
+ENABLED = "spark.sql.streaming.stateStore.incremental.vectorized.enabled"
+
+kinds = st.sampled_from(sorted(TYPED))
+rules = st.builds(
+    Rule,
+    by=st.integers(1, 3),
+    rest=st.integers(0, 2),
+    update=st.booleans(),
+    remove=st.sampled_from((False, False, True)),
+    wait_ms=st.sampled_from((None, 1, 120_000, 10**9)),
+)
+
+
+@st.composite
+def programs(draw) -> Program:
+    return Program(
+        keys=tuple(draw(st.lists(st.sampled_from(KEY_KINDS), min_size=1, max_size=2))),
+        values=tuple(draw(st.lists(st.sampled_from(VALUE_KINDS), max_size=3))),
+        state=tuple(draw(st.lists(kinds, max_size=4))),
+        rules=tuple(draw(st.lists(rules, min_size=1, max_size=4))),
+        timeout=draw(st.sampled_from(("NoTimeout", "EventTimeTimeout", "EventTimeTimeout", "ProcessingTimeTimeout"))),
+    )
+
+
+rows = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 30), st.integers(0, 40)), min_size=1, max_size=25)
+
+
+def value(kind: str, seed: int):
+    if kind == "array<int>":
+        return None if seed % 5 == 4 else list(range(seed % 4))
+    if kind == "map<string,int>":
+        return None if seed % 5 == 4 else [(str(i), i) for i in range(seed % 3)]
+    if kind == "array<struct<x:int,y:string>>":
+        return [typed("struct<x:int,y:string>", i) for i in range(seed % 6)]
+    return typed(kind, seed)
+
+
+def table(spark, program: Program, batch) -> pa.Table:
+    names = [f"k{i}" for i in range(len(program.keys))] + [f"v{i}" for i in range(len(program.values))]
+    columns = []
+    for i, kind in enumerate((*program.keys, *program.values)):
+        dtype = to_arrow_type(_parse_datatype_string(kind), timezone="UTC")
+        of_key = i < len(program.keys)
+        columns.append(pa.array([value(kind, row[0] if of_key else row[1]) for row in batch], type=dtype))
+    minutes = pa.array([row[2] * 60_000_000 for row in batch], pa.timestamp("us", "UTC"))
+    return pa.Table.from_arrays([*columns, minutes], names=[*names, "t"])
+
+
+def schema(program: Program) -> str:
+    keys = [f"k{i} {kind}" for i, kind in enumerate(program.keys)]
+    return ", ".join([*keys, *(f"v{i} {kind}" for i, kind in enumerate(program.values)), "t timestamp"])
+
+
+def outcome(spark, directory: Path, program: Program, runs, function, mode: str):
+    """Runs the query with a restart after each list of batches; timeouts by the clock are left out of the bytes."""
+    watermark = "t 5 minutes" if program.timeout == "EventTimeTimeout" else None
+    stream = Stream(spark, directory, schema(program), watermark)
+    keys = [f"k{i}" for i in range(len(program.keys))]
+
+    def query(frame):
+        return frame.groupBy(*keys).applyInPandasWithState(
+            function, program.output_schema(), program.state_schema(), mode, program.timeout
+        )
+
+    for batches in runs:
+        for batch in batches:
+            stream.add(table(spark, program, batch))
+        stream.run(query, mode)
+    found = stream.outcome()
+    if program.timeout == "ProcessingTimeTimeout":
+        for changes in found.deltas.values():
+            for key, change in changes.items():
+                if change is not None:
+                    changes[key] = change[:16] + change[24:]
+    return found
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=EXAMPLES == DEFAULT_EXAMPLES,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    program=programs(),
+    runs=st.lists(st.lists(rows, min_size=1, max_size=2), min_size=1, max_size=2),
+    mode=st.sampled_from(("update", "append")),
+    records=st.sampled_from((1, 7, 10_000)),
+)
+def test_generated_query(spark, program, runs, mode, records):
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(records))
+    forms = {
+        "stock": (program.per_group, "true"),
+        "vectorized": (vectorized(program.many_groups), "true"),
+        "accelerate": (accelerate(program.per_group), "true"),
+        "fallback": (vectorized(program.many_groups), "false"),
+    }
+    found = {}
+    for name, (function, enabled) in forms.items():
+        spark.conf.set(ENABLED, enabled)
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                found[name] = outcome(spark, Path(directory), program, runs, function, mode)
+        finally:
+            spark.conf.unset(ENABLED)
+            spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch") if name == "fallback" else None
+    for name in ("vectorized", "accelerate", "fallback"):
+        assert found[name].rows == found["stock"].rows, name
+        assert found[name].deltas == found["stock"].deltas, name
+        assert found[name].figures == found["stock"].figures, name

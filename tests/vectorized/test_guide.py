@@ -1,0 +1,86 @@
+"""The examples of the guide, taken from its text: each pair gives the same rows and states on a real query."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import state_store
+from state_store import Result
+
+pytestmark = [pytest.mark.spark]
+
+GUIDE = Path(__file__).parents[2] / "docs" / "vectorized.md"
+EXAMPLE = re.compile(r"<!-- example: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
+START = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def functions(name: str) -> dict:
+    """What the code blocks of one example define, in a module that is pickled by value."""
+    from pyspark import cloudpickle
+
+    module = types.ModuleType(f"guide_{name}")
+    vars(module).update(
+        datetime=datetime, np=np, pa=pa, pd=pd, Result=Result, state_store=state_store
+    )
+    sys.modules[module.__name__] = module
+    cloudpickle.register_pickle_by_value(module)
+    for found, code in EXAMPLE.findall(GUIDE.read_text(encoding="utf-8")):
+        if found == name:
+            exec(compile(code, f"{GUIDE.name}:{name}", "exec"), vars(module))
+    return vars(module)
+
+
+def events(seed: int, **columns) -> pa.Table:
+    random = np.random.default_rng(seed)
+    rows = 60
+    minutes = np.sort(random.integers(0, 45, rows)) + seed * 45
+    return pa.table({
+        "user": [f"u{i}" for i in random.integers(0, 9, rows)],
+        "t": pa.array([START + datetime.timedelta(minutes=int(m)) for m in minutes], pa.timestamp("us", "UTC")),
+        "value": random.integers(0, 3, rows).astype(float),
+        "amount": random.integers(0, 100, rows).astype(float),
+    })  # fmt: skip
+
+
+CASES = {
+    "totals": ("user string, n long, amount double", "n long, amount double", "update", "NoTimeout"),
+    "sessions": (
+        "user string, begin timestamp, until timestamp, n long",
+        "begin timestamp, until timestamp, n long",
+        "append",
+        "EventTimeTimeout",
+    ),
+    "changes": (
+        "user string, t timestamp, value double, amount double",
+        "value double",
+        "update",
+        "ProcessingTimeTimeout",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_example(stream, conf, name):
+    conf("spark.sql.session.timeZone", "UTC")  # the workers' zone, which the per-group forms rely on
+    output, state, mode, timeout = CASES[name]
+    defined = functions(name)
+    found = []
+    for function in (defined[f"{name}_per_group"], defined[name]):
+        made = stream("user string, t timestamp, value double, amount double", [events(0), events(1)], "t 0 minutes")
+        made.run(
+            lambda df, f=function: df.groupBy("user").applyInPandasWithState(f, output, state, mode, timeout), mode
+        )
+        rows = sorted((row for rows in made.rows.values() for row in rows), key=repr)
+        states = [(key[0], tuple(value[0])) for key, value in made.stored()]
+        found.append((rows, states))
+    assert found[0] == found[1]
+    assert len(found[0][0]) > 20 and len(found[0][1]) > 5

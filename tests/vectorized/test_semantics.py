@@ -1,0 +1,263 @@
+"""What `applyInPandasWithState` promises, with marked functions, on real queries."""
+
+from __future__ import annotations
+
+import datetime
+
+import pyarrow as pa
+import pytest
+from functions import (
+    OUTPUT,
+    STATE,
+    chunks,
+    expire,
+    expire_per_group,
+    fails,
+    fails_per_group,
+    first_frame_only,
+    lists_and_maps,
+    misaligned,
+    no_frames,
+    total,
+    total_per_group,
+    wrong_columns,
+)
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+from state_store.vectorization import accelerate, vectorized
+
+pytestmark = [pytest.mark.spark, pytest.mark.spark42]
+
+PREFIX = "spark.sql.streaming.stateStore.incremental.vectorized."
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+PLAN_NODE = "VectorizedFlatMapGroupsInPandasWithState"
+
+
+def batch(*rows):
+    return pa.table({"k": [r[0] for r in rows], "v": pa.array([r[1] for r in rows], pa.float64())})
+
+
+BATCHES = [
+    batch(("a", 1), ("b", 2), (None, 3), ("a", 4)),
+    batch(("a", 5), ("c", 1), ("a", 1), ("a", 2), ("a", 2), ("a", 3)),
+    batch(("b", 1), ("a", 7), (None, 1)),
+]
+
+
+def totals(function):
+    return lambda df: df.groupBy("k").applyInPandasWithState(function, OUTPUT, STATE, "update", "NoTimeout")
+
+
+def test_marked_function_runs_on_the_vectorised_operator(spark, stream, conf):
+    """The mark, the switch and the option for functions without a mark decide which operator runs."""
+
+    def operator(function):
+        reader = spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1)
+        made = stream("k string, v double", BATCHES[:1])
+        query = totals(function)(reader.parquet(str(made.directory / "source")))
+        writer = query.writeStream.outputMode("update").format("noop").trigger(availableNow=True)
+        started = writer.option("checkpointLocation", str(made.directory / "checkpoint")).start()
+        started.awaitTermination()
+        return PLAN_NODE in started._jsq.explainInternal(False)
+
+    assert operator(vectorized(total))
+    assert not operator(total_per_group)
+    conf(PREFIX + "accelerate", "true")
+    assert operator(total_per_group)
+    conf(PREFIX + "enabled", "false")
+    assert not operator(vectorized(total))
+
+
+def test_rotation_on_one_checkpoint(stream, conf):
+    """Stock, vectorised, accelerated and group by group take turns, and state goes on as if nothing had changed."""
+    turns = [total_per_group, vectorized(total), accelerate(total_per_group), vectorized(total), total_per_group]
+    always, rotated = stream("k string, v double", []), stream("k string, v double", [])
+    for turn, function in enumerate(turns):
+        for made, used in ((always, total_per_group), (rotated, function)):
+            made.add(BATCHES[turn % len(BATCHES)])
+            conf(PREFIX + "enabled", turn != 3)
+            made.run(totals(used))
+    assert rotated.outcome() == always.outcome()
+
+
+@pytest.mark.parametrize("store", ["rocksdb"])
+def test_stores_with_multi_get(stream, conf, store):
+    conf(PROVIDER, ROCKSDB)
+    conf("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+    stock, ours = (stream("k string, v double", BATCHES) for _ in range(2))
+    stock.run(totals(total_per_group))
+    ours.run(totals(vectorized(total)))
+    assert ours.outcome() == stock.outcome()
+    assert ours.stored() == stock.stored() != []
+
+
+def moments(*rows):
+    start = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+    at = [start + datetime.timedelta(minutes=r[1]) for r in rows]
+    return pa.table({"k": [r[0] for r in rows], "t": pa.array(at, pa.timestamp("us", "UTC"))})
+
+
+def test_event_time_timeouts_late_rows_and_batches_without_data(stream):
+    """A silent key times out when the watermark passes; a late row is dropped and counted; no-data batches run."""
+    batches = [
+        moments(("a", 0), ("b", 1)),
+        moments(("b", 30), ("a", 5)),
+        moments(("a", 2), ("c", 60)),
+    ]
+    made = {}
+    for name, function in (
+        ("stock", expire_per_group),
+        ("vectorized", vectorized(expire)),
+        ("accelerate", accelerate(expire_per_group)),
+    ):
+        made[name] = stream("k string, t timestamp", batches, "t 1 minute")
+        made[name].run(
+            lambda df, f=function: df.groupBy("k").applyInPandasWithState(
+                f, "k string, n long", "n long", "append", "EventTimeTimeout"
+            ),
+            "append",
+        )
+    stock = made["stock"].outcome()
+    assert [row for rows in stock.rows.values() for row in rows] == [("a", 2), ("b", 2)]
+    assert sum(figures[-1] for figures in stock.figures) == 1  # the late row
+    assert made["vectorized"].outcome() == stock
+    assert made["accelerate"].outcome() == stock
+
+
+def test_types_that_only_the_extension_can_keep(stream):
+    """Arrays and maps as state: Spark's own Python worker fails on them."""
+    schema = "k string, tags array<int>, seen map<string,int>"
+    made = stream("k string, v int", [])
+    for v in (3, 4, 3):
+        made.add(pa.table({"k": ["a", "b"], "v": pa.array([v, v + 1], pa.int32())}))
+    made.run(
+        lambda df: df.groupBy("k").applyInPandasWithState(
+            vectorized(lists_and_maps), schema, schema.split(", ", 1)[1], "update", "NoTimeout"
+        )
+    )
+    assert made.rows[2][0] == ("a", [3, 4, 3], {"3": 3, "4": 4})
+
+
+def test_groups_larger_than_a_batch(stream, conf):
+    """Groups in several Arrow batches and, beyond the byte limit, in several calls: the same end."""
+    conf("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
+    conf(PREFIX + "maxBatchBytes", 200)
+    conf(PREFIX + "maxGroupBytes", 2000)
+    rows = [("large" if i % 3 else f"k{i}", i) for i in range(600)]
+    batches = [batch(*rows), batch(*rows[:50])]
+    found = {}
+    for name, function in {
+        "stock": chunks,
+        "accelerate": accelerate(chunks),
+        "whole": accelerate(first_frame_only),
+        "first": first_frame_only,
+    }.items():
+        made = stream("k string, v double", batches)
+        made.run(totals(function))
+        found[name] = made.outcome()
+    assert found["accelerate"].rows == found["stock"].rows
+    assert found["whole"] == found["first"]
+    made = stream("k string, v double", batches)
+    with pytest.raises(StreamingQueryException, match="k='large'.*exceed 2000 bytes"):
+        made.run(totals(vectorized(keep_summing)))
+    made.run(totals(vectorized(split_groups=True)(keep_summing)))
+    assert {row[0]: row[1] for row in made.rows[0]}["k0"] == 1
+    sums = {key: state for key, state in ((r[0][0], r[1][0]) for r in made.stored())}
+    expected = [v for k, v in (rows + rows[:50]) if k == "large"]
+    assert sums["large"][0] == len(expected) and sums["large"][1] == sum(expected)
+
+
+def keep_summing(rows, states, context):
+    import numpy as np
+
+    from state_store.vectorization import GROUP, Result
+
+    group, groups = rows[GROUP].to_numpy(), states.num_rows
+    n = np.bincount(group, minlength=groups) + states["n"].fill_null(0).to_numpy()
+    s = np.bincount(group, weights=rows["v"].to_numpy(), minlength=groups) + states["s"].fill_null(0).to_numpy()
+    new = pa.table({"n": n, "s": s})
+    return Result(output=pa.table({"k": states["k"], "n": n, "s": s}), state=new)
+
+
+@pytest.mark.parametrize("function", [vectorized(fails), accelerate(fails_per_group)], ids=["vectorized", "accelerate"])
+def test_user_exception_keeps_its_traceback(stream, function):
+    made = stream("k string, v double", [batch(("a", 1)), batch(("a", 1), ("bad", 2))])
+    with pytest.raises(StreamingQueryException) as error:
+        made.run(totals(function))
+    message = str(error.value)
+    assert "KeyError: 'the key that this test made up'" in message
+    assert "functions.py" in message and "# the line of the user" in message
+    assert {version for _, version in made.deltas()} == {1}
+
+
+def test_bad_result_writes_nothing(stream):
+    made = stream("k string, v double", [batch(("a", 1), ("b", 1)), batch(("a", 1), ("bad", 2), ("c", 1))])
+    with pytest.raises(StreamingQueryException, match="Result.state has 1 rows for"):
+        made.run(totals(vectorized(misaligned)))
+    assert {version for _, version in made.deltas()} == {1}
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(wrong_columns, "RESULT_COLUMN_SCHEMA_MISMATCH"), (no_frames, "iterable of pandas.DataFrame")],
+)
+def test_accelerated_functions_get_sparks_errors(stream, function, message):
+    for form in (function, accelerate(function)):
+        with pytest.raises(StreamingQueryException) as error:
+            stream("k string, v double", BATCHES[:1]).run(totals(form))
+        assert message in str(error.value)
+
+
+def test_other_pandas_functions_in_the_query(stream):
+    """Ordinary pandas functions before and behind the stateful operator."""
+
+    def query(function):
+        def build(df):
+            import pandas as pd
+
+            @F.pandas_udf("double")
+            def doubled(values: pd.Series) -> pd.Series:
+                return values * 2
+
+            return totals(function)(df.withColumn("v", doubled("v"))).withColumn("twice", doubled("s"))
+
+        return build
+
+    stock, ours = (stream("k string, v double", BATCHES[:2]) for _ in range(2))
+    stock.run(query(total_per_group))
+    ours.run(query(vectorized(total)))
+    assert ours.outcome() == stock.outcome()
+    assert all(row[3] == 2 * row[2] for rows in ours.rows.values() for row in rows)
+
+
+def test_grouping_by_an_expression(stream):
+    """A grouping expression is a column of the rows too, as on Spark's operator."""
+
+    def query(function):
+        return lambda df: df.groupBy(F.upper("k").alias("K2")).applyInPandasWithState(
+            function, OUTPUT, STATE, "update", "NoTimeout"
+        )
+
+    def upper(rows, states, context):
+        from state_store.vectorization import Result
+
+        assert rows.column_names[-1] == "__group"
+        kept = total(rows, states.rename_columns(["k", *states.column_names[1:]]), context)
+        return Result(kept.output, kept.state, kept.remove)
+
+    outcomes = []
+    for function, enabled in ((total_per_group, "true"), (vectorized(upper), "true"), (vectorized(upper), "false")):
+        made = stream("k string, v double", BATCHES[:2])
+        made.spark.conf.set(PREFIX + "enabled", enabled)
+        made.run(query(function))
+        outcomes.append(made.outcome())
+    made.spark.conf.unset(PREFIX + "enabled")
+    assert outcomes[1] == outcomes[0] and outcomes[2] == outcomes[0]
+
+
+def test_wrong_option_names_it(stream, conf):
+    conf(PREFIX + "maxBatchBytes", "lots")
+    with pytest.raises(Exception, match=r"vectorized\.maxBatchBytes is 'lots'"):
+        stream("k string, v double", BATCHES[:1]).run(totals(vectorized(total)))
