@@ -15,7 +15,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from state_store.checkpoint.claim import pack_claim, unpack_claim
@@ -35,6 +34,7 @@ from state_store.checkpoint.registry import Registry
 from state_store.errors import DamagedError, MissingError
 from state_store.inventory import Inventory, ReadSnapshot, read_snapshots
 from state_store.storage.base import Entry, Storage
+from state_store.transfer import parallel
 
 LEAST_CHECKPOINTS = 2
 """The newest version may belong to a batch that Spark has not committed; a restart then needs the one before.
@@ -204,13 +204,7 @@ class Retention:
         return files
 
     def _delete_all(self, paths: Iterable[str]) -> None:
-        if self._threads == 1:
-            for path in sorted(paths):
-                self._storage.delete(path)
-            return
-        with ThreadPoolExecutor(self._threads) as threads:
-            for _ in threads.map(self._storage.delete, paths):
-                pass
+        parallel(self._threads, self._storage.delete, sorted(paths))
 
     def _bury(
         self, inventory: Inventory, written: Entry | None, condemned: set[str], deleted: set[str]

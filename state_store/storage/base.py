@@ -74,7 +74,7 @@ class Storage(ABC):
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Whether the file exists."""
+        """Whether the file exists; not to be asked of a directory."""
 
     def directories(self, directory: str | None = None) -> builtins.list[str]:
         """Names of the directories directly in `directory` (None: in the store's directory), sorted.

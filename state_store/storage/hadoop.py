@@ -11,8 +11,8 @@ import threading
 from pathlib import Path
 from typing import Any, Protocol
 
-from state_store.errors import StorageError
-from state_store.storage.base import Entry, Storage, check_path
+from state_store.errors import ConflictError, MissingError, StorageError
+from state_store.storage.base import Entry, Storage, check_path, new_local_file
 
 CHUNK_BYTES = 32 << 20
 """Most bytes that one frame carries here; the protocol's limit is 64 MiB."""
@@ -72,7 +72,8 @@ class HadoopStorage(Storage):
         self._call("write", path, upload=str(local), overwrite=overwrite)
 
     def download(self, path: str, local: Path) -> None:
-        self._call("download", path, to=str(local))
+        with new_local_file(local):
+            self._call("download", path, to=str(local))
 
     def delete(self, path: str) -> None:
         self._call("delete", path)
@@ -95,4 +96,13 @@ class HadoopStorage(Storage):
         self, operation: str, path: str, body: bytes = b"", **arguments: Any
     ) -> tuple[dict[str, Any], bytes]:
         uri = f"{self.location}/{check_path(path)}"
-        return self._jvm.fs({"fs": operation, "path": uri, **arguments}, body)
+        try:
+            return self._jvm.fs({"fs": operation, "path": uri, **arguments}, body)
+        except MissingError as error:
+            raise MissingError(f"'{uri}' does not exist ({error.message})", file=uri) from error
+        except ConflictError as error:
+            if operation != "write":
+                raise StorageError(f"cannot {operation} '{uri}': {error.message}", file=uri) from error
+            raise ConflictError(f"'{uri}' exists already ({error.message})", file=uri) from error
+        except StorageError as error:
+            raise StorageError(f"cannot {operation} '{uri}': {error.message}", file=uri) from error

@@ -55,7 +55,7 @@ class _Calls:
         return {}, b""
 
     def _download(self, at: Path, name: str, body: bytes, to: str) -> tuple[dict[str, Any], bytes]:
-        LocalStorage(at).download(name, Path(to))
+        Path(to).write_bytes(LocalStorage(at).read(name))
         return {}, b""
 
     def _delete(self, at: Path, name: str, body: bytes) -> tuple[dict[str, Any], bytes]:
