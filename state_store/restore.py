@@ -30,7 +30,7 @@ from state_store.engine.settings import DatabaseSettings
 from state_store.errors import DamagedError, MissingError, StateStoreError
 from state_store.localcache import StoreCache
 from state_store.storage.base import Storage
-from state_store.transfer import Fetched, Wanted, fetch, verify
+from state_store.transfer import Background, Fetched, Wanted, fetch, verify
 from state_store.workspace import Workspace
 
 _TRIES = 3
@@ -135,13 +135,19 @@ def _plan(
 def _follow(site: Site, plan: Plan, listing: Listing, progress: _Progress) -> Restored:
     with progress.phase("choose_ms"):
         archive = None if plan.snapshot is None else read_archive(site.storage, plan.snapshot)
-    directory = site.workspace.new_base(plan.of.version)
-    try:
-        with site.workspace.scratch() as scratch:
-            return _build(site, plan, listing, archive, directory, scratch, progress)
-    except BaseException:
+    while True:
+        warned = len(progress.warnings)
+        directory = site.workspace.new_base(plan.of.version)
+        try:
+            with site.workspace.scratch() as scratch:
+                restored = _build(site, plan, listing, archive, directory, scratch, progress)
+        except BaseException:
+            _remove(directory)
+            raise
+        if restored is not None:
+            return restored
         _remove(directory)
-        raise
+        assert len(progress.warnings) > warned
 
 
 def _build(
@@ -152,18 +158,35 @@ def _build(
     directory: Path,
     scratch: Path,
     progress: _Progress,
-) -> Restored:
+) -> Restored | None:
+    """None when a damaged local file was replaced while the database was already open on it.
+
+    The tables are verified while the deltas, which were verified before, are ingested.
+    """
     deltas = [ChainDelta.found(name, listing.deltas[name]) for name in plan.deltas]
-    wanted = wanted_tables(archive.manifest if archive else None, directory)
-    wanted_now = [*wanted, *wanted_deltas(deltas, scratch)]
+    tables = wanted_tables(archive.manifest if archive else None, directory)
+    changes = wanted_deltas(deltas, scratch)
     with progress.phase("fetch_ms"):
-        fetched = fetch(site.storage, site.cache, wanted_now, site.transfer_threads)
+        fetched = fetch(site.storage, site.cache, [*tables, *changes], site.transfer_threads)
     with progress.phase("verify_ms"):
-        warnings = verify(site.storage, site.cache, wanted_now, site.transfer_threads)
-    with progress.phase("ingest_ms"):
-        base = _assemble(site, plan, archive, directory, deltas, scratch)
+        progress.warnings += verify(site.storage, site.cache, changes, site.transfer_threads)
+    with Background(lambda: verify(site.storage, site.cache, tables, site.transfer_threads)) as verification:
+        base, failure = None, None
+        with progress.phase("ingest_ms"):
+            try:
+                base = _assemble(site, plan, archive, directory, deltas, scratch)
+            except StateStoreError as error:
+                failure = error
+        with progress.phase("verify_ms"):
+            replaced = verification.result()
+    progress.warnings += replaced
+    if replaced and (deltas or failure):
+        return None
+    if failure is not None:
+        raise failure
+    assert base is not None
     chain = Chain.found(plan.of, base.snapshot, deltas)
-    return Restored(base, chain, fetched, progress.phases, (*progress.warnings, *fetched.warnings, *warnings))
+    return Restored(base, chain, fetched, progress.phases, tuple(progress.warnings))
 
 
 def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:

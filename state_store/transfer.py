@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from types import TracebackType
+from typing import Generic, TypeVar
 
 from state_store.errors import DamagedError
 from state_store.localcache import StoreCache
@@ -42,12 +43,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a fetch did: files and bytes that came from storage, files that were local, warnings."""
+    """What a fetch did: files and bytes that came from storage, files that were local."""
 
     files: int
     bytes: int
     local_files: int
-    warnings: tuple[str, ...]
 
 
 def parallel(threads: int, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
@@ -68,6 +68,32 @@ def parallel(threads: int, work: Callable[[T], R], items: Iterable[T]) -> list[R
         if failure is not None:
             raise failure
     return [future.result() for future in futures]
+
+
+class Background(Generic[R]):
+    """Work that goes on in another thread while the body of the `with` runs.
+
+    When the body fails, so that both may have, the failure of the work is the one that is raised.
+    """
+
+    def __init__(self, work: Callable[[], R]) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="background")
+        self._future = self._pool.submit(contextvars.copy_context().run, work)
+
+    def result(self) -> R:
+        """What the work gave, once it has ended."""
+        return self._future.result()
+
+    def __enter__(self) -> Background[R]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._future.result()
+        finally:
+            self._pool.shutdown()
 
 
 def fetch(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], threads: int) -> Fetched:
@@ -156,7 +182,7 @@ def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:
 
 def _summary(wanted: Sequence[Wanted], local: Sequence[bool]) -> Fetched:
     remote = [one for one, was_local in zip(wanted, local, strict=True) if not was_local]
-    return Fetched(len(remote), sum(one.bytes for one in remote), len(wanted) - len(remote), ())
+    return Fetched(len(remote), sum(one.bytes for one in remote), len(wanted) - len(remote))
 
 
 def _each_chunk(path: Path, use: Callable[[memoryview], object]) -> None:

@@ -21,6 +21,7 @@ from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import write_delta
+from state_store.storage.local import LocalStorage
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,8 +64,8 @@ class AgentProcess:
         self.process.stdout.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def connect(self) -> AgentClient:
-        return AgentClient(self.socket, self.token)
+    def connect(self, remote: Path | None = None) -> AgentClient:
+        return AgentClient(self.socket, self.token, remote)
 
     def log(self) -> list[dict[str, Any]]:
         self.stderr.seek(0)
@@ -72,9 +73,14 @@ class AgentProcess:
 
 
 class AgentClient:
-    """One connection. `call` raises the StateStoreError that the agent answers with."""
+    """One connection. `call` raises the StateStoreError that the agent answers with.
 
-    def __init__(self, path: Path, token: str) -> None:
+    With `remote`, nested file system calls on `remote:` URIs are served from that directory.
+    """
+
+    def __init__(self, path: Path, token: str, remote: Path | None = None) -> None:
+        self.remote = remote
+        self.asked: list[str] = []
         self.channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.channel.connect(str(path))
         self._ask({"token": token})
@@ -85,16 +91,49 @@ class AgentClient:
     def close(self) -> None:
         self.channel.close()
 
+    def _answer(self, header: dict[str, Any], body: bytes) -> None:
+        self.asked.append(header["fs"])
+        try:
+            answer, data = serve(LocalStorage(self.remote), header, body)
+        except errors.StateStoreError as error:
+            write_frame(self.channel, {"error": error.to_json()})
+        else:
+            write_frame(self.channel, {"ok": answer}, data)
+
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         write_frame(self.channel, request)
         while True:
             frame = read_frame(self.channel)
             if frame is None:
                 raise ConnectionError("the agent is gone")
-            header, _ = frame
+            header, body = frame
+            if "fs" in header:
+                self._answer(header, body)
+                continue
             if "error" in header:
                 raise errors.from_json(header["error"])
             return header["ok"]
+
+
+def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[Any, bytes]:
+    """One nested file system call of docs/protocol.md."""
+    path = header["path"].removeprefix("remote:/").strip("/")
+    match header["fs"]:
+        case "list":
+            return {"entries": [vars(entry) for entry in storage.list(path)]}, b""
+        case "read":
+            return {}, storage.read(path, header["offset"], header["length"])
+        case "write" if "upload" in header:
+            storage.write(path, Path(header["upload"]).read_bytes(), overwrite=header["overwrite"])
+        case "write":
+            storage.write(path, body, overwrite=header["overwrite"])
+        case "download":
+            Path(header["to"]).write_bytes(storage.read(path))
+        case "delete":
+            storage.delete(path)
+        case "exists":
+            return {"exists": storage.exists(path)}, b""
+    return {}, b""
 
 
 class InProcess:
@@ -116,7 +155,7 @@ class Job:
     def __init__(
         self,
         client: AgentClient,
-        location: Path,
+        location: Path | str,
         *,
         ids: bool = True,
         retain: int = 100,

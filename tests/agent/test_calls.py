@@ -1,0 +1,240 @@
+"""The calls of docs/protocol.md: what they answer, what they refuse, and that each can be made again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.harness import AgentProcess, InProcess, Job, contents
+from state_store.errors import DamagedError, MissingError, OptionError, StorageError
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(InProcess(tmp_path / "local", max_runs=2), tmp_path / "state", retain=4)
+
+
+def rows(count: int) -> dict[bytes, bytes | None]:
+    return {b"\0\0" + os.urandom(4): os.urandom(20) for _ in range(count)}
+
+
+def test_open_gives_what_the_data_plane_needs(job: Job) -> None:
+    assert Path(job.opened["incoming"]).is_dir()
+    assert job.opened["memory_budget_bytes"] == 512 << 20
+    assert job.opened["options"]["minPauseBetweenMerges"] == 0
+    assert job.opened["options"]["restoreObjective"] == 10_000
+
+
+def test_two_runs_with_other_options_do_not_mix(tmp_path: Path) -> None:
+    client = InProcess(tmp_path / "local")
+    one = Job(client, tmp_path / "one", maxDeltas="3")
+    two = Job(client, tmp_path / "two", maxDeltas="5")
+    due = {name: [] for name in ("one", "two")}
+    for _ in range(5):
+        due["one"].append(one.commit(rows(3))["merge"])
+        due["two"].append(two.commit(rows(3))["merge"])
+    assert [answer and answer["kind"] for answer in due["one"]] == [None, None, *["incremental"] * 3]
+    assert [answer and answer["kind"] for answer in due["two"]] == [None] * 4 + ["incremental"]
+    with pytest.raises(OptionError):
+        Job(client, tmp_path / "three", maxDeltas="many")
+
+
+def test_a_commit_is_there_and_its_chain_is_told(job: Job) -> None:
+    for number in range(1, 4):
+        answer = job.commit(rows(10))
+        deltas = list(job.location.glob("delta/*.sst"))
+        assert answer["chain"] == {
+            "deltas": number,
+            "deltas_since_full": number,
+            "merges_since_full": 0,
+            "files": number,
+            "bytes": sum(path.stat().st_size for path in deltas),
+        }
+    assert not list(Path(job.opened["incoming"]).iterdir())
+
+
+def test_a_commit_can_be_made_again(job: Job) -> None:
+    job.commit(rows(10))
+    arguments = job.write(rows(10))
+    first = job.call("commit", **arguments)
+    again = job.call("commit", **arguments)
+    assert again["chain"] == first["chain"]
+    assert len(list(job.location.glob("delta/*.sst"))) == 2
+
+
+def test_a_commit_that_reached_the_storage_can_be_made_again_by_another_agent(
+    job: Job, tmp_path: Path
+) -> None:
+    job.commit(rows(10))
+    arguments = job.write(rows(10))
+    first = job.call("commit", **arguments)
+    job.client = InProcess(tmp_path / "another")
+    assert job.call("commit", **arguments)["chain"] == first["chain"]
+
+
+def test_a_delta_of_another_size_is_refused(job: Job) -> None:
+    arguments = job.write(rows(10))
+    with pytest.raises(DamagedError, match="instead of"):
+        job.call("commit", **{**arguments, "bytes": arguments["bytes"] + 1})
+    with pytest.raises(MissingError, match="does not exist"):
+        job.call("commit", **{**arguments, "path": "/nowhere"})
+    assert not list(job.location.glob("delta/*"))
+
+
+def test_a_commit_on_a_version_that_is_not_there_is_refused(job: Job) -> None:
+    job.commit(rows(1))
+    with pytest.raises(MissingError, match="version 1 "):
+        job.call("commit", **{**job.write(rows(1)), "parent": "another"})
+
+
+def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file where a directory belongs")
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
+    with pytest.raises(StorageError, match=str(tmp_path / "state")):
+        job.commit(rows(1))
+
+
+def test_the_deltas_of_a_lineage(job: Job) -> None:
+    for _ in range(5):
+        job.commit(rows(3))
+    answer = job.call("deltas", version=5, id=job.id, first=3)
+    assert [(one["version"], one["id"]) for one in answer["files"]] == [
+        (version, job.versions[version][0]) for version in (3, 4, 5)
+    ]
+    assert all(Path(one["path"]).read_bytes() for one in answer["files"])
+    job.call("release", directory=answer["directory"])
+    assert not Path(answer["directory"]).exists()
+    (job.location / "delta" / Path(answer["files"][1]["path"]).name).unlink()
+    with pytest.raises(MissingError, match=f"{4:020d}"):
+        job.call("deltas", version=5, id=job.id, first=3)
+
+
+def test_status_tells_ages(tmp_path: Path) -> None:
+    now_ms = [1_000_000]
+    job = Job(InProcess(tmp_path / "local", now_ms=lambda: now_ms[0]), tmp_path / "state")
+    job.commit(rows(10))
+    assert job.call("status")["last_snapshot_ms"] is None
+    job.merge("full")
+    now_ms[0] += 5000
+    for _ in range(3):
+        job.commit(rows(10))
+    job.merge("incremental")
+    now_ms[0] += 2000
+    status = job.call("status")
+    assert status["chain"]["deltas_since_full"] in (0, 3)
+    assert status["last_snapshot_ms"] == 2000
+    assert status["last_full_ms"] in (2000, 7000)
+
+
+def test_a_restored_store_knows_how_old_its_chain_is(tmp_path: Path) -> None:
+    now_ms = [1_000_000]
+
+    def clock() -> int:
+        return now_ms[0]
+
+    job = Job(InProcess(tmp_path / "local", now_ms=clock), tmp_path / "state", fullInterval="1h")
+    job.commit(rows(10))
+    job.merge("full")
+    now_ms[0] += 3_600_000 + 600_000
+    other = Job(InProcess(tmp_path / "other", now_ms=clock), tmp_path / "state", fullInterval="1h")
+    other.versions = job.versions
+    other.restore(1)
+    due = other.commit(rows(1))["merge"]
+    assert due is not None
+    assert due["kind"] == "full"
+    assert "fullInterval" in due["reason"]
+
+
+def test_cleanup_lists_nothing_when_nothing_can_go(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(6):
+        job.commit(rows(3))
+    job.cleanup()
+    (store,) = job.client.calls._stores.values()
+    job.commit(rows(3))
+
+    def forbidden(directory: str) -> None:
+        raise AssertionError(f"'{directory}' was listed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.site.storage, "list", forbidden)
+        answer = job.cleanup()
+    assert [one["version"] for one in answer["retained"]] == [4, 5, 6, 7]
+    job.merge("full")
+    for _ in range(5):
+        job.commit(rows(3))
+    answer = job.cleanup()
+    assert answer["deleted_files"] >= 7
+    assert answer["deleted_bytes"] > 0
+    left = {int(path.name[:20]) for path in job.location.glob("delta/*")}
+    assert left == {8, 9, 10, 11, 12}, "9 to 12 are retained; they start from snapshot 7"
+
+
+def test_close_leaves_only_what_local_recovery_keeps(job: Job, tmp_path: Path) -> None:
+    job.commit(rows(10))
+    job.restore()
+    job.call("close")
+    assert [path.name for path in (tmp_path / "local").iterdir()] == ["kept"]
+    job.call("close")
+    assert contents(job.restore()["directory"]) == job.state
+
+
+def test_local_files_elsewhere_survive_the_agent(tmp_path: Path) -> None:
+    options = {"localDir": str(tmp_path / "disk")}
+    with AgentProcess() as agent:
+        job = Job(agent.connect(), tmp_path / "state", **options)
+        for _ in range(3):
+            job.commit(rows(10))
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["kept"]
+    with AgentProcess() as agent:
+        other = Job(agent.connect(), tmp_path / "state", **options)
+        other.versions = job.versions
+        answer = other.restore(3)
+        assert (answer["local_files"], answer["fetched_files"]) == (3, 0)
+        assert contents(answer["directory"]) == job.state
+
+
+def test_any_file_system_through_the_jvm(tmp_path: Path) -> None:
+    """The same life of a store, every file passing through nested calls."""
+    with AgentProcess() as agent:
+        client = agent.connect(remote=tmp_path)
+        job = Job(client, "remote:/state", retain=3)
+        for _ in range(6):
+            job.commit(rows(50))
+        job.merge("incremental")
+        job.commit(rows(5))
+        job.merge("full")
+        job.commit(rows(5))
+        assert job.cleanup()["deleted_files"] > 0
+        assert {"list", "read", "write", "delete", "mkdirs"} <= set(client.asked)
+        other = Job(agent.connect(remote=tmp_path), "remote:/state")
+        other.versions = job.versions
+        assert contents(other.restore(8)["directory"]) == job.state
+    with AgentProcess() as agent:
+        client = agent.connect(remote=tmp_path)
+        other = Job(client, "remote:/state")
+        other.versions = job.versions
+        assert contents(other.restore(8)["directory"]) == job.state
+        assert "download" in client.asked
+
+
+def test_a_failure_of_the_jvms_file_system_keeps_its_kind(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("in the way")
+    with AgentProcess() as agent:
+        job = Job(agent.connect(remote=tmp_path), "remote:/state")
+        with pytest.raises(StorageError):
+            job.commit(rows(1))
+        assert agent.connect().call("ping")
+
+
+def test_answers_are_json_of_plain_types(job: Job) -> None:
+    answers = [
+        job.opened,
+        *(job.commit(rows(5)) for _ in range(3)),
+        job.merge(),
+        job.restore(),
+        job.cleanup(),
+    ]
+    assert json.loads(json.dumps(answers)) == answers
