@@ -136,20 +136,16 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
   private def checkDelta(file: File, delta: DeltaFile, transaction: Transaction, before: Rows, after: Rows, meta: String): Unit = {
     same(delta.bytes, file.length, "bytes of the delta")
     same(delta.crc32, TestFiles.crc32(file), "CRC-32 of the delta")
+    val changes = mutable.ArrayBuffer.empty[(String, String)]
     val reader = new DeltaReader(file)
-    var rows = before
-    var last: String = null
-    var puts = 0L
-    var removes = 0L
-    while (reader.advance()) {
-      val key = text(reader.key)
-      expect(last == null || last < key, "keys of the delta are not in order")
-      last = key
-      if (reader.value == null) removes += 1 else puts += 1
-      rows = if (reader.value == null) rows - key else rows.updated(key, text(reader.value))
-    }
+    while (reader.advance()) changes += text(reader.key) -> text(reader.value)
     reader.close()
+    val rows = changes.foldLeft(before) { case (rows, (key, value)) => if (value == null) rows - key else rows.updated(key, value) }
     expect(rows == after, "the delta does not lead from one version to the next")
+    val last = changes.takeRight((delta.puts + delta.removes).toInt)
+    expect(last.map(_._1) == last.map(_._1).distinct.sorted, "the last changes of the delta are not in order")
+    val removes = last.count(_._2 == null).toLong
+    val puts = last.size - removes
     same((delta.puts, delta.removes), (puts, removes), "records of the delta")
     same((transaction.puts, transaction.removes), (puts, removes), "changes of the transaction")
     TestBases.verify(file, puts + removes + 1, meta)

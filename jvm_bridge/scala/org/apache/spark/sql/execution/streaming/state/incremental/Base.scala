@@ -26,6 +26,14 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
   protected def close(): Unit
 }
 
+private[incremental] object Base {
+
+  /** Opens a directory: memory-mapped where its files allow that, else through RocksDB. */
+  def open(directory: BaseDirectory, memory: StoreMemory): Base =
+    try TableBase.open(directory)
+    catch { case _: UnsupportedSstException => new RocksBase(directory, memory) }
+}
+
 /** Looks into a base, for one transaction. */
 private[incremental] abstract class BaseReader {
 
@@ -34,8 +42,8 @@ private[incremental] abstract class BaseReader {
 
   def contains(hash: Long, key: Array[Byte]): Boolean
 
-  /** The rows from a key on, in key order, the reserved record left out. */
-  def cursor(from: Array[Byte]): Cursor
+  /** The rows from a key on, in key order; it may end at until, if that is not null. The reserved record is left out. */
+  def cursor(from: Array[Byte], until: Array[Byte]): Cursor
 
   def close(): Unit
 }

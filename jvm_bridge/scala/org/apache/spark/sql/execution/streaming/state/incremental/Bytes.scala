@@ -64,6 +64,20 @@ private[incremental] object Bytes {
     i
   }
 
+  /** How many bytes from an index of a key on are those at an address. */
+  def common(key: Array[Byte], from: Int, b: Long, bLength: Int): Int = {
+    val limit = math.min(key.length - from, bLength)
+    val a = ArrayBase.toLong + from
+    var i = 0
+    while (i + 8 <= limit) {
+      val difference = Platform.getLong(key, a + i) ^ Platform.getLong(null, b + i)
+      if (difference != 0) return i + (java.lang.Long.numberOfTrailingZeros(difference) >> 3)
+      i += 8
+    }
+    while (i < limit && Platform.getByte(key, a + i) == Platform.getByte(null, b + i)) i += 1
+    i
+  }
+
   /** The 8 bytes at a depth of a byte string as a big-endian word, zeros past its end. */
   def word(address: Long, length: Int, depth: Int): Long = {
     val left = length - depth

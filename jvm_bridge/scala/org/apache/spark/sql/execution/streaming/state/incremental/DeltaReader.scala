@@ -3,14 +3,15 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import java.io.File
 
 /**
- * Reads a delta SST in key order: for the change feed. The value is null for a key that the batch removed; the
- * reserved record is left out. One thread.
+ * Reads a delta SST for the change feed: first the changes that later ones of the batch replaced, in order of time, then the last
+ * change of each key, in key order. The value is null where a key was removed; the reserved record is left out. One thread.
  *
  * @throws java.io.IOException when the file cannot be read, or is no SST
  */
 final class DeltaReader(file: File) extends EntryIterator {
   private val table = new SstTable(file)
   private val cursor = new SstCursor(table)
+  private val superseded = table.superseded
   private var begun = false
   private var open = true
   private var currentKey: Array[Byte] = _
@@ -21,7 +22,12 @@ final class DeltaReader(file: File) extends EntryIterator {
 
   def advance(): Boolean = {
     if (!open) false
-    else {
+    else if (superseded.hasNext) {
+      val (key, value) = superseded.next()
+      currentKey = key
+      currentValue = value
+      true
+    } else {
       if (begun) cursor.next() else cursor.seekToFirst()
       begun = true
       val found = cursor.valid && Bytes.compare(BaseReader.reserved, cursor.keyAddress, cursor.keyLength) > 0
@@ -39,6 +45,6 @@ final class DeltaReader(file: File) extends EntryIterator {
     currentKey = null
     currentValue = null
     cursor.close()
-    table.close()
+    table.release()
   }
 }

@@ -9,9 +9,10 @@ import org.apache.spark.unsafe.Platform
 /**
  * Writes changed records as a delta SST, in key order, and after them the reserved record.
  *
- * @param records the records, in any order; sorted here, in place
+ * @param records    the records, in any order; sorted here, in place
+ * @param superseded changes that they replaced
  */
-private[incremental] final class DeltaWriter(records: Array[Long]) {
+private[incremental] final class DeltaWriter(records: Array[Long], superseded: Superseded) {
   KeyOrder.sort(records)
 
   def write(file: File, meta: Array[Byte], puts: Long, removes: Long): DeltaFile = {
@@ -47,7 +48,7 @@ private[incremental] final class DeltaWriter(records: Array[Long]) {
       Bytes.put(key, address)
       Bytes.put(meta, address + key.length)
       sst.add(address, key.length, address + key.length, meta.length)
-      sst.finish()
+      sst.finish(superseded)
     } finally Platform.freeMemory(address)
   }
 }

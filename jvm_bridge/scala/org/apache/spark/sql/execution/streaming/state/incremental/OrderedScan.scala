@@ -10,7 +10,7 @@ private[incremental] final class OrderedScan(
     extends Scan(transaction, overlay, view, from, until) {
   private val records = inMemory()
   private var next = 0
-  private val base = view.baseCursor(from)
+  private val base = view.baseCursor(from, until)
 
   private def inMemory(): Array[Long] = {
     val found = Array.newBuilder[Long]

@@ -18,6 +18,9 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
   import Overlay._
 
   val arena = new Arena(memory, spillDirectory)
+
+  /** What changes of this transaction replaced of its own. */
+  val superseded = new Superseded(memory, spillDirectory)
   private var table: Segment = _
   private var slots = 0L
   private var mask = 0L
@@ -45,8 +48,8 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
   /** Keys that it has a record of, changed or not. */
   def size: Long = count
 
-  def bytes: Long = arena.bytes + (if (table == null) 0 else table.bytes)
-  def spilledBytes: Long = arena.spilledBytes + (if (table != null && table.spilled) table.bytes else 0)
+  def bytes: Long = arena.bytes + superseded.bytes + (if (table == null) 0 else table.bytes)
+  def spilledBytes: Long = arena.spilledBytes + superseded.spilledBytes + (if (table != null && table.spilled) table.bytes else 0)
 
   /** The slot of a key, 0 when it has none. */
   def find(hash: Long, key: Array[Byte]): Long = {
@@ -94,6 +97,7 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
   def change(slot: Long, hash: Long, key: Array[Byte], value: Array[Byte], room: Int, prior: Long): Unit = {
     val length = if (value == null) Record.removed else value.length
     val old = if (slot == 0) 0L else record(slot)
+    if (old != 0 && isChange(slot)) superseded.add(old)
     val record0 =
       if (old != 0 && pins == 0 && Record.valueRoom(old) >= length) old
       else newRecord(hash, key, room)
@@ -239,6 +243,7 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
 
   def free(): Unit = {
     freeTable()
+    superseded.free()
     arena.free()
   }
 }

@@ -4,6 +4,7 @@ import org.rocksdb.{BlockBasedTableConfig, BloomFilter, InfoLogLevel, LRUCache, 
 
 /** A base read by RocksDB itself, which can read whatever it has written: compressed blocks, any kind of index. */
 private[incremental] final class RocksBase(directory: BaseDirectory, memory: StoreMemory) extends Base(directory) {
+  RocksDB.loadLibrary()
   private val cacheBytes = math.max(1L << 20, math.min(memory.budgetBytes / 8, 64L << 20))
   private val cache = new LRUCache(cacheBytes)
   private val filter = new BloomFilter(10, false)

@@ -35,7 +35,7 @@ private[incremental] final class RocksBaseReader(db: RocksDB, options: ReadOptio
     db.get(options, keys, values)
   }
 
-  def cursor(from: Array[Byte]): Cursor = {
+  def cursor(from: Array[Byte], until: Array[Byte]): Cursor = {
     val iterator = db.newIterator(options)
     val cursor = new RocksCursor(iterator)
     cursors.add(cursor)

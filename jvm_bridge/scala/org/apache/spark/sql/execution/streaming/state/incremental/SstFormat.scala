@@ -19,6 +19,10 @@ private[incremental] object SstFormat {
 
   val filterName = "fullfilter.rocksdb.BuiltinBloomFilter"
   val propertiesName = "rocksdb.properties"
+
+  /** The n-th block of superseded changes; RocksDB does not know the name and leaves the block alone. */
+  def supersededName(n: Int): String = f"$supersededPrefix$n%06d"
+  val supersededPrefix = "incremental.superseded."
   val comparatorName = "leveldb.BytewiseComparator"
 
   /** The form in which a CRC-32C is stored. */

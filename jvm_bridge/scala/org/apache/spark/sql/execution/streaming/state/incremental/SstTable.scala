@@ -4,23 +4,26 @@ import java.io.{File, IOException}
 import java.nio.MappedByteBuffer
 import java.nio.channels.FileChannel
 import java.nio.file.StandardOpenOption
+import java.util.concurrent.atomic.AtomicInteger
 
 import org.apache.spark.unsafe.Platform
 
 /**
  * An SST, memory-mapped, read without RocksDB: block-based table of format_version 2 to 5 with one bytewise sorted index and, if there is
- * a filter, a full bloom filter of format_version 5. Blocks are found in place; [[find]] needs them uncompressed. Any number of
- * threads may read until [[close]], after which nobody may.
+ * a filter, a full bloom filter of format_version 5. Any number of threads may read it. Shared by counted references; the mapping
+ * ends with the last, and then nobody may read it.
  *
  * @throws IOException when it is not such a file; its message names the file
  */
-private[incremental] final class SstTable(file: File) {
+private[incremental] final class SstTable(val file: File) {
+  private val references = new AtomicInteger(1)
   private val mapped: MappedByteBuffer = SstTable.map(file)
   private val address = Platform.getDirectBufferAddress(mapped)
   private val bytes = mapped.capacity
 
   private var footerAt = address + bytes - SstFormat.footerBytes + 1
   private var properties = Map.empty[String, Long]
+  private var supersededBlocks = Vector.empty[SstHandle]
 
   /** Where the index block's restarts are, and how many: one for each data block. */
   private var index = 0L
@@ -31,11 +34,12 @@ private[incremental] final class SstTable(file: File) {
   private var filterProbes = 0
   private var keyFooter = 0
   private var plain = false
+  private var valueLengths = false
 
   try parse()
   catch {
     case e: Throwable =>
-      close()
+      release()
       throw e
   }
 
@@ -79,7 +83,14 @@ private[incremental] final class SstTable(file: File) {
       val value = new SstBlockReader(at)
       if (name == SstFormat.propertiesName) readProperties(checked(SstHandle(value.varint(), value.varint())))
       else if (name == SstFormat.filterName) readFilter(checked(SstHandle(value.varint(), value.varint())))
+      else if (name.startsWith(SstFormat.supersededPrefix)) {
+        supersededBlocks :+= checked(SstHandle(value.varint(), value.varint()))
+      }
     }
+
+  /** Each key and value (null: removed) that a later change of the same delta replaced, in order of time. */
+  def superseded: Iterator[(Array[Byte], Array[Byte])] =
+    supersededBlocks.iterator.flatMap(block => Superseded.rows(address + block.offset, block.bytes))
 
   private def readFilter(handle: SstHandle): Unit = {
     val end = address + handle.offset + handle.bytes
@@ -132,8 +143,6 @@ private[incremental] final class SstTable(file: File) {
     plain = blockCount == 0 || isUncompressed(block(0))
   }
 
-  private var valueLengths = false
-
   /** Whether its data blocks are uncompressed. */
   def uncompressed: Boolean = plain
 
@@ -185,8 +194,9 @@ private[incremental] final class SstTable(file: File) {
     Bytes.compare(null, at, length - keyFooter, key, keyAt, keyLength)
   }
 
-  /** Ends the mapping. */
-  def close(): Unit = Unmapping.invoke(mapped)
+  def retain(): Unit = references.incrementAndGet()
+
+  def release(): Unit = if (references.decrementAndGet() == 0) Unmapping.invoke(mapped)
 }
 
 private[incremental] object SstTable {

@@ -78,17 +78,20 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
   }
 
   /** Writes what follows the data. There must have been a key. */
-  def finish(): Unit = {
+  def finish(superseded: Superseded): Unit = {
     if (restartCount > 0) endBlock()
     index.addLast(lastKey, lastKeyLength, blockPending)
     val dataBytes = out.bytes
+    val extra = superseded.write(out)
+    val tailOffset = out.bytes
     val filterHandle = putBlock(filter.finish())
     val indexBlock = index.finish()
     val indexHandle = putBlock(indexBlock)
-    val properties = putBlock(plainBlock(propertyList(dataBytes, filterHandle.bytes, indexHandle.bytes)))
-    val meta = putBlock(plainBlock(Seq(
-      SstFormat.filterName -> handleBytes(filterHandle),
-      SstFormat.propertiesName -> handleBytes(properties))))
+    val properties = putBlock(plainBlock(propertyList(dataBytes, tailOffset, filterHandle.bytes, indexHandle.bytes)))
+    val meta = putBlock(plainBlock(
+      (SstFormat.filterName -> handleBytes(filterHandle)) +:
+        extra.zipWithIndex.map { case (handle, n) => SstFormat.supersededName(n) -> handleBytes(handle) } :+
+        (SstFormat.propertiesName -> handleBytes(properties))))
     putFooter(meta, indexHandle)
     out.finish()
   }
@@ -110,7 +113,8 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
     out.putArray(footer.array)
   }
 
-  private def propertyList(dataBytes: Long, filterBytes: Long, indexBytes: Long): Seq[(String, Array[Byte])] = Seq(
+  private def propertyList(
+      dataBytes: Long, tailOffset: Long, filterBytes: Long, indexBytes: Long): Seq[(String, Array[Byte])] = Seq(
     "rocksdb.block.based.table.index.type" -> fixed(0, 4),
     "rocksdb.block.based.table.prefix.filtering" -> text("0"),
     "rocksdb.block.based.table.whole.key.filtering" -> text("1"),
@@ -138,7 +142,7 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
     "rocksdb.original.file.number" -> varint(1),
     "rocksdb.raw.key.size" -> varint(keyBytes),
     "rocksdb.raw.value.size" -> varint(valueBytes),
-    "rocksdb.tail.start.offset" -> varint(dataBytes))
+    "rocksdb.tail.start.offset" -> varint(tailOffset))
 }
 
 private[incremental] object SstWriter {

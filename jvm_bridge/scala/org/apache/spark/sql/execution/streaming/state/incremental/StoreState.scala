@@ -53,8 +53,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     val n = position(if (at.version == 0) VersionId.empty else at)
     if (n < 0 || readOnly && n < recents.generations.size) None
     else {
-      settle(n)
-      Some(begin(n, at, readOnly))
+      Some(begin(settle(n), at, readOnly))
     }
   }
 
@@ -66,14 +65,20 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
       if (i >= recents.merged) i + 1 else -1
     }
 
-  /** Brings into the index what leads to the n-th generation, and makes room for the next changes. */
-  private def settle(n: Int): Unit = {
+  /**
+   * Brings into the index what leads to the n-th generation, and makes room for the next changes. How many pending generations remain
+   * on the way there.
+   */
+  private def settle(n: Int): Int = {
     settling = true
     try {
       if (n < recents.generations.size) rollBack(n)
-      if (recents.readers == 0) {
-        publish(n - recents.generations.size)
+      val above = n - recents.generations.size
+      if (recents.readers > 0) above
+      else {
+        publish(above)
         makeRoom(lastOverlayBytes)
+        0
       }
     } finally {
       settling = false
@@ -103,8 +108,8 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     pending = Vector.empty
   }
 
-  private def begin(n: Int, at: VersionId, readOnly: Boolean): Transaction = {
-    val above = pending.take(n - recents.generations.size).toArray
+  private def begin(pendingCount: Int, at: VersionId, readOnly: Boolean): Transaction = {
+    val above = pending.take(pendingCount).toArray
     val keys = above.lastOption.orElse(recents.generations.lastOption).map(_.keys).getOrElse(baseKeys)
     val view = new View(at, keys, recents, above, base)
     val transaction =
@@ -142,7 +147,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
   }
 
   private def open(directory: BaseDirectory): Base =
-    try new RocksBase(directory, memory)
+    try Base.open(directory, memory)
     catch {
       case e: Throwable =>
         directory.onClose()
@@ -151,7 +156,8 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
 
   /**
    * A newer base, holding a version on the way to the tip. It is taken at a later begin; or closed, when that version is not on
-   * the way. Opened here, in the caller's thread.
+   * the way. Opened here, in the caller's thread. Without ids (checkpoint format 1) the caller sees to it that the version was not committed
+   * anew since the base was made.
    */
   def offerBase(directory: BaseDirectory): Unit = {
     val opened = open(directory)
@@ -168,8 +174,8 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
 
   private def adoptOffered(): Unit =
     if (offered != null && !versions.lastOption.exists(_.at.version < offered.at.version)) {
+      if (position(offered.at) > recents.generations.size) settle(position(offered.at))
       val i = versions.indexWhere(_.at == offered.at)
-      if (i >= recents.generations.size && recents.readers == 0) settle(i + 1)
       if (i < recents.merged) dropOffered()
       else if (i < recents.generations.size) {
         if (base != null) base.release()
@@ -220,6 +226,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     else {
       pending.drop(n - recents.generations.size).foreach(_.release())
       pending = pending.take(n - recents.generations.size) :+ generation
+      if (offered != null && offered.at.version > transaction.at.version) dropOffered()
       lastOverlayBytes = generation.overlay.bytes
       lastOverlayKeys = generation.records
     }

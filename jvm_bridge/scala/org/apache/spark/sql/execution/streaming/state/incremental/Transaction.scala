@@ -203,7 +203,7 @@ final class Transaction private[incremental] (
   def writeDelta(file: File, meta: Array[Byte]): DeltaFile = {
     enter()
     try {
-      if (delta == null) delta = new DeltaWriter(overlay.changedRecords())
+      if (delta == null) delta = new DeltaWriter(overlay.changedRecords(), overlay.superseded)
       delta.write(file, meta, overlay.puts, overlay.removes)
     } finally exit()
   }
@@ -215,6 +215,7 @@ final class Transaction private[incremental] (
       try countKeys()
       finally exitFromChange()
     if (!end()) throw new IllegalStateException(s"The transaction on version ${at.version} of the state store was aborted")
+    overlay.superseded.free()
     try state.append(this, new Generation(as, keys, overlay))
     finally state.ended(this)
   }

@@ -74,7 +74,7 @@ private[incremental] final class UnorderedScan(
   private def stepBase(): Boolean = {
     if (!baseBegun) {
       baseBegun = true
-      base = view.baseCursor(from)
+      base = view.baseCursor(from, until)
     }
     if (base == null) return false
     while (base.valid && !beyond(base)) {

@@ -95,8 +95,9 @@ private[incremental] final class View(
     }
   }
 
-  /** Rows of the base from a key on; null when memory has them all. */
-  def baseCursor(from: Array[Byte]): Cursor = if (needsBase) baseReader.cursor(from) else null
+  /** Rows of the base from a key on, maybe only those before until; null when memory has them all. */
+  def baseCursor(from: Array[Byte], until: Array[Byte]): Cursor =
+    if (needsBase) baseReader.cursor(from, until) else null
 
   def release(): Unit = {
     if (reader != null) reader.close()

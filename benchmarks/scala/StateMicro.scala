@@ -1,0 +1,251 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import java.io.File
+import java.nio.file.Files
+import java.util.SplittableRandom
+
+import scala.collection.mutable
+import scala.jdk.CollectionConverters._
+
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, IngestExternalFileOptions, Options, RocksDB}
+
+/**
+ * Times the data plane alone, bytes in and out: medians over batches of what a batch costs by phase, in
+ * time passed and in CPU time of the thread. Arguments are name=value:
+ *
+ *  - pattern: uniform, zipf, append, read, absent (gets of keys that are not there), scan, ordered, prefix
+ *  - keys, batch, batches, value (bytes), budget (MiB)
+ *  - start: memory (all keys were put since the start), base (all keys are in a compacted base, nothing in memory)
+ *  - merge: a new base, made by ingesting, is offered after so many batches; 0: never
+ */
+object StateMicro {
+  RocksDB.loadLibrary()
+
+  def main(arguments: Array[String]): Unit = {
+    val settings = Map("pattern" -> "uniform", "keys" -> "500000", "batch" -> "20000", "batches" -> "30", "value" -> "100",
+      "budget" -> "256", "start" -> "base", "merge" -> "10", "directory" -> System.getProperty("java.io.tmpdir")) ++
+      arguments.map(_.split("=", 2)).map(a => a(0) -> a(1))
+    val directory = Files.createTempDirectory(new File(settings("directory")).toPath, "state-micro").toFile
+    try new StateMicro(settings, directory).run()
+    finally delete(directory)
+  }
+
+  def delete(file: File): Unit = {
+    Option(file.listFiles).toSeq.flatten.foreach(delete)
+    file.delete()
+  }
+}
+
+final class StateMicro(settings: Map[String, String], directory: File) {
+  private val keyCount = settings("keys").toInt
+  private val batch = settings("batch").toInt
+  private val random = new SplittableRandom(7)
+  private val memory = new StoreMemory(settings("budget").toLong << 20)
+  private val state = new StoreState(memory, StateConf(new File(directory, "spill")))
+  private val threads = java.lang.management.ManagementFactory.getThreadMXBean
+  private val times = mutable.LinkedHashMap.empty[String, mutable.ArrayBuffer[Double]]
+  private val deltas = mutable.ArrayBuffer.empty[File]
+  private var basePath: File = _
+  private var baseDeltas = 0
+  private var keys = 0L
+  private var appended = keyCount.toLong
+  private lazy val zipf = new Zipf(keyCount, random)
+
+  /** As Spark encodes a row of one string: null bits, offset and size, the characters; before it the column family. */
+  private def key(n: Long): Array[Byte] = {
+    val buffer = java.nio.ByteBuffer.allocate(2 + 8 + 8 + 16).order(java.nio.ByteOrder.LITTLE_ENDIAN)
+    buffer.putShort(0).putLong(0).putInt(16).putInt(16)
+    buffer.put(f"key-$n%012d".getBytes("US-ASCII")).array
+  }
+
+  /** Keys of a joined or windowed store: five rows of one prefix. */
+  private def prefixed(n: Long): Array[Byte] = {
+    val buffer = java.nio.ByteBuffer.allocate(2 + 4 + 24 + 8).order(java.nio.ByteOrder.LITTLE_ENDIAN)
+    buffer.putShort(0).putInt(24).putLong(0).putInt(8).putInt(16).putLong(n / 5 * 0x9E3779B97F4A7C15L).putLong(n % 5)
+    buffer.array
+  }
+
+  private def keyOf(n: Long): Array[Byte] = if (pattern == "prefix") prefixed(n) else key(n)
+
+  private val pattern = settings("pattern")
+  private val value = Array.tabulate[Byte](settings("value").toInt)(_.toByte)
+
+  private def time[T](name: String, per: Int = 1)(action: => T): T = {
+    val start = now()
+    val result = action
+    note(name, start, per)
+    result
+  }
+
+  private def now(): (Long, Long) = (System.nanoTime, threads.getCurrentThreadCpuTime)
+
+  private def note(name: String, start: (Long, Long), per: Int): Unit = {
+    val end = now()
+    times.getOrElseUpdate(name, mutable.ArrayBuffer.empty) += (end._1 - start._1).toDouble / per
+    times.getOrElseUpdate(s"$name cpu", mutable.ArrayBuffer.empty) += (end._2 - start._2).toDouble / per
+  }
+
+  def run(): Unit = {
+    load()
+    val warm = settings("batches").toInt / 3
+    for (i <- 0 until settings("batches").toInt) {
+      if (i == warm) times.clear()
+      step()
+      val merge = settings("merge").toInt
+      if (merge > 0 && (i + 1) % merge == 0) offer()
+    }
+    report()
+    state.close()
+  }
+
+  private def load(): Unit = {
+    val size = 100000
+    var n = 0
+    while (n < keyCount) {
+      val transaction = state.tryBegin(state.tip, readOnly = false).get
+      val end = math.min(n + size, keyCount)
+      while (n < end) {
+        transaction.put(keyOf(n), value)
+        n += 1
+      }
+      commit(transaction)
+      if (memory.usedBytes > memory.budgetBytes / 2) offer()
+    }
+    if (settings("start") == "base") {
+      build(compact = true)
+      state.reset(BaseDirectory(basePath.getPath, state.tip, keys, () => ()))
+    }
+    times.clear()
+  }
+
+  private def commit(transaction: Transaction): Unit = {
+    val file = new File(directory, s"${deltas.size}.sst")
+    keys = time("count")(transaction.keys)
+    time("write")(transaction.writeDelta(file, "{}".getBytes))
+    time("committed")(transaction.committed(VersionId(transaction.at.version + 1, Some("x"))))
+    deltas += file
+  }
+
+  private def build(compact: Boolean): Unit = {
+    val path = new File(directory, s"base-${deltas.size}")
+    val filter = new BloomFilter(10, false)
+    val table = new BlockBasedTableConfig().setFormatVersion(5).setFilterPolicy(filter)
+    val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTableFormatConfig(table)
+      .setCompressionType(CompressionType.NO_COMPRESSION)
+    val ingest = new IngestExternalFileOptions().setMoveFiles(false)
+    if (basePath != null) {
+      path.mkdir()
+      basePath.listFiles.filter(f => f.getName != "LOCK" && !f.getName.startsWith("LOG")).foreach { f =>
+        Files.copy(f.toPath, new File(path, f.getName).toPath)
+      }
+    }
+    val db = RocksDB.open(options, path.getPath)
+    deltas.drop(baseDeltas).foreach(delta => db.ingestExternalFile(Seq(delta.getPath).asJava, ingest))
+    if (compact) db.compactRange()
+    db.close()
+    options.close()
+    deltas.drop(baseDeltas).foreach(_.delete())
+    baseDeltas = deltas.size
+    basePath = path
+  }
+
+  private def offer(): Unit = {
+    build(compact = baseDeltas % 100 < 10)
+    val path = basePath
+    state.offerBase(BaseDirectory(path.getPath, state.tip, keys, () => ()))
+  }
+
+  private def pick(): Long = pattern match {
+    case "zipf" => zipf.next()
+    case "append" =>
+      appended += 1
+      appended
+    case "absent" => keyCount + 1000000000L + random.nextLong(1000000000L)
+    case _ => random.nextLong(keyCount)
+  }
+
+  private def step(): Unit = {
+    val picked = Array.fill(batch)(keyOf(pick()))
+    val start = now()
+    val transaction = time("open")(state.tryBegin(state.tip, readOnly = false).get)
+    pattern match {
+      case "scan" | "ordered" =>
+        touch(transaction, picked)
+        time("row", keyCount)(scanAll(transaction, pattern == "ordered"))
+      case "prefix" => time("prefix", batch)(prefixes(transaction))
+      case "read" | "absent" => time("get", batch)(picked.foreach(transaction.get))
+      case _ => time("get+put", batch)(touch(transaction, picked))
+    }
+    commit(transaction)
+    note("ALL", start, 1)
+    times.getOrElseUpdate("misses", mutable.ArrayBuffer.empty) += transaction.misses.toDouble
+  }
+
+  private def touch(transaction: Transaction, picked: Array[Array[Byte]]): Unit = {
+    var i = 0
+    while (i < picked.length) {
+      transaction.get(picked(i))
+      transaction.put(picked(i), value)
+      i += 1
+    }
+  }
+
+  private def scanAll(transaction: Transaction, ordered: Boolean): Unit = {
+    val rows = transaction.scan(Array[Byte](0, 0), Array[Byte](0, 1), ordered)
+    var n = 0L
+    while (rows.advance()) n += 1
+    if (n != keys) throw new AssertionError(s"$n rows, not $keys")
+  }
+
+  /** As a session window does: scan the rows of a prefix, change one of them. */
+  private def prefixes(transaction: Transaction): Unit = {
+    var i = 0
+    while (i < batch) {
+      val n = random.nextLong(keyCount) / 5 * 5
+      val from = prefixed(n).take(30)
+      val until = from.clone()
+      var last = until.length - 1
+      while (until(last) == -1) last -= 1
+      until(last) = (until(last) + 1).toByte
+      val rows = transaction.scan(from, until, ordered = true)
+      var found = 0
+      while (rows.advance()) found += 1
+      rows.close()
+      if (found != 5) throw new AssertionError(s"$found rows of a prefix")
+      transaction.put(prefixed(n + 2), value)
+      i += 1
+    }
+  }
+
+  private def report(): Unit = {
+    println(settings.filter(_._1 != "directory").toSeq.sorted.map { case (k, v) => s"$k=$v" }.mkString(" "))
+    times.foreach { case (name, values) =>
+      val sorted = values.sorted
+      val (scale, unit) = name.stripSuffix(" cpu") match {
+        case "misses" => (1.0, "")
+        case "get+put" | "get" | "row" | "prefix" => (1.0, "ns")
+        case _ => (1e6, "ms")
+      }
+      println(f"  $name%-14s ${sorted(sorted.size / 2) / scale}%12.3f $unit  (${sorted.head / scale}%.3f - ${sorted.last / scale}%.3f)")
+    }
+    val runtime = Runtime.getRuntime
+    println(s"  heap ${(runtime.totalMemory - runtime.freeMemory) >> 20} MiB, ${state.memoryUse}")
+  }
+}
+
+/** Numbers below n, the k-th with a probability proportional to 1/k, spread over the range. */
+final class Zipf(n: Int, random: SplittableRandom) {
+  private val sums = {
+    var sum = 0.0
+    Array.tabulate(n) { k =>
+      sum += 1.0 / (k + 1)
+      sum
+    }
+  }
+
+  def next(): Long = {
+    val found = java.util.Arrays.binarySearch(sums, random.nextDouble() * sums(n - 1))
+    val rank = if (found < 0) -found - 1 else found
+    rank.toLong * 2654435761L % n
+  }
+}
