@@ -8,6 +8,7 @@ With COMPARE_DIRECTORY it also runs the first file through both functions at the
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,13 +60,15 @@ def say(line: dict[str, Any]) -> None:
 
 def side_by_side(spark: SparkSession, source: str, work: Path) -> dict[str, Any]:
     """One file as one batch, by either function: milliseconds of each, and whether the outputs agree."""
-    first = str(min(Path(source).glob("*.parquet")))
+    first = work / "first"
+    first.mkdir(parents=True)
+    shutil.copy(min(Path(source).glob("*.parquet")), first)
     times: dict[str, Any] = {}
     found = {}
     for function in (flights.follow_all, flights.follow):
         name = function.__name__.removeprefix("state_store.vectorized(").rstrip(")")
         sink, checkpoint = str(work / name), str(work / f"{name}-checkpoint")
-        query = flights.start(spark, first, checkpoint, sink, function)
+        query = flights.start(spark, str(first), checkpoint, sink, function)
         query.awaitTermination()
         batch = json.loads(query.recentProgress[0].json)
         times |= {name: batch["durationMs"]["addBatch"], "rows": batch["numInputRows"]}

@@ -157,6 +157,7 @@ def session(conf: dict[str, str]) -> SparkSession:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",
     }
     return builder.config(map={**settings, **conf}).getOrCreate()

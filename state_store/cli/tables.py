@@ -39,7 +39,8 @@ def size(number: float) -> str:
     """Bytes as people read them: three significant digits."""
     for unit in _UNITS:
         if number < 1000 or unit == _UNITS[-1]:
-            return f"{number:.0f} {unit}" if unit == "B" or number >= 99.95 else f"{number:.3g} {unit}"
+            places = 0 if unit == "B" or number >= 99.95 else 1 if number >= 9.995 else 2
+            return f"{number:.{places}f} {unit}"
         number /= 1024
     raise AssertionError("unreachable")
 

@@ -10,6 +10,7 @@ import pytest
 from query_directory import QueryDirectory, rows
 
 from state_store.cli import main as cli
+from state_store.cli import tables
 from state_store.cli.query import StoreKey
 
 FIRST = StoreKey(0, 0)
@@ -286,3 +287,20 @@ def test_the_command_runs_as_a_process_and_bears_a_closed_pipe(query):
         f"{' '.join(command)} | true", shell=True, capture_output=True, text=True, timeout=120
     )
     assert "Traceback" not in piped.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "0.98 KiB"),
+        (1536, "1.50 KiB"),
+        (102_400, "100 KiB"),
+        (10_240, "10.0 KiB"),
+        (5 << 30, "5.00 GiB"),
+        (3 << 60, "3072 PiB"),
+    ],
+)
+def test_sizes_have_three_digits(number, text):
+    assert tables.size(number) == text
