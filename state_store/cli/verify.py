@@ -90,7 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
 def verify_store(
     key: StoreKey, storage: Storage, committed_id: str | None, *, every: bool = False
 ) -> Verdict:
-    """Looks at everything in one store; `committed_id` is Spark's id of the version that must be restorable."""
+    """Looks at everything in one store; Spark's version with `committed_id` must be restorable."""
     found = inventory.take(key, storage)
     findings = [*_unreadable(found), *_shared_by_full(found)]
     with tempfile.TemporaryDirectory(prefix="state-store-verify-") as directory:
