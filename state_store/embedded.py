@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from state_store.catalog import read_listing
 from state_store.checkpoint.lineage import Lineages
@@ -35,9 +36,13 @@ from state_store.localcache import StoreCache
 from state_store.merge import FULL, INCREMENTAL, merge
 from state_store.publish import WRITER, Published, publish
 from state_store.restore import Site, restore
+from state_store.rows import decode, to_table
 from state_store.storage.base import Storage
 from state_store.storage.open import open_storage
 from state_store.workspace import Workspace
+
+if TYPE_CHECKING:
+    import pyarrow
 
 DEFAULT_FAMILY = "default"
 EMPTY = VersionId(0, None)
@@ -152,6 +157,27 @@ class EmbeddedStore:
     def prefix(self, prefix: bytes, family: str = DEFAULT_FAMILY) -> Iterator[tuple[bytes, bytes]]:
         """Keys that start with `prefix`, in order, with their values."""
         return self.scan(prefix, _after(prefix) if prefix.strip(b"\xff") else None, family)
+
+    def to_arrow(
+        self,
+        family: str = DEFAULT_FAMILY,
+        *,
+        key: pyarrow.Schema | None = None,
+        value: pyarrow.Schema | None = None,
+    ) -> pyarrow.Table:
+        """All rows in order of their keys: Spark's rows as columns of the schemas given, a column `key` or
+        `value` of bytes for the side that has none."""
+        import pyarrow
+
+        table = to_table(self.scan(family=family))
+        columns: dict[str, pyarrow.Array] = {}
+        for name, schema in (("key", key), ("value", value)):
+            if schema is None:
+                columns[name] = table[name]
+            else:
+                batch = decode(table[name].to_pylist(), schema)
+                columns |= dict(zip(schema.names, batch.columns, strict=True))
+        return pyarrow.table(columns)
 
     def create_family(self, name: str) -> None:
         """Makes a column family; one that exists is fine."""

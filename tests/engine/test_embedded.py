@@ -137,3 +137,15 @@ def test_nothing_of_it_remains(tmp_path: Path) -> None:
         store.put(b"a", b"1")
     assert not directory.exists()
     assert not (tmp_path / "state").exists()
+
+
+def test_rows_of_spark_as_arrow(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        for number in range(3):
+            store.put(bytes(9) + number.to_bytes(8, "little"), bytes(9) + (number * 10).to_bytes(8, "little"))
+        key, value = (arrow.schema([(name, arrow.int64())]) for name in ("id", "total"))
+        assert store.to_arrow(key=key, value=value).to_pylist() == [
+            {"id": number, "total": number * 10} for number in range(3)
+        ]
+        assert store.to_arrow(value=value).column_names == ["key", "total"]

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import struct
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state_store.errors import DamagedError, FormatError
+from state_store.rows import decode, to_table
+
+pa = pytest.importorskip("pyarrow")
+
+FIELDS = {
+    "flag": (pa.bool_(), "<?7x"),
+    "tiny": (pa.int8(), "<b7x"),
+    "small": (pa.int16(), "<h6x"),
+    "number": (pa.int32(), "<i4x"),
+    "large": (pa.int64(), "<q"),
+    "single": (pa.float32(), "<f4x"),
+    "double": (pa.float64(), "<d"),
+    "text": (pa.string(), None),
+    "bytes": (pa.binary(), None),
+}
+SCHEMA = pa.schema([(name, kind) for name, (kind, _) in FIELDS.items()])
+VALUES = st.fixed_dictionaries(
+    {
+        "flag": st.booleans(),
+        "tiny": st.integers(-128, 127),
+        "small": st.integers(-(1 << 15), (1 << 15) - 1),
+        "number": st.integers(-(1 << 31), (1 << 31) - 1),
+        "large": st.integers(-(1 << 63), (1 << 63) - 1),
+        "single": st.floats(width=32, allow_nan=False),
+        "double": st.floats(allow_nan=False),
+        "text": st.text(max_size=20),
+        "bytes": st.binary(max_size=20),
+    }
+)
+ROWS = st.lists(
+    st.builds(
+        lambda row, nulls: {name: None if name in nulls else value for name, value in row.items()},
+        VALUES,
+        st.sets(st.sampled_from(list(FIELDS))),
+    ),
+    max_size=20,
+)
+
+
+def unsafe_row(row: dict[str, object]) -> bytes:
+    """As Spark writes it: version, bitmap, words, bytes padded to words."""
+    bitmap, words, tail = 0, b"", b""
+    for index, (name, value) in enumerate(row.items()):
+        form = FIELDS[name][1]
+        if value is None:
+            bitmap |= 1 << index
+            words += bytes(8)
+        elif form is not None:
+            words += struct.pack(form, value)
+        else:
+            data = value.encode() if isinstance(value, str) else value
+            words += struct.pack("<q", (8 + 8 * len(row) + len(tail)) << 32 | len(data))
+            tail += data + bytes(-len(data) % 8)
+    return b"\0" + struct.pack("<Q", bitmap) + words + tail
+
+
+@settings(deadline=None)
+@given(ROWS)
+def test_rows_of_every_type_and_nulls(rows: list[dict[str, object]]) -> None:
+    assert decode([unsafe_row(row) for row in rows], SCHEMA).to_pylist() == rows
+
+
+def word(value: int) -> bytes:
+    return b"\0" + bytes(8) + struct.pack("<q", value)
+
+
+def test_dates_timestamps_and_decimals() -> None:
+    cases = [
+        (pa.date32(), 20_000, date(2024, 10, 4)),
+        (pa.timestamp("us", "UTC"), 1_000_000, datetime(1970, 1, 1, 0, 0, 1, tzinfo=timezone.utc)),
+        (pa.decimal128(18, 2), -12345, Decimal("-123.45")),
+    ]
+    for kind, stored, expected in cases:
+        (row,) = decode([word(stored)], pa.schema([("x", kind)])).to_pylist()
+        assert row["x"] == expected
+
+
+def test_a_type_that_is_not_known_is_named() -> None:
+    with pytest.raises(FormatError, match=r"'items'.*list"):
+        decode([word(0)], pa.schema([("items", pa.list_(pa.int32()))]))
+
+
+def test_rows_that_are_no_rows() -> None:
+    schema = pa.schema([("x", pa.string())])
+    with pytest.raises(DamagedError, match="at least 17"):
+        decode([b"\0" + bytes(8)], schema)
+    with pytest.raises(FormatError, match="version 0"):
+        decode([b"\1" + bytes(16)], schema)
+    with pytest.raises(DamagedError, match="refers to bytes"):
+        decode([word(16 << 32 | 5)], schema)
+
+
+def test_raw_bytes_as_a_table() -> None:
+    table = to_table([(b"a", b"1"), (b"b", b"")])
+    assert table.to_pylist() == [{"key": b"a", "value": b"1"}, {"key": b"b", "value": b""}]
