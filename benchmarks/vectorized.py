@@ -2,9 +2,10 @@
 
     python -m benchmarks.vectorized --json OUT [--quick] [--stores hdfs,rocksdb,incremental]
 
-Every form runs the same batches of the same data through its own query, one batch of each in turn. The figure of a batch
-is the whole time of its trigger. The content is checked: outputs by a checksum of every batch, final states row by row;
-a difference makes the run fail. Only the ratios of one run mean anything: the machine's load is in all of them alike.
+Every form runs the same batches of the same data through its own query, one batch of each in turn. The figure
+of a batch is the whole time of its trigger. The content is checked: outputs by a checksum of every batch,
+final states row by row; a difference makes the run fail. Only the ratios of one run mean anything: the
+machine's load is in all of them alike.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def many_groups(rows: pa.Table, states: pa.Table, context: Any) -> Result:
     """The same for all groups of a call, in numpy."""
     group, groups = rows[GROUP].to_numpy(), states.num_rows
     n = np.bincount(group, minlength=groups) + states["n"].fill_null(0).to_numpy()
-    s = np.bincount(group, weights=rows["v"].to_numpy(), minlength=groups) + states["s"].fill_null(0).to_numpy()
+    s = (
+        np.bincount(group, weights=rows["v"].to_numpy(), minlength=groups)
+        + states["s"].fill_null(0).to_numpy()
+    )
     new = pa.table({"n": n, "s": s})
     return Result(output=pa.table({"k": states["k"], "n": n, "s": s}), state=new)
 
@@ -147,7 +151,11 @@ class Query:
     def state(self) -> Any:
         """The final state as (key, n, s), sorted by key."""
         found = self._spark.read.format("statestore").load(str(self._directory))
-        return found.selectExpr("key.k as k", "value.groupState.*").toPandas().sort_values("k", ignore_index=True)
+        return (
+            found.selectExpr("key.k as k", "value.groupState.*")
+            .toPandas()
+            .sort_values("k", ignore_index=True)
+        )
 
     def figures(self) -> dict[str, Any]:
         """Milliseconds of the batches after the first, which creates the store and warms the workers up."""
@@ -181,7 +189,8 @@ def run_scenario(spark: Any, scenario: Scenario, stores: list[str], directory: P
             started = time.monotonic()
             query.run()
             print(
-                f"{scenario.name} batch {number} {query.store} {query.form}: {time.monotonic() - started:.1f} s",
+                f"{scenario.name} batch {number} {query.store} {query.form}: "
+                f"{time.monotonic() - started:.1f} s",
                 file=sys.stderr,
                 flush=True,
             )
@@ -236,7 +245,9 @@ def session(directory: Path) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.vectorized", description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.vectorized", description=__doc__.split("\n", 1)[0]
+    )
     parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the result goes")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that all works")
     parser.add_argument("--stores", default=",".join(STORES), help="which stores (default: %(default)s)")
@@ -250,11 +261,17 @@ def main(arguments: list[str] | None = None) -> int:
             results = [
                 run_scenario(spark, s, given.stores.split(","), Path(temporary) / s.name) for s in chosen
             ]
-            versions = {"spark": spark.version, "python": platform.python_version(), "pyarrow": pa.__version__}
+            versions = {
+                "spark": spark.version,
+                "python": platform.python_version(),
+                "pyarrow": pa.__version__,
+            }
         finally:
             spark.stop()
     machine = {"cpus": os.cpu_count(), "platform": platform.platform(), "load": os.getloadavg()}
-    given.json.write_text(json.dumps({"machine": machine, "versions": versions, "scenarios": results}, indent=2))
+    given.json.write_text(
+        json.dumps({"machine": machine, "versions": versions, "scenarios": results}, indent=2)
+    )
     for result in results:
         print_result(result)
     return 0 if all(result["content_equal"] for result in results) else 1
@@ -265,7 +282,10 @@ def print_result(result: dict[str, Any]) -> None:
     times = {(r["store"], r["form"]): r["times_stock"] for r in result["ratios"]}
     for m in result["measurements"]:
         ratio = times.get((m["store"], m["form"]))
-        print(f"  {m['store']:12} {m['form']:12} {m['median_ms']:9.0f} ms" + (f" {ratio:8.1f}x" if ratio else ""))
+        print(
+            f"  {m['store']:12} {m['form']:12} {m['median_ms']:9.0f} ms"
+            + (f" {ratio:8.1f}x" if ratio else "")
+        )
     print("  content " + ("equal" if result["content_equal"] else "DIFFERENT"))
 
 

@@ -1,9 +1,9 @@
 """An ordinary ``applyInPandasWithState`` function in a leaner loop.
 
-Spark's worker makes, for every single group, frames from Arrow slices, a state from JSON, and frames again from result and
-state. Here frames and keys of a whole batch of groups are made at once and cut, and the results of many groups go back as
-one. What the function sees and what becomes of what it returns is the same: ``GroupState`` is PySpark's own class, and
-conversions are PySpark's.
+Spark's worker makes, for every single group, frames from Arrow slices, a state from JSON, and frames again
+from result and state. Here frames and keys of a whole batch of groups are made at once and cut, and the
+results of many groups go back as one. What the function sees and what becomes of what it returns is the same:
+``GroupState`` is PySpark's own class, and conversions are PySpark's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ MORE = 2
 def accelerated_command(command: bytes) -> tuple[Callable[..., Any], Any]:
     """The pickled (function, return type) in ``command``, with a function of record batches in its place.
 
-    The JVM writes a call of this function into the plan when the session accelerates functions without a mark.
+    The JVM writes a call of this function into the plan when the session accelerates functions without a
+    mark.
     """
     from pyspark.serializers import CPickleSerializer
 
@@ -50,7 +51,9 @@ def run(function: Callable[..., Any], batches: Iterator[pa.RecordBatch]) -> Iter
 class GroupLoop:
     """One pass over the groups of a partition. Not thread-safe; used by the one thread of a worker."""
 
-    def __init__(self, function: Callable[..., Any], header: Header, batches: Iterator[pa.RecordBatch]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], header: Header, batches: Iterator[pa.RecordBatch]
+    ) -> None:
         self._function = function
         self._header = header
         self._batches = batches
@@ -61,7 +64,7 @@ class GroupLoop:
         self._number = -1
 
     def answers(self) -> Iterator[pa.RecordBatch]:
-        """The batches for the JVM: whenever enough output has come together, and at the end of every input batch."""
+        """The batches for the JVM: when enough output has come together, and after each input batch."""
         while (batch := self._next()) is not None:
             yield from self._answer(batch)
 
@@ -99,6 +102,7 @@ class GroupLoop:
         more = True
         while more:
             batch = self._next()
+            assert batch is not None, "the stream ended within a group"
             more = bool(batch.column(1)[0].as_py() & MORE)
             frame = group_frames.cut(batch.slice(0, 1), self._header).frame(0)
             if batch.num_rows > 1:

@@ -18,7 +18,7 @@ from state_store.vectorization.result import Changes, Result
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """What a result is checked against: the context, the key columns of the groups, and the names in ``states``."""
+    """What a result is checked against: context, key columns of the groups, names in ``states``."""
 
     name: str
     context: Context
@@ -29,7 +29,9 @@ class Call:
 
     def group(self, index: int) -> str:
         """A group as it stands in messages: its key."""
-        values = ", ".join(f"{n}={k[index].as_py()!r}" for n, k in zip(self.key_names, self.keys, strict=True))
+        values = ", ".join(
+            f"{n}={k[index].as_py()!r}" for n, k in zip(self.key_names, self.keys, strict=True)
+        )
         return f"group ({values})"
 
     def fail(self, message: str) -> BadResultError:
@@ -48,7 +50,9 @@ def check(result: Result, call: Call) -> Changes:
     removed = _removed(result.remove, call)
     both = np.flatnonzero(updated & removed)
     if len(both):
-        raise call.fail(f"Result.state and Result.remove both name {call.group(int(both[0]))}: name it in one of them.")
+        raise call.fail(
+            f"Result.state and Result.remove both name {call.group(int(both[0]))}: name it in one of them."
+        )
     timeout = _timeout(result.timeout, call)
     return Changes(updated, removed, timeout, state, _output(result.output, call))
 
@@ -68,11 +72,15 @@ def as_table(value: Any, what: str, call: Call) -> pa.Table:
     return table
 
 
-def _struct(table: pa.Table, schema: pa.Schema, what: str, place: Callable[[int], str], call: Call) -> pa.StructArray:
+def _struct(
+    table: pa.Table, schema: pa.Schema, what: str, place: Callable[[int], str], call: Call
+) -> pa.StructArray:
     arrays = []
     for field in schema:
         if field.name not in table.column_names:
-            raise call.fail(f"{what} lacks column {field.name!r} ({field.type}): return columns {schema.names}.")
+            raise call.fail(
+                f"{what} lacks column {field.name!r} ({field.type}): return columns {schema.names}."
+            )
         try:
             arrays.append(conform(table.column(field.name), field, what, place))
         except BadResultError as error:
@@ -87,7 +95,9 @@ def _output(output: Any, call: Call) -> pa.StructArray:
     table = as_table(output, "Result.output", call)
     extra = [n for n in table.column_names if n not in schema.names]
     if extra:
-        raise call.fail(f"Result.output has column {extra[0]!r}, which the output schema has not: {schema.names}.")
+        raise call.fail(
+            f"Result.output has column {extra[0]!r}, which the output schema has not: {schema.names}."
+        )
     return _struct(table, schema, "Result.output", lambda row: f"row {row}", call)
 
 
@@ -99,15 +109,17 @@ def _state(state: Any, call: Call) -> tuple[np.ndarray, pa.StructArray]:
     table = as_table(state, "Result.state", call)
     extra = [n for n in table.column_names if n not in call.state_columns]
     if extra:
-        raise call.fail(f"Result.state has column {extra[0]!r}, which the state schema has not: {schema.names}.")
+        raise call.fail(
+            f"Result.state has column {extra[0]!r}, which the state schema has not: {schema.names}."
+        )
     if GROUP in table.column_names:
         groups = _indexes(table.column(GROUP), f"Result.state column {GROUP!r}", call)
     elif table.num_rows == call.groups:
         groups = np.arange(call.groups)
     else:
         raise call.fail(
-            f"Result.state has {table.num_rows} rows for {call.groups} groups: return one for each row of states, or "
-            f"a column {GROUP!r} that says which group each row is for."
+            f"Result.state has {table.num_rows} rows for {call.groups} groups: return one for each row of "
+            f"states, or a column {GROUP!r} that says which group each row is for."
         )
     updated[groups] = True
     if np.any(groups[1:] <= groups[:-1]):
@@ -125,12 +137,15 @@ def _indexes(values: Any, what: str, call: Call) -> np.ndarray:
     if not pa.types.is_integer(array.type):
         raise call.fail(f"{what} is {array.type}: give group indexes, as in states[{GROUP!r}].")
     if array.null_count:
-        raise call.fail(f"{what} has a null at {pc.index(array.is_null(), True).as_py()}: give group indexes.")
+        raise call.fail(
+            f"{what} has a null at {pc.index(array.is_null(), True).as_py()}: give group indexes."
+        )
     groups = array.to_numpy(zero_copy_only=False).astype(np.int64)
     unknown = np.flatnonzero((groups < 0) | (groups >= call.groups))
     if len(unknown):
         raise call.fail(
-            f"{what} names group {groups[unknown[0]]}, which is unknown: states has groups 0 to {call.groups - 1}."
+            f"{what} names group {groups[unknown[0]]}, which is unknown: "
+            f"states has groups 0 to {call.groups - 1}."
         )
     return groups
 
@@ -145,7 +160,9 @@ def _removed(remove: Any, call: Call) -> np.ndarray:
             removed[_indexes(array, "Result.remove", call)] = True
         return removed
     if len(array) != call.groups:
-        raise call.fail(f"Result.remove has {len(array)} booleans for {call.groups} groups: one for each row of states.")
+        raise call.fail(
+            f"Result.remove has {len(array)} booleans for {call.groups} groups: one for each row of states."
+        )
     return array.fill_null(False).to_numpy(zero_copy_only=False)
 
 
@@ -156,14 +173,18 @@ def _timeout(timeout: Any, call: Call) -> np.ndarray:
     array = _array(timeout, "Result.timeout", call)
     if len(array) != call.groups:
         raise call.fail(
-            f"Result.timeout has {len(array)} entries for {call.groups} groups: one for each row of states, null for none."
+            f"Result.timeout has {len(array)} entries for {call.groups} groups: "
+            "one for each row of states, null for none."
         )
     given = array.is_valid().to_numpy(zero_copy_only=False)
-    millis = np.where(given, _milliseconds(array, call).fill_null(0).to_numpy(zero_copy_only=False), NO_TIMESTAMP)
+    millis = np.where(
+        given, _milliseconds(array, call).fill_null(0).to_numpy(zero_copy_only=False), NO_TIMESTAMP
+    )
     first = _first(given)
     if first is not None and context.timeout_conf == "NoTimeout":
         raise call.fail(
-            f"Result.timeout sets a timeout for {call.group(first)}, but the query was started with NoTimeout."
+            f"Result.timeout sets a timeout for {call.group(first)}, "
+            "but the query was started with NoTimeout."
         )
     _check_moments(millis.astype(np.int64), given, call)
     return millis.astype(np.int64)
@@ -173,7 +194,9 @@ def _check_moments(millis: np.ndarray, given: np.ndarray, call: Call) -> None:
     context = call.context
     bad = _first(given & (millis <= 0))
     if bad is not None:
-        raise call.fail(f"Result.timeout is {millis[bad]} ms for {call.group(bad)}: a timeout must be positive.")
+        raise call.fail(
+            f"Result.timeout is {millis[bad]} ms for {call.group(bad)}: a timeout must be positive."
+        )
     if context.timeout_conf == "ProcessingTimeTimeout":
         bad = _first(given & (millis <= context.batch_time_ms))
         if bad is not None:
@@ -198,7 +221,9 @@ def _milliseconds(array: pa.Array, call: Call) -> pa.Array:
         return array.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
     if pa.types.is_duration(kind):
         if call.context.timeout_conf == "EventTimeTimeout":
-            raise call.fail("Result.timeout is a duration, but EventTimeTimeout needs moments: give timestamps.")
+            raise call.fail(
+                "Result.timeout is a duration, but EventTimeTimeout needs moments: give timestamps."
+            )
         return pc.add(array.cast(pa.duration("ms"), safe=False).cast(pa.int64()), call.context.batch_time_ms)
     raise call.fail(f"Result.timeout is {kind}: give milliseconds since the epoch, timestamps or durations.")
 

@@ -1,4 +1,4 @@
-"""Columns that a function returns, brought to the types that the schema asks for, or refused with the reason."""
+"""Columns that a function returns, brought to the types of the schema, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ def conform(
 ) -> pa.Array:
     """``column`` as one array of the type of ``field``, with nulls allowed at any depth of the type.
 
-    Types that hold every value of the column's type are cast (a narrower integer, a plain or large or dictionary string,
-    another unit or zone of a timestamp); others are refused, as are nulls where ``field`` forbids them.
+    Types that hold every value of the column's type are cast (a narrower integer, a plain or large or
+    dictionary string, another unit or zone of a timestamp); others are refused, as are nulls where ``field``
+    forbids them.
 
     ``what`` names the table in messages ("Result.state"), ``place(i)`` the row i of it.
 
@@ -86,7 +87,12 @@ def _first_that_fails(array: pa.Array, target: pa.DataType) -> int:
 
 
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+_BYTES = (
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_binary_view,
+    pa.types.is_fixed_size_binary,
+)
 _LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
@@ -118,7 +124,9 @@ def _may_cast(source: pa.DataType, target: pa.DataType) -> bool:
         )
     if _is(target, _LISTS):
         return _is(source, _LISTS) and _may_cast(source.value_type, target.value_type)
-    return any(_is(source, kinds) and _is(target, kinds) for kinds in (_TEXT, _BYTES, (pa.types.is_duration,)))
+    return any(
+        _is(source, kinds) and _is(target, kinds) for kinds in (_TEXT, _BYTES, (pa.types.is_duration,))
+    )
 
 
 def _structs_may_cast(source: pa.StructType, target: pa.StructType) -> bool:
@@ -128,7 +136,7 @@ def _structs_may_cast(source: pa.StructType, target: pa.StructType) -> bool:
 
 
 def first_forbidden_null(array: pa.Array, field: pa.Field) -> int | None:
-    """The index of the first row of ``array`` with a null, at any depth, that ``field`` forbids; ``None`` if all is well."""
+    """The first row of ``array`` with a null, at any depth, that ``field`` forbids; ``None`` without."""
     if not _forbids_null(field):
         return None
     if not field.nullable and array.null_count:

@@ -1,4 +1,4 @@
-"""What a call knows besides rows and states: the header that the JVM sends, and the context that functions get."""
+"""What a call knows besides rows and states: the JVM's header, and the context that functions get."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Context:
     timed_out
         Whether the groups of this call have timed out; they then have no rows.
     continued, more
-        Only for functions that take groups in pieces: the first group of this call began in the call before; the
-        last group of this call goes on in the next.
+        Only for functions that take groups in pieces: the first group of this call began in the call before;
+        the last group of this call goes on in the next.
     state_schema, output_schema
         The Arrow schemas that ``Result.state`` and ``Result.output`` have to meet.
     """
@@ -51,8 +51,8 @@ class Context:
 class Header:
     """What is the same for all batches of a stream, as the JVM wrote it into the first row of the stream.
 
-    Schemas are Spark's (:class:`pyspark.sql.types.StructType`); times are milliseconds, -1 for none; ``runner`` is the
-    worker configuration of Spark's pandas functions.
+    Schemas are Spark's (:class:`pyspark.sql.types.StructType`); times are milliseconds, -1 for none;
+    ``runner`` is the worker configuration of Spark's pandas functions.
     """
 
     key: Any

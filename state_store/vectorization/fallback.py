@@ -1,7 +1,7 @@
 """A vectorised function on Spark's own operator: one call per group, with equal results.
 
-Rows reach the worker as pandas frames here, so what pandas cannot tell apart stays so: a long beyond 2**53 beside a null,
-NaN beside null in a column of doubles.
+Rows reach the worker as pandas frames here, so what pandas cannot tell apart stays so: a long beyond 2**53
+beside a null, NaN beside null in a column of doubles.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ def run(
     """
     if function.schemas is None:
         raise BadResultError(
-            f"{function.__name__} was not passed to applyInPandasWithState on a data frame, so its schemas are not known; "
-            f"or {session.HOW_TO_SET}."
+            f"{function.__name__} was not passed to applyInPandasWithState on a data frame, "
+            f"so its schemas are not known; or {session.HOW_TO_SET}."
         )
     if function.stored_timeout:
         raise BadResultError(
-            f"{function.__name__} asks for stored timeouts, which Spark's own operator does not tell: {session.HOW_TO_SET}."
+            f"{function.__name__} asks for stored timeouts, which Spark's own operator does not tell: "
+            f"{session.HOW_TO_SET}."
         )
     _warn_once(function)
     pdfs = [] if state.hasTimedOut else list(frames)
@@ -62,11 +63,17 @@ def run(
 
 
 def _call(
-    function: VectorizedFunction, header: Header, key: tuple[Any, ...], pdfs: list[pd.DataFrame], state: GroupState
+    function: VectorizedFunction,
+    header: Header,
+    key: tuple[Any, ...],
+    pdfs: list[pd.DataFrame],
+    state: GroupState,
 ) -> tuple[Changes, Call]:
     import pandas as pd
 
-    key_frame = pd.DataFrame({name: pd.Series([value]) for name, value in zip(header.key.names, key, strict=True)})
+    key_frame = pd.DataFrame(
+        {name: pd.Series([value]) for name, value in zip(header.key.names, key, strict=True)}
+    )
     keys = pandas_frames.to_struct([key_frame], header.key, header).flatten()
     names = key_names(header.key.names, header.state.names)
     check_names(header, False, function.__name__)
@@ -100,7 +107,7 @@ def _stored(state: GroupState, header: Header) -> list[pa.Array]:
 
 
 def _to_arrow(value: Any, dtype: pa.DataType) -> Any:
-    """A value of ``GroupState`` for pyarrow. Rows go by position: Spark's worker lowers the case of nested names."""
+    """A value of ``GroupState`` for pyarrow. Rows go by position: Spark's worker lowers nested names."""
     if value is None:
         return None
     if pa.types.is_struct(dtype):
@@ -143,7 +150,7 @@ def _frame(output: pa.StructArray, header: Header) -> pd.DataFrame:
 
 @functools.lru_cache(maxsize=8)
 def _schemas(rows: str, key: str, output: str, columns: tuple[str, ...] | None) -> tuple[StructType, ...]:
-    """Schemas of rows, key and output. Spark adds grouping expressions to the rows as columns of their own."""
+    """Schemas of rows, key and output. Spark adds grouping expressions to the rows as columns."""
     from pyspark.sql.types import StructType
 
     row_type, key_type, output_type = (StructType.fromJson(json.loads(text)) for text in (rows, key, output))
@@ -195,5 +202,8 @@ def _warn_once(function: VectorizedFunction) -> None:
     """One line in the executor's log for a worker process, where the driver has not warned already."""
     global _warned
     if not _warned and function.schemas is not None and not function.schemas.warned:
-        print(f"{function.__name__} runs group by group in worker {os.getpid()}: {session.HOW_TO_SET}.", file=sys.stderr)
+        print(
+            f"{function.__name__} runs group by group in worker {os.getpid()}: {session.HOW_TO_SET}.",
+            file=sys.stderr,
+        )
     _warned = True

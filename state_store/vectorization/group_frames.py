@@ -1,8 +1,8 @@
 """Cuts the rows of many groups into one pandas frame a group, each as if its rows had been converted alone.
 
-A batch is converted once. Pandas has no nulls in columns of integers and booleans: there PySpark's conversion of a group
-depends on whether *that group* has a null, so such columns are converted twice, with and without nulls, and every group
-takes the one that is right for it.
+A batch is converted once. Pandas has no nulls in columns of integers and booleans: there PySpark's conversion
+of a group depends on whether *that group* has a null, so such columns are converted twice, with and without
+nulls, and every group takes the one that is right for it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def cut(batch: pa.RecordBatch, header: Header) -> GroupFrames:
 
 
 class Column:
-    """One column of all groups, converted to pandas; ``some`` where it has no nulls, ``nullable`` where it has."""
+    """One column of all groups in pandas; ``some`` where it has no nulls, ``nullable`` where it has."""
 
     def __init__(self, array: pa.Array, field: pa.Field, header: Header) -> None:
         def converted(values: pa.Array) -> Any:
@@ -53,7 +53,9 @@ class Column:
 class GroupFrames:
     """The frames of one batch's groups, made one by one as they are asked for."""
 
-    def __init__(self, columns: list[Column], keys: list[Column], offsets: np.ndarray, names: list[str]) -> None:
+    def __init__(
+        self, columns: list[Column], keys: list[Column], offsets: np.ndarray, names: list[str]
+    ) -> None:
         import pandas as pd
 
         self._columns = columns
@@ -70,7 +72,7 @@ class GroupFrames:
         return tuple(column.source(i, i + 1).iat[i] for column in self._keys)
 
     def frame(self, i: int) -> Any:
-        """The rows of group ``i`` with a fresh range index; without rows, a frame of objects, as Spark gives one."""
+        """The rows of group ``i`` with a fresh range index; without rows a frame of objects, as Spark's."""
         import pandas as pd
 
         start, stop = self._offsets[i], self._offsets[i + 1]

@@ -39,7 +39,7 @@ def to_frame(table: pa.Table, header: Header) -> pd.DataFrame:
 
 
 def to_struct(frames: list[pd.DataFrame], schema: StructType, header: Header) -> pa.StructArray:
-    """``frames``, one below the other, as one struct array of ``schema``, by PySpark's rules for pandas results."""
+    """``frames``, one below the other, as a struct array of ``schema``, by PySpark's rules for results."""
     import pandas as pd
     from pyspark.sql.conversion import PandasToArrowConversion
     from pyspark.sql.types import StructField, StructType
@@ -79,7 +79,7 @@ def _to_table(frame: Any, schema: StructType, what: str, call: Call, header: Hea
         raise call.fail(f"{what} is a {type(frame).__name__}: return a pandas.DataFrame.")
     names = [str(c) for c in frame.columns]
     fields = [f for f in schema.fields if f.name in names]
-    columns: dict[str, Any] = {n: None for n in names}
+    columns: dict[str, Any] = dict.fromkeys(names)
     if fields:
         part = frame[[f.name for f in fields]]
         try:

@@ -1,7 +1,7 @@
 """A group that comes in several calls: what it has become so far.
 
-Every piece sees the state that the piece before left, and the store sees only the end: the last update or removal, the
-last timeout. This is what ``GroupState`` does within one call.
+Every piece sees the state that the piece before left, and the store sees only the end: the last update or
+removal, the last timeout. This is what ``GroupState`` does within one call.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from state_store.vectorization.result import Changes
 class OpenGroup:
     """The group whose next piece is awaited.
 
-    ``state`` is what that piece will see, an array of length 1 with a null for no state; ``updated``, ``removed`` and
-    ``timeout`` (ms, -1 for none) are the change that the pieces so far add up to.
+    ``state`` is what that piece will see, an array of length 1 with a null for no state; ``updated``,
+    ``removed`` and ``timeout`` (ms, -1 for none) are the change that the pieces so far add up to.
     """
 
     state: pa.StructArray
@@ -60,4 +60,3 @@ class OpenGroup:
             if self.updated:
                 state = pa.concat_arrays([self.state, state])
         return Changes(updated, removed, timeout, state, changes.output)
-

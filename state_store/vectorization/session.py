@@ -1,8 +1,9 @@
 """The driver's side: what a query tells a marked function before it is pickled.
 
-Spark passes no schema to the function of ``applyInPandasWithState``. The session extension sends the schemas with the
-data, but where it is missing a function gets pandas frames, from which Arrow types cannot be told (an integer column with
-a null is a float there). So the schemas are bound to a marked function when it is passed to ``applyInPandasWithState``.
+Spark passes no schema to the function of ``applyInPandasWithState``. The session extension sends the schemas
+with the data, but where it is missing a function gets pandas frames, from which Arrow types cannot be told
+(an integer column with a null is a float there). So the schemas are bound to a marked function when it is
+passed to ``applyInPandasWithState``.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _GROUPED_CLASSES = (
 
 @dataclasses.dataclass(frozen=True)
 class BoundSchemas:
-    """Schemas (Spark's JSON) of one query's rows, keys, state and output, its time zone; whether the user was warned."""
+    """Schemas (Spark's JSON) and time zone of one query, and whether the user was warned."""
 
     rows: str
     key: str
@@ -41,11 +42,11 @@ class BoundSchemas:
 
 
 def observe() -> None:
-    """See to it that ``applyInPandasWithState`` binds schemas to marked functions; does nothing the second time."""
+    """Make ``applyInPandasWithState`` bind schemas to marked functions; does nothing the second time."""
     for module_name, class_name in _GROUPED_CLASSES:
         try:
             grouped = getattr(importlib.import_module(module_name), class_name)
-        except Exception:  # noqa: BLE001 - no pyspark, or no Spark Connect client: nothing to observe there
+        except Exception:
             continue
         if not hasattr(grouped.applyInPandasWithState, "_state_store_original"):
             grouped.applyInPandasWithState = _binding(grouped.applyInPandasWithState)
@@ -53,7 +54,7 @@ def observe() -> None:
 
 def _binding(original: Any) -> Any:
     @functools.wraps(original)
-    def applyInPandasWithState(  # noqa: N802 - Spark's name
+    def applyInPandasWithState(
         self: Any, func: Any, outputStructType: Any, stateStructType: Any, outputMode: Any, timeoutConf: Any
     ) -> Any:
         from state_store.vectorization.marks import MarkedFunction

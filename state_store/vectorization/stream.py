@@ -6,7 +6,7 @@ The layouts of both are those of the JVM's ``GroupsCall`` and ``StateChanges``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -79,7 +79,7 @@ class GroupStream:
         return self._writer.write(changes, first, done)
 
     def _states(self, stored: pa.StructArray, continued: bool) -> pa.StructArray:
-        """The states that a call sees: the stored ones, and for a continued group what the piece before left."""
+        """The states that a call sees: the stored ones; for a continued group what the piece before left."""
         fields = list(struct_type(self._header.state_schema))
         columns = [c.cast(f.type) for c, f in zip(stored.flatten(), fields, strict=True)]
         named = pa.StructArray.from_arrays(columns, fields=fields, mask=stored.is_null())
@@ -87,7 +87,9 @@ class GroupStream:
             return pa.concat_arrays([self._open.state, named.slice(1)])
         return named
 
-    def _call(self, batch: pa.RecordBatch, keys: list[pa.Array], states: pa.StructArray, call: Call) -> Changes:
+    def _call(
+        self, batch: pa.RecordBatch, keys: list[pa.Array], states: pa.StructArray, call: Call
+    ) -> Changes:
         group = np.arange(batch.num_rows, dtype=np.int32)
         exists = states.is_valid()
         columns = [*keys, *states.flatten(), exists, pa.array(group)]
@@ -106,14 +108,15 @@ class GroupStream:
     def _too_large(self, call: Call) -> GroupTooLargeError:
         limit = self._header.max_group_bytes
         return GroupTooLargeError(
-            f"{call.name}: the rows of {call.group(call.groups - 1)} exceed {limit} bytes, the limit up to which a group "
-            "is handed over whole. Raise spark.sql.streaming.stateStore.incremental.vectorized.maxGroupBytes, or mark "
-            "the function with split_groups=True to take such a group in several calls."
+            f"{call.name}: the rows of {call.group(call.groups - 1)} exceed {limit} bytes, the limit up to "
+            "which a group is handed over whole. Raise "
+            "spark.sql.streaming.stateStore.incremental.vectorized.maxGroupBytes, or mark the function with "
+            "split_groups=True to take such a group in several calls."
         )
 
 
 def key_names(keys: list[str], state: list[str]) -> list[str]:
-    """Names of the key columns in ``states``: their own, or ``key.<name>`` where a state column has it too."""
+    """Names of the key columns in ``states``; ``key.<name>`` where a state column has the name too."""
     return [f"key.{name}" if name in state else name for name in keys]
 
 
@@ -123,7 +126,9 @@ def check_names(header: Header, stored_timeout: bool, function: str) -> None:
     for part, names in reserved.items():
         for name in names:
             if name in getattr(header, part).names:
-                raise BadResultError(f"{function}: the {part} schema has a column {name!r}, a reserved name: rename it.")
+                raise BadResultError(
+                    f"{function}: the {part} schema has a column {name!r}, a reserved name: rename it."
+                )
 
 
 def call_function(

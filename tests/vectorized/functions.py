@@ -30,7 +30,10 @@ def total(rows, states, context):
     """The same for many groups."""
     group, groups = rows[GROUP].to_numpy(), states.num_rows
     n = np.bincount(group, minlength=groups) + states["n"].fill_null(0).to_numpy()
-    s = np.bincount(group, weights=rows["v"].to_numpy(), minlength=groups) + states["s"].fill_null(0).to_numpy()
+    s = (
+        np.bincount(group, weights=rows["v"].to_numpy(), minlength=groups)
+        + states["s"].fill_null(0).to_numpy()
+    )
     new = pa.table({GROUP: states[GROUP], "n": n, "s": s})
     return Result(
         output=pa.table({"k": states["k"], "n": n, "s": s}), state=new.filter(pa.array(n <= 6)), remove=n > 6
@@ -56,9 +59,7 @@ def expire(rows, states, context):
     group, groups = rows[GROUP].to_numpy(), states.num_rows
     n = np.bincount(group, minlength=groups) + states["n"].fill_null(0).to_numpy()
     latest = rows.group_by(GROUP).aggregate([("t", "max")]).sort_by(GROUP)["t_max"]
-    return Result(
-        state=pa.table({"n": n}), timeout=pc.add(latest, pa.scalar(600_000_000, pa.duration("us")))
-    )
+    return Result(state=pa.table({"n": n}), timeout=pc.add(latest, pa.scalar(600_000_000, pa.duration("us"))))
 
 
 def expire_per_group(key, pdfs, state):

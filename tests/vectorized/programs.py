@@ -1,7 +1,9 @@
-"""A small algebra of stateful functions, each in two forms that must do the same: per group, and for many groups.
+"""A small algebra of stateful functions, each in two forms that must do the same: per group, and for many
+groups.
 
-A program counts rows per group; rules look at the count and the group's state and say what to do. Every state carries the
-count in all the types of its schema, and the output echoes the group's last row, so that values of all types make the way.
+A program counts rows per group; rules look at the count and the group's state and say what to do. Every state
+carries the count in all the types of its schema, and the output echoes the group's last row, so that values
+of all types make the way.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from pyspark.sql.streaming.state import GroupState
 from state_store.vectorization import GROUP, Result
 
 UTC = datetime.timezone.utc
-EPOCH = datetime.datetime(2024, 3, 10, 9, 30, tzinfo=UTC)  # within a night in which clocks change in Los Angeles
+EPOCH = datetime.datetime(
+    2024, 3, 10, 9, 30, tzinfo=UTC
+)  # within a night in which clocks change in Los Angeles
 
 TYPED = {
     "long": lambda c: c * 2**40,
@@ -44,7 +48,7 @@ def typed(kind: str, count: int) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """``act`` is done for groups whose count leaves ``rest`` when divided by ``by``, in the order of the rules."""
+    """Acts on groups whose count leaves ``rest`` when divided by ``by``; the first rule that fits counts."""
 
     by: int
     rest: int
@@ -66,7 +70,9 @@ class Program:
 
     def output_schema(self) -> str:
         keys = [f"k{i} {kind}" for i, kind in enumerate(self.keys)]
-        return ", ".join([*keys, "c long", "out boolean", *(f"v{i} {kind}" for i, kind in enumerate(self.values))])
+        return ", ".join(
+            [*keys, "c long", "out boolean", *(f"v{i} {kind}" for i, kind in enumerate(self.values))]
+        )
 
     def _decide(self, count: int, timed_out: bool) -> Rule | None:
         if timed_out and count % 2:
@@ -78,7 +84,9 @@ class Program:
             return None
         return (now if self.timeout == "ProcessingTimeTimeout" else max(watermark or 0, 0)) + rule.wait_ms
 
-    def per_group(self, key: tuple[Any, ...], pdfs: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    def per_group(
+        self, key: tuple[Any, ...], pdfs: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
         rows = pd.concat(list(pdfs))
         old = state.get[0] if state.exists else 0
         count = old + len(rows)
@@ -112,9 +120,7 @@ class Program:
         columns = [pa.array(put, pa.int32()), pa.array([counts[g] for g in put])]
         for kind, field in zip(self.state, list(context.state_schema)[1:], strict=True):
             columns.append(pa.array([typed(kind, counts[g]) for g in put], type=field.type))
-        timeouts = [
-            r and self._timeout_ms(r, context.batch_time_ms, context.watermark_ms) for r in rules
-        ]
+        timeouts = [r and self._timeout_ms(r, context.batch_time_ms, context.watermark_ms) for r in rules]
         return Result(
             output=self._output(rows, states, counts, last, context),
             state=pa.Table.from_arrays(columns, names=[GROUP, *context.state_schema.names]),
@@ -122,7 +128,9 @@ class Program:
             timeout=pa.array(timeouts, pa.int64()),
         )
 
-    def _output(self, rows: pa.Table, states: pa.Table, counts: list[int], last: list[Any], context: Any) -> pa.Table:
+    def _output(
+        self, rows: pa.Table, states: pa.Table, counts: list[int], last: list[Any], context: Any
+    ) -> pa.Table:
         keys = [states[f"k{i}"] for i in range(len(self.keys))]
         at = pa.array(last, pa.int64())
         values = [rows[f"v{i}"].take(at) for i in range(len(self.values))]
@@ -131,6 +139,6 @@ class Program:
 
 
 def _stored(kind: str, count: int) -> Any:
-    """The value as ``GroupState.update`` wants it: rows by position, since Spark's worker changes nested names."""
+    """The value for ``GroupState.update``: rows by position, since Spark's worker changes nested names."""
     value = typed(kind, count)
     return tuple(value.values()) if isinstance(value, dict) else value

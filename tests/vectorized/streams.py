@@ -1,4 +1,4 @@
-"""Runs one stateful query over given batches and tells all that can be compared: output, state bytes, progress."""
+"""Runs one stateful query over given batches and tells what can be compared: output, state, progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIGURES = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedBy
 
 @dataclasses.dataclass
 class Outcome:
-    """What a query left behind: rows by batch, changed state bytes by (partition, version), figures by batch."""
+    """What a query left: rows by batch, changed state bytes by (partition, version), figures by batch."""
 
     rows: dict[int, list[Any]]
     deltas: dict[tuple[str, int], dict[bytes, bytes | None]]
@@ -98,12 +98,17 @@ class Stream:
     def stored(self) -> list[Any]:
         """The rows of the newest state, through Spark's reader, for any store."""
         path = str(self.directory / "checkpoint")
-        return sorted(map(tuple, self.spark.read.format("statestore").load(path).drop("partition_id").collect()), key=repr)
+        return sorted(
+            map(tuple, self.spark.read.format("statestore").load(path).drop("partition_id").collect()),
+            key=repr,
+        )
 
     def fork(self, directory: Path) -> Stream:
         """A copy of this stream, input and checkpoint, to go on differently."""
         shutil.copytree(self.directory, directory)
-        return dataclasses.replace(self, directory=directory, rows=dict(self.rows), figures=list(self.figures))
+        return dataclasses.replace(
+            self, directory=directory, rows=dict(self.rows), figures=list(self.figures)
+        )
 
 
 def _changes(delta: bytes) -> dict[bytes, bytes | None]:

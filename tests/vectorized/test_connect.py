@@ -26,7 +26,8 @@ spark = SparkSession.builder.remote("local[1]").config(map=session_options()).ge
 spark.conf.set("spark.sql.shuffle.partitions", "1")
 found = {}
 for name, function in {"vectorized": vectorized(total), "accelerate": accelerate(total_per_group)}.items():
-    df = spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1).parquet(root + "/source")
+    reader = spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1)
+    df = reader.parquet(root + "/source")
     query = (
         df.groupBy("k").applyInPandasWithState(function, OUTPUT, STATE, "append", "NoTimeout")
         .writeStream.format("parquet").outputMode("append").trigger(availableNow=True)

@@ -24,7 +24,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.spark42, pytest.mark.slow]
 
 DEFAULT_EXAMPLES = 4
 EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", DEFAULT_EXAMPLES))
-KEY_KINDS = ("string", "long", "int", "date", "timestamp", "decimal(12,3)", "boolean", "struct<x:int,y:string>")
+KEY_KINDS = (
+    "string",
+    "long",
+    "int",
+    "date",
+    "timestamp",
+    "decimal(12,3)",
+    "boolean",
+    "struct<x:int,y:string>",
+)
 VALUE_KINDS = (*TYPED, "array<int>", "map<string,int>", "array<struct<x:int,y:string>>")
 ENABLED = "spark.sql.streaming.stateStore.incremental.vectorized.enabled"
 
@@ -46,7 +55,9 @@ def programs(draw) -> Program:
         values=tuple(draw(st.lists(st.sampled_from(VALUE_KINDS), max_size=3))),
         state=tuple(draw(st.lists(kinds, max_size=4))),
         rules=tuple(draw(st.lists(rules, min_size=1, max_size=4))),
-        timeout=draw(st.sampled_from(("NoTimeout", "EventTimeTimeout", "EventTimeTimeout", "ProcessingTimeTimeout"))),
+        timeout=draw(
+            st.sampled_from(("NoTimeout", "EventTimeTimeout", "EventTimeTimeout", "ProcessingTimeTimeout"))
+        ),
     )
 
 
@@ -80,7 +91,7 @@ def schema(program: Program) -> str:
 
 
 def outcome(spark, directory: Path, program: Program, runs, function, mode: str):
-    """Runs the query with a restart after each list of batches; timeouts by the clock are left out of the bytes."""
+    """Runs the query, restarting after each list of batches; timeouts by the clock are left out."""
     watermark = "t 5 minutes" if program.timeout == "EventTimeTimeout" else None
     stream = Stream(spark, directory, schema(program), watermark)
     keys = [f"k{i}" for i in range(len(program.keys))]

@@ -1,4 +1,4 @@
-"""The examples of the guide, taken from its text: each pair gives the same rows and states on a real query."""
+"""The examples of the guide, from its text: each pair gives the same rows and states on a real query."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def functions(name: str) -> dict:
     from pyspark import cloudpickle
 
     module = types.ModuleType(f"guide_{name}")
-    vars(module).update(
-        datetime=datetime, np=np, pa=pa, pd=pd, Result=Result, state_store=state_store
-    )
+    vars(module).update(datetime=datetime, np=np, pa=pa, pd=pd, Result=Result, state_store=state_store)
     sys.modules[module.__name__] = module
     cloudpickle.register_pickle_by_value(module)
     for found, code in EXAMPLE.findall(GUIDE.read_text(encoding="utf-8")):
@@ -41,11 +39,11 @@ def functions(name: str) -> dict:
 
 def events(seed: int, **columns) -> pa.Table:
     random = np.random.default_rng(seed)
-    rows = 60
+    rows, minute = 60, datetime.timedelta(minutes=1)
     minutes = np.sort(random.integers(0, 45, rows)) + seed * 45
     return pa.table({
         "user": [f"u{i}" for i in random.integers(0, 9, rows)],
-        "t": pa.array([START + datetime.timedelta(minutes=int(m)) for m in minutes], pa.timestamp("us", "UTC")),
+        "t": pa.array([START + minute * int(m) for m in minutes], pa.timestamp("us", "UTC")),
         "value": random.integers(0, 3, rows).astype(float),
         "amount": random.integers(0, 100, rows).astype(float),
     })  # fmt: skip
@@ -75,9 +73,12 @@ def test_example(stream, conf, name):
     defined = functions(name)
     found = []
     for function in (defined[f"{name}_per_group"], defined[name]):
-        made = stream("user string, t timestamp, value double, amount double", [events(0), events(1)], "t 0 minutes")
+        made = stream(
+            "user string, t timestamp, value double, amount double", [events(0), events(1)], "t 0 minutes"
+        )
         made.run(
-            lambda df, f=function: df.groupBy("user").applyInPandasWithState(f, output, state, mode, timeout), mode
+            lambda df, f=function: df.groupBy("user").applyInPandasWithState(f, output, state, mode, timeout),
+            mode,
         )
         rows = sorted((row for rows in made.rows.values() for row in rows), key=repr)
         states = [(key[0], tuple(value[0])) for key, value in made.stored()]

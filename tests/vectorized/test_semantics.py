@@ -71,8 +71,14 @@ def test_marked_function_runs_on_the_vectorised_operator(spark, stream, conf):
 
 
 def test_rotation_on_one_checkpoint(stream, conf):
-    """Stock, vectorised, accelerated and group by group take turns, and state goes on as if nothing had changed."""
-    turns = [total_per_group, vectorized(total), accelerate(total_per_group), vectorized(total), total_per_group]
+    """All forms take turns, and state goes on as if nothing had changed."""
+    turns = [
+        total_per_group,
+        vectorized(total),
+        accelerate(total_per_group),
+        vectorized(total),
+        total_per_group,
+    ]
     always, rotated = stream("k string, v double", []), stream("k string, v double", [])
     for turn, function in enumerate(turns):
         for made, used in ((always, total_per_group), (rotated, function)):
@@ -100,7 +106,7 @@ def moments(*rows):
 
 
 def test_event_time_timeouts_late_rows_and_batches_without_data(stream):
-    """A silent key times out when the watermark passes; a late row is dropped and counted; no-data batches run."""
+    """A silent key times out at the watermark; a late row is dropped and counted; no-data batches run."""
     batches = [
         moments(("a", 0), ("b", 1)),
         moments(("b", 30), ("a", 5)),
@@ -160,11 +166,11 @@ def test_groups_larger_than_a_batch(stream, conf):
     assert found["accelerate"].rows == found["stock"].rows
     assert found["whole"] == found["first"]
     made = stream("k string, v double", batches)
-    with pytest.raises(StreamingQueryException, match="k='large'.*exceed 2000 bytes"):
+    with pytest.raises(StreamingQueryException, match=r"k='large'.*exceed 2000 bytes"):
         made.run(totals(vectorized(keep_summing)))
     made.run(totals(vectorized(split_groups=True)(keep_summing)))
     assert {row[0]: row[1] for row in made.rows[0]}["k0"] == 1
-    sums = {key: state for key, state in ((r[0][0], r[1][0]) for r in made.stored())}
+    sums = {r[0][0]: r[1][0] for r in made.stored()}
     expected = [v for k, v in (rows + rows[:50]) if k == "large"]
     assert sums["large"][0] == len(expected) and sums["large"][1] == sum(expected)
 
@@ -176,12 +182,17 @@ def keep_summing(rows, states, context):
 
     group, groups = rows[GROUP].to_numpy(), states.num_rows
     n = np.bincount(group, minlength=groups) + states["n"].fill_null(0).to_numpy()
-    s = np.bincount(group, weights=rows["v"].to_numpy(), minlength=groups) + states["s"].fill_null(0).to_numpy()
+    s = (
+        np.bincount(group, weights=rows["v"].to_numpy(), minlength=groups)
+        + states["s"].fill_null(0).to_numpy()
+    )
     new = pa.table({"n": n, "s": s})
     return Result(output=pa.table({"k": states["k"], "n": n, "s": s}), state=new)
 
 
-@pytest.mark.parametrize("function", [vectorized(fails), accelerate(fails_per_group)], ids=["vectorized", "accelerate"])
+@pytest.mark.parametrize(
+    "function", [vectorized(fails), accelerate(fails_per_group)], ids=["vectorized", "accelerate"]
+)
 def test_user_exception_keeps_its_traceback(stream, function):
     made = stream("k string, v double", [batch(("a", 1)), batch(("a", 1), ("bad", 2))])
     with pytest.raises(StreamingQueryException) as error:
@@ -194,7 +205,7 @@ def test_user_exception_keeps_its_traceback(stream, function):
 
 def test_bad_result_writes_nothing(stream):
     made = stream("k string, v double", [batch(("a", 1), ("b", 1)), batch(("a", 1), ("bad", 2), ("c", 1))])
-    with pytest.raises(StreamingQueryException, match="Result.state has 1 rows for"):
+    with pytest.raises(StreamingQueryException, match=r"Result\.state has 1 rows for"):
         made.run(totals(vectorized(misaligned)))
     assert {version for _, version in made.deltas()} == {1}
 
@@ -248,7 +259,11 @@ def test_grouping_by_an_expression(stream):
         return Result(kept.output, kept.state, kept.remove)
 
     outcomes = []
-    for function, enabled in ((total_per_group, "true"), (vectorized(upper), "true"), (vectorized(upper), "false")):
+    for function, enabled in (
+        (total_per_group, "true"),
+        (vectorized(upper), "true"),
+        (vectorized(upper), "false"),
+    ):
         made = stream("k string, v double", BATCHES[:2])
         made.spark.conf.set(PREFIX + "enabled", enabled)
         made.run(query(function))

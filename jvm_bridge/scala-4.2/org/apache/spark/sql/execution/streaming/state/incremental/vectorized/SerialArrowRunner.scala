@@ -6,7 +6,8 @@ import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's Arrow runner, with input and output handled by the task's own thread: a state store belongs to one thread.
+ * Spark's Arrow runner, with input and output handled by the task's own thread: a state store belongs to one
+ * thread.
  *
  * Spark 4.2 knows no other way.
  */
@@ -20,8 +21,8 @@ abstract class SerialArrowRunner(
     metrics: Map[String, SQLMetric],
     jobArtifactUUID: Option[String])
   extends ArrowPythonRunner(
-    functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics, jobArtifactUUID,
-    sessionUUID = None)
+    functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics,
+    jobArtifactUUID, sessionUUID = None)
 
 object SerialArrowRunner {
   /** The Spark release, without its patch number, that this jar is built for. */

@@ -6,9 +6,11 @@ import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's Arrow runner, with input and output handled by the task's own thread: a state store belongs to one thread.
+ * Spark's Arrow runner, with input and output handled by the task's own thread: a state store belongs to one
+ * thread.
  *
- * Spark 4.3 can write the input from a second thread (`spark.python.udf.pipelined.enabled`); here it must not.
+ * Spark 4.3 can write the input from a second thread (`spark.python.udf.pipelined.enabled`); here it must
+ * not.
  */
 abstract class SerialArrowRunner(
     functions: Seq[(ChainedPythonFunctions, Long)],
@@ -20,8 +22,8 @@ abstract class SerialArrowRunner(
     metrics: Map[String, SQLMetric],
     jobArtifactUUID: Option[String])
   extends ArrowPythonRunner(
-    functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics, jobArtifactUUID,
-    sessionUUID = None) {
+    functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics,
+    jobArtifactUUID, sessionUUID = None) {
 
   override val pipelinedEnabled: Boolean = false
 }

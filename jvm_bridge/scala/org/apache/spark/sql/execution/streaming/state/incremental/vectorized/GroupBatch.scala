@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
-import org.apache.arrow.vector.{BigIntVector, TinyIntVector, VectorSchemaRoot}
+import org.apache.arrow.vector.{BigIntVector, TinyIntVector, ValueVector, VectorSchemaRoot}
 import org.apache.arrow.vector.complex.{ListVector, StructVector}
 
 import org.apache.spark.sql.catalyst.InternalRow
@@ -11,16 +11,17 @@ import org.apache.spark.unsafe.types.UTF8String
 /**
  * The vectors of one Arrow batch in the layout of [[GroupsCall]], written group by group.
  *
- * The order of calls: for each group `addGroup` or `addContinued`, `addRow`s, `endGroup`; `addState` for the groups begun
- * with `addGroup`, in their order, at any time after; then `finish`, and `reset` once the batch was sent.
+ * The order of calls: for each group `addGroup` or `addContinued`, `addRow`s, `endGroup`; `addState` for the
+ * groups begun with `addGroup`, in their order, at any time after; then `finish`, and `reset` once the batch
+ * was sent.
  */
 class GroupBatch(root: VectorSchemaRoot, header: String) {
   private val groups = root.getVector(0).asInstanceOf[StructVector]
-  private val headers = ArrowWriter.createFieldWriter(groups.getChildByOrdinal(0).asInstanceOf[org.apache.arrow.vector.ValueVector])
+  private val headers = GroupBatch.writer(groups, 0)
   private val flags = groups.getChildByOrdinal(1).asInstanceOf[TinyIntVector]
   private val timeouts = groups.getChildByOrdinal(2).asInstanceOf[BigIntVector]
   private val keys = groups.getChildByOrdinal(3).asInstanceOf[StructVector]
-  private val states = ArrowWriter.createFieldWriter(groups.getChildByOrdinal(4).asInstanceOf[org.apache.arrow.vector.ValueVector])
+  private val states = GroupBatch.writer(groups, 4)
   private val rowLists = groups.getChildByOrdinal(5).asInstanceOf[ListVector]
   private val rows = rowLists.getDataVector.asInstanceOf[StructVector]
   private val keyWriters = GroupBatch.childWriters(keys)
@@ -98,10 +99,16 @@ private object GroupBatch {
   private val Null: InternalRow = new GenericInternalRow(1)
 
   private def childWriters(vector: StructVector): Array[ArrowFieldWriter] =
-    Array.tabulate(vector.size())(i => ArrowWriter.createFieldWriter(vector.getChildByOrdinal(i)
-      .asInstanceOf[org.apache.arrow.vector.ValueVector]))
+    Array.tabulate(vector.size())(writer(vector, _))
 
-  private def writeStruct(vector: StructVector, children: Array[ArrowFieldWriter], index: Int, row: InternalRow): Unit = {
+  private def writer(vector: StructVector, child: Int): ArrowFieldWriter =
+    ArrowWriter.createFieldWriter(vector.getChildByOrdinal(child).asInstanceOf[ValueVector])
+
+  private def writeStruct(
+      vector: StructVector,
+      children: Array[ArrowFieldWriter],
+      index: Int,
+      row: InternalRow): Unit = {
     vector.setIndexDefined(index)
     var i = 0
     while (i < children.length) {

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
 import org.apache.spark.sql.execution.metric.SQLMetric
 
-/** The metrics of the operator that a partition counts itself; `python` are those of the worker, by Spark's names. */
+/** The metrics of the operator that a partition counts; `python` are the worker's, by Spark's names. */
 case class GroupMetrics(
     outputRows: SQLMetric,
     updatedStates: SQLMetric,

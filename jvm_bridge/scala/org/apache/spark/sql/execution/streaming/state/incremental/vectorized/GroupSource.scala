@@ -9,8 +9,9 @@ import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection, UnsafeRow}
 
 /**
- * Packs groups into Arrow batches: whole groups while a batch has room, and a group in pieces where it alone is larger
- * than the limit for groups. What a batch holds in memory is bounded by the two limits together, whatever the data.
+ * Packs groups into Arrow batches: whole groups while a batch has room, and a group in pieces where it alone
+ * is larger than the limit for groups. What a batch holds in memory is bounded by the two limits together,
+ * whatever the data.
  *
  * Keys are remembered in `pending` as their groups are sent.
  */
@@ -25,6 +26,7 @@ class GroupSource(
   private var bytes = 0L
   private var rows = 0
   private var largestState = 64L
+  private val maxPieceRows = if (call.mode.pickledStates) call.maxRecordsPerBatch else Int.MaxValue
   private val run = new ArrayBuffer[Group]
   private lazy val unsafeRow = UnsafeProjection.create(call.rowType)
   private lazy val stateToRow = encoder.createDeserializer()
@@ -43,10 +45,10 @@ class GroupSource(
 
   private def isFull: Boolean = rows >= call.maxRecordsPerBatch || bytes >= call.maxBatchBytes
 
-  /** How many states may be read at once: few when they are large, so that a run of them cannot outgrow the batch. */
+  /** How many states may be read at once: few when they are large, so that they cannot outgrow the batch. */
   private def runLength: Long = math.max(1L, math.min(1024L, (call.maxBatchBytes - bytes) / largestState))
 
-  /** Sends the next group, or of a group that is too large the next piece; `open` is then the group that goes on. */
+  /** Sends the next group, or the next piece of one that is too large; `open` is the group that goes on. */
   private def sendPiece(batch: GroupBatch): Unit = {
     val continued = open != null
     val group = if (continued) open else groups.next()
@@ -74,7 +76,7 @@ class GroupSource(
       batch.addRow(row)
       pieceBytes += row.getSizeInBytes
       pieceRows += 1
-      room = pieceBytes < call.maxGroupBytes && !(call.mode.pickledStates && pieceRows >= call.maxRecordsPerBatch)
+      room = pieceBytes < call.maxGroupBytes && pieceRows < maxPieceRows
     }
     bytes += pieceBytes
     rows += math.max(pieceRows - 1, 0)
@@ -83,12 +85,15 @@ class GroupSource(
 
   /** Sends the states of the groups that were begun since the last run. */
   private def sendStates(batch: GroupBatch): Unit = if (run.nonEmpty) {
-    val read = if (run.head.state.isDefined) run.iterator.map(_.state.get) else states.read(run.map(_.key).toArray)
+    val read =
+      if (run.head.state.isDefined) run.iterator.map(_.state.get) else states.read(run.map(_.key).toArray)
     read.foreach { row =>
       val size = if (row == null) 0 else row.getSizeInBytes
       largestState = math.max(largestState, size)
       bytes += size
-      val timeout = if (row == null || !call.hasTimeout) GroupsCall.NoTimestamp else row.getLong(StateReader.TimeoutOrdinal)
+      val timeout =
+        if (row == null || !call.hasTimeout) GroupsCall.NoTimestamp
+        else row.getLong(StateReader.TimeoutOrdinal)
       if (row == null || row.isNullAt(StateReader.StateOrdinal)) batch.addState(GroupSource.NoState, timeout)
       else if (call.mode.pickledStates) batch.addState(pickled(row), timeout)
       else batch.addState(row, timeout)

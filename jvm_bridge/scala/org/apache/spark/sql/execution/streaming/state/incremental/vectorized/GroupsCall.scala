@@ -15,11 +15,11 @@ import org.apache.spark.sql.types._
 /**
  * What the calls of one function in one batch have in common. Goes from the driver to the tasks.
  *
- * The stream to the Python worker has one row per group, in this layout; names inside `key`, `state` and `rows` are
- * positions, because the columns of a user may bear any name: the header tells the real ones.
+ * The stream to the Python worker has one row per group, in this layout; names inside `key`, `state` and
+ * `rows` are positions, because the columns of a user may bear any name: the header tells the real ones.
  * {{{
  *   header   string              the stream's header as JSON, in its first row only
- *   flags    tinyint             1: the group began in the batch before, 2: the group goes on in the batch after
+ *   flags    tinyint             1: the group began in the batch before, 2: it goes on in the batch after
  *   timeout  bigint              the stored timeout in ms, -1 without
  *   key      struct
  *   state    struct | binary     null without state; binary: pickled as by Spark's own operator
@@ -84,5 +84,7 @@ object GroupsCall {
   val NoTimestamp: Long = -1L
 
   private def positional(t: StructType): StructType =
-    StructType(t.fields.zipWithIndex.map { case (f, i) => StructField(i.toString, f.dataType, nullable = true, f.metadata) })
+    StructType(t.fields.zipWithIndex.map { case (f, i) =>
+      StructField(i.toString, f.dataType, nullable = true, f.metadata)
+    })
 }

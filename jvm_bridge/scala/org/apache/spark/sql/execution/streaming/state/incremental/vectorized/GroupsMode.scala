@@ -1,8 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
 /**
- * How a marked function wants its groups. The mark is the name under which the function stands in the plan: a name is the
- * one thing about a Python function that reaches the planner by every road, Spark Connect included.
+ * How a marked function wants its groups. The mark is the name under which the function stands in the plan: a
+ * name is the one thing about a Python function that reaches the planner by every road, Spark Connect
+ * included.
  */
 sealed trait GroupsMode extends Serializable {
   /** Whether states travel pickled, as Spark's own operator sends them, and not as Arrow columns. */

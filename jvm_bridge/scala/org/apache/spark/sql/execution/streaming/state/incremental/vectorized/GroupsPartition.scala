@@ -6,20 +6,23 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.GroupedIterator
-import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExecHelper.StateManager
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
+  FlatMapGroupsWithStateExecHelper => Helper}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.util.ArrowUtils
 
 /**
- * Runs a function over the groups of one partition: first over those that have rows, then over those that timed out.
+ * Runs a function over the groups of one partition: first over those that have rows, then over those that
+ * timed out.
  *
- * Each pass is a stream to a Python worker and back; a pass without groups starts none. The returned iterators work when
- * they are drained, on the task's thread alone, which is the one thread that touches the store.
+ * Each pass is a stream to a Python worker and back; a pass without groups starts none. The returned
+ * iterators work when they are drained, on the task's thread alone, which is the one thread that touches the
+ * store.
  */
 class GroupsPartition(
     call: GroupsCall,
     store: StateStore,
-    stateManager: StateManager,
+    stateManager: Helper.StateManager,
     stateEncoder: ExpressionEncoder[Any],
     metrics: GroupMetrics) {
 
@@ -30,8 +33,8 @@ class GroupsPartition(
 
   /** Calls the function for the groups of `rows`, which are sorted by the grouping columns. */
   def withRows(rows: Iterator[InternalRow]): Iterator[InternalRow] = {
-    val groups = GroupedIterator(rows, call.groupingAttributes, call.rowAttributes).map { case (key, groupRows) =>
-      Group(key.asInstanceOf[UnsafeRow].copy(), groupRows, None)
+    val groups = GroupedIterator(rows, call.groupingAttributes, call.rowAttributes).map {
+      case (key, groupRows) => Group(key.asInstanceOf[UnsafeRow].copy(), groupRows, None)
     }
     run(groups, timedOut = false)
   }

@@ -12,8 +12,9 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.metric.SQLMetric
 
 /**
- * Sends groups to an ordinary Arrow iterator worker, the one that serves `mapInArrow`. The input iterator that `compute`
- * takes is not used: the groups come from `source`, and the batches that come back are read by [[StateChanges]].
+ * Sends groups to an ordinary Arrow iterator worker, the one that serves `mapInArrow`. The input iterator
+ * that `compute` takes is not used: the groups come from `source`, and the batches that come back are read by
+ * [[StateChanges]].
  */
 class GroupsRunner(call: GroupsCall, source: GroupSource, header: String, metrics: Map[String, SQLMetric])
   extends SerialArrowRunner(

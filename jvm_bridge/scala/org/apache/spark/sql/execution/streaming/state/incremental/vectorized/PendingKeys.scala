@@ -5,8 +5,9 @@ import java.util.ArrayDeque
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 
 /**
- * The keys of groups that were sent to the worker and have not come back. Groups are numbered from 0 in the order in which
- * they were sent, and come back in that order, so the numbers stand for the keys in the stream.
+ * The keys of groups that were sent to the worker and have not come back. Groups are numbered from 0 in the
+ * order in which they were sent, and come back in that order, so the numbers stand for the keys in the
+ * stream.
  */
 class PendingKeys {
   private val keys = new ArrayDeque[UnsafeRow]

@@ -5,7 +5,8 @@ import org.apache.spark.sql.api.python.PythonSQLUtils
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection, UnsafeRow}
-import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExecHelper.StateManager
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
+  FlatMapGroupsWithStateExecHelper => Helper}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarArray, ColumnarBatch}
 
@@ -19,13 +20,14 @@ import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarArray, Column
  *   group    array<bigint>       numbers of the changed groups, ascending
  *   change   array<tinyint>      what happens to each, see the companion
  *   timeout  array<bigint>       its new timeout in ms, -1 for none
- *   state    array<struct>       the new state of each group that is put, in order; array<binary> when pickled
+ *   state    array<struct>       the new state of each group that is put, in order; array<binary> when
+ * pickled
  * }}}
  */
 class StateChanges(
     call: GroupsCall,
     store: StateStore,
-    stateManager: StateManager,
+    stateManager: Helper.StateManager,
     encoder: ExpressionEncoder[Row],
     pending: PendingKeys,
     metrics: GroupMetrics) {
@@ -38,7 +40,7 @@ class StateChanges(
   private val value = new GenericInternalRow(stateManager.stateSchema.length)
   private lazy val rowToState = encoder.createDeserializer()
 
-  /** Applies the changes in `batch` at once and returns its output rows, each valid until the next is asked for. */
+  /** Applies the changes in `batch`; returns its output rows, each valid until the next is asked for. */
   def applyAndEmit(batch: ColumnarBatch): Iterator[InternalRow] = {
     val column = batch.column(0).asInstanceOf[ArrowColumnVector]
     applyChanges(column)

@@ -5,10 +5,12 @@ import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 
 /**
- * Session extension (`spark.sql.extensions`) that runs marked `applyInPandasWithState` functions for many groups at once.
+ * Session extension (`spark.sql.extensions`) that runs marked `applyInPandasWithState` functions for many
+ * groups at once.
  *
- * It injects a columnar rule and not a planner strategy: columnar rules run last, after the streaming planner has given
- * every stateful operator its state info, its watermarks and its schema check, so the replaced operator has them all.
+ * It injects a columnar rule and not a planner strategy: columnar rules run last, after the streaming planner
+ * has given every stateful operator its state info, its watermarks and its schema check, so the replaced
+ * operator has them all.
  */
 class VectorizedExtension extends (SparkSessionExtensions => Unit) {
   override def apply(extensions: SparkSessionExtensions): Unit =

@@ -8,17 +8,20 @@ import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
-import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.FlatMapGroupsWithStateExecHelper
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
+  FlatMapGroupsWithStateExecHelper => Helper}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.streaming.{GroupStateTimeout, OutputMode}
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's operator of `applyInPandasWithState` with one thing changed: how the rows of a partition meet their states.
+ * Spark's operator of `applyInPandasWithState` with one thing changed: how the rows of a partition meet their
+ * states.
  *
- * Distribution, ordering, late rows, watermarks, schema checks, metrics and the commit stay those of the operator that it
- * extends. The constructor has the parameters of that operator because Spark copies plans by reflection; it is not equal
- * to it with equal parameters, or the replacement would be taken for no change and dropped.
+ * Distribution, ordering, late rows, watermarks, schema checks, metrics and the commit stay those of the
+ * operator that it extends. The constructor has the parameters of that operator because Spark copies plans by
+ * reflection; it is not equal to it with equal parameters, or the replacement would be taken for no change
+ * and dropped.
  */
 class VectorizedGroupsExec(
     function: Expression,
@@ -35,8 +38,8 @@ class VectorizedGroupsExec(
     skipInitial: Boolean,
     input: SparkPlan)
   extends FlatMapGroupsInPandasWithStateExec(
-    function, grouping, out, state, info, formatVersion, mode, timeout, timestampMs, lateWatermark, evictionWatermark,
-    skipInitial, input) {
+    function, grouping, out, state, info, formatVersion, mode, timeout, timestampMs, lateWatermark,
+    evictionWatermark, skipInitial, input) {
 
   private val udf = functionExpr.asInstanceOf[PythonUDF]
   private val options = VectorizedOptions(conf)
@@ -73,9 +76,9 @@ class VectorizedGroupsExec(
   override def hashCode: Int = 31 * super.hashCode + 1
 
   override protected def withNewChildInternal(newChild: SparkPlan): FlatMapGroupsInPandasWithStateExec =
-    new VectorizedGroupsExec(functionExpr, groupingAttributes, outAttributes, stateType, stateInfo, stateFormatVersion,
-      outputMode, timeoutConf, batchTimestampMs, eventTimeWatermarkForLateEvents, eventTimeWatermarkForEviction,
-      skipEmittingInitialStateKeys, newChild)
+    new VectorizedGroupsExec(functionExpr, groupingAttributes, outAttributes, stateType, stateInfo,
+      stateFormatVersion, outputMode, timeoutConf, batchTimestampMs, eventTimeWatermarkForLateEvents,
+      eventTimeWatermarkForEviction, skipEmittingInitialStateKeys, newChild)
 
   override def createInputProcessor(store: StateStore): InputProcessor = new InputProcessor(store) {
     private val partition = new GroupsPartition(call, store, stateManager, stateEncoder,
@@ -87,7 +90,7 @@ class VectorizedGroupsExec(
       if (isTimeoutEnabled) partition.timedOut() else Iterator.empty
 
     override protected def callFunctionAndUpdateState(
-        stateData: FlatMapGroupsWithStateExecHelper.StateData,
+        stateData: Helper.StateData,
         valueRows: Iterator[InternalRow],
         hasTimedOut: Boolean): Iterator[InternalRow] =
       throw new UnsupportedOperationException("groups are called many at a time")
@@ -97,10 +100,10 @@ class VectorizedGroupsExec(
 object VectorizedGroupsExec {
   /** The vectorised twin of Spark's operator, calling the marked function `udf`. */
   def apply(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): VectorizedGroupsExec = {
-    val twin = new VectorizedGroupsExec(udf, exec.groupingAttributes, exec.outAttributes, exec.stateType, exec.stateInfo,
-      exec.stateFormatVersion, exec.outputMode, exec.timeoutConf, exec.batchTimestampMs,
-      exec.eventTimeWatermarkForLateEvents, exec.eventTimeWatermarkForEviction, exec.skipEmittingInitialStateKeys,
-      exec.child)
+    val twin = new VectorizedGroupsExec(udf, exec.groupingAttributes, exec.outAttributes, exec.stateType,
+      exec.stateInfo, exec.stateFormatVersion, exec.outputMode, exec.timeoutConf, exec.batchTimestampMs,
+      exec.eventTimeWatermarkForLateEvents, exec.eventTimeWatermarkForEviction,
+      exec.skipEmittingInitialStateKeys, exec.child)
     twin.copyTagsFrom(exec)
     twin
   }

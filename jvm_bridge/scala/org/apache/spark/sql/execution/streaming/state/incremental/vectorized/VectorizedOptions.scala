@@ -4,12 +4,13 @@ import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * The options under `spark.sql.streaming.stateStore.incremental.vectorized.`, read on the driver when a batch is planned.
+ * The options under `spark.sql.streaming.stateStore.incremental.vectorized.`, read on the driver when a batch
+ * is planned.
  *
  * @param enabled whether marked functions run for many groups at once (`enabled`, default true)
  * @param accelerate whether functions without a mark are accelerated too (`accelerate`, default false)
- * @param maxBatchBytes bytes of rows and states after which no further group joins a call (`maxBatchBytes`, 64 MiB)
- * @param maxGroupBytes bytes of rows up to which one group is always handed over whole (`maxGroupBytes`, 256 MiB)
+ * @param maxBatchBytes bytes of rows and states after which no group joins a call (`maxBatchBytes`, 64 MiB)
+ * @param maxGroupBytes bytes of rows up to which a group is handed over whole (`maxGroupBytes`, 256 MiB)
  */
 case class VectorizedOptions(enabled: Boolean, accelerate: Boolean, maxBatchBytes: Long, maxGroupBytes: Long)
 
@@ -33,7 +34,8 @@ object VectorizedOptions {
     val text = conf.getConfString(Prefix + name, default.toString)
     val value = try JavaUtils.byteStringAsBytes(text) catch { case _: NumberFormatException => -1L }
     if (value <= 0) {
-      throw new IllegalArgumentException(s"$Prefix$name is '$text': set it to a positive number of bytes, like 64m.")
+      throw new IllegalArgumentException(
+        s"$Prefix$name is '$text': set it to a positive number of bytes, like 64m.")
     }
     value
   }

@@ -12,17 +12,17 @@ import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWith
 import org.apache.spark.sql.util.ArrowUtils
 
 /**
- * Replaces Spark's operator of `applyInPandasWithState` by [[VectorizedGroupsExec]] where the function is marked, and,
- * with the session option, where it is not.
+ * Replaces Spark's operator of `applyInPandasWithState` by [[VectorizedGroupsExec]] where the function is
+ * marked, and, with the session option, where it is not.
  *
- * Whatever the rule does not know it leaves as it is: a marked function then runs group by group on Spark's own operator,
- * with equal results.
+ * Whatever the rule does not know it leaves as it is: a marked function then runs group by group on Spark's
+ * own operator, with equal results.
  */
 class VectorizedRule extends Rule[SparkPlan] {
   import VectorizedRule._
 
   override def apply(plan: SparkPlan): SparkPlan = plan.transform {
-    case exec: FlatMapGroupsInPandasWithStateExec if exec.getClass == classOf[FlatMapGroupsInPandasWithStateExec] =>
+    case exec: FlatMapGroupsInPandasWithStateExec if !exec.isInstanceOf[VectorizedGroupsExec] =>
       replacement(exec).getOrElse(exec)
   }
 
@@ -41,8 +41,8 @@ class VectorizedRule extends Rule[SparkPlan] {
 
   private def isKnown(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): Boolean =
     if (!SPARK_VERSION.startsWith(SerialArrowRunner.Version + ".")) {
-      warnOnce(s"${udf.name} runs group by group: this jar was built for Spark ${SerialArrowRunner.Version} and Spark is " +
-        s"$SPARK_VERSION. Use the jar of this Spark version to run it for many groups at once.")
+      warnOnce(s"${udf.name} runs group by group: this jar was built for Spark ${SerialArrowRunner.Version} " +
+        s"and Spark is $SPARK_VERSION. Use the jar of this Spark version to run it for many groups at once.")
       false
     } else {
       // A query without state info is a batch query; a state of format 1 was begun by a Spark before 2.4.
@@ -57,7 +57,8 @@ class VectorizedRule extends Rule[SparkPlan] {
       true
     } catch {
       case NonFatal(e) =>
-        warnOnce(s"${udf.name} runs group by group: a column of its state or output has no Arrow type (${e.getMessage}).")
+        warnOnce(s"${udf.name} runs group by group: a column of its state or output has no Arrow type " +
+          s"(${e.getMessage}).")
         false
     }
 
