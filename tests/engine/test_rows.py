@@ -40,7 +40,7 @@ VALUES = st.fixed_dictionaries(
 )
 ROWS = st.lists(
     st.builds(
-        lambda row, nulls: {name: None if name in nulls else value for name, value in row.items()},
+        lambda row, nulls: {name: None if name in nulls else row[name] for name in FIELDS},
         VALUES,
         st.sets(st.sampled_from(list(FIELDS))),
     ),
