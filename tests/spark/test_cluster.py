@@ -8,6 +8,8 @@ from queries.catalogue import SCENARIOS
 from queries.history import History
 from queries.running import Room
 
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
 NAMES = ["aggregation-append", "join-left", "pandas-event-time"]
 
 

@@ -10,6 +10,8 @@ from queries.catalogue import SCENARIOS
 from queries.history import History
 from queries.running import Room
 
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -6,6 +6,8 @@ import pytest
 from queries.flow import Flow
 from queries.forgetting import remembered
 
+pytestmark = [pytest.mark.spark, pytest.mark.spark42]
+
 BATCHES = [
     [("a", 1), ("b", 2), ("c", 3)],
     [("a", 4), ("d", 5)],

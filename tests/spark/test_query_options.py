@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 from pyspark.errors import StreamingQueryException
 from queries import settings
 from queries.flow import Flow
 
-import state_store
 from state_store.errors import OptionError
+from state_store.spark import check_checkpoint
+
+pytestmark = [pytest.mark.spark, pytest.mark.spark42]
 
 PROVIDER_CLASS = "spark.sql.streaming.stateStore.providerClass"
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
@@ -62,8 +67,33 @@ def test_a_checkpoint_of_another_provider_is_told(pinned, provider):
     if provider == "hdfs":
         pytest.skip("needs a checkpoint of a provider that is not the session's")
     with pytest.raises(OptionError, match="HDFSBackedStateStoreProvider") as refusal:
-        state_store.check_checkpoint(pinned.checkpoint)
+        check_checkpoint(pinned.checkpoint)
     assert str(pinned.checkpoint) in str(refusal.value)
+
+
+def test_the_log_says_that_a_query_keeps_its_first_provider(spark, pinned, provider):
+    if provider != "incremental":
+        pytest.skip("said by the incremental store")
+    with logged(spark) as log:
+        pinned.run([("a", 2)])
+    assert "does NOT use" in log.toString()
+    assert "HDFSBackedStateStoreProvider" in log.toString()
+    assert str(pinned.checkpoint) in log.toString()
+
+
+@contextmanager
+def logged(spark) -> Iterator:
+    """A Java StringWriter that gets what the JVM logs meanwhile."""
+    log4j = spark._jvm.org.apache.logging.log4j
+    root = log4j.LogManager.getContext(False).getConfiguration().getRootLogger()
+    writer = spark._jvm.java.io.StringWriter()
+    appender = log4j.core.appender.WriterAppender.createAppender(None, None, writer, "test", False, True)
+    appender.start()
+    root.addAppender(appender, None, None)
+    try:
+        yield writer
+    finally:
+        root.removeAppender("test")
 
 
 def test_a_misspelt_option_fails_the_query_at_its_start(spark, provider, tmp_path):

@@ -10,6 +10,8 @@ import pytest
 from queries.flow import Flow
 from queries.forgetting import remembered
 
+pytestmark = [pytest.mark.spark, pytest.mark.spark42]
+
 BATCHES = 9
 RETAINED = 4
 

@@ -49,7 +49,7 @@ def _session() -> dict[str, str]:
     return {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "1g",
+        "spark.driver.memory": "1500m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xss4m",
@@ -73,6 +73,9 @@ _STORES = {
 _ROCKSDB = {PREFIX + "rocksdb.changelogCheckpointing.enabled": "true"}
 
 
+_LISTENER = {
+    "spark.sql.streaming.streamingQueryListeners": SPARKS + "incremental.PinnedProviderListener",
+}
 # Full checkpoints follow every second merge, and merges every second delta.
 _INCREMENTAL = {"maxDeltas": 2, "minPauseBetweenMerges": "0s", "fullAfterMerges": 2, "memoryBudget": "64m"}
 
@@ -80,4 +83,4 @@ _INCREMENTAL = {"maxDeltas": 2, "minPauseBetweenMerges": "0s", "fullAfterMerges"
 def _incremental() -> dict[str, str]:
     import state_store
 
-    return state_store.spark_conf(_INCREMENTAL)
+    return {**_LISTENER, **state_store.spark_conf(_INCREMENTAL)}
