@@ -1,11 +1,15 @@
 """Run by the Python of a clean environment: a small stateful query, twice on one checkpoint, checked.
 
     python small_query.py WORK_DIRECTORY
+    spark-submit --properties-file FILE small_query.py WORK_DIRECTORY submitted
 
-Prints a line of JSON: the version of Spark, the counts, the files in the first store's directories.
+The first form takes the configuration from the package, the second leaves it to the file and needs no
+package. Prints a line of JSON: the version of Spark, the counts, the files of the first store, where the
+package is.
 """
 
 import collections
+import importlib.util
 import json
 import os
 import sys
@@ -16,8 +20,6 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 import pandas as pd
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.state import GroupStateTimeout
-
-import state_store
 
 WORDS = ["state", "store", "state", "batch", "state", "store"]
 
@@ -51,10 +53,17 @@ def run(spark, work, words):
     return seen
 
 
-def main(work):
-    conf = {"spark.sql.shuffle.partitions": "1", "spark.ui.enabled": "false", "spark.driver.memory": "1g"}
-    builder = SparkSession.builder.master("local[1]").config(map={**conf, **state_store.spark_conf()})
-    spark = builder.getOrCreate()
+def store_conf(submitted):
+    if submitted:
+        return {}
+    import state_store
+
+    return state_store.spark_conf()
+
+
+def main(work, submitted):
+    conf = {"spark.sql.shuffle.partitions": "1", "spark.ui.enabled": "false", **store_conf(submitted)}
+    spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
     run(spark, work, WORDS[:4])
     counted = run(spark, work, WORDS[4:])
     version = spark.version
@@ -63,8 +72,10 @@ def main(work):
     assert counted == {word: expected[word] for word in WORDS[4:]}, counted
     store = work / "checkpoint/state/0/0"
     files = {name: sorted(path.name for path in (store / name).glob("*")) for name in ("delta", "snapshot")}
-    print(json.dumps({"spark": version, "package": state_store.__file__, "counted": counted, "files": files}))
+    package = importlib.util.find_spec("state_store")
+    origin = package.origin if package else None
+    print(json.dumps({"spark": version, "package": origin, "counted": counted, "files": files}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:] == ["submitted"])

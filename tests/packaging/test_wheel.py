@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,11 +23,13 @@ ENVIRONMENTS = {"4.2": ".venv-4.2", "4.3": ".venv"}
 
 
 def run(
-    *command: object, cwd: Path, minutes: int = 10, check: bool = True
+    *command: object, cwd: Path, minutes: int = 10, check: bool = True, python: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     environment = {
         name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHONPATH"))
     }
+    if python is not None:
+        environment["PYSPARK_PYTHON"] = str(python)
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
@@ -122,6 +125,33 @@ def test_the_command_line_finds_and_compiles_the_jar(environment, tmp_path):
     refused = run(bin_directory / "state-store", "jar", "--spark", "3.5.1", cwd=tmp_path, check=False)
     assert refused.returncode == 2
     assert "Spark 4.2 and 4.3 are supported" in refused.stderr
+
+
+def test_a_job_needs_the_properties_file_and_the_jar_alone(environment, tmp_path):
+    """Runs last in an environment, since it takes the package away."""
+    version, bin_directory = environment
+    jar = shutil.copy(run(bin_directory / "state-store", "jar", cwd=tmp_path).stdout.strip(), tmp_path)
+    template = (bin_directory.parent / "share/incremental-state-store/spark-defaults.conf").read_text()
+    properties = tmp_path / "job.conf"
+    properties.write_text(re.sub(r"^spark\.jars .*$", f"spark.jars {jar}", template, flags=re.MULTILINE))
+    run(
+        bin_directory / "python",
+        "-m",
+        "pip",
+        "uninstall",
+        "-q",
+        "-y",
+        "incremental-state-store",
+        cwd=tmp_path,
+    )
+    script = shutil.copy(Path(__file__).with_name("small_query.py"), tmp_path)
+    (tmp_path / "work").mkdir()
+    submit = [bin_directory / "spark-submit", "--properties-file", properties, "--driver-memory", "1g"]
+    done = run(*submit, script, tmp_path / "work", "submitted", cwd=tmp_path, python=bin_directory / "python")
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["spark"].startswith(version)
+    assert found["package"] is None
+    assert len(found["files"]["delta"]) >= 2
 
 
 def test_without_pyspark_the_message_says_so(wheel, tmp_path):
