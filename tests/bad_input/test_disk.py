@@ -1,0 +1,159 @@
+"""Disks that are full, and directories that may not be written: told by name, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from agent.harness import AgentProcess, Job, contents
+
+from state_store.errors import StateStoreError, StorageError
+from state_store.storage.local import LocalStorage
+
+ROWS = {b"\0\0%05d" % row: os.urandom(100) for row in range(1000)}
+MORE = {b"\0\0more-%05d" % row: os.urandom(100) for row in range(3000)}
+
+
+@contextmanager
+def no_room(agent: AgentProcess, most_bytes: int) -> Iterator[None]:
+    """Within it, no file that the agent writes may grow beyond that size: the system refuses the rest."""
+    pid = agent.process.pid
+    old = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (most_bytes, old[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, old)
+
+
+def files(directory: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(directory)): path.stat().st_size
+        for path in directory.rglob("*")
+        if path.is_file()
+    }
+
+
+def other_disk(tmp_path: Path) -> Path:
+    """A directory on another file system than `tmp_path`, where hard links do not reach."""
+    memory = Path("/dev/shm")
+    if not memory.is_dir() or memory.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("needs two file systems")
+    return memory / f"state-store-test-{os.getpid()}-{tmp_path.name}"
+
+
+class TestNoRoom:
+    def test_for_a_commit(self, tmp_path: Path) -> None:
+        with AgentProcess(other_disk(tmp_path)) as agent:
+            try:
+                job = Job(agent.connect(), tmp_path / "state")
+                job.commit(ROWS)
+                before = files(job.location)
+                arguments = job.write(MORE)
+                with (
+                    no_room(agent, 64 << 10),
+                    pytest.raises(StorageError, match=r"delta/0*2_.*too large") as caught,
+                ):
+                    job.call("commit", **arguments)
+                assert "delta/" in str(caught.value.file)
+                assert files(job.location) == before
+                job.call("commit", **arguments)
+                job.version, job.id, job.state = job.next
+                assert contents(job.call("restore", version=2, id=job.id)["directory"]) == job.state
+            finally:
+                subprocess.run(["rm", "-rf", agent.directory], check=True)
+
+    @pytest.mark.parametrize("kind", ["ingest", "incremental", "full"])
+    def test_for_a_merge(self, tmp_path: Path, kind: str) -> None:
+        with AgentProcess() as agent:
+            job = Job(agent.connect(), tmp_path / "state")
+            job.commit(ROWS)
+            job.commit(MORE)
+            before = files(job.location)
+            with no_room(agent, 512):
+                with pytest.raises(StateStoreError) as caught:
+                    job.merge(kind)
+                assert caught.value.kind in ("storage", "damaged")
+                assert "File too large" in caught.value.message
+            assert files(job.location) == before
+            assert contents(job.merge(kind)["directory"]) == job.state
+            assert contents(job.restore()["directory"]) == job.state
+
+    def test_for_a_restore(self, tmp_path: Path) -> None:
+        with AgentProcess() as agent:
+            job = Job(agent.connect(), tmp_path / "state")
+            job.commit(ROWS)
+            job.commit(MORE)
+        with AgentProcess() as agent:
+            job.client = agent.connect()
+            job.call("open")
+            with no_room(agent, 512), pytest.raises(StateStoreError, match="too large"):
+                job.restore()
+            assert contents(job.restore()["directory"]) == job.state
+
+    def test_a_full_file_system(self, tmp_path: Path) -> None:
+        """The real thing: a file system of 1 MiB as checkpoint storage, until it is full."""
+        mounted = tmp_path / "small"
+        mounted.mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", mounted]
+        if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            pytest.skip("needs the right to mount a file system")
+        try:
+            with AgentProcess(tmp_path / "local") as agent:
+                job = Job(agent.connect(), mounted / "state")
+                with pytest.raises(StorageError, match="No space left on device"):
+                    for batch in range(100):
+                        job.commit({b"\0\0%d-%d" % (batch, row): os.urandom(100) for row in range(500)})
+                assert job.version > 2
+                assert not list(job.location.rglob("*.tmp"))
+                with pytest.raises(StorageError, match="No space left on device"):
+                    job.merge("full")
+                assert not list(job.location.glob("snapshot/*"))
+                assert contents(job.restore()["directory"]) == job.state
+        finally:
+            subprocess.run(["umount", "-l", mounted], check=True)
+
+
+def write_as_nobody(directory: Path) -> str:
+    """What a process is told that tries to write there without the right to, root being given up first."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            if os.getuid() == 0:
+                os.setgid(65534)
+                os.setuid(65534)
+            LocalStorage(directory).write("delta/x", b"")
+        except BaseException as error:
+            os.write(write, f"{type(error).__name__} {error}".encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        told = pipe.read()
+    os.waitpid(child, 0)
+    return told
+
+
+def test_a_directory_that_may_not_be_written() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as room:
+        Path(room).chmod(0o755)
+        directory = Path(room) / "state"
+        directory.mkdir(mode=0o555)
+        told = write_as_nobody(directory)
+        assert told == f"StorageError cannot write '{directory}/delta/x': Permission denied"
+        assert list(directory.iterdir()) == []
+
+
+def test_a_file_where_the_directory_should_be(tmp_path: Path) -> None:
+    (tmp_path / "state").write_bytes(b"not a directory")
+    with AgentProcess() as agent, pytest.raises(StateStoreError, match="state"):
+        job = Job(agent.connect(), tmp_path / "state")
+        job.commit(ROWS)
+    assert (tmp_path / "state").read_bytes() == b"not a directory"
