@@ -124,7 +124,7 @@ class Lease:
         return lost
 
     def _write(self, paths: Iterable[str]) -> None:
-        """Adds a file to the lease. No name is used twice: what is swept as expired was never just renewed."""
+        """Adds a file to the lease. No name is used twice: what is swept was never just renewed."""
         path = lease_path(self._unique())
         self._written.append(path)
         self._storage.write(path, pack_claim(paths))
