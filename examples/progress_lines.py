@@ -32,7 +32,7 @@ def _merges(metrics: dict[str, int]) -> str:
     count, fulls = metrics.get("incrementalMergeCount", 0), metrics.get("incrementalFullCount", 0)
     if not count:
         return ""
-    kind = f"{count} merges" + (f" ({fulls} full)" if fulls else "")
+    kind = f"{count} merge{'s' if count > 1 else ''}" + (f" ({fulls} full)" if fulls else "")
     uploaded = size(metrics["incrementalUploadedBytes"])
     return (
         f"{kind} in {metrics['incrementalMergeMs']} ms: {metrics['incrementalSharedFiles']} files shared, "
