@@ -116,8 +116,10 @@ class Policy:
         full = self._full(chain, history, now_ms)
         if full is not None:
             return Due(FULL, full)
-        incremental = self._incremental(chain, history)
-        return None if incremental is None else Due(INCREMENTAL, incremental)
+        incremental = self._incremental(chain)
+        if incremental is not None:
+            return Due(INCREMENTAL, incremental)
+        return self._by_objective(chain, history)
 
     def _full(self, chain: Chain, history: History, now_ms: int) -> str | None:
         reasons = (
@@ -178,30 +180,36 @@ class Policy:
             return None
         return f"scheduled at '{cron}' {zone} (fullSchedule)"
 
-    def _incremental(self, chain: Chain, history: History) -> str | None:
-        deltas, objective_ms = len(chain.deltas), self._options.restore_objective
+    def _incremental(self, chain: Chain) -> str | None:
+        deltas = len(chain.deltas)
         if deltas >= self._options.max_deltas:
             return f"{deltas} deltas (maxDeltas)"
         if self._has_outgrown(chain):
             return f"{deltas} deltas of {chain.delta_bytes >> 20} MiB in all (maxDeltaShare)"
-        if objective_ms and deltas >= OBJECTIVE_LEAST_DELTAS:
-            predicted_ms = history.predict_restore_ms(chain)
-            if predicted_ms > objective_ms and self._helps(chain, history, predicted_ms):
-                return f"a restore would take {predicted_ms:.0f} ms (restoreObjective)"
+        return None
+
+    def _by_objective(self, chain: Chain, history: History) -> Due | None:
+        """A merge saves the ingestion of deltas, a full checkpoint the bytes that are there twice as well.
+        Where the live bytes alone take longer than the objective, nothing is made that does not save a
+        tenth."""
+        objective_ms = self._options.restore_objective
+        if not objective_ms or len(chain.deltas) < OBJECTIVE_LEAST_DELTAS:
+            return None
+        predicted_ms = history.predict_restore_ms(chain)
+        if predicted_ms <= objective_ms:
+            return None
+        reason = f"a restore would take {predicted_ms:.0f} ms (restoreObjective)"
+        live = min(history.live_bytes() or chain.bytes, chain.bytes)
+        for kind, size_bytes in ((INCREMENTAL, chain.bytes), (FULL, live)):
+            after_ms = history.cost.predict_restore_ms(Load(chain.snapshot_files + 1, size_bytes, 0))
+            if after_ms <= objective_ms or (kind == FULL and after_ms < predicted_ms * 0.9):
+                return Due(kind, reason)
         return None
 
     def _has_outgrown(self, chain: Chain) -> bool:
         share = self._options.max_delta_share
         enough = len(chain.deltas) >= GROWTH_LEAST_DELTAS and chain.delta_bytes >= GROWTH_LEAST_BYTES
         return bool(share) and enough and young_share(chain) >= share
-
-    def _helps(self, chain: Chain, history: History, predicted_ms: float) -> bool:
-        """Whether a merge would shorten the restore by a tenth; where the live bytes alone take longer than
-        the objective, nothing would."""
-        files = chain.snapshot_files + 1
-        live = history.live_bytes() or chain.bytes
-        after_ms = history.cost.predict_restore_ms(Load(files, min(live, chain.bytes), 0))
-        return after_ms < predicted_ms * 0.9
 
 
 def young_share(chain: Chain) -> float:

@@ -58,10 +58,6 @@ class Restored:
     phases: Mapping[str, float]
     warnings: tuple[str, ...]
 
-    @property
-    def total_ms(self) -> float:
-        return sum(self.phases.values())
-
 
 @dataclass
 class _Progress:

@@ -29,14 +29,13 @@ _DEADLINE_POLL_S = 0.5
 
 @dataclass(frozen=True)
 class TableFile:
-    """An SST of a database: file `name` there, LSM `level` (0 to 6), size, number of records and
-    deletions."""
+    """An SST of a database: file `name` there, LSM `level` (0 to 6), size, number of
+    records."""
 
     name: str
     level: int
     bytes: int
     entries: int
-    deletions: int
 
 
 class Database:
@@ -150,7 +149,6 @@ class Database:
                     one["level"],
                     one["size"],
                     one["num_entries"],
-                    one["num_deletions"],
                 )
                 for one in self._db.live_files()
             ]

@@ -149,3 +149,21 @@ def test_rows_of_spark_as_arrow(tmp_path: Path) -> None:
             {"id": number, "total": number * 10} for number in range(3)
         ]
         assert store.to_arrow(value=value).column_names == ["key", "total"]
+
+
+def test_the_example_counts_and_goes_on(tmp_path: Path, checkout: Path) -> None:
+    import subprocess
+    import sys
+
+    command = [sys.executable, "examples/embedded_store.py", str(tmp_path / "state")]
+    for run in (1, 2):
+        result = subprocess.run(
+            command,
+            cwd=checkout,
+            env={"PYTHONPATH": str(checkout)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert f"{{'key': b'the', 'value': b'{4 * run}'}}" in result.stdout, result.stderr
+        assert f"version {3 * run}: and the fox" in result.stdout

@@ -9,6 +9,7 @@ import pytest
 from state_store.chain import Chain, ChainDelta
 from state_store.checkpoint.manifest import FileEntry, Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
+from state_store.cost import Load
 from state_store.options import parse
 from state_store.policy import Due, History, Policy
 
@@ -202,11 +203,20 @@ def test_jitter_spreads_partitions_over_its_whole_length() -> None:
 def test_predicted_restore_against_the_objective() -> None:
     full = snapshot(sizes=(8 * MIB,))
     made = history(full)
-    long = chain(200, MIB, of=full)
-    predicted_ms = made.predict_restore_ms(long)
-    rule = policy(restoreObjective=f"{int(predicted_ms) - 100}ms", maxDeltas="100000")
-    assert kind_of(due(rule, long, made), "restoreObjective") == "incremental"
-    assert due(policy(restoreObjective="1d"), chain(3, of=full), made) is None
+    long = chain(60, 10_000, of=full)
+    predicted_ms = int(made.predict_restore_ms(long))
+    assert due(policy(restoreObjective=f"{predicted_ms + 1}ms"), long, made) is None
+    answer = due(policy(restoreObjective=f"{predicted_ms - 1}ms"), long, made)
+    assert kind_of(answer, "restoreObjective") == "incremental"
+
+
+def test_a_full_checkpoint_where_a_merge_would_not_be_enough() -> None:
+    full = snapshot(sizes=(8 * MIB,))
+    made = history(full)
+    heavy = chain(60, MIB, of=full)
+    objective_ms = int(made.cost.predict_restore_ms(Load(2, 10 * MIB, 0)))
+    answer = due(policy(restoreObjective=f"{objective_ms}ms"), heavy, made)
+    assert kind_of(answer, "restoreObjective") == "full"
 
 
 def test_measured_restores_move_the_prediction() -> None:
@@ -217,8 +227,8 @@ def test_measured_restores_move_the_prediction() -> None:
         fast.cost.observe_fetch(8, 64 * MIB, 64)
     at = chain(10, of=full)
     assert slow.predict_restore_ms(at) > 4 * fast.predict_restore_ms(at)
-    rule = policy(restoreObjective="3s", maxDeltas="100000")
-    assert due(rule, chain(60, MIB, of=full), fast) is None or due(rule, chain(60, MIB, of=full), slow)
+    objective_ms = int(fast.predict_restore_ms(at)) + 1
+    assert due(policy(restoreObjective=f"{objective_ms}ms"), at, fast) is None
 
 
 def test_no_merge_is_asked_for_where_none_would_help() -> None:
