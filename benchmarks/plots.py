@@ -27,6 +27,7 @@ COLOURS = {
     "incremental-1g": "#00523B",
     "incremental-full": "#009E73",
     "incremental-no-full": "#CC79A7",
+    "incremental-unmerged": "#CC79A7",
 }
 NAMES = {
     "hdfs": "HDFS-backed",
@@ -37,6 +38,7 @@ NAMES = {
     "incremental-1g": "incremental, 1 GB",
     "incremental-full": "incremental, full every 200 batches",
     "incremental-no-full": "incremental, never full",
+    "incremental-unmerged": "incremental, never merged",
 }
 _PHASES = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#999999")
 _MB = 1 << 20
@@ -275,36 +277,32 @@ def _restore(results: Results) -> Drawn:
     labels = [label for label in steps if "local files absent" in label]
     if not labels:
         return None
+    bars = [(NAMES[name], COLOURS[name], name, "absent") for name in NAMES if name in steps[labels[0]]]
+    if OURS in steps[labels[0]]:
+        bars.append(("incremental, local files", "#00523B", OURS, "present"))
     figure, axes = plt.subplots(figsize=(10, 5.5))
-    subjects = [name for name in NAMES if name in steps[labels[0]]]
-    width = 0.8 / (len(subjects) + 1)
-    for number, subject in enumerate(subjects):
-        shown = [steps[label].get(subject, {}).get("restore") for label in labels]
+    width = 0.8 / len(bars)
+    for number, (title, colour, subject, local) in enumerate(bars):
+        shown = [steps[label.replace("absent", local)].get(subject, {}).get("restore") for label in labels]
         heights = [one["total_ms"]["median"] if one else 0 for one in shown]
-        places = [place + number * width for place in range(len(labels))]
-        axes.bar(places, heights, width, color=COLOURS[subject], label=NAMES[subject])
-        if subject.startswith(OURS):
-            near = [
-                steps[label.replace("absent", "present")].get(subject, {}).get("restore") for label in labels
-            ]
-            heights = [one["total_ms"]["median"] if one else 0 for one in near]
-            axes.bar(
-                [place + width for place in places],
-                heights,
-                width,
-                color="#00523B",
-                label="incremental, local files",
-            )
+        axes.bar(
+            [place + number * width for place in range(len(labels))],
+            heights,
+            width,
+            color=colour,
+            label=title,
+        )
     copied = [next(iter(steps[label].values()))["restore"]["copy_ms"]["median"] for label in labels]
-    axes.plot(
-        [place + 0.3 for place in range(len(labels))],
+    middles = [place + 0.4 - width / 2 for place in range(len(labels))]
+    axes.hlines(
         copied,
-        "k_",
-        markersize=60,
+        [middle - 0.4 for middle in middles],
+        [middle + 0.4 for middle in middles],
+        "black",
         label="copy of the live bytes",
     )
     axes.set_yscale("log")
-    axes.set_xticks([place + 0.3 for place in range(len(labels))], [label.split(",")[0] for label in labels])
+    axes.set_xticks(middles, [label.split(",")[0] for label in labels])
     axes.set_ylabel("task start to first row, ms")
     axes.legend(fontsize=10)
     return figure, "Restore on a new machine, by the number of deltas"

@@ -85,6 +85,13 @@ def incremental_never_full(budget_mb: int) -> Variant:
     return incremental(budget_mb, "incremental-no-full", **options)
 
 
+def incremental_never_merged(budget_mb: int) -> Variant:
+    """Ours with every trigger of a merge off: the chain is as long as there were batches."""
+    off = {"maxDeltas": "1000000", "maxDeltaShare": "0", "restoreObjective": "0"}
+    off |= {option.removeprefix(OURS): value for option, value in _NO_FULL.items()}
+    return incremental(budget_mb, "incremental-unmerged", **off)
+
+
 def peers(budget_mb: int, stores: int = 1) -> list[Variant]:
     """Spark's providers: both stores as they come, RocksDB with changelog, and that with a larger cache."""
     return [HDFS, ROCKSDB, CHANGELOG, changelog_with_cache(budget_mb, stores)]

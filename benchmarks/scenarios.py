@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import providers
-from benchmarks.providers import CHANGELOG, HDFS, Variant, incremental, incremental_never_full, peers
+from benchmarks.providers import (
+    CHANGELOG,
+    HDFS,
+    Variant,
+    incremental,
+    incremental_never_full,
+    incremental_never_merged,
+    peers,
+)
 
 Step = dict[str, Any]
 Case = dict[str, Any]
@@ -245,7 +253,8 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
         HDFS,
         providers.ROCKSDB,
         CHANGELOG,
-        incremental(BUDGET_MB, maxDeltas="5"),
+        incremental(BUDGET_MB),
+        incremental_never_merged(BUDGET_MB),
     ]
     return [Run([case("restore", subjects, steps, ours=ours)])]
 

@@ -30,12 +30,13 @@ final class Maintenance(threads: Int) {
       running((provider, operation)) = pools(operation).submit(task)
     }
 
-  def isRunning: Boolean = running.values.exists(!_.isDone)
+  def isRunning: Boolean = running.values.exists(!_.isDone) || MergeThreads.areBusy
 
-  /** Waits for all that was started. */
+  /** Waits for all that was started, and for merges. */
   def drain(): Unit = {
     running.values.foreach(_.get())
     running.clear()
+    MergeThreads.awaitIdle()
   }
 
   def takeFailures(): Seq[Throwable] = failures.synchronized {

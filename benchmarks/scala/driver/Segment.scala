@@ -18,7 +18,7 @@ final class Segment(
     val writtenBefore = (subject.storage.writtenBytes, subject.storage.writtenFiles)
     val (jvm, children, wall) = (Usage.jvmCpuSeconds, Usage.childrenCpuSeconds, System.nanoTime())
     for (batch <- plans.indices) {
-      val overlapped = subject.maintenance.isRunning
+      val overlapped = aside(subject.maintenance.isRunning)
       val times = subject.run(plans(batch))
       report(plans(batch), times, overlapped)
       if (every > 0 && (batch + 1) % every == 0) subject.maintain()
@@ -63,9 +63,8 @@ final class Segment(
       "overlapped" -> overlapped))
   }
 
-  private def aside(work: => Unit): Unit = {
+  private def aside[T](work: => T): T = {
     val before = Usage.threadCpuSeconds
-    work
-    ownSeconds += Usage.threadCpuSeconds - before
+    try work finally ownSeconds += Usage.threadCpuSeconds - before
   }
 }
