@@ -304,7 +304,7 @@ def _restore(results: Results) -> Drawn:
     axes.set_yscale("log")
     axes.set_xticks(middles, [label.split(",")[0] for label in labels])
     axes.set_ylabel("task start to first row, ms")
-    axes.legend(fontsize=10)
+    figure.legend(loc="outside lower center", ncols=3, fontsize=10)
     return figure, "Restore on a new machine, by the number of deltas"
 
 
