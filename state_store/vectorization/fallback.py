@@ -28,7 +28,6 @@ from state_store.vectorization.stream import call_function, check_names, key_nam
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
-    from pyspark.sql.types import StructType
 
     from state_store.vectorization.marks import VectorizedFunction
 
@@ -55,7 +54,7 @@ def run(
         )
     _warn_once(function)
     pdfs = [] if state.hasTimedOut else list(frames)
-    header = _header(function, state, tuple(pdfs[0].columns) if pdfs else None)
+    header = _header(function.schemas, state)
     changes, call = _call(function, header, key, pdfs, state)
     _apply(changes, call, state)
     if len(changes.output):
@@ -149,29 +148,19 @@ def _frame(output: pa.StructArray, header: Header) -> pd.DataFrame:
 
 
 @functools.lru_cache(maxsize=8)
-def _schemas(rows: str, key: str, output: str, columns: tuple[str, ...] | None) -> tuple[StructType, ...]:
-    """Schemas of rows, key and output. Spark adds grouping expressions to the rows as columns."""
+def _cached_header(schemas: session.BoundSchemas, times: tuple[tuple[str, Any], ...]) -> Header:
     from pyspark.sql.types import StructType
 
-    row_type, key_type, output_type = (StructType.fromJson(json.loads(text)) for text in (rows, key, output))
-    if columns is not None:
-        fields = {f.name: f for f in [*key_type.fields, *row_type.fields]}
-        row_type = StructType([fields[name] for name in columns])
-    return row_type, key_type, output_type
-
-
-@functools.lru_cache(maxsize=8)
-def _cached_header(*parts: Any) -> Header:
-    (rows, key, output, columns), zone, state_json, times = parts
-    from pyspark.sql.types import StructType
-
-    row_type, key_type, output_type = _schemas(rows, key, output, columns)
+    rows, key, state, output = (
+        StructType.fromJson(json.loads(text))
+        for text in (schemas.rows, schemas.key, schemas.state, schemas.output)
+    )
     return Header(
-        key=key_type,
-        rows=row_type,
-        state=StructType.fromJson(json.loads(state_json)),
-        output=output_type,
-        time_zone=zone,
+        key=key,
+        rows=rows,
+        state=state,
+        output=output,
+        time_zone=schemas.time_zone,
         large_types=False,
         max_group_bytes=0,
         max_records=0,
@@ -180,9 +169,8 @@ def _cached_header(*parts: Any) -> Header:
     )
 
 
-def _header(function: VectorizedFunction, state: GroupState, columns: tuple[str, ...] | None) -> Header:
-    schemas = function.schemas
-    assert schemas is not None
+def _header(schemas: session.BoundSchemas, state: GroupState) -> Header:
+    """What the JVM would say of this group's pass; made once for all groups of a pass."""
     times = (
         ("timeout_conf", state._timeout_conf),
         ("timed_out", state.hasTimedOut),
@@ -190,9 +178,7 @@ def _header(function: VectorizedFunction, state: GroupState, columns: tuple[str,
         ("watermark_ms", state._event_time_watermark_ms),
         ("watermark_present", state._watermark_present),
     )
-    return _cached_header(
-        (schemas.rows, schemas.key, schemas.output, columns), schemas.time_zone, schemas.state, times
-    )
+    return _cached_header(schemas, times)
 
 
 _warned = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from functions import (
@@ -110,7 +111,8 @@ def test_event_time_timeouts_late_rows_and_batches_without_data(stream):
     batches = [
         moments(("a", 0), ("b", 1)),
         moments(("b", 30), ("a", 5)),
-        moments(("a", 2), ("c", 60)),
+        moments(("c", 60)),
+        moments(("a", 2), ("c", 61)),
     ]
     made = {}
     for name, function in (
@@ -193,7 +195,8 @@ def keep_summing(rows, states, context):
 @pytest.mark.parametrize(
     "function", [vectorized(fails), accelerate(fails_per_group)], ids=["vectorized", "accelerate"]
 )
-def test_user_exception_keeps_its_traceback(stream, function):
+def test_user_exception_keeps_its_traceback(stream, conf, function):
+    conf("spark.sql.shuffle.partitions", 1)
     made = stream("k string, v double", [batch(("a", 1)), batch(("a", 1), ("bad", 2))])
     with pytest.raises(StreamingQueryException) as error:
         made.run(totals(function))
@@ -203,7 +206,8 @@ def test_user_exception_keeps_its_traceback(stream, function):
     assert {version for _, version in made.deltas()} == {1}
 
 
-def test_bad_result_writes_nothing(stream):
+def test_bad_result_writes_nothing(stream, conf):
+    conf("spark.sql.shuffle.partitions", 1)
     made = stream("k string, v double", [batch(("a", 1), ("b", 1)), batch(("a", 1), ("bad", 2), ("c", 1))])
     with pytest.raises(StreamingQueryException, match=r"Result\.state has 1 rows for"):
         made.run(totals(vectorized(misaligned)))
@@ -226,8 +230,6 @@ def test_other_pandas_functions_in_the_query(stream):
 
     def query(function):
         def build(df):
-            import pandas as pd
-
             @F.pandas_udf("double")
             def doubled(values: pd.Series) -> pd.Series:
                 return values * 2
@@ -241,35 +243,6 @@ def test_other_pandas_functions_in_the_query(stream):
     ours.run(query(vectorized(total)))
     assert ours.outcome() == stock.outcome()
     assert all(row[3] == 2 * row[2] for rows in ours.rows.values() for row in rows)
-
-
-def test_grouping_by_an_expression(stream):
-    """A grouping expression is a column of the rows too, as on Spark's operator."""
-
-    def query(function):
-        return lambda df: df.groupBy(F.upper("k").alias("K2")).applyInPandasWithState(
-            function, OUTPUT, STATE, "update", "NoTimeout"
-        )
-
-    def upper(rows, states, context):
-        from state_store.vectorization import Result
-
-        assert rows.column_names[-1] == "__group"
-        kept = total(rows, states.rename_columns(["k", *states.column_names[1:]]), context)
-        return Result(kept.output, kept.state, kept.remove)
-
-    outcomes = []
-    for function, enabled in (
-        (total_per_group, "true"),
-        (vectorized(upper), "true"),
-        (vectorized(upper), "false"),
-    ):
-        made = stream("k string, v double", BATCHES[:2])
-        made.spark.conf.set(PREFIX + "enabled", enabled)
-        made.run(query(function))
-        outcomes.append(made.outcome())
-    made.spark.conf.unset(PREFIX + "enabled")
-    assert outcomes[1] == outcomes[0] and outcomes[2] == outcomes[0]
 
 
 def test_wrong_option_names_it(stream, conf):
