@@ -21,7 +21,7 @@ from benchmarks import providers
 from benchmarks.scenarios import BUDGET_MB, RETAINED, Extent
 from benchmarks.statistics import spread
 
-_TIMEOUT_S = {"quick": 1200, "standard": 3600, "full": 7200}
+_TIMEOUT_S = {"quick": 3600, "standard": 7200, "full": 7200}
 _SIZES = {
     "quick": {"files": 3, "rows": 3_000, "repetitions": 1},
     "standard": {"files": 6, "rows": 120_000, "repetitions": 2},
@@ -62,7 +62,7 @@ def _run_job(spec: Mapping[str, Any], work: Path, log: Path, timeout_s: int) -> 
         "-m",
         "benchmarks.query_job",
         str(work / "spec.json"),
-        str(work / "events.jsonl"),
+        str(log.with_suffix(".jsonl")),
     ]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     root = Path(__file__).resolve().parent.parent
@@ -79,7 +79,7 @@ def _run_job(spec: Mapping[str, Any], work: Path, log: Path, timeout_s: int) -> 
     if done.returncode:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-25:])
         raise QueryJobError(f"the queries ended with {done.returncode}; their log is {log}:\n{tail}")
-    return [json.loads(line) for line in (work / "events.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in log.with_suffix(".jsonl").read_text().splitlines()]
 
 
 def _by_query(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks import jvm, minicluster, queries, rewrites, scenarios, statistics
 from benchmarks.scenarios import STORE_LEVEL, Extent
 
-_TIMEOUT_S = {"quick": 1200, "standard": 3600, "full": 6 * 3600}
+_TIMEOUT_S = {"quick": 3600, "standard": 7200, "full": 6 * 3600}
 
 Result = dict[str, Any]
 
