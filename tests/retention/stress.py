@@ -89,18 +89,27 @@ def clean(storage: LocalStorage, chance: random.Random) -> None:
 
 
 def check(storage: LocalStorage, chance: random.Random) -> None:
-    """What is retained can be restored: what could be at the start and still must be, can be at the end."""
-    before = newest(storage)
-    inventory = Inventory.read(storage, {})
-    top = newest(storage)
-    found = {of.version for of in inventory.registry(0).checkpoints()}
-    floor = max(1, top - KEEP + 1)
-    broken = [name for name in inventory.snapshots.keys() - inventory.whole.keys() if name.version >= floor]
-    if broken:
-        raise AssertionError(f"files are gone of {broken}")
-    missing = set(range(floor, before + 1)) - found
-    if missing:
-        raise AssertionError(f"versions {sorted(missing)} of {before} cannot be restored")
+    """What is retained can be restored, and its snapshots are whole.
+
+    As a restore does, it looks again when a version seems lost: between two listings a newer snapshot may have
+    appeared, and the older files of that version may have gone.
+    """
+    for _ in range(3):
+        before = newest(storage)
+        inventory = Inventory.read(storage, {})
+        floor = max(1, newest(storage) - KEEP + 1)
+        broken = [
+            name for name in inventory.snapshots.keys() - inventory.whole.keys() if name.version >= floor
+        ]
+        if broken:
+            raise AssertionError(f"files are gone of {broken}")
+        found = {of.version for of in inventory.registry(0).checkpoints()}
+        missing = set(range(floor, before + 1)) - found
+        if not missing:
+            return
+    raise AssertionError(
+        f"versions {sorted(missing)} of {before} cannot be restored, seen {attempt + 1} times"
+    )
 
 
 ROLES: dict[str, Callable[[LocalStorage, random.Random], None]] = {
