@@ -91,8 +91,8 @@ def clean(storage: LocalStorage, chance: random.Random) -> None:
 def check(storage: LocalStorage, chance: random.Random) -> None:
     """What is retained can be restored, and its snapshots are whole.
 
-    As a restore does, it looks again when a version seems lost: between two listings a newer snapshot may have
-    appeared, and the older files of that version may have gone.
+    As a restore does, it looks again when a version seems lost: between two listings a newer snapshot may
+    have appeared, and the older files of that version may have gone.
     """
     for _ in range(3):
         before = newest(storage)
