@@ -107,9 +107,7 @@ def check(storage: LocalStorage, chance: random.Random) -> None:
         missing = set(range(floor, before + 1)) - found
         if not missing:
             return
-    raise AssertionError(
-        f"versions {sorted(missing)} of {before} cannot be restored, seen {attempt + 1} times"
-    )
+    raise AssertionError(f"versions {sorted(missing)} of {before} cannot be restored")
 
 
 ROLES: dict[str, Callable[[LocalStorage, random.Random], None]] = {
