@@ -19,7 +19,7 @@ class Process(NamedTuple):
 def of_session(session: int) -> list[Process]:
     """The living processes of a session."""
     listing = subprocess.run(
-        ["ps", "-eo", "pid=,sid=,stat=,args="], capture_output=True, text=True, check=True
+        ["ps", "-ww", "-eo", "pid=,sid=,stat=,args="], capture_output=True, text=True, check=True
     )
     rows = [line.split(None, 3) for line in listing.stdout.splitlines()]
     found = [
