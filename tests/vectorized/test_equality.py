@@ -5,6 +5,7 @@ STATE_STORE_TEST_EXAMPLES sets the number of generated queries; more than the de
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from pathlib import Path
@@ -35,6 +36,7 @@ KEY_KINDS = (
     "struct<x:int,y:string>",
 )
 VALUE_KINDS = (*TYPED, "array<int>", "map<string,int>", "array<struct<x:int,y:string>>")
+RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 ENABLED = "spark.sql.streaming.stateStore.incremental.vectorized.enabled"
 
 kinds = st.sampled_from(sorted(TYPED))
@@ -114,6 +116,17 @@ def outcome(spark, directory: Path, program: Program, runs, function, mode: str)
     return found
 
 
+@contextlib.contextmanager
+def options(spark, values):
+    for name, setting in values.items():
+        spark.conf.set(name, str(setting).lower())
+    try:
+        yield
+    finally:
+        for name in values:
+            spark.conf.unset(name)
+
+
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
@@ -128,22 +141,16 @@ def outcome(spark, directory: Path, program: Program, runs, function, mode: str)
     records=st.sampled_from((1, 7, 10_000)),
 )
 def test_generated_query(spark, program, runs, mode, records):
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(records))
     forms = {
-        "stock": (program.per_group, "true"),
-        "vectorized": (vectorized(program.many_groups), "true"),
-        "accelerate": (accelerate(program.per_group), "true"),
-        "fallback": (vectorized(program.many_groups), "false"),
+        "stock": (program.per_group, True),
+        "vectorized": (vectorized(program.many_groups), True),
+        "accelerate": (accelerate(program.per_group), True),
+        "fallback": (vectorized(program.many_groups), False),
     }
     found = {}
     for name, (function, enabled) in forms.items():
-        spark.conf.set(ENABLED, enabled)
-        try:
-            with tempfile.TemporaryDirectory() as directory:
-                found[name] = outcome(spark, Path(directory), program, runs, function, mode)
-        finally:
-            spark.conf.unset(ENABLED)
-            spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch") if name == "fallback" else None
+        with options(spark, {RECORDS: records, ENABLED: enabled}), tempfile.TemporaryDirectory() as directory:
+            found[name] = outcome(spark, Path(directory), program, runs, function, mode)
     for name in ("vectorized", "accelerate", "fallback"):
         assert found[name].rows == found["stock"].rows, name
         assert found[name].deltas == found["stock"].deltas, name
