@@ -48,7 +48,7 @@ def test_the_call_can_be_made_again(op: str, tmp_path: Path, directory: Path) ->
         for delay_s in MOMENTS_S:
             arguments = job.write({b"\0\0last-%f" % delay_s: os.urandom(30)}) if op == "commit" else {}
             kill_during(agent, delay_s, lambda arguments=arguments: perform(job, op, arguments))
-            agent.process.wait(10)
+            agent.__exit__()
             agent = AgentProcess(directory)
             job.client = agent.connect()
             perform(job, op, arguments)
