@@ -3,9 +3,9 @@
     python -m benchmarks.vectorized --json OUT [--quick] [--stores hdfs,rocksdb,incremental]
 
 Every form runs the same batches of the same data through its own query, one batch of each in turn. The figure
-of a batch is the whole time of its trigger. The content is checked: outputs by a checksum of every batch,
-final states row by row; a difference makes the run fail. Only the ratios of one run mean anything: the
-machine's load is in all of them alike.
+of a batch is the whole time of its trigger, beside it the CPU time of its query. The content is checked:
+outputs by a checksum of every batch, final states row by row; a difference makes the run fail. Only the
+ratios of one run mean anything: the machine's load is in all of them alike.
 """
 
 from __future__ import annotations
@@ -114,6 +114,24 @@ def batch(scenario: Scenario, number: int) -> pa.Table:
     return pa.table({"k": names, "v": random.integers(0, 1000, len(keys)).astype(float)})
 
 
+def cpu_seconds() -> float:
+    """CPU time that this process and all that descend from it have used: driver, JVM and Python workers."""
+    parents, times = {}, {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:  # the process has ended meanwhile
+            continue
+        pid = int(stat.parent.name)
+        parents[pid], times[pid] = int(fields[1]), sum(map(int, fields[11:15]))
+    family, grown = {os.getpid()}, True
+    while grown:
+        more = {pid for pid, parent in parents.items() if parent in family} - family
+        family |= more
+        grown = bool(more)
+    return sum(times.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
+
+
 class Query:
     """One form of the query on one store, in its own checkpoint."""
 
@@ -125,9 +143,15 @@ class Query:
         self.form = form
         self.reports: list[Any] = []
         self.checksums: list[Any] = []
+        self.cpu_s: list[float] = []
 
     def run(self) -> None:
-        """Runs the batches that have been added to the source since."""
+        """Runs the batch that has been added to the source since."""
+        before = cpu_seconds()
+        self._run()
+        self.cpu_s.append(round(cpu_seconds() - before, 2))
+
+    def _run(self) -> None:
         from pyspark.sql import functions as F
 
         def checksum(frame: Any, batch_id: int) -> None:
@@ -170,6 +194,8 @@ class Query:
             "form": self.form,
             "batch_ms": whole,
             "median_ms": statistics.median(whole),
+            "cpu_s": self.cpu_s[1:],
+            "median_cpu_s": statistics.median(self.cpu_s[1:]),
             "add_batch_ms": [report.durationMs["addBatch"] for report in measured],
             "updates_ms": [state.allUpdatesTimeMs for state in states],
             "commit_ms": [state.commitTimeMs for state in states],
@@ -213,10 +239,15 @@ def content_equal(queries: list[Query]) -> bool:
 
 
 def ratios(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How many times faster than Spark's own form on the same store each other form is, by medians."""
-    stock = {f["store"]: f["median_ms"] for f in figures if f["form"] == "stock"}
+    """How many times faster, and sparing of CPU, each form is than Spark's on the same store, by medians."""
+    stock = {f["store"]: f for f in figures if f["form"] == "stock"}
     return [
-        {"store": f["store"], "form": f["form"], "times_stock": round(stock[f["store"]] / f["median_ms"], 2)}
+        {
+            "store": f["store"],
+            "form": f["form"],
+            "times_stock": round(stock[f["store"]]["median_ms"] / f["median_ms"], 2),
+            "times_stock_cpu": round(stock[f["store"]]["median_cpu_s"] / max(f["median_cpu_s"], 0.01), 2),
+        }
         for f in figures
         if f["form"] != "stock" and f["store"] in stock
     ]
@@ -282,12 +313,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 def print_result(result: dict[str, Any]) -> None:
     print(f"\n{result['name']}: {result['groups']} groups of {result['rows']} rows")
-    times = {(r["store"], r["form"]): r["times_stock"] for r in result["ratios"]}
+    times = {(r["store"], r["form"]): r for r in result["ratios"]}
     for m in result["measurements"]:
         ratio = times.get((m["store"], m["form"]))
+        faster = f" {ratio['times_stock']:8.1f}x {ratio['times_stock_cpu']:8.1f}x of CPU" if ratio else ""
         print(
-            f"  {m['store']:12} {m['form']:12} {m['median_ms']:9.0f} ms"
-            + (f" {ratio:8.1f}x" if ratio else "")
+            f"  {m['store']:12} {m['form']:12} {m['median_ms']:9.0f} ms {m['median_cpu_s']:7.2f} s CPU{faster}"
         )
     print("  content " + ("equal" if result["content_equal"] else "DIFFERENT"))
 
