@@ -19,7 +19,7 @@ SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-
 .DEFAULT_GOAL := help
 
 demo: .venv/.ready $(JAR)  ## Run a real query: commit, merge, cut the chain, get killed, restart, compare (2 minutes)
-	@$(BIN)/python examples/flights.py
+	@$(BIN)/python examples/demo.py
 
 # Each line is a process of its own: a Spark session lives as long as the process that started it.
 test: setup  ## Run all tests, on both versions of Spark (TESTS='tests/options -k name' runs some)

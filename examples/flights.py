@@ -164,4 +164,6 @@ def session(conf: dict[str, str]) -> SparkSession:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/flights.py INPUT CHECKPOINT OUTPUT")
     start(session(state_store.spark_conf()), *sys.argv[1:4]).awaitTermination()

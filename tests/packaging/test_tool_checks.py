@@ -79,6 +79,11 @@ def test_make_help_lists_every_target(checkout):
     assert listed == set(phony.split())
 
 
+def test_make_demo_runs_the_demo(checkout):
+    done = subprocess.run(["make", "-n", "demo"], cwd=checkout, capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines()[-1].endswith("python examples/demo.py")
+
+
 def test_the_ci_script_runs_every_check(checkout):
     script = (checkout / ".ci/run").read_text(encoding="utf-8")
     for target in ("lint", "test", "spark-suites", "benchmark BENCH=quick"):
