@@ -14,6 +14,7 @@ import scala.util.Random
  */
 object StateModel {
   type Rows = TreeMap[String, String]
+  val noRows: Rows = TreeMap.empty
 
   /** A version that was committed: its rows, its delta, and the one before. */
   final class Node(val at: VersionId, val rows: Rows, val delta: File, val parent: Node) {

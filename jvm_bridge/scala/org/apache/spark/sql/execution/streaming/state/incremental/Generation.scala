@@ -15,6 +15,19 @@ private[incremental] final class Generation(val at: VersionId, val keys: Long, v
   /** How many keys it has a record of. */
   val records: Long = overlay.size
 
+  private var order: Array[Long] = _
+
+  /** All its records in key order; sorted at the first call. Any thread, while the overlay has its table. */
+  def sorted: Array[Long] = synchronized {
+    if (order == null) {
+      order = overlay.records()
+      KeyOrder.sort(order)
+    }
+    order
+  }
+
+  def forgetOrder(): Unit = synchronized { order = null }
+
   def retain(): Unit = references.incrementAndGet()
 
   def release(): Unit = if (references.decrementAndGet() == 0) overlay.free()

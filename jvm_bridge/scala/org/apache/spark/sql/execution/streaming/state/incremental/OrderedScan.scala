@@ -12,26 +12,40 @@ private[incremental] final class OrderedScan(
   private var next = 0
   private val base = view.baseCursor(from, until)
 
+  /** What memory has of the range, removed keys too: the newest record of each, in key order. */
   private def inMemory(): Array[Long] = {
-    val found = Array.newBuilder[Long]
-    found ++= changedRecords()
-    def add(record: Long, n: Int): Unit =
-      if (Record.within(record, from, until)) {
-        val hash = Record.hash(record)
-        val at = Record.keyAddress(record)
-        val length = Record.keyLength(record)
-        if (!changedBefore(hash, at, length) && !view.pendingHas(n, hash, at, length)) found += record
-      }
-    view.pending.indices.foreach { i => view.pending(i).overlay.records().foreach(add(_, view.pending.length - 1 - i)) }
-    var slot = 0L
-    while (slot < view.recents.index.size) {
-      val record = view.recents.index.at(slot)
-      if (record != 0) add(record, view.pending.length)
-      slot += 1
+    val found = new RecordList
+    overlay.changedIn(from, until)(found.add)
+    view.pending.indices.foreach { i => addPending(i, found) }
+    view.recents.foreachIn(from, until)(addUnchanged(_, view.pending.length, found))
+    found.sorted()
+  }
+
+  private def addPending(i: Int, found: RecordList): Unit = {
+    val sorted = view.pending(i).sorted
+    var next = firstNotBefore(sorted)
+    while (next < sorted.length && Record.within(sorted(next), from, until)) {
+      addUnchanged(sorted(next), view.pending.length - 1 - i, found)
+      next += 1
     }
-    val sorted = found.result()
-    KeyOrder.sort(sorted)
-    sorted
+  }
+
+  private def firstNotBefore(sorted: Array[Long]): Int = {
+    var low = 0
+    var high = sorted.length
+    while (low < high) {
+      val middle = (low + high) >>> 1
+      val record = sorted(middle)
+      if (Bytes.compare(from, Record.keyAddress(record), Record.keyLength(record)) > 0) low = middle + 1 else high = middle
+    }
+    low
+  }
+
+  private def addUnchanged(record: Long, newer: Int, found: RecordList): Unit = {
+    val hash = Record.hash(record)
+    val at = Record.keyAddress(record)
+    val length = Record.keyLength(record)
+    if (!changedBefore(hash, at, length) && !view.pendingHas(newer, hash, at, length)) found.add(record)
   }
 
   protected def step(): Boolean = {

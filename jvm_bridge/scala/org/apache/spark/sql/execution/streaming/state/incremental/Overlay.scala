@@ -21,6 +21,10 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
 
   /** What changes of this transaction replaced of its own. */
   val superseded = new Superseded(memory, spillDirectory)
+
+  /** Changed records in key order, and those that are not in there yet; null until somebody asked for order. */
+  private var runs: SortedRuns = _
+  private var unsorted: RecordList = _
   private var table: Segment = _
   private var slots = 0L
   private var mask = 0L
@@ -48,8 +52,12 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
   /** Keys that it has a record of, changed or not. */
   def size: Long = count
 
-  def bytes: Long = arena.bytes + superseded.bytes + (if (table == null) 0 else table.bytes)
-  def spilledBytes: Long = arena.spilledBytes + superseded.spilledBytes + (if (table != null && table.spilled) table.bytes else 0)
+  def bytes: Long =
+    arena.bytes + superseded.bytes + (if (table == null) 0 else table.bytes) + (if (runs == null) 0 else runs.bytes)
+
+  def spilledBytes: Long =
+    arena.spilledBytes + superseded.spilledBytes + (if (table != null && table.spilled) table.bytes else 0) +
+      (if (runs == null) 0 else runs.spilledBytes)
 
   /** The slot of a key, 0 when it has none. */
   def find(hash: Long, key: Array[Byte]): Long = {
@@ -109,6 +117,7 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
     if ((head & changed) == 0) Platform.putInt(null, at + 12, changes)
     val known = if ((head & (wasAbsent | wasPresent)) != 0) head & (wasAbsent | wasPresent) else prior
     Platform.putLong(null, at, record0 | changed | known)
+    if (unsorted != null && (record0 != old || (head & changed) == 0)) unsorted.add(record0)
     account(at, 1, length)
   }
 
@@ -223,6 +232,25 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
     records
   }
 
+  /** The current records of changed keys with from <= key < until (null: no end), run by run. */
+  def changedIn(from: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit = if (changes > 0) {
+    if (runs == null) {
+      runs = new SortedRuns(memory, spillDirectory)
+      unsorted = new RecordList
+      changedRecords().foreach(unsorted.add)
+    }
+    if (!unsorted.isEmpty) {
+      runs.add(unsorted.sorted(), isCurrentChange)
+      unsorted.clear()
+    }
+    runs.foreachIn(from, until)(record => if (isCurrentChange(record)) use(record))
+  }
+
+  private def isCurrentChange(record: Long): Boolean = {
+    val slot = find(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))
+    this.record(slot) == record && isChange(slot)
+  }
+
   /** The current records of all keys, changed or not, in no order. */
   def records(): Array[Long] = {
     val records = new Array[Long](count.toInt)
@@ -235,10 +263,18 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
   }
 
   /** Gives the table back: records are no longer found by key. */
-  def freeTable(): Unit = if (table != null) {
-    table.free()
+  def freeTable(): Unit = {
+    freeRuns()
+    if (table != null) table.free()
     table = null
     count = 0
+  }
+
+  /** Gives back what the order of keys takes. */
+  def freeRuns(): Unit = if (runs != null) {
+    runs.free()
+    runs = null
+    unsorted = null
   }
 
   def free(): Unit = {

@@ -12,6 +12,9 @@ import scala.collection.mutable
  */
 private[incremental] final class Recents(memory: StoreMemory, spillDirectory: File) {
   private val references = new AtomicInteger(1)
+
+  /** The records in key order; null until somebody asked for order. */
+  private var runs: SortedRuns = _
   val index = new RecentIndex(memory, spillDirectory)
   val generations = mutable.ArrayDeque.empty[Generation]
 
@@ -22,6 +25,7 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
 
   def release(): Unit = if (references.decrementAndGet() == 0) {
     index.free()
+    if (runs != null) runs.free()
     generations.foreach(_.release())
     generations.clear()
   }
@@ -34,9 +38,34 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     val overlay = generation.overlay
     index.reserve(generation.records)
     overlay.foreachSlot(slot => index.put(overlay.record(slot)))
+    if (runs != null) runs.add(generation.sorted, index.isNewest)
+    generation.forgetOrder()
     overlay.freeTable()
     generations.append(generation)
   }
+
+  /** The newest records with from <= key < until (null: no end), removed ones too, run by run. The first call sorts all. */
+  def foreachIn(from: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit =
+    ordered().foreachIn(from, until)(record => if (index.isNewest(record)) use(record))
+
+  private def ordered(): SortedRuns = synchronized {
+    if (runs == null) {
+      val all = new RecordList
+      var slot = 0L
+      while (slot < index.size) {
+        val record = index.at(slot)
+        if (record != 0) all.add(record)
+        slot += 1
+      }
+      val sorted = new SortedRuns(memory, spillDirectory)
+      sorted.add(all.sorted(), index.isNewest)
+      runs = sorted
+    }
+    runs
+  }
+
+  /** Bytes of the index and of the order. */
+  def indexBytes: Long = index.bytes + (if (runs == null) 0 else runs.bytes)
 
   /** Adds a generation that was published elsewhere before: its records are found by walking the arena. */
   def adopt(generation: Generation): Unit = {
@@ -52,13 +81,15 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     merged -= 1
     val bytes = oldest.overlay.bytes
     oldest.overlay.arena.foreach(index.remove)
+    if (runs != null) runs.drop(oldest.overlay.arena)
     oldest.release()
     bytes
   }
 
   def mergedBytes: Long = bytes(0, merged)
   def unmergedBytes: Long = bytes(merged, generations.size)
-  def spilledBytes: Long = generations.iterator.map(_.overlay.spilledBytes).sum + index.spilledBytes
+  def spilledBytes: Long = generations.iterator.map(_.overlay.spilledBytes).sum + index.spilledBytes +
+    (if (runs == null) 0 else runs.spilledBytes)
 
   private def bytes(from: Int, until: Int): Long = {
     var sum = 0L

@@ -1,6 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
-import net.jpountz.lz4.LZ4Factory
 import org.apache.spark.unsafe.Platform
 
 /** Goes through all entries of an SST, removals too, in key order. Begins before the first: [[seekToFirst]] or [[seek]] it. */
@@ -9,10 +8,10 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   private var block = 0
   private var blockStart = 0L
   private var end = 0L
+  private var restartsEnd = 0L
   private var keyBuffer = 0L
   private var keyRoom = 0
-  private var expanded = 0L
-  private var expandedRoom = 0
+  private val expansion = new SstExpansion
 
   var valid = false
   var keyAddress = 0L
@@ -50,8 +49,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     restart(low)
   }
 
-  private def restartCount: Int = ((Platform.getInt(null, restartsEnd) & 0x7fffffff)).toInt
-  private var restartsEnd = 0L
+  private def restartCount: Int = Platform.getInt(null, restartsEnd) & 0x7fffffff
   private def restart(i: Int): Long = blockStart + (Platform.getInt(null, end + 4L * i) & 0xffffffffL)
 
   def next(): Unit = if (entry.at < end) read() else nextBlock()
@@ -71,7 +69,10 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
       val start = table.blockAddress(handle)
       val kind = Platform.getByte(null, start + handle.bytes)
       if (kind == SstFormat.uncompressed) setBlock(start, handle.bytes)
-      else if (kind == SstFormat.lz4) expand(start, handle.bytes.toInt)
+      else if (kind == SstFormat.lz4) {
+        val length = expansion.expand(start, handle.bytes.toInt)
+        setBlock(expansion.at, length)
+      }
       else throw new UnsupportedSstException(s"A block is compressed in a way ($kind) that is not supported")
     }
     valid
@@ -83,31 +84,19 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     end = restartsEnd - 4L * restartCount
   }
 
-  private def expand(start: Long, bytes: Int): Unit = {
-    val header = new SstBlockReader(start)
-    val length = header.varint().toInt
-    val headerBytes = (header.at - start).toInt
-    val content = new Array[Byte](length)
-    LZ4Factory.fastestInstance.safeDecompressor.decompress(
-      Bytes.array(header.at, bytes - headerBytes), 0, bytes - headerBytes, content, 0, length)
-    if (length > expandedRoom) {
-      if (expanded != 0) Platform.freeMemory(expanded)
-      expanded = Platform.allocateMemory(length)
-      expandedRoom = length
-    }
-    Bytes.put(content, expanded)
-    setBlock(expanded, length)
-  }
-
+  /**
+   * Reads an entry. What its key has in common with the one before counts the footers too, which may look like the beginning of
+   * a longer key; so whole keys are kept, footers and all.
+   */
   private def read(): Unit = {
     val shared = entry.varint().toInt
-    val rest = entry.varint().toInt - SstFormat.keyFooterBytes
+    val rest = entry.varint().toInt
     val bytes = entry.varint().toInt
     if (shared == 0) keyAddress = entry.at
     else joinKey(shared, rest)
-    keyLength = shared + rest
-    valueAddress = entry.at + rest + SstFormat.keyFooterBytes
-    valueLength = if (Platform.getByte(null, entry.at + rest) == SstFormat.removal) Record.removed else bytes
+    keyLength = shared + rest - SstFormat.keyFooterBytes
+    valueAddress = entry.at + rest
+    valueLength = if (Platform.getByte(null, keyAddress + keyLength) == SstFormat.removal) Record.removed else bytes
     entry.at = valueAddress + bytes
   }
 
@@ -134,8 +123,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   def close(): Unit = {
     valid = false
     if (keyBuffer != 0) Platform.freeMemory(keyBuffer)
-    if (expanded != 0) Platform.freeMemory(expanded)
     keyBuffer = 0
-    expanded = 0
+    expansion.free()
   }
 }

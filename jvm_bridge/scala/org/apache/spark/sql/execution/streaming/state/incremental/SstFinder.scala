@@ -21,7 +21,7 @@ private[incremental] final class SstFinder {
       val restarts = Platform.getInt(null, restartsEnd) & 0x7fffffff
       val end = restartsEnd - 4L * restarts
       entry.at = start + lastRestartNotAfter(key, start, end, restarts)
-      scan(key, end)
+      scan(table, key, end)
     }
   }
 
@@ -41,16 +41,19 @@ private[incremental] final class SstFinder {
 
   /**
    * Goes through entries from a restart on. All before the key are less than it, so what an entry has in common with the one before
-   * decides most of them without a look at its bytes.
+   * decides most of them without a look at its bytes. (Where that reaches into the footer of the one before, a cursor decides.)
    */
-  private def scan(key: Array[Byte], end: Long): Boolean = {
+  private def scan(table: SstTable, key: Array[Byte], end: Long): Boolean = {
     var common = 0
+    var lengthBefore = 0
     while (entry.at < end) {
       val shared = entry.varint().toInt
       val rest = entry.varint().toInt - SstFormat.keyFooterBytes
       val bytes = entry.varint().toInt
       val at = entry.at
+      if (shared > lengthBefore || rest < 0) return findByCursor(table, key)
       entry.at = at + rest + SstFormat.keyFooterBytes + bytes
+      lengthBefore = shared + rest
       if (shared < common) return false
       if (shared == common) {
         val more = Bytes.common(key, common, at, rest)
@@ -65,5 +68,15 @@ private[incremental] final class SstFinder {
       }
     }
     false
+  }
+
+  private def findByCursor(table: SstTable, key: Array[Byte]): Boolean = {
+    val cursor = new SstCursor(table)
+    try {
+      cursor.seek(key)
+      valueAddress = cursor.valueAddress
+      valueLength = cursor.valueLength
+      cursor.valid && Bytes.compare(key, cursor.keyAddress, cursor.keyLength) == 0
+    } finally cursor.close()
   }
 }

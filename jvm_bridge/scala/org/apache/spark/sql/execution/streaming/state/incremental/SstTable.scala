@@ -34,6 +34,7 @@ private[incremental] final class SstTable(val file: File) {
   private var filterProbes = 0
   private var keyFooter = 0
   private var plain = false
+  private val expansion = new SstExpansion
   private var valueLengths = false
 
   try parse()
@@ -132,10 +133,15 @@ private[incremental] final class SstTable(val file: File) {
   }
 
   private def readIndex(handle: SstHandle): Unit = {
-    require(isUncompressed(handle), "its index is compressed")
     index = address + handle.offset
-    blockCount = Platform.getInt(null, index + handle.bytes - 4)
-    restarts = index + handle.bytes - 4 - 4L * blockCount
+    var length = handle.bytes
+    if (!isUncompressed(handle)) {
+      require(Platform.getByte(null, index + length) == SstFormat.lz4, "it is compressed, and not with LZ4")
+      length = expansion.expand(index, handle.bytes.toInt)
+      index = expansion.at
+    }
+    blockCount = Platform.getInt(null, index + length - 4)
+    restarts = index + length - 4 - 4L * blockCount
     require(blockCount == number("rocksdb.num.data.blocks"), "its index has restart intervals other than 1")
     if (restarts < index) fail("its index cannot be read")
     keyFooter = if (number("rocksdb.index.key.is.user.key") == 1) 0 else SstFormat.keyFooterBytes
@@ -196,7 +202,10 @@ private[incremental] final class SstTable(val file: File) {
 
   def retain(): Unit = references.incrementAndGet()
 
-  def release(): Unit = if (references.decrementAndGet() == 0) Unmapping.invoke(mapped)
+  def release(): Unit = if (references.decrementAndGet() == 0) {
+    expansion.free()
+    Unmapping.invoke(mapped)
+  }
 }
 
 private[incremental] object SstTable {

@@ -199,7 +199,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     MemoryUse(
       overlayBytes = overlays.map(_.bytes).sum,
       recentBytes = recents.mergedBytes + recents.unmergedBytes + pending.map(_.overlay.bytes).sum,
-      indexBytes = recents.index.bytes,
+      indexBytes = recents.indexBytes,
       baseBytes = if (base == null) 0 else base.bytes,
       spilledBytes = spilledBytes + overlays.map(_.spilledBytes).sum,
       usedBytes = memory.usedBytes,

@@ -155,8 +155,9 @@ final class Transaction private[incremental] (
     finally exit()
   }
 
+  /** What is less than a column family is found quickest through the order of keys. */
   private def begin(from: Array[Byte], until: Array[Byte], ordered: Boolean): EntryIterator =
-    if (ordered) new OrderedScan(this, overlay, view, from, until)
+    if (ordered || from.length > 2 || until != null && until.length > 2) new OrderedScan(this, overlay, view, from, until)
     else new UnorderedScan(this, overlay, view, from, until)
 
   /** Removes the rows with from <= key < until (null: to the end); the number of rows that were there. */
@@ -216,6 +217,7 @@ final class Transaction private[incremental] (
       finally exitFromChange()
     if (!end()) throw new IllegalStateException(s"The transaction on version ${at.version} of the state store was aborted")
     overlay.superseded.free()
+    overlay.freeRuns()
     try state.append(this, new Generation(as, keys, overlay))
     finally state.ended(this)
   }

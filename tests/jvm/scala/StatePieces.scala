@@ -1,0 +1,149 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import java.io.File
+import java.nio.file.Files
+
+import scala.util.Random
+
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
+
+/** Parts of the state against RocksDB and against what is plain: filters, tables, sorting, very large and empty rows. */
+object StatePieces {
+  private val random = new Random(11)
+
+  def main(arguments: Array[String]): Unit = {
+    val directory = Files.createTempDirectory("state-pieces").toFile
+    try {
+      RocksDB.loadLibrary()
+      readsWhatRocksWrites(directory, CompressionType.NO_COMPRESSION)
+      readsWhatRocksWrites(directory, CompressionType.LZ4_COMPRESSION)
+      sorts(directory)
+      takesLargeAndEmptyRows(directory)
+      println("all pieces agree")
+    } finally TestFiles.delete(directory)
+  }
+
+  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+
+  /** Keys of every length around those where the hash changes its method. */
+  private def someKeys(): Seq[Array[Byte]] = {
+    val lengths = (0 to 300) ++ Seq(1023, 1024, 1025, 2048, 5000)
+    lengths.flatMap(length => Seq.fill(8)(Array.fill(length)(random.nextInt(3).toByte)))
+      .map(_.toSeq).distinct.map(_.toArray).sortWith(java.util.Arrays.compareUnsigned(_: Array[Byte], _: Array[Byte]) < 0)
+  }
+
+  private def readsWhatRocksWrites(directory: File, compression: CompressionType): Unit = {
+    val file = new File(directory, s"$compression.sst")
+    val keys = someKeys()
+    val filter = new BloomFilter(10, false)
+    val options = new Options().setCompressionType(compression)
+      .setTableFormatConfig(new BlockBasedTableConfig().setFormatVersion(5).setFilterPolicy(filter))
+    val environment = new EnvOptions
+    val writer = new SstFileWriter(environment, options)
+    writer.open(file.getPath)
+    keys.zipWithIndex.foreach { case (key, i) => if (i % 7 == 0) writer.delete(key) else writer.put(key, valueOf(key)) }
+    writer.finish()
+    Seq(writer, environment, options, filter).foreach(_.close())
+    val table = new SstTable(file)
+    checkFilter(table, keys)
+    if (table.uncompressed) checkFinder(table, keys)
+    checkCursor(table, keys)
+    expect(table.uncompressed == (compression == CompressionType.NO_COMPRESSION), "compression is not seen")
+    table.release()
+  }
+
+  private def valueOf(key: Array[Byte]): Array[Byte] = key.reverse ++ key
+
+  private def checkFilter(table: SstTable, keys: Seq[Array[Byte]]): Unit = {
+    keys.foreach(key => expect(table.mayContain(KeyHash.of(key)), s"the filter misses a key of ${key.length} bytes"))
+    val others = Seq.fill(20000)(Array.fill(20)(random.nextInt().toByte)).count(key => table.mayContain(KeyHash.of(key)))
+    expect(others < 600, s"the filter lets $others of 20000 other keys pass")
+  }
+
+  private def checkFinder(table: SstTable, keys: Seq[Array[Byte]]): Unit = {
+    val finder = new SstFinder
+    keys.zipWithIndex.foreach { case (key, i) =>
+      expect(finder.find(table, key), s"a key of ${key.length} bytes is not found")
+      expect((finder.valueLength == Record.removed) == (i % 7 == 0), "removed or not is wrong")
+      if (i % 7 != 0) expect(Bytes.array(finder.valueAddress, finder.valueLength).sameElements(valueOf(key)), "a value is wrong")
+    }
+    val there = keys.map(_.toSeq).toSet
+    Seq.fill(20000)(Array.fill(random.nextInt(12))(random.nextInt(4).toByte)).filterNot(key => there(key.toSeq)).foreach { key =>
+      expect(!finder.find(table, key), s"${key.toSeq} is found")
+    }
+  }
+
+  private def checkCursor(table: SstTable, keys: Seq[Array[Byte]]): Unit = {
+    val cursor = new SstCursor(table)
+    cursor.seekToFirst()
+    keys.foreach { key =>
+      expect(cursor.valid && Bytes.array(cursor.keyAddress, cursor.keyLength).sameElements(key), "the cursor misses a key")
+      cursor.next()
+    }
+    expect(!cursor.valid, "the cursor goes on after the last key")
+    Seq.fill(3000)(Array.fill(random.nextInt(12))(random.nextInt(4).toByte)).foreach { wanted =>
+      val i = keys.indexWhere(java.util.Arrays.compareUnsigned(_, wanted) >= 0)
+      cursor.seek(wanted)
+      expect(cursor.valid == i >= 0, "a seek ends elsewhere")
+      if (i >= 0) expect(Bytes.array(cursor.keyAddress, cursor.keyLength).sameElements(keys(i)), "a seek leads elsewhere")
+    }
+    cursor.close()
+  }
+
+  private def sorts(directory: File): Unit = {
+    val memory = new StoreMemory(64L << 20)
+    for (_ <- 0 until 100) {
+      val arena = new Arena(memory, directory)
+      val keys = new TestKeys(random)
+      val texts = Seq.fill(random.nextInt(1500) + 2)(keys.next(StateModel.noRows)).distinct
+      val records = texts.map { text =>
+        val key = StateModel.bytes(text)
+        val record = arena.allocate(Record.size(key.length, 0))
+        Record.setHeader(record, KeyHash.of(key).toInt, key.length, 0, 0)
+        Bytes.put(key, Record.keyAddress(record))
+        record
+      }.toArray
+      KeyOrder.sort(records)
+      expect(records.map(record => StateModel.text(Record.key(record))).toSeq == texts.sorted, "keys are not in order")
+      arena.free()
+    }
+    expect(memory.usedBytes == 0, "arenas keep memory")
+  }
+
+  private def takesLargeAndEmptyRows(directory: File): Unit = {
+    val memory = new StoreMemory(32L << 20)
+    val state = new StoreState(memory, StateConf(new File(directory, "spill")))
+    val large = Array.tabulate[Byte](64 << 20)(i => (i * 31 >> 8).toByte)
+    val rows = Seq(
+      Array[Byte](0, 0) -> Array.emptyByteArray,
+      (Array[Byte](0, 1) ++ large) -> Array[Byte](1),
+      Array[Byte](0, 2) -> large,
+      Array[Byte](0, 3) -> Array[Byte](2))
+    val first = state.tryBegin(VersionId.empty, readOnly = false).get
+    rows.foreach { case (key, value) => first.put(key, value) }
+    check(first, rows)
+    val delta = new File(directory, "large.sst")
+    val written = first.writeDelta(delta, Array[Byte]('{', '}'))
+    expect(written.bytes == delta.length && written.crc32 == TestFiles.crc32(delta), "the large delta is not what was said")
+    val at = VersionId(1, Some("a"))
+    first.committed(at)
+    check(state.tryBegin(at, readOnly = true).get, rows)
+    expect(memory.usedBytes <= memory.budgetBytes && state.memoryUse.spilledBytes > 0, "the budget is not kept")
+    val base = new File(directory, "base")
+    TestBases.build(base, Seq(delta), random)
+    state.reset(BaseDirectory(base.getPath, at, rows.size, () => ()))
+    check(state.tryBegin(at, readOnly = true).get, rows)
+    state.close()
+  }
+
+  private def check(transaction: Transaction, rows: Seq[(Array[Byte], Array[Byte])]): Unit = {
+    rows.foreach { case (key, value) => expect(transaction.get(key).sameElements(value), "a row is wrong") }
+    val scanned = transaction.scan(Array[Byte](0), null, ordered = true)
+    rows.foreach { case (key, value) =>
+      expect(scanned.advance() && scanned.key.sameElements(key) && scanned.value.sameElements(value), "a scanned row is wrong")
+    }
+    expect(!scanned.advance(), "a scan goes on")
+    expect(transaction.keys == rows.size, "the number of keys is wrong")
+    if (transaction.readOnly) transaction.abort()
+  }
+}

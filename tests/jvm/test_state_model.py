@@ -1,0 +1,56 @@
+"""The byte-level state of the JVM walks at random beside a model, over bases that RocksDB makes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from jvm_bridge import build
+
+HERE = Path(__file__).resolve().parent
+PACKAGE = "org.apache.spark.sql.execution.streaming.state.incremental"
+
+
+@pytest.fixture(scope="module")
+def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The state store's jar, the compiled tests, and Spark's jars."""
+    pyspark = build.installed_pyspark()
+    jar, _ = build.build(pyspark, build.PACKAGE / "jars")
+    classes = tmp_path_factory.mktemp("classes")
+    spark = f"{pyspark / 'jars'}{os.sep}*"
+    sources = sorted(map(str, (HERE / "scala").glob("*.scala")))
+    compiler = ["java", "-Xmx1g", "-cp", spark, "scala.tools.nsc.Main"]
+    arguments = ["-d", str(classes), "-classpath", os.pathsep.join([str(jar), spark]), *sources]
+    compiled = subprocess.run([*compiler, *arguments], capture_output=True, text=True, timeout=600)
+    assert compiled.returncode == 0, compiled.stdout + compiled.stderr
+    return os.pathsep.join([str(classes), str(jar), spark])
+
+
+def walk(class_path: str, directory: Path, main: str, *arguments: object) -> str:
+    opens = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch")]
+    command = ["java", "-Xmx1g", f"-Djava.io.tmpdir={directory}", *opens, "-cp", class_path]
+    ran = subprocess.run(
+        [*command, f"{PACKAGE}.{main}", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert not list(directory.iterdir()), "files are left behind"
+    return ran.stdout
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_random_walk(class_path: str, tmp_path: Path, seed: int) -> None:
+    assert "commit=" in walk(class_path, tmp_path, "StateModel", seed, 100)
+
+
+def test_random_walk_in_a_budget_that_holds_nothing(class_path: str, tmp_path: Path) -> None:
+    assert "budget 4096 " in walk(class_path, tmp_path, "StateModel", 7, 60, 4096)
+
+
+def test_single_pieces(class_path: str, tmp_path: Path) -> None:
+    assert "all pieces agree" in walk(class_path, tmp_path, "StatePieces")
