@@ -92,7 +92,9 @@ def _address(process: subprocess.Popen[bytes], written: Path, log: Path) -> str:
                 if item.findtext("name") == "dfs.namenode.rpc-address":
                     return str(item.findtext("value"))
         time.sleep(0.3)
-    raise MiniclusterError(f"Hadoop's mini cluster did not start within {_START_S} s; its log is {log}")
+    code = process.poll()
+    how = f"did not start within {_START_S} s" if code is None else f"ended with {code} before it had started"
+    raise MiniclusterError(f"Hadoop's mini cluster {how}; its log is {log}")
 
 
 def _hadoop_version() -> str:
