@@ -9,7 +9,8 @@ import org.apache.spark.util.NextIterator
 
 /**
  * The changes of one column family, read from the deltas of consecutive versions: (put or delete, key, value
- * or null, batch id). A batch changes a key once: its last change. One thread; rows are reused.
+ * or null, batch id). Of each batch first what its own later changes replaced, then the last change of each
+ * key; a list of values is a put of each. One thread; rows are reused.
  *
  * @param deltas version and local file, oldest first
  */
@@ -19,8 +20,10 @@ final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec)
   private val left = deltas.iterator
   private var version = 0L
   private var reader: DeltaReader = _
+  private var values: Iterator[UnsafeRow] = Iterator.empty
 
   override protected def getNext(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) = {
+    if (values.hasNext) return put(values.next())
     while (advance()) {
       if (Arrays.equals(reader.key, 0, RowCodec.PrefixBytes, from, 0, RowCodec.PrefixBytes)) return change()
     }
@@ -30,10 +33,16 @@ final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec)
 
   override protected def close(): Unit = if (reader != null) reader.close()
 
-  private def change(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) = {
-    val kind = if (reader.value == null) RecordType.DELETE_RECORD else RecordType.PUT_RECORD
-    (kind, codec.decodeKey(reader.key), codec.decodeValue(reader.value), version - 1)
-  }
+  private def change(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) =
+    if (reader.value == null) (RecordType.DELETE_RECORD, codec.decodeKey(reader.key), null, version - 1)
+    else if (!codec.multipleValues) put(codec.decodeValue(reader.value))
+    else {
+      values = codec.decodeValues(reader.value)
+      put(values.next())
+    }
+
+  private def put(value: UnsafeRow): (RecordType.Value, UnsafeRow, UnsafeRow, Long) =
+    (RecordType.PUT_RECORD, codec.decodeKey(reader.key), value, version - 1)
 
   private def advance(): Boolean = {
     while (reader == null || !reader.advance()) {

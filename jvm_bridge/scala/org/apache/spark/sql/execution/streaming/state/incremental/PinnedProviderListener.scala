@@ -15,8 +15,8 @@ import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.streaming.StreamingQueryListener
 
 /**
- * Says so when a query that was started with another state store goes on with that one: Spark keeps the provider
- * class in the query's offset log and ignores what the session asks for. Set it with
+ * Says so when a query that was started with another state store goes on with that one: Spark keeps the
+ * provider class in the query's offset log and ignores what the session asks for. Set it with
  * `spark.sql.streaming.streamingQueryListeners`; it never fails a query.
  */
 final class PinnedProviderListener extends StreamingQueryListener with Logging {
@@ -40,9 +40,9 @@ final class PinnedProviderListener extends StreamingQueryListener with Logging {
 
   private def check(query: StreamExecution, asked: String): Unit =
     PinnedProviderListener.pinned(query).filter(_ != asked).foreach { other =>
-      logError(s"The query ${Option(query.name).getOrElse(query.id)} does NOT use $asked: it was started with " +
-        s"$other, and Spark keeps that for the life of its checkpoint ${query.resolvedCheckpointRoot}. Start " +
-        "it with a new checkpoint location to use the incremental state store, or set " +
+      logError(s"The query ${Option(query.name).getOrElse(query.id)} does NOT use $asked: it was started " +
+        s"with $other, and Spark keeps that for the life of its checkpoint " +
+        s"${query.resolvedCheckpointRoot}. Start it with a new checkpoint location to use the incremental state store, or set " +
         s"${SQLConf.STATE_STORE_PROVIDER_CLASS.key} back for this query to be rid of this message.")
     }
 

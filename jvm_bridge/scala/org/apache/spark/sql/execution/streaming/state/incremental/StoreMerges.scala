@@ -119,7 +119,7 @@ final class StoreMerges(
   }
 
   private def run(request: Request): Unit = {
-    oneAtATime.lock()
+    oneAtATime.lockInterruptibly()
     val startNs = System.nanoTime
     try {
       val answer = agent.merge(request.at, request.kind, request.reason)
@@ -142,11 +142,11 @@ final class StoreMerges(
     val kind = Json.text(answer, "kind").getOrElse(request.kind)
     count(kind, at, answer, ms)
     logInfo(s"Merge ($kind) of $store at version ${at.version} took $ms ms: ${request.reason}")
+    if (kind != Ingest) published(at.version)
     Json.text(answer, "directory").foreach { directory =>
       val base = BaseDirectory(directory, at, answer.path("keys").asLong, () => agent.release(directory))
       if (synchronized(closed)) base.onClose() else offer(base)
     }
-    if (kind != Ingest) published(at.version)
   }
 
   private def count(kind: String, at: VersionId, answer: JsonNode, ms: Long): Unit = synchronized {

@@ -36,6 +36,10 @@ final class Agent private (python: Interpreter) extends Logging {
       nested: Frame => Frame = Agent.noFiles): ObjectNode =
     attempt(request, timeoutMs, settings, nested, Agent.Attempts)
 
+  /** One call that is of no importance: nothing is started for it, and it is not repeated. */
+  def tell(request: ObjectNode, timeoutMs: Long): Unit =
+    synchronized(Option(current)).filter(_.isAlive).foreach(_.call(request, timeoutMs, Agent.noFiles))
+
   /** The process id of the running agent, for diagnosis and tests. */
   def pid: Option[Long] = synchronized(Option(current).filter(_.isAlive).map(_.pid))
 
@@ -102,12 +106,12 @@ object Agent {
   // After the SparkContext and before Spark's temporary directories, which hold ours.
   private val ShutdownPriority = 30
 
-  private val agents = mutable.Map.empty[Interpreter, Agent]
+  private val agents = mutable.Map.empty[String, Agent]
 
   /** The agent of this JVM that runs on that interpreter; nothing is started yet. */
   def of(python: Interpreter): Agent = agents.synchronized {
     if (agents.isEmpty) ShutdownHookManager.addShutdownHook(ShutdownPriority)(() => stopAll())
-    agents.getOrElseUpdate(python, new Agent(python))
+    agents.getOrElseUpdate(python.executable, new Agent(python))
   }
 
   private def stopAll(): Unit = agents.synchronized(agents.values.toSeq).foreach(_.stop())

@@ -112,7 +112,8 @@ object AgentProcess extends Logging {
       case e: IOException => throw new AgentException("option",
         s"the Python interpreter '${python.executable}' (${python.origin}) cannot be started on this " +
           s"machine: ${e.getMessage}. Set spark.pyspark.python, PYSPARK_PYTHON or " +
-          s"${Interpreter.OptionKey} to one that exists on every executor.", option = Some(Interpreter.OptionKey), cause = e)
+          s"${Interpreter.OptionKey} to one that exists on every executor.",
+        option = Some(Interpreter.OptionKey), cause = e)
     }
   }
 

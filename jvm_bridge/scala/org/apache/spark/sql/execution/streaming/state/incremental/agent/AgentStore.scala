@@ -89,7 +89,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     agent.call(request(op, arguments: _*), opened.number("callTimeout"), settings, files.answer)
 
   private def courtesy(op: String, arguments: (String, Any)*): Unit =
-    try if (wasOpened && agent.pid.isDefined) call(op, arguments)
+    try if (wasOpened) agent.tell(request(op, arguments: _*), AgentStore.CourtesyTimeoutMs)
     catch { case NonFatal(e) => logWarning(s"The agent was not told to $op $id: ${e.getMessage}") }
 
   private def request(op: String, arguments: (String, Any)*): ObjectNode =
@@ -108,6 +108,7 @@ object AgentStore {
   val Prefix = "spark.sql.streaming.stateStore.incremental."
   private val OpenTimeoutMs = 120000L
   private val StartTimeoutMs = 60000L
+  private val CourtesyTimeoutMs = 10000L
   // The agent itself gives up at mergeTimeout, and says why.
   private val MergeGraceMs = 30000L
 }

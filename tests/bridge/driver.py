@@ -1,0 +1,181 @@
+"""A JVM with state store providers in it, driven from a test: see scala/Driver.scala for the commands."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from jvm_bridge import build
+
+_HERE = Path(__file__).resolve().parent
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "incremental-state-store"
+PREFIX = "spark.sql.streaming.stateStore.incremental."
+_OPENS = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+)
+_OPENS += (
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+)
+
+
+class DriverError(Exception):
+    """A command failed in the JVM; the text has the messages of the exception and its causes."""
+
+
+def class_path() -> str:
+    """pyspark's jars, the state store's and the driver's; builds what is missing or out of date."""
+    jar, _ = build.build(build.installed_pyspark(), build.PACKAGE / "jars")
+    return os.pathsep.join([str(_driver_jar(jar)), str(jar), f"{build.installed_pyspark() / 'jars'}/*"])
+
+
+def _driver_jar(jar: Path) -> Path:
+    sources = sorted((_HERE / "scala").glob("*.scala"))
+    parts = [path.read_bytes() for path in (*sources, jar)]
+    digest = hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+    driver = _CACHE / "test-jars" / f"bridge-driver-{pyspark.__version__}-{digest}.jar"
+    if not driver.exists():
+        driver.parent.mkdir(parents=True, exist_ok=True)
+        jars = f"{jar}{os.pathsep}{build.installed_pyspark() / 'jars'}/*"
+        with tempfile.TemporaryDirectory(dir=driver.parent) as room:
+            fresh = Path(room) / driver.name
+            command = [
+                "java",
+                "-Xss4m",
+                "-XX:TieredStopAtLevel=1",
+                "-cp",
+                jars,
+                "scala.tools.nsc.Main",
+                "-nowarn",
+            ]
+            subprocess.run([*command, "-classpath", jars, "-d", fresh, *sources], check=True, timeout=600)
+            fresh.replace(driver)
+    return driver
+
+
+class Jvm:
+    """One JVM; a command at a time. `log` is everything that it wrote to its log so far."""
+
+    def __init__(
+        self, class_path: str, room: Path, *, python: str = sys.executable, **environment: str
+    ) -> None:
+        self.room = room
+        self.python = python
+        self.tmp = Path(tempfile.mkdtemp(prefix="bridge-", dir="/tmp"))
+        self._log = (room / f"jvm-{time.monotonic_ns()}.log").open("w+b")
+        command = [
+            "java",
+            "-Xmx512m",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-XX:+IgnoreUnrecognizedVMOptions",
+        ]
+        command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS]
+        command += [
+            f"-Djava.io.tmpdir={self.tmp}",
+            f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}",
+        ]
+        command += ["-cp", class_path]
+        command += ["org.apache.spark.sql.execution.streaming.state.incremental.probe.Driver"]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            cwd=room,
+            env={**os.environ, "PYSPARK_PYTHON": python, **environment},
+        )
+        self._lock = threading.Lock()
+
+    def __call__(self, cmd: str, **arguments: Any) -> Any:
+        """Runs the command and answers its result; raises DriverError with the JVM's words."""
+        with self._lock:
+            assert self.process.stdin is not None and self.process.stdout is not None
+            self.process.stdin.write(json.dumps({"cmd": cmd, **arguments}).encode() + b"\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        if not line:
+            raise DriverError(f"the JVM ended during {cmd}:\n{self.log[-4000:]}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise DriverError(answer["error"]["text"])
+        return answer.get("ok", answer)
+
+    @property
+    def log(self) -> str:
+        self._log.flush()
+        return Path(self._log.name).read_text(encoding="utf-8", errors="replace")
+
+    def provider(self, name: str, location: Path | str, **options: str) -> None:
+        """A provider of format 2 at that location, with options below the state store's prefix."""
+        conf = {PREFIX + key: value for key, value in options.items()}
+        conf.setdefault("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
+        self("provider", provider=name, location=str(location), conf=conf)
+
+    def batch(self, provider: str, version: int, id: str | None = None, **rows: str) -> tuple[int, str]:
+        """Puts the rows on top of that version and commits; the version and id that came of it."""
+        store = f"{provider}-{version}-{time.monotonic_ns()}"
+        self("begin", provider=provider, store=store, version=version, id=id)
+        self("put", store=store, rows=rows)
+        committed = self("commit", store=store)
+        return committed["version"], committed["id"]
+
+    def rows(self, provider: str, version: int, id: str | None = None) -> dict[str, str]:
+        """All rows of that version."""
+        store = f"{provider}-{version}-{time.monotonic_ns()}"
+        self("begin", provider=provider, store=store, version=version, id=id, read=True)
+        rows = self("scan", store=store)
+        self("release", store=store)
+        return rows
+
+    def agent(self) -> int | None:
+        return self("agent")
+
+    def end(self) -> None:
+        """Ends it in order, as a driver or executor does."""
+        if self.process.stdin is not None and not self.process.stdin.closed:
+            self.process.stdin.close()
+        self.process.wait(timeout=60)
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(timeout=60)
+
+
+def gone(condition: Any, *, within_s: float = 10.0) -> bool:
+    """Whether the condition becomes false in time."""
+    until = time.monotonic() + within_s
+    while condition():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def alive(pid: int) -> bool:
+    """Whether that process runs; a zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state not in "ZX"

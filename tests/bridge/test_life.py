@@ -1,0 +1,180 @@
+"""The agent's life: started when needed, replaced when it dies or hangs, gone with its JVM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from driver import DriverError, Jvm, alive, gone
+
+pytestmark = pytest.mark.spark
+
+
+def test_nothing_starts_before_the_first_store(own_jvm: Jvm, tmp_path: Path) -> None:
+    own_jvm.provider("p", tmp_path / "state")
+    assert own_jvm.agent() is None
+    assert not (tmp_path / "state").exists()
+    own_jvm.batch("p", 0, a="1")
+    assert alive(own_jvm.agent() or 0)
+
+
+@pytest.mark.parametrize("end", [Jvm.end, Jvm.kill], ids=["in order", "killed"])
+def test_nothing_is_left_when_the_jvm_has_ended(
+    own_jvm: Jvm, tmp_path: Path, end: Callable[[Jvm], None]
+) -> None:
+    own_jvm.provider("p", tmp_path / "state")
+    version, id = own_jvm.batch("p", 0, a="1")
+    own_jvm.rows("p", version, id)
+    agent = own_jvm.agent() or 0
+    assert alive(agent)
+    assert _remains(own_jvm), "the agent has its directories while it runs"
+    end(own_jvm)
+    assert gone(lambda: alive(agent))
+    assert gone(lambda: bool(_remains(own_jvm))), _remains(own_jvm)
+
+
+def _remains(jvm: Jvm) -> list[Path]:
+    return [path for path in jvm.tmp.rglob("*") if "state-store" in path.name or path.is_socket()]
+
+
+def test_an_agent_that_died_is_replaced(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    version, id = jvm.batch("p", 0, a="1")
+    first = jvm.agent() or 0
+    os.kill(first, signal.SIGKILL)
+    assert gone(lambda: alive(first))
+    version, id = jvm.batch("p", version, id, b="2")
+    assert jvm.agent() not in (None, first)
+    jvm.provider("q", tmp_path / "state")
+    assert jvm.rows("q", version, id) == {"a": "1", "b": "2"}
+
+
+CALLS = {
+    "commit, before the file": ("commit", "create"),
+    "commit, within the rename": ("commit", "rename"),
+    "restore, listing": ("restore", "list"),
+    "restore, reading": ("restore", "open"),
+    "merge, listing": ("merge", "list"),
+    "merge, writing": ("merge", "create"),
+    "merge, publishing": ("merge", "rename"),
+    "cleanup, listing": ("cleanup", "list"),
+    "cleanup, condemning": ("cleanup", "create"),
+    "cleanup, deleting": ("cleanup", "delete"),
+    "deltas, reading": ("deltas", "open"),
+}
+
+
+@pytest.mark.parametrize(("call", "operation"), CALLS.values(), ids=CALLS)
+def test_an_agent_killed_in_a_call_is_replaced_and_asked_again(
+    jvm: Jvm, tmp_path: Path, call: str, operation: str
+) -> None:
+    location = f"probe://{tmp_path}/state"
+    own = {"retainedCheckpoints": "1", "fullAfterDeltas": "2", "minPauseBetweenMerges": "0ms"}
+    jvm.provider("p", location, localRecovery="false", **(own if call == "cleanup" else {}))
+    version, id, rows = 0, None, {}
+    for batch in range(3):
+        version, id = jvm.batch("p", version, id, **{f"k{batch}": str(batch), "same": str(batch)})
+        rows |= {f"k{batch}": str(batch), "same": str(batch)}
+    if call == "cleanup":  # once nothing is merged any more, there is something to delete
+        assert gone(lambda: not list((tmp_path / "state/0/0/snapshot").glob("*.zip")))
+        version, id, rows = _forced(jvm, version, id, rows)
+    if call in ("restore", "deltas"):  # an open store's own files need no reading
+        jvm("close", provider="p")
+    actions, first = jvm("actions"), jvm.agent()
+
+    jvm("on_fs", operation=operation, action="kill")
+    if call == "commit":
+        version, id = jvm.batch("p", version, id, late="3")
+        rows["late"] = "3"
+    elif call == "restore":
+        jvm.provider("reader", location, localRecovery="false")
+        assert jvm.rows("reader", version, id) == rows
+    elif call == "merge":
+        version, id, rows = _forced(jvm, version, id, rows, operation if operation != "list" else None)
+    elif call == "cleanup":
+        jvm("maintain", provider="p")
+    else:
+        jvm.provider("reader", location, localRecovery="false")
+        assert len(jvm("changes", provider="reader", **{"from": 1}, to=version, id=id)) == 6
+
+    assert jvm("actions") == actions + 1, "the agent was killed within the call"
+    assert jvm.agent() != first
+    jvm.provider("later", location)
+    assert jvm.rows("later", version, id) == rows
+
+
+def _forced(
+    jvm: Jvm, version: int, id: str | None, rows: dict[str, str], kill_on: str | None = None
+) -> tuple[int, str, dict[str, str]]:
+    """One more batch with the snapshot that Spark may force; the agent may be killed in its merge."""
+    jvm("begin", provider="p", store="forced", version=version, id=id, force=True)
+    jvm("put", store="forced", rows={"forced": str(version)})
+    if kill_on is not None:  # the first is that of the commit
+        jvm("on_fs", operation=kill_on, nth=2, action="kill")
+    committed = jvm("commit", store="forced")
+    return committed["version"], committed["id"], {**rows, "forced": str(version)}
+
+
+def test_agents_that_die_each_time_are_an_error_that_says_so(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", f"probe://{tmp_path}/state")
+    version, id = jvm.batch("p", 0, a="1")
+    jvm.provider("q", f"probe://{tmp_path}/state")
+    jvm("on_fs", operation="list", action="kill", times=20)
+    says = r"(?s)agents died 4 times in a row during the call 'restore'.*exit code 137"
+    with pytest.raises(DriverError, match=says):
+        jvm.rows("q", version, id)
+    jvm("on_fs", operation="never", action="fail")
+    assert jvm.rows("q", version, id) == {"a": "1"}
+    version, id = jvm.batch("p", version, id, b="2")
+    assert jvm.rows("p", version, id) == {"a": "1", "b": "2"}
+
+
+def test_an_agent_that_hangs_is_replaced(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", f"probe://{tmp_path}/state", callTimeout="2s")
+    version, id = jvm.batch("p", 0, a="1")
+    first = jvm.agent() or 0
+    jvm("on_fs", operation="create", action="stop")
+    version, id = jvm.batch("p", version, id, b="2")
+    assert jvm.agent() != first
+    assert gone(lambda: alive(first)), "a stopped agent is killed, not left behind"
+    assert jvm.rows("p", version, id) == {"a": "1", "b": "2"}
+
+
+def test_storage_that_is_too_slow_twice_is_an_error_that_names_the_option(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", f"probe://{tmp_path}/state")
+    version, id = jvm.batch("p", 0, a="1")
+    jvm.provider("q", f"probe://{tmp_path}/state", callTimeout="1s")
+    jvm("on_fs", operation="list", action="sleep", ms=1500, times=2)
+    says = r"'restore' took longer than 1000 ms, twice.*incremental\.callTimeout"
+    with pytest.raises(DriverError, match=says):
+        jvm.rows("q", version, id)
+
+
+def test_a_task_that_is_interrupted_in_a_call_leaves_the_agent_alone(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", f"probe://{tmp_path}/state")
+    version, id = jvm.batch("p", 0, a="1")
+    first = jvm.agent()
+    jvm("begin", provider="p", store="s", version=version, id=id)
+    jvm("put", store="s", rows={"b": "2"})
+    jvm("on_fs", operation="create", action="sleep", ms=5000)
+    jvm("commit", store="s", thread="task")
+    threading.Event().wait(1)
+    jvm("interrupt", thread="task")
+    with pytest.raises(DriverError):
+        jvm("await", thread="task")
+    assert jvm.agent() == first
+    version, id = jvm.batch("p", version, id, b="3")
+    assert jvm.rows("p", version, id) == {"a": "1", "b": "3"}
+
+
+def test_log_lines_of_the_agent_are_in_the_log_of_the_jvm(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    jvm("begin", provider="p", store="s", version=0, force=True)
+    jvm("put", store="s", rows={"a": "1"})
+    jvm("commit", store="s")
+    agent = jvm.agent()
+    assert f"INFO AgentLog: agent {agent}, store 0/0/default: merged version 1" in jvm.log

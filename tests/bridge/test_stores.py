@@ -1,0 +1,298 @@
+"""Stores of one JVM: versions, concurrent views, merges, figures, and how errors reach the caller."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+from driver import PREFIX, DriverError, Jvm
+
+pytestmark = pytest.mark.spark
+
+
+def test_ids_follow_the_lineage(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    jvm("begin", provider="p", store="s", version=0)
+    jvm("put", store="s", rows={"a": "1"})
+    first = jvm("commit", store="s")
+    assert (first["version"], first["base"]) == (1, None)
+    jvm("begin", provider="p", store="t", version=1, id=first["id"])
+    second = jvm("commit", store="t")
+    assert (second["version"], second["base"]) == (2, first["id"])
+
+
+def test_two_tries_of_a_batch_are_two_versions(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    version, base = jvm.batch("p", 0, a="1")
+    _, lost = jvm.batch("p", version, base, b="lost")
+    _, kept = jvm.batch("p", version, base, b="kept")
+    assert jvm.rows("p", 2, lost) == {"a": "1", "b": "lost"}
+    assert jvm.rows("p", 2, kept) == {"a": "1", "b": "kept"}
+    jvm.provider("q", tmp_path / "state")
+    assert jvm.rows("q", 2, lost) == {"a": "1", "b": "lost"}
+
+
+def test_under_format_1_a_retry_replaces_the_version(jvm: Jvm, tmp_path: Path) -> None:
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    for name in ("p", "q"):
+        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    assert jvm.batch("p", 0, a="1") == (1, None)
+    jvm.batch("p", 1, b="first")
+    jvm.batch("p", 1, b="second")
+    assert jvm.rows("p", 2) == {"a": "1", "b": "second"}
+    assert jvm.rows("q", 2) == {"a": "1", "b": "second"}
+
+
+def test_a_reader_keeps_its_view_while_another_thread_commits(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    version, id = jvm.batch("p", 0, a="1", b="1")
+    jvm("begin", provider="p", store="reader", version=version, id=id, read=True)
+    jvm.batch("p", version, id, a="2", c="2")
+    assert jvm("scan", store="reader") == {"a": "1", "b": "1"}
+    assert jvm("get", store="reader", key="c") is None
+    jvm("release", store="reader")
+
+
+def test_a_read_store_becomes_a_write_store(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    version, id = jvm.batch("p", 0, a="1")
+    jvm("begin", provider="p", store="s", version=version, id=id, read=True)
+    with pytest.raises(DriverError, match="opened to read"):
+        jvm("put", store="s", rows={"b": "2"})
+    # Spark may have put another provider in the place of the one that opened it.
+    jvm.provider("successor", tmp_path / "state")
+    jvm("close", provider="p")
+    jvm("upgrade", provider="successor", store="s", id=id)
+    jvm("put", store="s", rows={"b": "2"})
+    assert jvm("scan", store="s") == {"a": "1", "b": "2"}
+    committed = jvm("commit", store="s")
+    assert jvm.rows("successor", committed["version"], committed["id"]) == {"a": "1", "b": "2"}
+
+
+def test_a_provider_that_is_closed_lets_its_stores_finish(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    version, id = jvm.batch("p", 0, a="1")
+    jvm("begin", provider="p", store="s", version=version, id=id)
+    for thread in ("one", "two"):
+        jvm("close", provider="p", thread=thread)
+    for thread in ("one", "two"):
+        assert jvm("await", thread=thread) is True
+    with pytest.raises(DriverError, match="is closed"):
+        jvm("begin", provider="p", store="t", version=version, id=id)
+    jvm("put", store="s", rows={"b": "2"})
+    committed = jvm("commit", store="s")
+    jvm.provider("q", tmp_path / "state")
+    assert jvm.rows("q", committed["version"], committed["id"]) == {"a": "1", "b": "2"}
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_nothing_can_be_done_after_the_end(jvm: Jvm, tmp_path: Path, end: str) -> None:
+    jvm.provider("p", tmp_path / "state")
+    jvm("begin", provider="p", store="s", version=0)
+    jvm(end, store="s")
+    state = {"commit": "COMMITTED", "abort": "ABORTED"}[end]
+    for command, arguments in (
+        ("put", {"rows": {"a": "1"}}),
+        ("get", {"key": "a"}),
+        ("scan", {}),
+        ("commit", {}),
+    ):
+        with pytest.raises(DriverError, match=f"after {state}"):
+            jvm(command, store="s", **arguments)
+    if end == "abort":
+        jvm("abort", store="s")
+
+
+def test_many_stores_at_once(jvm: Jvm, tmp_path: Path) -> None:
+    conf = {
+        "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
+        PREFIX + "maxDeltas": "2",
+        PREFIX + "minPauseBetweenMerges": "0ms",
+    }
+    names = [f"p{partition}" for partition in range(8)]
+    for partition, name in enumerate(names):
+        jvm("provider", provider=name, location=str(tmp_path / "state"), partition=partition, conf=conf)
+    at: dict[str, tuple[int, str | None]] = dict.fromkeys(names, (0, None))
+    for batch in range(5):
+        for name in names:
+            jvm("begin", provider=name, store=name, version=at[name][0], id=at[name][1])
+            jvm("fill", store=name, **{"from": batch * 10}, until=batch * 10 + 20, value=f"{name}-{batch}")
+            jvm("commit", store=name, thread=name)
+        for name in names:
+            committed = jvm("await", thread=name)
+            at[name] = committed["version"], committed["id"]
+            jvm("maintain", provider=name)
+    for name in names:
+        rows = jvm.rows(name, *at[name])
+        assert len(rows) == 60
+        assert rows["k45"] == f"{name}-4-45"
+        assert rows["k5"] == f"{name}-0-5"
+
+
+def test_a_snapshot_that_spark_forces_is_there_after_the_commit(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    version, id = jvm.batch("p", 0, a="1")
+    jvm("begin", provider="p", store="s", version=version, id=id, force=True)
+    jvm("put", store="s", rows={"b": "2"})
+    committed = jvm("commit", store="s")
+    snapshots = list((tmp_path / "state/0/0/snapshot").iterdir())
+    assert [path.name for path in snapshots] == [f"{2:020d}_{committed['id']}.zip"]
+    custom = jvm("metrics", store="s")["custom"]
+    assert custom["incrementalForcedSnapshots"] == 1
+    jvm("begin", provider="p", store="t", version=2, id=committed["id"])
+    later = jvm("commit", store="t")
+    custom = jvm("metrics", store="t")["custom"]
+    assert custom["SnapshotLastUploaded.partition_0_default"] == 2
+    assert (custom["incrementalMergeCount"], custom["incrementalChainDeltas"]) == (1, 1)
+    jvm("replay", provider="p", store="r", **{"from": 2}, from_id=committed["id"], to=3, to_id=later["id"])
+    assert jvm("scan", store="r") == {"a": "1", "b": "2"}
+    jvm("release", store="r")
+
+
+def test_figures_of_a_batch(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    version, id = jvm.batch("p", 0, a="1", b="1", c="1")
+    jvm.provider("q", tmp_path / "state")
+    jvm("begin", provider="q", store="s", version=version, id=id)
+    assert jvm("get", store="s", key="a") == "1"
+    jvm("put", store="s", rows={"a": "2", "d": "2"})
+    jvm("remove", store="s", key="b")
+    jvm("commit", store="s")
+    metrics = jvm("metrics", store="s")
+    custom = metrics["custom"]
+    assert metrics["keys"] == 3
+    assert metrics["memory"] > 0
+    assert (custom["incrementalDeltaPuts"], custom["incrementalDeltaRemoves"]) == (2, 1)
+    assert custom["incrementalDeltaBytes"] > 0
+    assert custom["incrementalUploadedBytes"] == custom["incrementalDeltaBytes"]
+    assert custom["incrementalRestoreCount"] == 1
+    assert custom["incrementalRestoreDeltas"] == 1
+    assert custom["incrementalChainDeltas"] == 2
+    assert custom["incrementalDeltasSinceFull"] == 2
+    assert custom["incrementalChainFiles"] == 2
+    assert custom["incrementalChainBytes"] > 0
+    assert custom["incrementalIndexHits"] + custom["incrementalIndexMisses"] > 0
+
+
+def test_changes_of_each_batch(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    version, id = jvm.batch("p", 0, a="1", b="1")
+    jvm("begin", provider="p", store="s", version=version, id=id)
+    jvm("remove", store="s", key="a")
+    jvm("put", store="s", rows={"b": "2"})
+    committed = jvm("commit", store="s")
+    changes = jvm("changes", provider="p", **{"from": 1}, to=2, id=committed["id"])
+    found = sorted((change["batch"], change["key"], change["kind"], change["value"]) for change in changes)
+    assert [(batch, key, value) for batch, key, _, value in found] == [
+        (0, "a", "1"),
+        (0, "b", "1"),
+        (1, "a", None),
+        (1, "b", "2"),
+    ]
+    assert [kind for _, _, kind, _ in found] == ["update", "update", "delete", "update"]
+
+
+def test_changes_that_the_same_batch_replaced_are_shown_too(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    jvm("begin", provider="p", store="s", version=0)
+    for value in ("1", "2", "longer than before", "4"):
+        jvm("put", store="s", rows={"a": value, f"other-{value}": value})
+    jvm("remove", store="s", key="other-2")
+    committed = jvm("commit", store="s")
+    changes = jvm("changes", provider="p", **{"from": 1}, to=1, id=committed["id"])
+    of_a = [change["value"] for change in changes if change["key"] == "a"]
+    assert of_a == ["1", "2", "longer than before", "4"]
+    of_removed = [change["value"] for change in changes if change["key"] == "other-2"]
+    assert of_removed == ["2", None]
+    jvm.provider("q", tmp_path / "state")
+    assert jvm.rows("q", 1, committed["id"]) == {
+        "a": "4",
+        "other-1": "1",
+        "other-longer than before": "longer than before",
+        "other-4": "4",
+    }
+
+
+# ---- errors ---------------------------------------------------------------------------------------------
+
+
+def test_a_misspelt_option_is_named_with_the_nearest(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state", maxDelta="3")
+    with pytest.raises(DriverError, match=r"\[option\].*no option .*maxDelta\b.*nearest is .*maxDeltas"):
+        jvm("begin", provider="p", store="s", version=0)
+
+
+def test_an_option_of_another_type_is_named(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state", maxDeltas="many")
+    with pytest.raises(DriverError, match=r"\[option\].*maxDeltas.*'many'"):
+        jvm("begin", provider="p", store="s", version=0)
+
+
+def test_a_python_that_does_not_exist_is_named(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state", agentPython="/no/such/python")
+    with pytest.raises(
+        DriverError, match=r"interpreter '/no/such/python' \(option .*agentPython\) cannot be started"
+    ):
+        jvm("begin", provider="p", store="s", version=0)
+
+
+def test_a_python_without_rocksdict_is_named_with_the_fix(jvm: Jvm, tmp_path: Path) -> None:
+    bare = tmp_path / "bare-python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')  # no site-packages
+    bare.chmod(bare.stat().st_mode | stat.S_IXUSR)
+    jvm.provider("p", tmp_path / "state", agentPython=str(bare))
+    fix = r"(?s)rocksdict.*'.*bare-python' \(option .*agentPython\).*pip install rocksdict.*spark\.archives"
+    with pytest.raises(DriverError, match=fix):
+        jvm("begin", provider="p", store="s", version=0)
+
+
+def test_storage_that_refuses_a_commit_is_an_error_with_the_file_and_loses_nothing(
+    jvm: Jvm, tmp_path: Path
+) -> None:
+    jvm.provider("p", f"probe://{tmp_path}/state")
+    version, id = jvm.batch("p", 0, a="1")
+    jvm("on_fs", operation="create", action="fail")
+    with pytest.raises(DriverError, match=r"\[storage\].*delta/0*2_.*the probe refuses"):
+        jvm.batch("p", version, id, b="2")
+    version, id = jvm.batch("p", version, id, b="3")
+    assert jvm.rows("p", version, id) == {"a": "1", "b": "3"}
+
+
+def test_merges_may_fail_as_often_as_the_option_says(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", f"probe://{tmp_path}/state", tolerableFailedMerges="1")
+    version, id = 0, None
+    for _ in range(2):
+        jvm("begin", provider="p", store="s", version=version, id=id, force=True)
+        jvm("put", store="s", rows={"a": str(version)})
+        # The delta is the first file that a commit creates; what the merge creates after it fails.
+        jvm("on_fs", operation="create", nth=2, times=100, action="fail")
+        committed = jvm("commit", store="s")
+        jvm("on_fs", operation="never", action="fail")
+        version, id = committed["version"], committed["id"]
+    with pytest.raises(
+        DriverError, match=r"(?s)2 merges of .* failed in a row.*tolerableFailedMerges = 1.*the probe refuses"
+    ):
+        jvm("begin", provider="p", store="s", version=version, id=id)
+    jvm.provider("q", f"probe://{tmp_path}/state")
+    assert jvm.rows("q", version, id) == {"a": "1"}
+
+
+def test_a_version_that_does_not_exist_is_named(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "state")
+    jvm.batch("p", 0, a="1")
+    with pytest.raises(DriverError, match=r"(?s)does not exist.*\[missing\]: version 7"):
+        jvm("begin", provider="p", store="s", version=7, id="5d1b5a1c-0000-4000-8000-000000000000")
+
+
+def test_an_unknown_scheme_is_named(jvm: Jvm) -> None:
+    jvm.provider("p", "nosuch://host/state")
+    with pytest.raises(DriverError, match='No FileSystem for scheme "nosuch"'):
+        jvm("begin", provider="p", store="s", version=0)
+
+
+def test_row_checksums_are_refused_at_the_start(jvm: Jvm, tmp_path: Path) -> None:
+    conf = {"spark.sql.streaming.stateStore.rowChecksum.enabled": "true"}
+    with pytest.raises(DriverError, match=r"rowChecksum\.enabled is not supported"):
+        jvm("provider", provider="p", location=str(tmp_path / "state"), conf=conf)
