@@ -317,9 +317,7 @@ def print_result(result: dict[str, Any]) -> None:
     for m in result["measurements"]:
         ratio = times.get((m["store"], m["form"]))
         faster = f" {ratio['times_stock']:8.1f}x {ratio['times_stock_cpu']:8.1f}x CPU" if ratio else ""
-        print(
-            f"  {m['store']:12} {m['form']:12} {m['median_ms']:9.0f} ms {m['median_cpu_s']:7.2f} s CPU{faster}"
-        )
+        print(f"  {m['store']:12} {m['form']:12} {m['median_ms']:9.0f} ms {m['median_cpu_s']:7.2f} s{faster}")
     print("  content " + ("equal" if result["content_equal"] else "DIFFERENT"))
 
 

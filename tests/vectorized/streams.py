@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
+NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
+PATIENCE_S = 240
 FIGURES = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
 
 
@@ -48,8 +50,19 @@ class Stream:
         pq.write_table(table, source / f"{self.files:05d}.parquet", use_deprecated_int96_timestamps=False)
         self.files += 1
 
-    def run(self, query: Callable[[DataFrame], DataFrame], mode: str = "update", **options: Any) -> None:
-        """Runs the query over all batches that it has not seen."""
+    def run(
+        self,
+        query: Callable[[DataFrame], DataFrame],
+        mode: str = "update",
+        no_data_batches: bool = True,
+        **options: Any,
+    ) -> None:
+        """Runs the query over all batches that it has not seen.
+
+        A query with ProcessingTimeTimeout always wants another batch and would never end: run it without
+        ``no_data_batches``.
+        """
+        self.spark.conf.set(NO_DATA, str(no_data_batches).lower())
         reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)
         frame = reader.parquet(str(self.directory / "source"))
         if self.watermark is not None:
@@ -67,7 +80,10 @@ class Stream:
             .trigger(availableNow=True)
             .start()
         )
-        started.awaitTermination()
+        if not started.awaitTermination(PATIENCE_S):
+            started.stop()
+            raise TimeoutError(f"the query was still running after {PATIENCE_S} s")
+        self.spark.conf.unset(NO_DATA)
         self.progress += started.recentProgress
         for report in started.recentProgress:
             if report.stateOperators:

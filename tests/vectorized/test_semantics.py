@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 
 import pandas as pd
 import pyarrow as pa
@@ -28,7 +29,11 @@ from pyspark.sql import functions as F
 
 from state_store.vectorization import accelerate, vectorized
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42]
+pytestmark = [pytest.mark.spark]
+
+ON_REQUEST = pytest.mark.skipif(
+    "STATE_STORE_TEST_EXAMPLES" not in os.environ, reason="STATE_STORE_TEST_EXAMPLES is not set"
+)
 
 PREFIX = "spark.sql.streaming.stateStore.incremental.vectorized."
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -225,6 +230,7 @@ def test_accelerated_functions_get_sparks_errors(stream, function, message):
         assert message in str(error.value)
 
 
+@ON_REQUEST
 def test_other_pandas_functions_in_the_query(stream):
     """Ordinary pandas functions before and behind the stateful operator."""
 

@@ -12,7 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "STATE_STORE_TEST_EXAMPLES" not in os.environ, reason="STATE_STORE_TEST_EXAMPLES is not set"
+    ),
+]
 
 SESSION = """
 import json, sys, warnings
