@@ -21,6 +21,8 @@ EXTENSION_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.ve
 PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
 FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 EXTENSIONS_KEY = "spark.sql.extensions"
+LISTENER_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.PinnedProviderListener"
+LISTENERS_KEY = "spark.sql.streaming.streamingQueryListeners"
 SUPPORTED_SPARKS = ("4.2", "4.3")
 JAR_DIRECTORY = Path(__file__).parent / "jars"
 
@@ -36,8 +38,9 @@ def spark_conf(
         SparkSession.builder.config(map=state_store.spark_conf({"restoreObjective": "5s"})).getOrCreate()
 
     It sets the provider class, Spark's checkpoint format 2, the jar (``spark.jars``), the session extension
-    for vectorised functions (``spark.sql.extensions``) and the Python of the agent. A session that has jars
-    or extensions of its own appends to these two, separated by commas.
+    for vectorised functions (``spark.sql.extensions``), the listener that says so when Spark keeps a query on
+    the store that it was started with (``spark.sql.streaming.streamingQueryListeners``) and the Python of the
+    agent. A session that has jars, extensions or listeners of its own appends to these, separated by commas.
 
     settings: options of docs/options.md by name, with or without their prefix, as texts, numbers or booleans.
 
@@ -55,6 +58,7 @@ def spark_conf(
         PROVIDER_KEY: PROVIDER_CLASS,
         FORMAT_KEY: "2",
         EXTENSIONS_KEY: EXTENSION_CLASS,
+        LISTENERS_KEY: LISTENER_CLASS,
         "spark.jars": str(jar_path(spark_version)),
         **{declarations.PREFIX + name: text for name, text in sorted(given.items())},
     }

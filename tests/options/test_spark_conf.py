@@ -30,6 +30,7 @@ def test_spark_conf_switches_everything_on(jars, monkeypatch):
         spark.PROVIDER_KEY: spark.PROVIDER_CLASS,
         "spark.sql.streaming.stateStore.checkpointFormatVersion": "2",
         "spark.sql.extensions": spark.EXTENSION_CLASS,
+        "spark.sql.streaming.streamingQueryListeners": spark.LISTENER_CLASS,
         "spark.jars": str(jars / "incremental-state-store-spark-4.3.jar"),
         PREFIX + "agentPython": sys.executable,
     }

@@ -8,8 +8,9 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentConnection, FileCalls, Json}
 
 /**
- * Serves the file system calls of a test: connects to `socket` as an executor's JVM connects to its agent, makes
- * one call, and answers what is asked within it, until the other side ends it. Arguments: socket, token, root URI.
+ * Serves the file system calls of a test: connects to `socket` as an executor's JVM connects to its agent,
+ * makes one call, and answers what is asked within it, until the other side ends it. Arguments: socket, token,
+ * root URI.
  */
 object FileServer {
   def main(arguments: Array[String]): Unit = {

@@ -41,7 +41,8 @@ class VectorizedRule extends Rule[SparkPlan] {
 
   private def isKnown(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): Boolean =
     if (!SPARK_VERSION.startsWith(SerialArrowRunner.Version + ".")) {
-      warnOnce(s"${udf.name} runs group by group: this jar was built for Spark ${SerialArrowRunner.Version} " +
+      warnOnce(s"${udf.name} runs group by group: this jar was built for Spark " +
+        s"${SerialArrowRunner.Version} " +
         s"and Spark is $SPARK_VERSION. Use the jar of this Spark version to run it for many groups at once.")
       false
     } else {
