@@ -1,4 +1,4 @@
-package statestore.benchmark
+package org.apache.spark.sql.statestore.benchmark
 
 import org.apache.spark.sql.execution.streaming.state.{HDFSBackedStateStoreProvider, StateStore}
 

@@ -120,7 +120,7 @@ def test_report_is_made_of_results_alone(measured: Results, tmp_path: Path) -> N
 def test_wrong_content_is_an_error(tmp_path: Path) -> None:
     """A store that loses its last batch does not pass."""
     one = scenarios.case("wrong", [providers.HDFS], [scenarios.load(100), {"do": "verify"}], ours=False)
-    one["subjects"][0]["provider"] = "statestore.benchmark.ForgetfulProvider"
+    one["subjects"][0]["provider"] = "org.apache.spark.sql.statestore.benchmark.ForgetfulProvider"
     source = Path(__file__).with_name("ForgetfulProvider.scala")
     log = tmp_path / "driver.log"
     events = jvm.run([one], heap_mb=512, timeout_s=600, log=log, extra_sources=[source])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import struct
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
 PATIENCE_S = 240
+_FIRST_FILE_S = 1_700_000_000
 FIGURES = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
 
 
@@ -47,7 +49,10 @@ class Stream:
         """Adds one batch of input."""
         source = self.directory / "source"
         source.mkdir(parents=True, exist_ok=True)
-        pq.write_table(table, source / f"{self.files:05d}.parquet", use_deprecated_int96_timestamps=False)
+        path = source / f"{self.files:05d}.parquet"
+        pq.write_table(table, path, use_deprecated_int96_timestamps=False)
+        # Spark reads files in the order of these times: two files of one millisecond would come in any order.
+        os.utime(path, (_FIRST_FILE_S + self.files,) * 2)
         self.files += 1
 
     def run(
