@@ -180,7 +180,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
         same(transaction.keys, rows.size.toLong, "keys in between")
         rows
       case _ =>
-        val prefix = key.take(3)
+        val prefix = if (random.nextBoolean()) "\u0000\u0002" + keys.prefix() else key.take(3)
         val until = if (prefix.last == 255) null else prefix.init + (prefix.last + 1).toChar
         checkScan(transaction, rows, prefix, until, ordered = true)
         rows

@@ -17,9 +17,16 @@ final class TestKeys(random: Random) {
     random.nextInt(30) match {
       case 0 => start
       case 1 => start + "\u0000" * random.nextInt(40)
+      case n if n > 20 => "\u0000\u0002" + prefix() + random.nextInt(6)
       case 2 => start + "x" * (random.nextInt(600)) + random.nextInt(4)
       case _ => start + random.nextInt(spread)
     }
+  }
+
+  /** What keys of one group begin with, its length before it. */
+  def prefix(): String = {
+    val text = "p" * random.nextInt(3) + random.nextInt(spread / 5 + 1)
+    text.length.toChar.toString + "\u0000\u0000\u0000" + text
   }
 
   def value(): String = random.nextInt(40) match {

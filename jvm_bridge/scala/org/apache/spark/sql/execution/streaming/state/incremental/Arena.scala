@@ -43,18 +43,17 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
 
   /** Every record that was allocated, superseded ones too, in order. */
   def foreach(use: Long => Unit): Unit = {
-    if (count > 0) ends(count - 1) = next
-    var i = 0
-    while (i < count) {
-      var record = segments(i).address
-      while (record < ends(i)) {
-        val size = Record.size(record)
-        use(record)
-        record += size
-      }
-      i += 1
+    val walk = new ArenaWalk(this)
+    var record = walk.next()
+    while (record != 0) {
+      use(record)
+      record = walk.next()
     }
   }
+
+  def segmentCount: Int = count
+  def segmentStart(i: Int): Long = segments(i).address
+  def segmentEnd(i: Int): Long = if (i == count - 1) next else ends(i)
 
   /** Whether an address lies in it. */
   def holds(address: Long): Boolean = {

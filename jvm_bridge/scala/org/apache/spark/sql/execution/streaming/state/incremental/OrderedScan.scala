@@ -15,9 +15,11 @@ private[incremental] final class OrderedScan(
   /** What memory has of the range, removed keys too: the newest record of each, in key order. */
   private def inMemory(): Array[Long] = {
     val found = new RecordList
-    overlay.changedIn(from, until)(found.add)
+    val onePrefix = PrefixIndex.serves(from, until)
+    if (onePrefix) overlay.changedWith(from)(found.add) else overlay.changedIn(from, until)(found.add)
     view.pending.indices.foreach { i => addPending(i, found) }
-    view.recents.foreachIn(from, until)(addUnchanged(_, view.pending.length, found))
+    if (onePrefix) view.recents.foreachWith(from)(addUnchanged(_, view.pending.length, found))
+    else view.recents.foreachIn(from, until)(addUnchanged(_, view.pending.length, found))
     found.sorted()
   }
 

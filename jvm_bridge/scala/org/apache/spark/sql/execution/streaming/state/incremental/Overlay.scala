@@ -25,6 +25,9 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
   /** Changed records in key order, and those that are not in there yet; null until somebody asked for order. */
   private var runs: SortedRuns = _
   private var unsorted: RecordList = _
+
+  /** Changed records by prefix; null until somebody scanned a prefix. */
+  private var prefixes: PrefixIndex = _
   private var table: Segment = _
   private var slots = 0L
   private var mask = 0L
@@ -53,11 +56,12 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
   def size: Long = count
 
   def bytes: Long =
-    arena.bytes + superseded.bytes + (if (table == null) 0 else table.bytes) + (if (runs == null) 0 else runs.bytes)
+    arena.bytes + superseded.bytes + (if (table == null) 0 else table.bytes) + (if (runs == null) 0 else runs.bytes) +
+      (if (prefixes == null) 0 else prefixes.bytes)
 
   def spilledBytes: Long =
     arena.spilledBytes + superseded.spilledBytes + (if (table != null && table.spilled) table.bytes else 0) +
-      (if (runs == null) 0 else runs.spilledBytes)
+      (if (runs == null) 0 else runs.spilledBytes) + (if (prefixes == null) 0 else prefixes.spilledBytes)
 
   /** The slot of a key, 0 when it has none. */
   def find(hash: Long, key: Array[Byte]): Long = {
@@ -117,6 +121,8 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
     if ((head & changed) == 0) Platform.putInt(null, at + 12, changes)
     val known = if ((head & (wasAbsent | wasPresent)) != 0) head & (wasAbsent | wasPresent) else prior
     Platform.putLong(null, at, record0 | changed | known)
+    if (prefixes != null && (head & changed) == 0) prefixes.add(record0)
+    else if (prefixes != null && record0 != old) prefixes.replace(old, record0)
     if (unsorted != null && (record0 != old || (head & changed) == 0)) unsorted.add(record0)
     account(at, 1, length)
   }
@@ -246,6 +252,15 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
     runs.foreachIn(from, until)(record => if (isCurrentChange(record)) use(record))
   }
 
+  /** The current records of changed keys that begin with a prefix that [[PrefixIndex.serves]], in no order. */
+  def changedWith(prefix: Array[Byte])(use: Long => Unit): Unit = if (changes > 0) {
+    if (prefixes == null) {
+      prefixes = new PrefixIndex(memory, spillDirectory)
+      changedRecords().foreach(prefixes.add)
+    }
+    prefixes.foreach(prefix)(use)
+  }
+
   private def isCurrentChange(record: Long): Boolean = {
     val slot = find(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))
     this.record(slot) == record && isChange(slot)
@@ -271,10 +286,12 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
   }
 
   /** Gives back what the order of keys takes. */
-  def freeRuns(): Unit = if (runs != null) {
-    runs.free()
+  def freeRuns(): Unit = {
+    if (runs != null) runs.free()
+    if (prefixes != null) prefixes.free()
     runs = null
     unsorted = null
+    prefixes = null
   }
 
   def free(): Unit = {

@@ -80,10 +80,6 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   def reserve(more: Long): Unit =
     if ((taken + more) * 4 > capacity * 3) rebuild(java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2)
 
-  /** What [[reserve]] would take for a larger table, in bytes. */
-  def growthBytes(more: Long): Long =
-    if ((taken + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 16 else 0
-
   private def capacity: Long = if (table == null) 0 else mask + 1
 
   private def rebuild(newCapacity: Long): Unit = {
@@ -111,19 +107,21 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     slots + (i << 3)
   }
 
-  /** Makes a record the newest of its key; [[reserve]] was called. */
-  def put(record: Long): Unit = {
+  /** Makes a record the newest of its key; [[reserve]] was called. The one that was, 0 when there was none. */
+  def put(record: Long): Long = {
     val hash = Record.hash(record)
     val slot = slotOf(hash, Record.keyAddress(record), Record.keyLength(record))
+    val old = if (slot == 0) 0L else Platform.getLong(null, slot) & addressMask
     if (slot == 0) {
       Platform.putLong(null, freeSlot(hash), record | tagOf(hash))
       count += 1
       taken += 1
     } else {
-      if (!Record.isRemoved(Platform.getLong(null, slot) & addressMask)) present -= 1
+      if (!Record.isRemoved(old)) present -= 1
       Platform.putLong(null, slot, record | tagOf(hash))
     }
     if (!Record.isRemoved(record)) present += 1
+    old
   }
 
   /** Forgets a record if it is the newest of its key; nothing of that key is found then. */

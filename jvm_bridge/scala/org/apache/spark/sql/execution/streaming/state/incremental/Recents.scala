@@ -15,6 +15,9 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
 
   /** The records in key order; null until somebody asked for order. */
   private var runs: SortedRuns = _
+
+  /** The records by prefix; null until somebody scanned a prefix. */
+  private var prefixes: PrefixIndex = _
   val index = new RecentIndex(memory, spillDirectory)
   val generations = mutable.ArrayDeque.empty[Generation]
 
@@ -26,6 +29,7 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   def release(): Unit = if (references.decrementAndGet() == 0) {
     index.free()
     if (runs != null) runs.free()
+    if (prefixes != null) prefixes.free()
     generations.foreach(_.release())
     generations.clear()
   }
@@ -37,7 +41,11 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   def publish(generation: Generation): Unit = {
     val overlay = generation.overlay
     index.reserve(generation.records)
-    overlay.foreachSlot(slot => index.put(overlay.record(slot)))
+    overlay.foreachSlot { slot =>
+      val record = overlay.record(slot)
+      val old = index.put(record)
+      if (prefixes != null) { if (old == 0) prefixes.add(record) else prefixes.replace(old, record) }
+    }
     if (runs != null) runs.add(generation.sorted, index.isNewest)
     generation.forgetOrder()
     overlay.freeTable()
@@ -48,15 +56,31 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   def foreachIn(from: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit =
     ordered().foreachIn(from, until)(record => if (index.isNewest(record)) use(record))
 
+  /** The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], removed ones too, in no order. */
+  def foreachWith(prefix: Array[Byte])(use: Long => Unit): Unit = byPrefix().foreach(prefix)(use)
+
+  private def byPrefix(): PrefixIndex = synchronized {
+    if (prefixes == null) {
+      val all = new PrefixIndex(memory, spillDirectory)
+      foreachNewest(all.add)
+      prefixes = all
+    }
+    prefixes
+  }
+
+  private def foreachNewest(use: Long => Unit): Unit = {
+    var slot = 0L
+    while (slot < index.size) {
+      val record = index.at(slot)
+      if (record != 0) use(record)
+      slot += 1
+    }
+  }
+
   private def ordered(): SortedRuns = synchronized {
     if (runs == null) {
       val all = new RecordList
-      var slot = 0L
-      while (slot < index.size) {
-        val record = index.at(slot)
-        if (record != 0) all.add(record)
-        slot += 1
-      }
+      foreachNewest(all.add)
       val sorted = new SortedRuns(memory, spillDirectory)
       sorted.add(all.sorted(), index.isNewest)
       runs = sorted
@@ -65,13 +89,17 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   }
 
   /** Bytes of the index and of the order. */
-  def indexBytes: Long = index.bytes + (if (runs == null) 0 else runs.bytes)
+  def indexBytes: Long =
+    index.bytes + (if (runs == null) 0 else runs.bytes) + (if (prefixes == null) 0 else prefixes.bytes)
+
+  /** How many records its generations have, superseded ones not counted. */
+  def records: Long = generations.iterator.map(_.records).sum
 
   /** Adds a generation that was published elsewhere before: its records are found by walking the arena. */
   def adopt(generation: Generation): Unit = {
     generation.retain()
     index.reserve(generation.records)
-    generation.overlay.arena.foreach(index.put)
+    generation.overlay.arena.foreach(record => index.put(record))
     generations.append(generation)
   }
 
@@ -81,6 +109,7 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     merged -= 1
     val bytes = oldest.overlay.bytes
     oldest.overlay.arena.foreach(index.remove)
+    if (prefixes != null) oldest.overlay.arena.foreach(prefixes.remove)
     if (runs != null) runs.drop(oldest.overlay.arena)
     oldest.release()
     bytes
@@ -89,7 +118,7 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   def mergedBytes: Long = bytes(0, merged)
   def unmergedBytes: Long = bytes(merged, generations.size)
   def spilledBytes: Long = generations.iterator.map(_.overlay.spilledBytes).sum + index.spilledBytes +
-    (if (runs == null) 0 else runs.spilledBytes)
+    (if (runs == null) 0 else runs.spilledBytes) + (if (prefixes == null) 0 else prefixes.spilledBytes)
 
   private def bytes(from: Int, until: Int): Long = {
     var sum = 0L

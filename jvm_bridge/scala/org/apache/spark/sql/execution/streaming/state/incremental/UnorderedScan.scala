@@ -15,6 +15,12 @@ private[incremental] final class UnorderedScan(
   private var next = 0
   private var slot = 0L
   private val index = view.recents.index
+
+  /** Memory is read in its own order, not in the index's, unless most of it is superseded. */
+  private val generations = view.recents.generations
+  private val walks = view.recents.records <= index.count * 3
+  private var generation = 0
+  private var walk: ArenaWalk = _
   private var base: Cursor = _
   private var baseBegun = false
 
@@ -50,7 +56,24 @@ private[incremental] final class UnorderedScan(
     false
   }
 
-  private def stepIndex(): Boolean = {
+  private def stepIndex(): Boolean = if (walks) stepGenerations() else stepSlots()
+
+  private def stepGenerations(): Boolean = {
+    while (generation < generations.length) {
+      if (walk == null) walk = new ArenaWalk(generations(generation).overlay.arena)
+      val record = walk.next()
+      if (record == 0) {
+        generation += 1
+        walk = null
+      } else if (index.isNewest(record) && shows(record, view.pending.length)) {
+        set(record)
+        return true
+      }
+    }
+    false
+  }
+
+  private def stepSlots(): Boolean = {
     while (slot < index.size) {
       val record = index.at(slot)
       slot += 1
