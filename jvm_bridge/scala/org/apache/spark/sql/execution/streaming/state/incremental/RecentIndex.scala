@@ -107,6 +107,15 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     slots + (i << 3)
   }
 
+  /**
+   * Reads what [[put]] of a record will read first. Several such reads wait for memory at the same time, which the searches of
+   * several puts would do one after the other. The answer means nothing.
+   */
+  def touch(record: Long): Int = {
+    val head = Platform.getLong(null, slots + ((Record.hash(record) & mask) << 3))
+    if (head == 0 || head == deleted) 0 else Record.hash(head & addressMask)
+  }
+
   /** Makes a record the newest of its key; [[reserve]] was called. The one that was, 0 when there was none. */
   def put(record: Long): Long = {
     val hash = Record.hash(record)

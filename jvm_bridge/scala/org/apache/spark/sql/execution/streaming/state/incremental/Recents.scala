@@ -18,6 +18,9 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
 
   /** The records by prefix; null until somebody scanned a prefix. */
   private var prefixes: PrefixIndex = _
+
+  /** Keeps the reads of [[RecentIndex.touch]] from being left out. */
+  private var touched = 0
   val index = new RecentIndex(memory, spillDirectory)
   val generations = mutable.ArrayDeque.empty[Generation]
 
@@ -41,11 +44,7 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   def publish(generation: Generation): Unit = {
     val overlay = generation.overlay
     index.reserve(generation.records)
-    overlay.foreachSlot { slot =>
-      val record = overlay.record(slot)
-      val old = index.put(record)
-      if (prefixes != null) { if (old == 0) prefixes.add(record) else prefixes.replace(old, record) }
-    }
+    putAll(overlay.records())
     if (runs != null) runs.add(generation.sorted, index.isNewest)
     generation.forgetOrder()
     overlay.freeTable()
@@ -95,6 +94,29 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   /** How many records its generations have, superseded ones not counted. */
   def records: Long = generations.iterator.map(_.records).sum
 
+  private def putAll(records: Array[Long]): Unit = {
+    var from = 0
+    while (from < records.length) {
+      val until = math.min(from + Recents.touchedAtOnce, records.length)
+      var i = from
+      while (i < until) {
+        touched += index.touch(records(i))
+        i += 1
+      }
+      i = from
+      while (i < until) {
+        put(records(i))
+        i += 1
+      }
+      from = until
+    }
+  }
+
+  private def put(record: Long): Unit = {
+    val old = index.put(record)
+    if (prefixes != null) { if (old == 0) prefixes.add(record) else prefixes.replace(old, record) }
+  }
+
   /** Adds a generation that was published elsewhere before: its records are found by walking the arena. */
   def adopt(generation: Generation): Unit = {
     generation.retain()
@@ -129,4 +151,8 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     }
     sum
   }
+}
+
+private object Recents {
+  private val touchedAtOnce = 64
 }
