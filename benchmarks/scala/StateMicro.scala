@@ -15,7 +15,8 @@ import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, IngestE
  *
  *  - pattern: uniform, zipf, append, read, absent (gets of keys that are not there), scan, ordered, prefix
  *  - keys, batch, batches, value (bytes), budget (MiB)
- *  - start: memory (all keys were put since the start), base (all keys are in a compacted base, nothing in memory)
+ *  - start: memory (all keys were put since the start), base (all keys are in a compacted base, nothing in
+ *    memory)
  *  - merge: a new base, made by ingesting, is offered after so many batches; 0: never
  */
 object StateMicro {
@@ -51,7 +52,10 @@ final class StateMicro(settings: Map[String, String], directory: File) {
   private var appended = keyCount.toLong
   private lazy val zipf = new Zipf(keyCount, random)
 
-  /** As Spark encodes a row of one string: null bits, offset and size, the characters; before it the column family. */
+  /**
+   * As Spark encodes a row of one string: null bits, offset and size, the characters; before it the column
+   * family.
+   */
   private def key(n: Long): Array[Byte] = {
     val buffer = java.nio.ByteBuffer.allocate(2 + 8 + 8 + 16).order(java.nio.ByteOrder.LITTLE_ENDIAN)
     buffer.putShort(0).putLong(0).putInt(16).putInt(16)
@@ -226,7 +230,8 @@ final class StateMicro(settings: Map[String, String], directory: File) {
         case "get+put" | "get" | "row" | "prefix" => (1.0, "ns")
         case _ => (1e6, "ms")
       }
-      println(f"  $name%-14s ${sorted(sorted.size / 2) / scale}%12.3f $unit  (${sorted.head / scale}%.3f - ${sorted.last / scale}%.3f)")
+      println(f"  $name%-14s ${sorted(sorted.size / 2) / scale}%12.3f $unit  " +
+        f"(${sorted.head / scale}%.3f - ${sorted.last / scale}%.3f)")
     }
     val runtime = Runtime.getRuntime
     println(s"  heap ${(runtime.totalMemory - runtime.freeMemory) >> 20} MiB, ${state.memoryUse}")

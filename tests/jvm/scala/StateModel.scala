@@ -9,8 +9,9 @@ import scala.collection.mutable
 import scala.util.Random
 
 /**
- * A random walk over one store, beside a sorted map for every version: whatever the store answers has to be what the map says.
- * Bases are made by RocksDB from the deltas that the store wrote. Arguments: seed, steps, [budget in bytes].
+ * A random walk over one store, beside a sorted map for every version: whatever the store answers has to be
+ * what the map says. Bases are made by RocksDB from the deltas that the store wrote. Arguments: seed, steps,
+ * [budget in bytes].
  */
 object StateModel {
   type Rows = TreeMap[String, String]
@@ -116,7 +117,8 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
   private def commit(transaction: Transaction, node: Node, rows: Rows): Unit = {
     if (random.nextBoolean()) same(transaction.keys, rows.size.toLong, "keys before the commit")
     deltas += 1
-    val at = VersionId(node.at.version + 1, if (random.nextInt(10) == 0 && tip.at.version <= node.at.version) None else Some(s"id$deltas"))
+    val noId = random.nextInt(10) == 0 && tip.at.version <= node.at.version
+    val at = VersionId(node.at.version + 1, if (noId) None else Some(s"id$deltas"))
     val file = new File(directory, s"delta-$deltas.sst")
     val meta = s"""{"keys":${rows.size}}"""
     if (random.nextInt(20) == 0) {
@@ -134,14 +136,17 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
     count("commit")
   }
 
-  private def checkDelta(file: File, delta: DeltaFile, transaction: Transaction, before: Rows, after: Rows, meta: String): Unit = {
+  private def checkDelta(
+      file: File, delta: DeltaFile, transaction: Transaction, before: Rows, after: Rows, meta: String): Unit = {
     same(delta.bytes, file.length, "bytes of the delta")
     same(delta.crc32, TestFiles.crc32(file), "CRC-32 of the delta")
     val changes = mutable.ArrayBuffer.empty[(String, String)]
     val reader = new DeltaReader(file)
     while (reader.advance()) changes += text(reader.key) -> text(reader.value)
     reader.close()
-    val rows = changes.foldLeft(before) { case (rows, (key, value)) => if (value == null) rows - key else rows.updated(key, value) }
+    val rows = changes.foldLeft(before) { case (rows, (key, value)) =>
+      if (value == null) rows - key else rows.updated(key, value)
+    }
     expect(rows == after, "the delta does not lead from one version to the next")
     val last = changes.takeRight((delta.puts + delta.removes).toInt)
     expect(last.map(_._1) == last.map(_._1).distinct.sorted, "the last changes of the delta are not in order")
@@ -198,7 +203,8 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
     (if (random.nextInt(4) == 0) "" else ends.head, if (random.nextInt(4) == 0) null else ends.last)
   }
 
-  private def cut(rows: Rows, from: String, until: String): Rows = if (until == null) rows.rangeFrom(from) else rows.range(from, until)
+  private def cut(rows: Rows, from: String, until: String): Rows =
+    if (until == null) rows.rangeFrom(from) else rows.range(from, until)
 
   private def removeRange(transaction: Transaction, rows: Rows): Rows = {
     val (from, until) = range(rows)

@@ -7,7 +7,10 @@ import scala.util.Random
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
 
-/** Parts of the state against RocksDB and against what is plain: filters, tables, sorting, very large and empty rows. */
+/**
+ * Parts of the state against RocksDB and against what is plain: filters, tables, sorting, very large and
+ * empty rows.
+ */
 object StatePieces {
   private val random = new Random(11)
 

@@ -2,7 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 import scala.util.Random
 
-/** Random keys and values: few and many, short, empty and long, with long common beginnings; characters stand for bytes. */
+/**
+ * Random keys and values: few and many, short, empty and long, with long common beginnings; characters stand
+ * for bytes.
+ */
 final class TestKeys(random: Random) {
   private val families = Array("\u0000\u0000", "\u0000\u0001", "\u0001\u00ff")
   private val middle = Array("", "a", "\u0000", "\u0000\u0000\u0000\u0000\u0000\u0000\u0000\u0000long", "\u00ff\u00ff")

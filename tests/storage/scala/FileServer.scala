@@ -9,8 +9,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentCo
 
 /**
  * Serves the file system calls of a test: connects to `socket` as an executor's JVM connects to its agent,
- * makes one call, and answers what is asked within it, until the other side ends it. Arguments: socket, token,
- * root URI.
+ * makes one call, and answers what is asked within it, until the other side ends it. Arguments: socket,
+ * token, root URI.
  */
 object FileServer {
   def main(arguments: Array[String]): Unit = {

@@ -3,8 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import java.io.File
 
 /**
- * Room for records, handed out one after the other, given back all at once. Segments grow with the arena, so that small
- * batches take little; a record that is larger than a segment gets its own. One thread at a time.
+ * Room for records, handed out one after the other, given back all at once. Segments grow with the arena, so
+ * that small batches take little; a record that is larger than a segment gets its own. One thread at a time.
  */
 private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File) {
   private var segments = new Array[Segment](4)

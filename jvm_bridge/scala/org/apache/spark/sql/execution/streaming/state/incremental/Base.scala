@@ -3,8 +3,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import java.util.concurrent.atomic.AtomicInteger
 
 /**
- * A version of the store in a local RocksDB directory, read only. Shared by counted references: the store's own and one of every open
- * transaction; it is closed, and its directory given back, with the last. Readers are cheap and used by one thread at a time.
+ * A version of the store in a local RocksDB directory, read only. Shared by counted references: the store's
+ * own and one of every open transaction; it is closed, and its directory given back, with the last. Readers
+ * are cheap and used by one thread at a time.
  */
 private[incremental] abstract class Base(directory: BaseDirectory) {
   private val references = new AtomicInteger(1)
@@ -42,7 +43,10 @@ private[incremental] abstract class BaseReader {
 
   def contains(hash: Long, key: Array[Byte]): Boolean
 
-  /** The rows from a key on, in key order; it may end at until, if that is not null. The reserved record is left out. */
+  /**
+   * The rows from a key on, in key order; it may end at until, if that is not null. The reserved record is
+   * left out.
+   */
   def cursor(from: Array[Byte], until: Array[Byte]): Cursor
 
   def close(): Unit

@@ -6,8 +6,9 @@ import org.apache.spark.unsafe.Platform
 import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET => ArrayBase}
 
 /**
- * Byte strings in arrays and off-heap, 8 bytes at a time. A place is an object and an offset as of Unsafe: a byte array and
- * an offset from its base, or null and an address. Little-endian machines only, as everything that Spark's UnsafeRow is.
+ * Byte strings in arrays and off-heap, 8 bytes at a time. A place is an object and an offset as of Unsafe: a
+ * byte array and an offset from its base, or null and an address. Little-endian machines only, as everything
+ * that Spark's UnsafeRow is.
  */
 private[incremental] object Bytes {
   def array(address: Long, length: Int): Array[Byte] = {

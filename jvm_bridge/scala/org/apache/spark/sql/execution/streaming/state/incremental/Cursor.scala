@@ -1,8 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
 /**
- * Goes through rows in key order. Key and value lie outside the heap and stay until the next move. Begins on the first row,
- * if there is one.
+ * Goes through rows in key order. Key and value lie outside the heap and stay until the next move. Begins on
+ * the first row, if there is one.
  */
 private[incremental] abstract class Cursor {
   def valid: Boolean

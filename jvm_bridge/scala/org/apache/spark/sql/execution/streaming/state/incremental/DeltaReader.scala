@@ -3,8 +3,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import java.io.File
 
 /**
- * Reads a delta SST for the change feed: first the changes that later ones of the batch replaced, in order of time, then the last
- * change of each key, in key order. The value is null where a key was removed; the reserved record is left out. One thread.
+ * Reads a delta SST for the change feed: first the changes that later ones of the batch replaced, in order of
+ * time, then the last change of each key, in key order. The value is null where a key was removed; the
+ * reserved record is left out. One thread.
  *
  * @throws java.io.IOException when the file cannot be read, or is no SST
  */

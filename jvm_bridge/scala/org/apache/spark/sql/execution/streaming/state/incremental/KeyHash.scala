@@ -3,8 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import org.apache.spark.unsafe.Platform
 
 /**
- * The 64-bit hash of keys: the one that RocksDB's bloom filters of format_version 5 use (the XXH3 of xxHash 0.7.2, seed 0),
- * so that one computation serves the index in memory and the filters of the base.
+ * The 64-bit hash of keys: the one that RocksDB's bloom filters of format_version 5 use (the XXH3 of xxHash
+ * 0.7.2, seed 0), so that one computation serves the index in memory and the filters of the base.
  */
 private[incremental] object KeyHash {
   private val P32_1 = 0x9E3779B1L
@@ -37,8 +37,11 @@ private[incremental] object KeyHash {
   def of(bytes: Array[Byte]): Long = of(bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length)
 
   def of(o: AnyRef, at: Long, length: Int): Long =
-    if (length > 16) { if (length <= 64) upTo64(o, at, length) else if (length <= 240) upTo240(o, at, length) else long(o, at, length) }
-    else if (length > 8) {
+    if (length > 16) {
+      if (length <= 64) upTo64(o, at, length)
+      else if (length <= 240) upTo240(o, at, length)
+      else long(o, at, length)
+    } else if (length > 8) {
       val low = Platform.getLong(o, at) ^ k0
       val high = Platform.getLong(o, at + length - 8) ^ k8
       avalanche(length + low + high + fold(low, high))

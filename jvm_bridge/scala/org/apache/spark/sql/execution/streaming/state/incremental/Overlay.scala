@@ -5,12 +5,13 @@ import java.io.File
 import org.apache.spark.unsafe.Platform
 
 /**
- * The changes of one transaction: records in an arena, found through an open-addressing table of 16-byte slots. Beside changes
- * it remembers rows that the base was asked for (clean records), so that they are not asked for twice. One thread at a time.
+ * The changes of one transaction: records in an arena, found through an open-addressing table of 16-byte
+ * slots. Beside changes it remembers rows that the base was asked for (clean records), so that they are not
+ * asked for twice. One thread at a time.
  *
- * A slot is 8 bytes record address (48 bits) and flags (16 bits), 4 bytes hash, 4 bytes ordinal: how many keys had been changed
- * when this one was first. What was there before the transaction is remembered as [[Overlay.wasAbsent]] or [[Overlay.wasPresent]] where
- * it is known; so the number of keys stays exact.
+ * A slot is 8 bytes record address (48 bits) and flags (16 bits), 4 bytes hash, 4 bytes ordinal: how many
+ * keys had been changed when this one was first. What was there before the transaction is remembered as
+ * [[Overlay.wasAbsent]] or [[Overlay.wasPresent]] where it is known; so the number of keys stays exact.
  *
  * @param expectedKeys what to make room for at once
  */
@@ -22,7 +23,9 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
   /** What changes of this transaction replaced of its own. */
   val superseded = new Superseded(memory, spillDirectory)
 
-  /** Changed records in key order, and those that are not in there yet; null until somebody asked for order. */
+  /**
+   * Changed records in key order, and those that are not in there yet; null until somebody asked for order.
+   */
   private var runs: SortedRuns = _
   private var unsorted: RecordList = _
 
@@ -127,7 +130,9 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
     account(at, 1, length)
   }
 
-  /** The value room that is free behind the value of a changed record that may be written in place; else 0. */
+  /**
+   * The value room that is free behind the value of a changed record that may be written in place; else 0.
+   */
   def appendRoom(slot: Long): Int =
     if (slot == 0 || pins != 0 || !isChange(slot) || Record.isRemoved(record(slot))) 0
     else Record.valueRoom(record(slot)) - Record.valueLength(record(slot))
@@ -141,7 +146,10 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
     Record.setValueLength(at, Record.valueLength(at) + 1 + value.length)
   }
 
-  /** Remembers what the base holds for a key that has no slot (value null: nothing), unless it has remembered enough. */
+  /**
+   * Remembers what the base holds for a key that has no slot (value null: nothing), unless it has remembered
+   * enough.
+   */
   def remember(hash: Long, key: Array[Byte], value: Array[Byte]): Unit = {
     val length = if (value == null) 0 else value.length
     if (length <= largestClean && cleanBytes < mostCleanBytes) {
@@ -252,7 +260,9 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
     runs.foreachIn(from, until)(record => if (isCurrentChange(record)) use(record))
   }
 
-  /** The current records of changed keys that begin with a prefix that [[PrefixIndex.serves]], in no order. */
+  /**
+   * The current records of changed keys that begin with a prefix that [[PrefixIndex.serves]], in no order.
+   */
   def changedWith(prefix: Array[Byte])(use: Long => Unit): Unit = if (changes > 0) {
     if (prefixes == null) {
       prefixes = new PrefixIndex(memory, spillDirectory)

@@ -5,10 +5,11 @@ import java.io.File
 import org.apache.spark.unsafe.Platform
 
 /**
- * Finds records by the first part of their keys, for prefix scans: open addressing, 8 bytes a slot as in [[RecentIndex]], a slot for each
- * record. Keys tell themselves how long that part is, as Spark's encoder for prefix scans writes them: after the 2-byte column family
- * 4 bytes, little-endian, with the length of what follows. A key that tells nothing possible is not in it. Many may read it at a time
- * while nobody changes it.
+ * Finds records by the first part of their keys, for prefix scans: open addressing, 8 bytes a slot as in
+ * [[RecentIndex]], a slot for each record. Keys tell themselves how long that part is, as Spark's encoder for
+ * prefix scans writes them: after the 2-byte column family 4 bytes, little-endian, with the length of what
+ * follows. A key that tells nothing possible is not in it. Many may read it at a time while nobody changes
+ * it.
  */
 private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory: File) {
   import PrefixIndex._

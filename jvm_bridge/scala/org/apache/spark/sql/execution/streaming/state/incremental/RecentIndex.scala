@@ -5,8 +5,8 @@ import java.io.File
 import org.apache.spark.unsafe.Platform
 
 /**
- * Finds the newest record of a key among many generations: open addressing, 8 bytes a slot (48 bits address, 16 bits of the
- * hash). Many may read it at a time while nobody changes it.
+ * Finds the newest record of a key among many generations: open addressing, 8 bytes a slot (48 bits address,
+ * 16 bits of the hash). Many may read it at a time while nobody changes it.
  */
 private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory: File) {
   import RecentIndex._
@@ -108,15 +108,17 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   }
 
   /**
-   * Reads what [[put]] of a record will read first. Several such reads wait for memory at the same time, which the searches of
-   * several puts would do one after the other. The answer means nothing.
+   * Reads what [[put]] of a record will read first. Several such reads wait for memory at the same time,
+   * which the searches of several puts would do one after the other. The answer means nothing.
    */
   def touch(record: Long): Int = {
     val head = Platform.getLong(null, slots + ((Record.hash(record) & mask) << 3))
     if (head == 0 || head == deleted) 0 else Record.hash(head & addressMask)
   }
 
-  /** Makes a record the newest of its key; [[reserve]] was called. The one that was, 0 when there was none. */
+  /**
+   * Makes a record the newest of its key; [[reserve]] was called. The one that was, 0 when there was none.
+   */
   def put(record: Long): Long = {
     val hash = Record.hash(record)
     val slot = slotOf(hash, Record.keyAddress(record), Record.keyLength(record))

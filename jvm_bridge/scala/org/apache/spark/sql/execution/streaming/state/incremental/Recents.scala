@@ -6,9 +6,9 @@ import java.util.concurrent.atomic.AtomicInteger
 import scala.collection.mutable
 
 /**
- * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and one of every open
- * transaction; the memory goes with the last. It changes only under the store's lock, and only while no transaction but
- * the one that asks reads it.
+ * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and
+ * one of every open transaction; the memory goes with the last. It changes only under the store's lock, and
+ * only while no transaction but the one that asks reads it.
  */
 private[incremental] final class Recents(memory: StoreMemory, spillDirectory: File) {
   private val references = new AtomicInteger(1)
@@ -51,11 +51,17 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     generations.append(generation)
   }
 
-  /** The newest records with from <= key < until (null: no end), removed ones too, run by run. The first call sorts all. */
+  /**
+   * The newest records with from <= key < until (null: no end), removed ones too, run by run. The first call
+   * sorts all.
+   */
   def foreachIn(from: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit =
     ordered().foreachIn(from, until)(record => if (index.isNewest(record)) use(record))
 
-  /** The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], removed ones too, in no order. */
+  /**
+   * The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], removed ones too, in no
+   * order.
+   */
   def foreachWith(prefix: Array[Byte])(use: Long => Unit): Unit = byPrefix().foreach(prefix)(use)
 
   private def byPrefix(): PrefixIndex = synchronized {

@@ -2,7 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, InfoLogLevel, LRUCache, Options, ReadOptions, RocksDB}
 
-/** A base read by RocksDB itself, which can read whatever it has written: compressed blocks, any kind of index. */
+/**
+ * A base read by RocksDB itself, which can read whatever it has written: compressed blocks, any kind of
+ * index.
+ */
 private[incremental] final class RocksBase(directory: BaseDirectory, memory: StoreMemory) extends Base(directory) {
   RocksDB.loadLibrary()
   private val cacheBytes = math.max(1L << 20, math.min(memory.budgetBytes / 8, 64L << 20))

@@ -1,8 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
 /**
- * The rows of several runs as one, in key order: of entries with the same key the newest counts, and removed ones are left out. The runs
- * are in a heap, so that one which is much larger than the others costs two comparisons a row.
+ * The rows of several runs as one, in key order: of entries with the same key the newest counts, and removed
+ * ones are left out. The runs are in a heap, so that one which is much larger than the others costs two
+ * comparisons a row.
  */
 private[incremental] final class RunsCursor(
     files: Array[Array[LevelFile]],

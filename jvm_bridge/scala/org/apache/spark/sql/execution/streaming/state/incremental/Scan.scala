@@ -1,8 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
 /**
- * A scan of a transaction: the rows within from <= key < until of its changes, of its view's generations, and of the base. Each source
- * leaves out what a newer one has a record of.
+ * A scan of a transaction: the rows within from <= key < until of its changes, of its view's generations, and
+ * of the base. Each source leaves out what a newer one has a record of.
  *
  * @param changed how many keys the transaction had changed when the scan began
  */

@@ -8,8 +8,8 @@ import java.util.concurrent.atomic.AtomicBoolean
 import org.apache.spark.unsafe.Platform
 
 /**
- * A piece of memory outside the heap: taken from the budget, or, when the budget had no room, a memory-mapped file
- * without a name, whose pages the operating system may write out.
+ * A piece of memory outside the heap: taken from the budget, or, when the budget had no room, a memory-mapped
+ * file without a name, whose pages the operating system may write out.
  *
  * @param address where it begins
  * @param bytes   its length
@@ -46,11 +46,15 @@ private[incremental] object Segment {
         throw e
     }
 
-  /** A segment in a file of that directory. Its blocks are written at once, so that a full disk is an IOException here. */
+  /**
+   * A segment in a file of that directory. Its blocks are written at once, so that a full disk is an
+   * IOException here.
+   */
   def spill(bytes: Long, directory: File, memory: StoreMemory): Segment = {
     if (bytes > Int.MaxValue) {
       throw new IllegalStateException(
-        s"A part of the state in memory needs $bytes bytes in one piece, more than a mapped file can have and more than the memory " +
+        s"A part of the state in memory needs $bytes bytes in one piece, more than a mapped file can have " +
+          "and more than the memory " +
           s"budget of ${memory.budgetBytes} bytes has left; raise the budget or use more partitions")
     }
     directory.mkdirs()

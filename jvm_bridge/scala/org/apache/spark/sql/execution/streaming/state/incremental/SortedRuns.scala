@@ -5,9 +5,9 @@ import java.io.File
 import org.apache.spark.unsafe.Platform
 
 /**
- * Addresses of records in key order: a few sorted runs, of which two are merged when they are about as long, so that there are no more
- * than a logarithm of them. A record that is no longer wanted stays until a merge meets it, so users ask for each. Many may read at a time while
- * nobody changes it.
+ * Addresses of records in key order: a few sorted runs, of which two are merged when they are about as long,
+ * so that there are no more than a logarithm of them. A record that is no longer wanted stays until a merge
+ * meets it, so users ask for each. Many may read at a time while nobody changes it.
  */
 private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory: File) {
   private var runs = new Array[Segment](8)

@@ -7,8 +7,8 @@ import java.util.zip.{CRC32, CRC32C}
 import org.apache.spark.unsafe.Platform
 
 /**
- * The output of an SST writer: collects bytes outside the heap, ends blocks with their trailers, and writes whole blocks to the
- * file, counting its CRC-32. One thread.
+ * The output of an SST writer: collects bytes outside the heap, ends blocks with their trailers, and writes
+ * whole blocks to the file, counting its CRC-32. One thread.
  */
 private[incremental] final class SstBuffer(channel: FileChannel) {
   private var buffer = ByteBuffer.allocateDirect(SstBuffer.roomBytes)

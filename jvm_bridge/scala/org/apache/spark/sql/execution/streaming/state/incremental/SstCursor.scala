@@ -2,7 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 import org.apache.spark.unsafe.Platform
 
-/** Goes through all entries of an SST, removals too, in key order. Begins before the first: [[seekToFirst]] or [[seek]] it. */
+/**
+ * Goes through all entries of an SST, removals too, in key order. Begins before the first: [[seekToFirst]] or
+ * [[seek]] it.
+ */
 private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   private val entry = new SstBlockReader(0)
   private var block = 0
@@ -85,8 +88,8 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   }
 
   /**
-   * Reads an entry. What its key has in common with the one before counts the footers too, which may look like the beginning of
-   * a longer key; so whole keys are kept, footers and all.
+   * Reads an entry. What its key has in common with the one before counts the footers too, which may look
+   * like the beginning of a longer key; so whole keys are kept, footers and all.
    */
   private def read(): Unit = {
     val shared = entry.varint().toInt

@@ -3,8 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import org.apache.spark.unsafe.Platform
 
 /**
- * The bloom filter of RocksDB's format_version 5: cache lines of 512 bits, chosen by the low half of a key's hash; the high half
- * chooses bits in it. Last 5 bytes: -1, 0, number of probes, 0, 0.
+ * The bloom filter of RocksDB's format_version 5: cache lines of 512 bits, chosen by the low half of a key's
+ * hash; the high half chooses bits in it. Last 5 bytes: -1, 0, number of probes, 0, 0.
  */
 private[incremental] object SstFilter {
   val lineBytes = 64

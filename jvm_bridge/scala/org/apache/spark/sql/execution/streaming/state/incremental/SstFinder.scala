@@ -2,7 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 import org.apache.spark.unsafe.Platform
 
-/** Looks single keys up in SSTs with uncompressed blocks. The value that was found lies in the mapped file. One thread. */
+/**
+ * Looks single keys up in SSTs with uncompressed blocks. The value that was found lies in the mapped file.
+ * One thread.
+ */
 private[incremental] final class SstFinder {
   private val entry = new SstBlockReader(0)
 
@@ -40,8 +43,9 @@ private[incremental] final class SstFinder {
   }
 
   /**
-   * Goes through entries from a restart on. All before the key are less than it, so what an entry has in common with the one before
-   * decides most of them without a look at its bytes. (Where that reaches into the footer of the one before, a cursor decides.)
+   * Goes through entries from a restart on. All before the key are less than it, so what an entry has in
+   * common with the one before decides most of them without a look at its bytes. (Where that reaches into the
+   * footer of the one before, a cursor decides.)
    */
   private def scan(table: SstTable, key: Array[Byte], end: Long): Boolean = {
     var common = 0

@@ -2,7 +2,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 import org.apache.spark.unsafe.Platform
 
-/** Builds the index block of an SST: for each data block a key that is not less than its last and less than the next one's first. */
+/**
+ * Builds the index block of an SST: for each data block a key that is not less than its last and less than
+ * the next one's first.
+ */
 private[incremental] final class SstIndexBuilder {
   private var bytes = new Array[Byte](1 << 12)
   private var at = 0

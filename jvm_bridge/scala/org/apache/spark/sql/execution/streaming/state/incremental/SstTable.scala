@@ -9,9 +9,9 @@ import java.util.concurrent.atomic.AtomicInteger
 import org.apache.spark.unsafe.Platform
 
 /**
- * An SST, memory-mapped, read without RocksDB: block-based table of format_version 2 to 5 with one bytewise sorted index and, if there is
- * a filter, a full bloom filter of format_version 5. Any number of threads may read it. Shared by counted references; the mapping
- * ends with the last, and then nobody may read it.
+ * An SST, memory-mapped, read without RocksDB: block-based table of format_version 2 to 5 with one bytewise
+ * sorted index and, if there is a filter, a full bloom filter of format_version 5. Any number of threads may
+ * read it. Shared by counted references; the mapping ends with the last, and then nobody may read it.
  *
  * @throws IOException when it is not such a file; its message names the file
  */

@@ -6,9 +6,9 @@ import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.ThreadLocalRandom
 
 /**
- * Writes an SST as RocksDB's SstFileWriter does (block-based table, format_version 5, uncompressed, CRC-32C, full bloom filter of
- * 10 bits a key, sequence numbers 0), from keys and values outside the heap, without crossing into native code for each. Keys come in
- * ascending order. One thread.
+ * Writes an SST as RocksDB's SstFileWriter does (block-based table, format_version 5, uncompressed, CRC-32C,
+ * full bloom filter of 10 bits a key, sequence numbers 0), from keys and values outside the heap, without
+ * crossing into native code for each. Keys come in ascending order. One thread.
  *
  * @param expectedKeys about how many keys there will be
  */
@@ -29,7 +29,10 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
   private var keyBytes = 0L
   private var valueBytes = 0L
 
-  /** Adds a key with its value, or its removal when the length of the value is [[Record.removed]]. The key stays where it is until the next. */
+  /**
+   * Adds a key with its value, or its removal when the length of the value is [[Record.removed]]. The key
+   * stays where it is until the next.
+   */
   def add(key: Long, keyLength: Int, value: Long, valueLength: Int): Unit = {
     if (blockPending != null) {
       index.add(lastKey, lastKeyLength, key, keyLength, blockPending)

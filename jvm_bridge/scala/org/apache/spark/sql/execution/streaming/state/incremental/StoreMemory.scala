@@ -5,8 +5,8 @@ import java.util.concurrent.ConcurrentHashMap
 import java.util.concurrent.atomic.AtomicLong
 
 /**
- * The memory budget that all stores of an executor share, in bytes. Thread-safe; takes no lock of its own while
- * it asks stores to give memory back.
+ * The memory budget that all stores of an executor share, in bytes. Thread-safe; takes no lock of its own
+ * while it asks stores to give memory back.
  */
 final class StoreMemory(initialBudgetBytes: Long) {
   private val used = new AtomicLong
@@ -37,14 +37,17 @@ final class StoreMemory(initialBudgetBytes: Long) {
   private[incremental] def unregister(store: StoreMemory.Reclaimable): Unit = stores.remove(store)
 
   /**
-   * Memory for a store: from the budget, if need be after the stores have dropped rows that their bases hold too, else
-   * from a file in the spill directory.
+   * Memory for a store: from the budget, if need be after the stores have dropped rows that their bases hold
+   * too, else from a file in the spill directory.
    */
   private[incremental] def allocate(bytes: Long, spillDirectory: File): Segment =
     if (reserve(bytes) || reclaim(bytes) && reserve(bytes)) Segment.reserved(bytes, this)
     else Segment.spill(bytes, spillDirectory, this)
 
-  /** Asks the stores, the one with most to give first, to give back so much that the bytes fit; whether they do. */
+  /**
+   * Asks the stores, the one with most to give first, to give back so much that the bytes fit; whether they
+   * do.
+   */
   private[incremental] def reclaim(bytes: Long): Boolean = {
     val wanted = bytes + used.get - budget
     var got = 0L

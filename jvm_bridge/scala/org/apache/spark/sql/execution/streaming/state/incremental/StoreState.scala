@@ -3,9 +3,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import java.util.concurrent.locks.ReentrantLock
 
 /**
- * The rows of one store: generations in memory over a base on local disk, and the transactions on them. Thread-safe; its lock is
- * held at the begin and end of transactions only, never while rows move. Memory is drawn from the executor's budget; when that is
- * full, rows that the base holds too are dropped, the oldest first; what then has no room goes to memory-mapped files.
+ * The rows of one store: generations in memory over a base on local disk, and the transactions on them.
+ * Thread-safe; its lock is held at the begin and end of transactions only, never while rows move. Memory is
+ * drawn from the executor's budget; when that is full, rows that the base holds too are dropped, the oldest
+ * first; what then has no room goes to memory-mapped files.
  */
 final class StoreState(memory: StoreMemory, conf: StateConf) {
   private val lock = new ReentrantLock
@@ -42,8 +43,9 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
   def tip: VersionId = locked(versions.lastOption.map(_.at).getOrElse(baseAt))
 
   /**
-   * Begins on that version. None when memory cannot reach it: then restore it and [[reset]]. Beginning to write on an older version that memory
-   * still reaches is a rollback: newer ones go, at once or with the commit.
+   * Begins on that version. None when memory cannot reach it: then restore it and [[reset]]. Beginning to
+   * write on an older version that memory still reaches is a rollback: newer ones go, at once or with the
+   * commit.
    *
    * @throws IllegalStateException after [[close]]
    */
@@ -66,8 +68,8 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     }
 
   /**
-   * Brings into the index what leads to the n-th generation, and makes room for the next changes. How many pending generations remain
-   * on the way there.
+   * Brings into the index what leads to the n-th generation, and makes room for the next changes. How many
+   * pending generations remain on the way there.
    */
   private def settle(n: Int): Int = {
     settling = true
@@ -113,14 +115,18 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     val keys = above.lastOption.orElse(recents.generations.lastOption).map(_.keys).getOrElse(baseKeys)
     val view = new View(at, keys, recents, above, base)
     val transaction =
-      new Transaction(this, at, readOnly, view, new Overlay(memory, conf.spillDirectory, if (readOnly) 0 else lastOverlayKeys.toInt))
+      new Transaction(this, at, readOnly, view,
+        new Overlay(memory, conf.spillDirectory, if (readOnly) 0 else lastOverlayKeys.toInt))
     if (readOnly) readers += transaction else writers += transaction
     transaction
   }
 
   private def baseKeys: Long = if (base == null) 0 else base.keys
 
-  /** Forgets all and starts from this base. When it cannot be opened, all stays as it was, and the directory is given back. */
+  /**
+   * Forgets all and starts from this base. When it cannot be opened, all stays as it was, and the directory
+   * is given back.
+   */
   def reset(directory: BaseDirectory): Unit = {
     val opened = open(directory)
     locked {
@@ -155,9 +161,9 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     }
 
   /**
-   * A newer base, holding a version on the way to the tip. It is taken at a later begin; or closed, when that version is not on
-   * the way. Opened here, in the caller's thread. Without ids (checkpoint format 1) the caller sees to it that the version was not committed
-   * anew since the base was made.
+   * A newer base, holding a version on the way to the tip. It is taken at a later begin; or closed, when that
+   * version is not on the way. Opened here, in the caller's thread. Without ids (checkpoint format 1) the
+   * caller sees to it that the version was not committed anew since the base was made.
    */
   def offerBase(directory: BaseDirectory): Unit = {
     val opened = open(directory)
@@ -206,7 +212,9 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
       budgetBytes = memory.budgetBytes)
   }
 
-  /** No transaction begins any more; those that are open may end as usual. Any number of times, any thread. */
+  /**
+   * No transaction begins any more; those that are open may end as usual. Any number of times, any thread.
+   */
   def close(): Unit = locked {
     if (!closed) {
       closed = true
@@ -219,7 +227,9 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     }
   }
 
-  /** Appends a transaction's changes to the version that it began on, if that is still on the way to the tip. */
+  /**
+   * Appends a transaction's changes to the version that it began on, if that is still on the way to the tip.
+   */
   private[incremental] def append(transaction: Transaction, generation: Generation): Unit = locked {
     val n = if (closed || (transaction.view.recents ne recents)) -1 else position(transaction.at)
     if (n < recents.generations.size) generation.release()

@@ -5,8 +5,8 @@ import java.io.File
 import org.apache.spark.unsafe.Platform
 
 /**
- * Changes of a transaction that later ones of the same transaction replaced, in order of time. The change feed shows
- * them; no version needs them. Takes memory with the first of them. One thread at a time.
+ * Changes of a transaction that later ones of the same transaction replaced, in order of time. The change
+ * feed shows them; no version needs them. Takes memory with the first of them. One thread at a time.
  */
 private[incremental] final class Superseded(memory: StoreMemory, spillDirectory: File) {
   private val arena = new Arena(memory, spillDirectory)
@@ -24,7 +24,10 @@ private[incremental] final class Superseded(memory: StoreMemory, spillDirectory:
     Platform.copyMemory(null, Record.keyAddress(record), null, Record.keyAddress(copy), keyLength.toLong + room)
   }
 
-  /** Writes them as blocks of their own, as docs/format.md describes; the handles of these, none where there is none. */
+  /**
+   * Writes them as blocks of their own, as docs/format.md describes; the handles of these, none where there
+   * is none.
+   */
   def write(out: SstBuffer): Seq[SstHandle] = {
     val blocks = Seq.newBuilder[SstHandle]
     arena.foreach { record =>

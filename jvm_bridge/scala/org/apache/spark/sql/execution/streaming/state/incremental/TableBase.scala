@@ -7,10 +7,11 @@ import scala.jdk.CollectionConverters._
 import org.rocksdb.{InfoLogLevel, Options, RocksDB}
 
 /**
- * A base whose SSTs are memory-mapped and read here, without native calls; RocksDB is only asked which files there are. Their pages are the
- * operating system's to keep or drop: it takes nothing from the budget.
+ * A base whose SSTs are memory-mapped and read here, without native calls; RocksDB is only asked which files
+ * there are. Their pages are the operating system's to keep or drop: it takes nothing from the budget.
  *
- * @param runs files in which a key may be, newest first: each file of level 0 by itself, then each level, its files in key order
+ * @param runs files in which a key may be, newest first: each file of level 0 by itself, then each level, its
+ *     files in key order
  */
 private[incremental] final class TableBase private (directory: BaseDirectory, runs: Array[Array[LevelFile]])
     extends Base(directory) {
@@ -23,7 +24,10 @@ private[incremental] final class TableBase private (directory: BaseDirectory, ru
 
 private[incremental] object TableBase {
 
-  /** @throws UnsupportedSstException when some file is not uncompressed, or of a kind that [[SstTable]] does not know */
+  /**
+   * @throws UnsupportedSstException when some file is not uncompressed, or of a kind that [[SstTable]] does
+   * not know
+   */
   def open(directory: BaseDirectory): TableBase = {
     val files = liveFiles(directory.path)
     val (newest, levels) = files.partition(_.level == 0)

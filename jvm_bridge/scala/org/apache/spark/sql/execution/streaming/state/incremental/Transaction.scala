@@ -4,9 +4,10 @@ import java.io.File
 import java.util.concurrent.atomic.AtomicBoolean
 
 /**
- * One task's view of a store: a committed version and, over it, this task's changes. Keys carry their 2-byte column
- * family. Used by one thread at a time; only [[abort]] may come from another, and then waits for the call that is under way.
- * After its end every call but [[abort]] is an IllegalStateException; to read what was committed, begin another.
+ * One task's view of a store: a committed version and, over it, this task's changes. Keys carry their 2-byte
+ * column family. Used by one thread at a time; only [[abort]] may come from another, and then waits for the
+ * call that is under way. After its end every call but [[abort]] is an IllegalStateException; to read what
+ * was committed, begin another.
  *
  * @param at       the version that it builds on
  * @param readOnly whether changes are refused
@@ -138,7 +139,9 @@ final class Transaction private[incremental] (
           val joined = java.util.Arrays.copyOf(old, Math.addExact(Math.addExact(old.length, 1), value.length))
           joined(old.length) = delimiter
           System.arraycopy(value, 0, joined, old.length + 1, value.length)
-          val room = if (slot != 0 && overlay.isChange(slot)) math.min(joined.length * 2L, Int.MaxValue - 64L).toInt else joined.length
+          val room =
+            if (slot != 0 && overlay.isChange(slot)) math.min(joined.length * 2L, Int.MaxValue - 64L).toInt
+            else joined.length
           changeQuick(hash, key, joined, room)
         }
       }
@@ -146,8 +149,8 @@ final class Transaction private[incremental] (
   }
 
   /**
-   * Rows with from <= key < until (null: to the end), uncommitted ones included. In key order when ordered; else in the
-   * order that is quickest.
+   * Rows with from <= key < until (null: to the end), uncommitted ones included. In key order when ordered;
+   * else in the order that is quickest.
    */
   def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean): EntryIterator = {
     enter()
@@ -173,7 +176,9 @@ final class Transaction private[incremental] (
     removed
   }
 
-  /** Number of keys, uncommitted changes counted. Looks up what was put or removed without having been got. */
+  /**
+   * Number of keys, uncommitted changes counted. Looks up what was put or removed without having been got.
+   */
   def keys: Long = {
     enter()
     try countKeys()
@@ -198,8 +203,8 @@ final class Transaction private[incremental] (
   def misses: Long = view.misses
 
   /**
-   * Writes the changes, sorted, and last the reserved record with this value, as an SST that must not exist yet; durable on
-   * return.
+   * Writes the changes, sorted, and last the reserved record with this value, as an SST that must not exist
+   * yet; durable on return.
    */
   def writeDelta(file: File, meta: Array[Byte]): DeltaFile = {
     enter()
@@ -222,7 +227,10 @@ final class Transaction private[incremental] (
     finally state.ended(this)
   }
 
-  /** Ends the transaction and forgets its changes. Any thread, any number of times; nothing after [[committed]]. */
+  /**
+   * Ends the transaction and forgets its changes. Any thread, any number of times; nothing after
+   * [[committed]].
+   */
   def abort(): Unit = if (end()) {
     overlay.free()
     state.ended(this)

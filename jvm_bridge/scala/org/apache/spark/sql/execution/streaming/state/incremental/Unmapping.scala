@@ -2,7 +2,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 import java.nio.ByteBuffer
 
-/** Ends the mapping of a memory-mapped buffer now, not when it is collected. Nobody may touch it afterwards. */
+/**
+ * Ends the mapping of a memory-mapped buffer now, not when it is collected. Nobody may touch it afterwards.
+ */
 private[incremental] object Unmapping {
   private val unsafe = {
     val field = classOf[sun.misc.Unsafe].getDeclaredField("theUnsafe")

@@ -3,8 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import org.apache.spark.unsafe.Platform
 
 /**
- * What one transaction sees below its own changes: a committed version, made of generations that are not in the index yet, the
- * index, and a base. It holds a reference to each until [[release]]. One thread at a time.
+ * What one transaction sees below its own changes: a committed version, made of generations that are not in
+ * the index yet, the index, and a base. It holds a reference to each until [[release]]. One thread at a time.
  *
  * @param keys    number of keys at that version
  * @param pending generations that are not in the index, oldest first
