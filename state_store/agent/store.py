@@ -131,6 +131,9 @@ class OpenStore:
             chain, base = self._chain, self._bases.newest
             if chain is not None and chain.tip is not None and chain.tip.version >= version:
                 self._chain, self._registry = None, None
+            registry = self._registry
+            if registry is not None and any(of.version >= version for of in registry.checkpoints()):
+                self._registry = None  # a clean-up read what another attempt had left
             if base is not None and base.at.version >= version:
                 self._bases.adopt(None)
             if self._chain is not chain:
