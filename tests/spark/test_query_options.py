@@ -52,7 +52,8 @@ def pinned(spark, provider, tmp_path) -> Flow:
     options = {PROVIDER_CLASS: other, settings.PREFIX + "checkpointFormatVersion": 1}
     flow = Flow(spark, tmp_path / "flow", **options)
     flow.run([("a", 1)])
-    flow.options = {}
+    # Spark 4.2 does not pin the format with the provider, and refuses format 2 for its HDFS-backed store.
+    flow.options = {settings.PREFIX + "checkpointFormatVersion": 1}
     return flow
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -29,7 +30,8 @@ def test_transform_with_state_is_refused(spark, tmp_path):
         flow.run(RECORDS)
 
 
-@pytest.mark.parametrize("check", [True, False])
+# Spark 4.2 refuses through its list of allowed operators alone; 4.3 looks at the provider as well.
+@pytest.mark.parametrize("check", [True] if pyspark.__version__.startswith("4.2") else [True, False])
 def test_real_time_mode_is_refused(spark, tmp_path, check):
     refused = spark._jvm.statestore.queries.Refused
     options = {"spark.sql.streaming.realTimeMode.allowlistCheck": str(check).lower()}
