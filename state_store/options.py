@@ -82,8 +82,8 @@ class Options:
         doc="""Memory that all state stores of one executor share: recent changes, their index and the cache
         of RocksDB blocks. It is taken outside the Java heap, so count it into
         spark.executor.memoryOverhead.""",
-        trade_off="""More keeps more of the working set in memory (gets served from the index cost a tenth of
-        those that go to RocksDB); less leaves room for Python workers. State may be many times larger than
+        trade_off="""More keeps more of the working set in memory (gets served from the index cost less than
+        those that go to files); less leaves room for Python workers. State may be many times larger than
         this.""",
     )
     local_dir: str = option(
