@@ -70,7 +70,7 @@ def _assert_in_order(storage: LocalStorage, reports: list[str]) -> None:
     top = stress.newest(storage)
     assert top > 3 * stress.KEEP, reports
     names = [entry.name for entry in storage.list("delta")]
-    assert stores.delta(1).name not in names, f"nothing was ever deleted: {reports}"
+    assert len(names) < top / 2, f"hardly anything was ever deleted: {reports}"
     retained = [
         of.version for of in Inventory.read(storage, {}).registry(top - stress.KEEP + 1).checkpoints()
     ]
