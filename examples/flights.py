@@ -107,7 +107,7 @@ def follow_all(rows: pd.DataFrame, states: pd.DataFrame, context: Context) -> Re
     )
     state = after[~group.duplicated(keep="last")][carried].reset_index(drop=True).astype("int64")
     return Result(
-        output=typed(pd.concat([flown, silences(previous[ended])])),
+        output=pd.concat([typed(flown), silences(previous[ended])]),
         state=state,
         timeout=state.last_ms + SILENCE_MS,
     )
@@ -115,7 +115,7 @@ def follow_all(rows: pd.DataFrame, states: pd.DataFrame, context: Context) -> Re
 
 def silences(states: pd.DataFrame) -> pd.DataFrame:
     """The output rows of aircraft that fell silent in these states."""
-    out = states[["tailnum", "legs"]].assign(event="silent", flight=None, gap_min=None)
+    out = states[["tailnum", "legs"]].assign(event="silent", flight=pd.NA, gap_min=pd.NA)
     out["at"] = pd.to_datetime(states.last_ms + SILENCE_MS, unit="ms", utc=True)
     out["inherited_min"] = states.inherited
     return typed(out)

@@ -54,8 +54,11 @@ def _start(start: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def _leave_with_jvm(socket: Path, calls: Any) -> None:
+    from state_store.agent import log
+
     while os.read(0, 4096):
         pass
+    log.end()
     for _ in range(2):  # a thread may make a file while the first round removes its directory
         for directory in (socket.parent, *calls.directories()):
             shutil.rmtree(directory, ignore_errors=True)
