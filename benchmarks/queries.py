@@ -24,7 +24,7 @@ from benchmarks.statistics import spread
 _TIMEOUT_S = {"quick": 3600, "standard": 7200, "full": 7200}
 _SIZES = {
     "quick": {"files": 2, "rows": 2_000, "repetitions": 1},
-    "standard": {"files": 6, "rows": 120_000, "repetitions": 2},
+    "standard": {"files": 6, "rows": 120_000, "repetitions": 1},
     "full": {"files": 12, "rows": 336_776, "repetitions": 3},
 }
 

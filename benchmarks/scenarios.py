@@ -58,7 +58,7 @@ class Extent:
 
 EXTENTS = {
     "quick": Extent("quick", keys=20_000, segments=2, batches=2),
-    "standard": Extent("standard", keys=500_000, segments=3, batches=8),
+    "standard": Extent("standard", keys=500_000, segments=2, batches=4),
     "full": Extent("full", keys=500_000, segments=5, batches=10),
 }
 
@@ -111,11 +111,13 @@ def store(extent: Extent, ours: bool) -> list[Run]:
     quick = extent.is_quick
     base = extent.keys
     size = 2_000 if quick else 20_000
-    subjects = [*compared(quick), incremental(BUDGET_MB)]
+    best = incremental(BUDGET_MB)
+    subjects = [*compared(extent), best]
 
     def simple(name: str, keys: int, steps: Sequence[Step] = (), **shape: Any) -> Case:
         some = steps or [batches(extent, "uniform", min(size, keys // 10))]
-        return case(name, subjects, [load(keys), *some, {"do": "verify"}], ours=ours, **shape)
+        chosen = [HDFS, CHANGELOG, best] if not steps and not extent.is_full else subjects
+        return case(name, chosen, [load(keys), *some, {"do": "verify"}], ours=ours, **shape)
 
     patterns = [batches(extent, "uniform", size)]
     for other in (100,) if quick else (100, 1_000, 100_000):
@@ -132,23 +134,28 @@ def store(extent: Extent, ours: bool) -> list[Run]:
     first = {"do": "first", "label": "first 1k", "rows": 1_000, "repetitions": 5}
     steps = [load(base), batches(extent, "sliding", size), first, {"do": "verify"}]
     cases.append(case("range", ordered, steps, ours=ours, layout="range"))
-    shared = [*compared(quick, 8), incremental(BUDGET_MB)]
+    shared = [*compared(extent, 8), best]
     steps = [load(base), batches(extent, "uniform", size), {"do": "verify"}]
     cases.append(case("8 stores", shared, steps, ours=ours, stores=8))
     cases += [
-        simple(f"values of {size_} bytes", base // 5 if quick else base, value_bytes=size_)
+        simple(f"values of {size_} bytes", base // 5, value_bytes=size_)
         for size_ in ((1000,) if quick else (20, 1000))
     ]
     sizes = () if quick else (10_000, 100_000) if not extent.is_full else (10_000, 100_000, 2_000_000)
     cases += [simple(f"{short(keys)} keys", keys) for keys in sizes]
     if extent.is_quick:
         return [Run(cases)]
-    return [Run([one]) for one in cases] if extent.is_full else [Run(cases[:5]), Run(cases[5:])]
+    return [Run([one]) for one in cases] if extent.is_full else [Run(cases[:3]), Run(cases[3:])]
 
 
-def compared(quick: bool, stores: int = 1) -> list[Variant]:
+def compared(extent: Extent, stores: int = 1) -> list[Variant]:
     """Spark's providers; the quick extent leaves out those that another stands for."""
-    return [HDFS, CHANGELOG] if quick else peers(BUDGET_MB, stores)
+    return [HDFS, CHANGELOG] if extent.is_quick else peers(BUDGET_MB, stores)
+
+
+def history(extent: Extent) -> list[Variant]:
+    """Spark's providers for long runs; without changelogs RocksDB is in the full extent alone."""
+    return [HDFS, providers.ROCKSDB, CHANGELOG] if extent.is_full else [HDFS, CHANGELOG]
 
 
 def growth(extent: Extent, ours: bool) -> list[Run]:
@@ -170,7 +177,7 @@ def growth(extent: Extent, ours: bool) -> list[Run]:
                 "uniform",
                 size,
                 label=f"{short(keys)} keys",
-                segments=3,
+                segments=2,
                 batches=4,
                 maintenance_every=4,
             )
@@ -223,9 +230,7 @@ def age(extent: Extent, ours: bool) -> list[Run]:
             {"do": "storage", "label": f"storage at {until}"},
         ]
     subjects = [
-        HDFS,
-        providers.ROCKSDB,
-        CHANGELOG,
+        *history(extent),
         incremental(BUDGET_MB, "incremental-full", fullAfterDeltas="15" if quick else "200"),
         incremental_never_full(BUDGET_MB),
     ]
@@ -267,7 +272,7 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
 def storage(extent: Extent, ours: bool) -> list[Run]:
     """Bytes written to checkpoint storage, and held there, over long runs of large and of small batches."""
     quick = extent.is_quick
-    subjects = [HDFS, providers.ROCKSDB, CHANGELOG, incremental(BUDGET_MB)]
+    subjects = [*history(extent), incremental(BUDGET_MB)]
     sizes = (1_000, 100) if quick else (20_000, 1_000)
     rounds = 2 if quick else 10
     cases = []
@@ -287,7 +292,7 @@ def memory(extent: Extent, ours: bool) -> list[Run]:
     sizes = (5_000, 20_000) if quick else (500_000, 2_000_000)
     most = 50_000 if quick else 10_000_000
     runs = []
-    measured = [HDFS, CHANGELOG] if quick else peers(BUDGET_MB)
+    measured = peers(BUDGET_MB) if extent.is_full else [HDFS, CHANGELOG]
     for variant in [*measured, incremental(BUDGET_MB)]:
         if variant.is_ours and not ours:
             continue

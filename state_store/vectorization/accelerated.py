@@ -9,6 +9,7 @@ results of many groups go back as one. What the function sees and what becomes o
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,7 +46,11 @@ def run(function: Callable[..., Any], batches: Iterator[pa.RecordBatch]) -> Iter
     first = next(batches, None)
     if first is not None:
         header = Header.parse(first.column(0)[0].as_py())
-        yield from GroupLoop(function, header, itertools.chain([first], batches)).answers()
+        gc.freeze()  # the loop makes many objects; a full collection need not look at all that is imported
+        try:
+            yield from GroupLoop(function, header, itertools.chain([first], batches)).answers()
+        finally:
+            gc.unfreeze()
 
 
 class GroupLoop:

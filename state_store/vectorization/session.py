@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import importlib.util
 import warnings
 from typing import Any
 
@@ -23,10 +24,8 @@ HOW_TO_SET = (
     "with the state store's jar on the class path"
 )
 
-_GROUPED_CLASSES = (
-    ("pyspark.sql.pandas.group_ops", "PandasGroupedOpsMixin"),
-    ("pyspark.sql.connect.group", "GroupedData"),
-)
+_CLASSIC = ("pyspark.sql.pandas.group_ops", "PandasGroupedOpsMixin")
+_CONNECT = ("pyspark.sql.connect.group", "GroupedData")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,13 +42,18 @@ class BoundSchemas:
 
 def observe() -> None:
     """Make ``applyInPandasWithState`` bind schemas to marked functions; does nothing the second time."""
-    for module_name, class_name in _GROUPED_CLASSES:
+    for module_name, class_name in _grouped_classes():
         try:
             grouped = getattr(importlib.import_module(module_name), class_name)
         except Exception:
             continue
         if not hasattr(grouped.applyInPandasWithState, "_state_store_original"):
             grouped.applyInPandasWithState = _binding(grouped.applyInPandasWithState)
+
+
+def _grouped_classes() -> list[tuple[str, str]]:
+    # Without gRPC an import of the Connect client fails, and in `python -c` even ends the process.
+    return [_CLASSIC, _CONNECT] if importlib.util.find_spec("grpc") else [_CLASSIC]
 
 
 def _binding(original: Any) -> Any:

@@ -15,9 +15,6 @@ import pytest
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        "STATE_STORE_TEST_EXAMPLES" not in os.environ, reason="STATE_STORE_TEST_EXAMPLES is not set"
-    ),
 ]
 
 CLIENT = """
@@ -51,7 +48,6 @@ spark.stop()
 
 
 def test_marked_functions_through_connect(tmp_path):
-    pytest.importorskip("grpc", reason="the client of Spark Connect is not installed (pyspark[connect])")
     source = tmp_path / "source"
     source.mkdir()
     for i, rows in enumerate(([("a", 1.0), ("b", 2.0), ("a", 3.0)], [("a", 5.0)])):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import re
 import sys
 import types
@@ -67,12 +66,7 @@ CASES = {
 }
 
 
-ON_REQUEST = pytest.mark.skipif(
-    "STATE_STORE_TEST_EXAMPLES" not in os.environ, reason="STATE_STORE_TEST_EXAMPLES is not set"
-)
-
-
-@pytest.mark.parametrize("name", ["totals", "sessions", pytest.param("changes", marks=ON_REQUEST)])
+@pytest.mark.parametrize("name", ["totals", "sessions", "changes"])
 def test_example(stream, conf, name):
     conf("spark.sql.session.timeZone", "UTC")  # the workers' zone, which the per-group forms rely on
     output, state, mode, timeout = CASES[name]

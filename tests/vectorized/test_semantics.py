@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 
 import pandas as pd
 import pyarrow as pa
@@ -29,11 +28,7 @@ from pyspark.sql import functions as F
 
 from state_store.vectorization import accelerate, vectorized
 
-pytestmark = [pytest.mark.spark]
-
-ON_REQUEST = pytest.mark.skipif(
-    "STATE_STORE_TEST_EXAMPLES" not in os.environ, reason="STATE_STORE_TEST_EXAMPLES is not set"
-)
+pytestmark = [pytest.mark.spark, pytest.mark.spark42]
 
 PREFIX = "spark.sql.streaming.stateStore.incremental.vectorized."
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -230,24 +225,32 @@ def test_accelerated_functions_get_sparks_errors(stream, function, message):
         assert message in str(error.value)
 
 
-@ON_REQUEST
 def test_other_pandas_functions_in_the_query(stream):
-    """Ordinary pandas functions before and behind the stateful operator."""
+    """Ordinary pandas functions before and behind the stateful operator.
 
-    def query(function):
+    Behind Spark's own operator only after an exchange: its rows are not of the kind that such a function
+    needs.
+    """
+
+    def query(function, exchange):
         def build(df):
             @F.pandas_udf("double")
             def doubled(values: pd.Series) -> pd.Series:
                 return values * 2
 
-            return totals(function)(df.withColumn("v", doubled("v"))).withColumn("twice", doubled("s"))
+            counted = totals(function)(df.withColumn("v", doubled("v")))
+            return (counted.repartition(2) if exchange else counted).withColumn("twice", doubled("s"))
 
         return build
 
-    stock, ours = (stream("k string, v double", BATCHES[:2]) for _ in range(2))
-    stock.run(query(total_per_group))
-    ours.run(query(vectorized(total)))
+    stock, ours, direct = (stream("k string, v double", BATCHES[:2]) for _ in range(3))
+    stock.run(query(total_per_group, exchange=True))
+    ours.run(query(vectorized(total), exchange=True))
+    direct.run(query(vectorized(total), exchange=False))
     assert ours.outcome() == stock.outcome()
+    assert {n: set(rows) for n, rows in direct.rows.items()} == {
+        n: set(rows) for n, rows in ours.rows.items()
+    }
     assert all(row[3] == 2 * row[2] for rows in ours.rows.values() for row in rows)
 
 

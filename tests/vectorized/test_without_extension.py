@@ -15,9 +15,6 @@ import pytest
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        "STATE_STORE_TEST_EXAMPLES" not in os.environ, reason="STATE_STORE_TEST_EXAMPLES is not set"
-    ),
 ]
 
 SESSION = """

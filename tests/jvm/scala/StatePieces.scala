@@ -22,6 +22,7 @@ object StatePieces {
       readsWhatRocksWrites(directory, CompressionType.LZ4_COMPRESSION)
       sorts(directory)
       takesLargeAndEmptyRows(directory)
+      keepsWhatFits(directory)
       println("all pieces agree")
     } finally TestFiles.delete(directory)
   }
@@ -111,6 +112,38 @@ object StatePieces {
       arena.free()
     }
     expect(memory.usedBytes == 0, "arenas keep memory")
+  }
+
+  /** A state that fits in memory stays there whole, however often its keys change; the base is never asked. */
+  private def keepsWhatFits(directory: File): Unit = {
+    val memory = new StoreMemory(4L << 20)
+    val state = new StoreState(memory, StateConf(new File(directory, "fits")))
+    val keys = Array.tabulate(2000)(i => Array[Byte](0, 0, (i >> 8).toByte, i.toByte))
+    var deltas = Vector.empty[File]
+    var at = VersionId.empty
+    for (batch <- 0 until 150) {
+      val transaction = state.tryBegin(at, readOnly = false).get
+      val touched = if (batch == 0) keys else Array.fill(200)(keys(random.nextInt(keys.length)))
+      touched.foreach { key =>
+        transaction.get(key)
+        transaction.put(key, new Array[Byte](200))
+      }
+      expect(transaction.misses == 0, s"batch $batch asked the base ${transaction.misses} times")
+      deltas :+= new File(directory, s"fits-$batch.sst")
+      transaction.writeDelta(deltas.last, Array[Byte]('{', '}'))
+      at = VersionId(batch + 1L, Some(s"fits$batch"))
+      transaction.committed(at)
+      expect(memory.usedBytes <= memory.budgetBytes && state.memoryUse.spilledBytes == 0, "the budget is not kept")
+      if (batch % 5 == 4) {
+        val base = new File(directory, s"fits-base-$batch")
+        TestBases.build(base, deltas, random, compressed = false)
+        state.offerBase(BaseDirectory(base.getPath, at, keys.length, () => ()))
+      }
+    }
+    val written = deltas.iterator.map(_.length).sum
+    expect(written > memory.budgetBytes, s"$written bytes were written, too few for memory to be full")
+    state.close()
+    expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken")
   }
 
   private def takesLargeAndEmptyRows(directory: File): Unit = {

@@ -32,14 +32,17 @@ final class TestBases(directory: File, random: Random) {
 object TestBases {
   RocksDB.loadLibrary()
 
-  def build(path: File, deltas: Seq[File], random: Random): Unit = {
+  def build(path: File, deltas: Seq[File], random: Random): Unit =
+    build(path, deltas, random, compressed = random.nextInt(4) == 0)
+
+  def build(path: File, deltas: Seq[File], random: Random, compressed: Boolean): Unit = {
     val filter = new BloomFilter(10, false)
     val table = new BlockBasedTableConfig().setFormatVersion(5)
     if (random.nextInt(5) != 0) table.setFilterPolicy(filter)
     val options = new Options()
       .setCreateIfMissing(true)
       .setDisableAutoCompactions(random.nextBoolean())
-      .setCompressionType(if (random.nextInt(4) == 0) CompressionType.LZ4_COMPRESSION else CompressionType.NO_COMPRESSION)
+      .setCompressionType(if (compressed) CompressionType.LZ4_COMPRESSION else CompressionType.NO_COMPRESSION)
       .setTargetFileSizeBase(1L << (14 + random.nextInt(8)))
       .setMaxBytesForLevelBase(1L << (16 + random.nextInt(8)))
       .setTableFormatConfig(table)

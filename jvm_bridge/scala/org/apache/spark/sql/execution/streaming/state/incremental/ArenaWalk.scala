@@ -1,17 +1,25 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
-/** Goes through the records of an arena that no longer grows, superseded ones too, in order. */
-private[incremental] final class ArenaWalk(arena: Arena) {
+/**
+ * Goes through the records of places that no longer grow, superseded ones too, in order.
+ *
+ * @param starts where each place begins
+ * @param ends   where the last record of each ends
+ */
+private[incremental] final class ArenaWalk(starts: Array[Long], ends: Array[Long]) {
+  def this(arena: Arena) =
+    this(Array.tabulate(arena.segmentCount)(arena.segmentStart), Array.tabulate(arena.segmentCount)(arena.segmentEnd))
+
   private var segment = -1
   private var at = 0L
   private var end = 0L
 
   /** The next record, 0 when there is none. */
   def next(): Long = {
-    while (at == end && segment + 1 < arena.segmentCount) {
+    while (at == end && segment + 1 < starts.length) {
       segment += 1
-      at = arena.segmentStart(segment)
-      end = arena.segmentEnd(segment)
+      at = starts(segment)
+      end = ends(segment)
     }
     if (at == end) 0
     else {

@@ -12,6 +12,9 @@ import java.util.concurrent.atomic.AtomicInteger
 private[incremental] final class Generation(val at: VersionId, val keys: Long, val overlay: Overlay) {
   private val references = new AtomicInteger(1)
 
+  /** Its place among all that came into the index of a store, oldest first. */
+  var turn = 0L
+
   /** How many keys it has a record of. */
   val records: Long = overlay.size
 

@@ -125,12 +125,12 @@ final class IncrementalStateStore private[incremental] (
 
   override def iterator(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     val codec = open("iterator", colFamilyName)
-    rows(codec, family(codec, ordered = true))
+    rows(codec, family(codec))
   }
 
   override def iteratorWithMultiValues(colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
     val codec = openForLists("iteratorWithMultiValues", open("iteratorWithMultiValues", colFamilyName))
-    values(codec, family(codec, ordered = true))
+    values(codec, family(codec))
   }
 
   override def prefixScan(prefixKey: UnsafeRow, colFamilyName: String): StateStoreIterator[UnsafeRowPair] = {
@@ -165,8 +165,9 @@ final class IncrementalStateStore private[incremental] (
     values(codec, range(codec, startKey, endKey))
   }
 
-  private def family(codec: RowCodec, ordered: Boolean): EntryIterator =
-    transaction.scan(ColumnFamilies.from(codec.family.id), ColumnFamilies.until(codec.family.id), ordered)
+  /** All rows of a family; in key order where its keys are encoded for order, else as they are quickest read. */
+  private def family(codec: RowCodec): EntryIterator =
+    transaction.scan(ColumnFamilies.from(codec.family.id), ColumnFamilies.until(codec.family.id), codec.scansRanges)
 
   private def prefix(codec: RowCodec, row: UnsafeRow): EntryIterator = {
     val from = codec.encodePrefix(row)

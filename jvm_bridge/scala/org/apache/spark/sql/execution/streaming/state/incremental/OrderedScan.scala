@@ -8,28 +8,30 @@ private[incremental] final class OrderedScan(
     from: Array[Byte],
     until: Array[Byte])
     extends Scan(transaction, overlay, view, from, until) {
-  private val records = inMemory()
-  private var next = 0
+  private val memory = new SourceMerge(inMemory())
   private val base = view.baseCursor(from, until)
 
-  /** What memory has of the range, removed keys too: the newest record of each, in key order. */
-  private def inMemory(): Array[Long] = {
+  /** What memory has of the range, removed keys too: the newest record of each key, in one of the sources. */
+  private def inMemory(): Seq[RecordSource] = {
     val found = new RecordList
-    val onePrefix = PrefixIndex.serves(from, until)
-    if (onePrefix) overlay.changedWith(from)(found.add) else overlay.changedIn(from, until)(found.add)
-    view.pending.indices.foreach { i => addPending(i, found) }
-    if (onePrefix) view.recents.foreachWith(from)(addUnchanged(_, view.pending.length, found))
-    else view.recents.foreachIn(from, until)(addUnchanged(_, view.pending.length, found))
-    found.sorted()
+    val pending = view.pending.indices.map(pendingSource)
+    if (PrefixIndex.serves(from, until)) {
+      overlay.changedWith(from)(found.add)
+      view.recents.foreachWith(from)(record => if (isUnchanged(record, view.pending.length)) found.add(record))
+      pending :+ source(found.sorted())
+    } else {
+      overlay.changedIn(from, until)(found.add)
+      val older = view.recents.sourcesIn(from, until, isUnchanged(_, view.pending.length))
+      pending ++ older :+ source(found.sorted())
+    }
   }
 
-  private def addPending(i: Int, found: RecordList): Unit = {
+  private def source(sorted: Array[Long]): RecordSource =
+    new RecordSource(sorted(_), 0, sorted.length, null, _ => true)
+
+  private def pendingSource(i: Int): RecordSource = {
     val sorted = view.pending(i).sorted
-    var next = firstNotBefore(sorted)
-    while (next < sorted.length && Record.within(sorted(next), from, until)) {
-      addUnchanged(sorted(next), view.pending.length - 1 - i, found)
-      next += 1
-    }
+    new RecordSource(sorted(_), firstNotBefore(sorted), sorted.length, until, isUnchanged(_, view.pending.length - 1 - i))
   }
 
   private def firstNotBefore(sorted: Array[Long]): Int = {
@@ -43,18 +45,19 @@ private[incremental] final class OrderedScan(
     low
   }
 
-  private def addUnchanged(record: Long, newer: Int, found: RecordList): Unit = {
+  /** Whether neither a change nor one of so many newest pending generations has the key. */
+  private def isUnchanged(record: Long, newer: Int): Boolean = changed == 0 && newer == 0 || {
     val hash = Record.hash(record)
     val at = Record.keyAddress(record)
     val length = Record.keyLength(record)
-    if (!changedBefore(hash, at, length) && !view.pendingHas(newer, hash, at, length)) found.add(record)
+    !changedBefore(hash, at, length) && !view.pendingHas(newer, hash, at, length)
   }
 
   protected def step(): Boolean = {
     while (true) {
       val inBase = base != null && base.valid && !beyond(base)
-      if (next == records.length && !inBase) return false
-      val record = if (next < records.length) records(next) else 0L
+      val record = memory.record
+      if (record == 0 && !inBase) return false
       val order =
         if (record == 0) 1
         else if (!inBase) -1
@@ -62,7 +65,7 @@ private[incremental] final class OrderedScan(
           Bytes.compare(
             null, Record.keyAddress(record), Record.keyLength(record), null, base.keyAddress, base.keyLength)
       if (order <= 0) {
-        next += 1
+        memory.next()
         if (order == 0) base.next()
         if (!Record.isRemoved(record)) {
           set(record)

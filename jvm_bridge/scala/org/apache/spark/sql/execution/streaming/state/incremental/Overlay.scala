@@ -257,7 +257,7 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
       runs.add(unsorted.sorted(), isCurrentChange)
       unsorted.clear()
     }
-    runs.foreachIn(from, until)(record => if (isCurrentChange(record)) use(record))
+    runs.sourcesIn(from, until, isCurrentChange).foreach(_.foreach(use))
   }
 
   /**

@@ -135,6 +135,9 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     old
   }
 
+  /** Finds a copy in the place of a record that is the newest of its key. */
+  def move(record: Long, copy: Long): Unit = Platform.putLong(null, slotOf(record), copy | tagOf(Record.hash(copy)))
+
   /** Forgets a record if it is the newest of its key; nothing of that key is found then. */
   def remove(record: Long): Unit = {
     val slot = slotOf(record)

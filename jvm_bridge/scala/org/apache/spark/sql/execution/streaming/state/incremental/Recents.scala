@@ -9,6 +9,10 @@ import scala.collection.mutable
  * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and
  * one of every open transaction; the memory goes with the last. It changes only under the store's lock, and
  * only while no transaction but the one that asks reads it.
+ *
+ * Memory comes back as in a log-structured file system: the oldest of what the base holds too is dropped
+ * whole, and the few of its records that are still the newest of their keys move to survivors, whose turn
+ * comes again. So a state that fits stays in memory whole, however often its keys change.
  */
 private[incremental] final class Recents(memory: StoreMemory, spillDirectory: File) {
   private val references = new AtomicInteger(1)
@@ -23,6 +27,8 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   private var touched = 0
   val index = new RecentIndex(memory, spillDirectory)
   val generations = mutable.ArrayDeque.empty[Generation]
+  private val survivors = mutable.ArrayDeque.empty[Survivors]
+  private var turns = 0L
 
   /** How many of the oldest generations the base holds too. */
   var merged = 0
@@ -35,6 +41,8 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     if (prefixes != null) prefixes.free()
     generations.foreach(_.release())
     generations.clear()
+    survivors.foreach(_.free())
+    survivors.clear()
   }
 
   /** Whether so many others than the store itself read it. */
@@ -48,15 +56,25 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     if (runs != null) runs.add(generation.sorted, index.isNewest)
     generation.forgetOrder()
     overlay.freeTable()
+    append(generation)
+  }
+
+  private def append(generation: Generation): Unit = {
+    generation.turn = nextTurn()
     generations.append(generation)
   }
 
+  private def nextTurn(): Long = {
+    turns += 1
+    turns
+  }
+
   /**
-   * The newest records with from <= key < until (null: no end), removed ones too, run by run. The first call
-   * sorts all.
+   * The newest records with from <= key < until (null: no end), removed ones too, as sorted sources. The first
+   * call sorts all.
    */
-  def foreachIn(from: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit =
-    ordered().foreachIn(from, until)(record => if (index.isNewest(record)) use(record))
+  def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[RecordSource] =
+    ordered().sourcesIn(from, until, record => index.isNewest(record) && wanted(record))
 
   /**
    * The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], removed ones too, in no
@@ -98,7 +116,11 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     index.bytes + (if (runs == null) 0 else runs.bytes) + (if (prefixes == null) 0 else prefixes.bytes)
 
   /** How many records its generations have, superseded ones not counted. */
-  def records: Long = generations.iterator.map(_.records).sum
+  def records: Long = generations.iterator.map(_.records).sum + survivors.iterator.map(_.records).sum
+
+  /** Where its records are, superseded ones too. */
+  def arenas: Iterator[ArenaWalk] =
+    survivors.iterator.map(_.walk) ++ generations.iterator.map(g => new ArenaWalk(g.overlay.arena))
 
   private def putAll(records: Array[Long]): Unit = {
     var from = 0
@@ -128,22 +150,65 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     generation.retain()
     index.reserve(generation.records)
     generation.overlay.arena.foreach(record => index.put(record))
-    generations.append(generation)
+    append(generation)
   }
 
-  /** Drops the oldest merged generation; the bytes that this frees. */
-  def evict(): Long = {
-    val oldest = generations.removeHead()
-    merged -= 1
-    val bytes = oldest.overlay.bytes
-    oldest.overlay.arena.foreach(index.remove)
-    if (prefixes != null) oldest.overlay.arena.foreach(prefixes.remove)
-    if (runs != null) runs.drop(oldest.overlay.arena)
-    oldest.release()
-    bytes
+  /** Whether there is anything that [[evict]] could drop. */
+  def evictable: Boolean = merged > 0 || survivors.nonEmpty
+
+  /**
+   * Drops the oldest merged generation, or the oldest survivors; the bytes that this frees.
+   *
+   * @param saving whether its newest records may move to survivors, where they are few and the budget has room
+   */
+  def evict(saving: Boolean): Long =
+    if (survivors.nonEmpty && (merged == 0 || survivors.head.turn < generations.head.turn)) {
+      val oldest = survivors.removeHead()
+      val saved = leave(oldest.walk, oldest.bytes, saving, oldest.holds)
+      oldest.free()
+      oldest.bytes - saved
+    } else {
+      val oldest = generations.removeHead()
+      merged -= 1
+      val bytes = oldest.overlay.bytes
+      val arena = oldest.overlay.arena
+      val saved = leave(new ArenaWalk(arena), bytes, saving, arena.holds)
+      oldest.release()
+      bytes - saved
+    }
+
+  /** Takes the records of a place out of the index, or saves them; the bytes of those that were saved. */
+  private def leave(walk: ArenaWalk, bytes: Long, saving: Boolean, holds: Long => Boolean): Long = {
+    val newest = new RecordList
+    var newestBytes = 0L
+    var record = walk.next()
+    while (record != 0) {
+      if (index.isNewest(record)) {
+        newest.add(record)
+        if (!Record.isRemoved(record)) newestBytes += Record.size(record)
+      }
+      record = walk.next()
+    }
+    val few = saving && newestBytes > 0 && newestBytes * 2 <= bytes
+    val saved = if (few) Survivors.reserve(newestBytes, nextTurn(), memory) else None
+    val moved = if (saved.isEmpty || runs == null) null else new mutable.LongMap[Long]
+    newest.foreach { record =>
+      if (saved.isEmpty || Record.isRemoved(record)) {
+        index.remove(record)
+        if (prefixes != null) prefixes.remove(record)
+      } else {
+        val copy = saved.get.add(record)
+        index.move(record, copy)
+        if (prefixes != null) prefixes.replace(record, copy)
+        if (moved != null) moved.update(record, copy)
+      }
+    }
+    if (runs != null) runs.drop(holds, record => if (moved == null) 0L else moved.getOrElse(record, 0L))
+    saved.foreach(survivors.append)
+    saved.fold(0L)(_.bytes)
   }
 
-  def mergedBytes: Long = bytes(0, merged)
+  def mergedBytes: Long = bytes(0, merged) + survivors.iterator.map(_.bytes).sum
   def unmergedBytes: Long = bytes(merged, generations.size)
   def spilledBytes: Long = generations.iterator.map(_.overlay.spilledBytes).sum + index.spilledBytes +
     (if (runs == null) 0 else runs.spilledBytes) + (if (prefixes == null) 0 else prefixes.spilledBytes)

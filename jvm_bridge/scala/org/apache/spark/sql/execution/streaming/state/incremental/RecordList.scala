@@ -13,6 +13,14 @@ private[incremental] final class RecordList {
     count += 1
   }
 
+  def foreach(use: Long => Unit): Unit = {
+    var i = 0
+    while (i < count) {
+      use(records(i))
+      i += 1
+    }
+  }
+
   /** Its records in key order, in an array of their own. */
   def sorted(): Array[Long] = {
     val copy = java.util.Arrays.copyOf(records, count)

@@ -13,7 +13,7 @@ private[incremental] abstract class Scan(
     from: Array[Byte],
     until: Array[Byte])
     extends EntryIterator {
-  private val changed = overlay.changes
+  protected final val changed = overlay.changes
   private var open = true
   private var currentKey: Array[Byte] = _
   private var currentValue: Array[Byte] = _

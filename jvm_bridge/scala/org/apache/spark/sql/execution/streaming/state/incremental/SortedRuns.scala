@@ -59,22 +59,12 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     count = b
   }
 
-  /** Every record with from <= key < until (null: no end), run by run. */
-  def foreachIn(from: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit = {
-    var run = 0
-    while (run < count) {
-      var i = firstNotBefore(run, from)
-      while (i < lengths(run)) {
-        val record = at(run, i)
-        if (until != null && Bytes.compare(until, Record.keyAddress(record), Record.keyLength(record)) <= 0) i = lengths(run)
-        else {
-          use(record)
-          i += 1
-        }
-      }
-      run += 1
+  /** The wanted records with from <= key < until (null: no end), a source for each run. */
+  def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[RecordSource] =
+    Seq.tabulate(count) { run =>
+      val address = runs(run).address
+      new RecordSource(i => Platform.getLong(null, address + 8L * i), firstNotBefore(run, from), lengths(run), until, wanted)
     }
-  }
 
   private def firstNotBefore(run: Int, key: Array[Byte]): Int = {
     var low = 0
@@ -87,15 +77,16 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     low
   }
 
-  /** Drops the records of an arena that is about to be freed. */
-  def drop(arena: Arena): Unit = {
+  /** Drops the records of a place that is about to be freed, or has what they moved to (0: nothing) instead. */
+  def drop(holds: Long => Boolean, movedTo: Long => Long): Unit = {
     var run = 0
     while (run < count) {
       var n = 0
       var i = 0
       while (i < lengths(run)) {
-        val record = at(run, i)
-        if (!arena.holds(record)) {
+        val old = at(run, i)
+        val record = if (holds(old)) movedTo(old) else old
+        if (record != 0) {
           Platform.putLong(null, runs(run).address + 8L * n, record)
           n += 1
         }

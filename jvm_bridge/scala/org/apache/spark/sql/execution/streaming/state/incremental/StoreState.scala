@@ -79,7 +79,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
       if (recents.readers > 0) above
       else {
         publish(above)
-        makeRoom(lastOverlayBytes)
+        makeRoom(lastOverlayBytes + lastOverlayBytes / 2 + Arena.smallestSegment)
         0
       }
     } finally {
@@ -93,8 +93,9 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     pending = pending.drop(n)
   }
 
+  /** Makes it here, where records may be saved; what a larger overlay takes later is taken without. */
   private def makeRoom(bytes: Long): Unit =
-    while (recents.merged > 0 && memory.usedBytes + bytes > memory.budgetBytes) recents.evict()
+    while (recents.evictable && memory.usedBytes + bytes > memory.budgetBytes) recents.evict(saving = true)
 
   private def rollBack(n: Int): Unit = {
     val kept = new Recents(memory, conf.spillDirectory)
@@ -257,13 +258,13 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     else
       try {
         var freed = 0L
-        while (mayEvict && freed < bytes) freed += recents.evict()
+        while (mayEvict && freed < bytes) freed += recents.evict(saving = false)
         noteReclaimable()
         freed
       } finally lock.unlock()
 
   private def mayEvict: Boolean =
-    !closed && !settling && recents.merged > 0 &&
+    !closed && !settling && recents.evictable &&
       (recents.readers == 0 || recents.readers == 1 && writers.exists { t =>
         (t.changer eq Thread.currentThread) && (t.view.recents eq recents) && (t.view.base eq base) && t.overlay.pins == 0
       })

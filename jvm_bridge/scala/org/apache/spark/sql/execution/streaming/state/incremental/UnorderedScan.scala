@@ -17,9 +17,8 @@ private[incremental] final class UnorderedScan(
   private val index = view.recents.index
 
   /** Memory is read in its own order, not in the index's, unless most of it is superseded. */
-  private val generations = view.recents.generations
   private val walks = view.recents.records <= index.count * 3
-  private var generation = 0
+  private val arenas = view.recents.arenas
   private var walk: ArenaWalk = _
   private var base: Cursor = _
   private var baseBegun = false
@@ -59,13 +58,11 @@ private[incremental] final class UnorderedScan(
   private def stepIndex(): Boolean = if (walks) stepGenerations() else stepSlots()
 
   private def stepGenerations(): Boolean = {
-    while (generation < generations.length) {
-      if (walk == null) walk = new ArenaWalk(generations(generation).overlay.arena)
+    while (walk != null || arenas.hasNext) {
+      if (walk == null) walk = arenas.next()
       val record = walk.next()
-      if (record == 0) {
-        generation += 1
-        walk = null
-      } else if (index.isNewest(record) && shows(record, view.pending.length)) {
+      if (record == 0) walk = null
+      else if (index.isNewest(record) && shows(record, view.pending.length)) {
         set(record)
         return true
       }
