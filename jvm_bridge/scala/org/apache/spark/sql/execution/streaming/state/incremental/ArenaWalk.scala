@@ -14,6 +14,16 @@ private[incremental] final class ArenaWalk(starts: Array[Long], ends: Array[Long
   private var at = 0L
   private var end = 0L
 
+  /** The next records, as many as there is room for and are left; how many. */
+  def next(records: Array[Long]): Int = {
+    var n = 0
+    while (n < records.length && {
+      records(n) = next()
+      records(n) != 0
+    }) n += 1
+    n
+  }
+
   /** The next record, 0 when there is none. */
   def next(): Long = {
     while (at == end && segment + 1 < starts.length) {

@@ -10,6 +10,7 @@ abstract class EntryIterator extends AutoCloseable {
   /** Moves to the next row; false when there is none, again and again. */
   def advance(): Boolean
 
+  /** The key without the first bytes that the scan was asked to leave out. */
   def key: Array[Byte]
 
   def value: Array[Byte]

@@ -167,17 +167,20 @@ final class IncrementalStateStore private[incremental] (
 
   /** All rows of a family; in key order where its keys are encoded for order, else as they are quickest read. */
   private def family(codec: RowCodec): EntryIterator =
-    transaction.scan(ColumnFamilies.from(codec.family.id), ColumnFamilies.until(codec.family.id), codec.scansRanges)
+    scan(ColumnFamilies.from(codec.family.id), ColumnFamilies.until(codec.family.id), codec.scansRanges)
+
+  private def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean): EntryIterator =
+    transaction.scan(from, until, ordered, skip = RowCodec.PrefixBytes)
 
   private def prefix(codec: RowCodec, row: UnsafeRow): EntryIterator = {
     val from = codec.encodePrefix(row)
-    transaction.scan(from, RowCodec.after(from), ordered = true)
+    scan(from, RowCodec.after(from), ordered = true)
   }
 
   private def range(codec: RowCodec, start: Option[UnsafeRow], end: Option[UnsafeRow]): EntryIterator = {
     val from = start.fold(ColumnFamilies.from(codec.family.id))(codec.encodeKey)
     val until = end.fold(ColumnFamilies.until(codec.family.id))(codec.encodeKey)
-    transaction.scan(from, until, ordered = true)
+    scan(from, until, ordered = true)
   }
 
   private def rows(codec: RowCodec, entries: EntryIterator): StateStoreIterator[UnsafeRowPair] =

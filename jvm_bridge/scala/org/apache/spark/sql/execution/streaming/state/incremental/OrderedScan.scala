@@ -6,8 +6,9 @@ private[incremental] final class OrderedScan(
     overlay: Overlay,
     view: View,
     from: Array[Byte],
-    until: Array[Byte])
-    extends Scan(transaction, overlay, view, from, until) {
+    until: Array[Byte],
+    skip: Int)
+    extends Scan(transaction, overlay, view, from, until, skip) {
   private val memory = new SourceMerge(inMemory())
   private val base = view.baseCursor(from, until)
 

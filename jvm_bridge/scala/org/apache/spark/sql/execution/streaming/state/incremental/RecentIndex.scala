@@ -16,6 +16,9 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   private var mask = 0L
   private var taken = 0L
 
+  /** Keeps the reads of [[touch]] from being left out. */
+  private var touched = 0L
+
   /** Keys that it finds, and how many of them are there (not removed). */
   var count = 0L
   var present = 0L
@@ -116,6 +119,17 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     if (head == 0 || head == deleted) 0 else Record.hash(head & addressMask)
   }
 
+  /** Reads what [[isNewest]] of the first n records will read, as [[touch]] does for [[put]]. */
+  def touch(records: Array[Long], n: Int): Unit = if (count > 0) {
+    var sum = 0L
+    var i = 0
+    while (i < n) {
+      sum += Platform.getLong(null, slots + ((Record.hash(records(i)) & mask) << 3))
+      i += 1
+    }
+    touched = sum
+  }
+
   /**
    * Makes a record the newest of its key; [[reserve]] was called. The one that was, 0 when there was none.
    */
@@ -171,6 +185,9 @@ private[incremental] object RecentIndex {
   private val tagMask = ~addressMask
   private val deleted = 1L
   private val smallest = 128L
+
+  /** Of how many records the memory is waited for at the same time. */
+  val touchedAtOnce = 64
 
   private def tagOf(hash: Int): Long = (hash >>> 16).toLong << 48
 }

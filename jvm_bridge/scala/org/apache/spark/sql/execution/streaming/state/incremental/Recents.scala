@@ -125,7 +125,7 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   private def putAll(records: Array[Long]): Unit = {
     var from = 0
     while (from < records.length) {
-      val until = math.min(from + Recents.touchedAtOnce, records.length)
+      val until = math.min(from + RecentIndex.touchedAtOnce, records.length)
       var i = from
       while (i < until) {
         touched += index.touch(records(i))
@@ -222,8 +222,4 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     }
     sum
   }
-}
-
-private object Recents {
-  private val touchedAtOnce = 64
 }

@@ -28,7 +28,10 @@ final class RowCodec(
   def encodePrefix(row: UnsafeRow): Array[Byte] = prefixed(keys.encodePrefixKey(row))
 
   def decodeKey(bytes: Array[Byte]): UnsafeRow =
-    keys.decodeKey(Arrays.copyOfRange(bytes, RowCodec.PrefixBytes, bytes.length))
+    decodeBareKey(Arrays.copyOfRange(bytes, RowCodec.PrefixBytes, bytes.length))
+
+  /** A key without the id of the family in front. */
+  def decodeBareKey(bytes: Array[Byte]): UnsafeRow = keys.decodeKey(bytes)
 
   def encodeValue(row: UnsafeRow): Array[Byte] = values.encodeValue(row)
 

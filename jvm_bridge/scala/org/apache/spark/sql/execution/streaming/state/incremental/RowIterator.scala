@@ -6,6 +6,7 @@ import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair
  * Rows of a scan, decoded; one pair object for all of them, as Spark's own stores have it. Closes the scan at
  * its end.
  *
+ * @param entries rows whose keys are without the id of the family
  * @param check is shown each pair
  */
 final class RowIterator(entries: EntryIterator, codec: RowCodec, check: UnsafeRowPair => Unit)
@@ -24,7 +25,7 @@ final class RowIterator(entries: EntryIterator, codec: RowCodec, check: UnsafeRo
   override def next(): UnsafeRowPair = {
     if (!hasNext) throw new NoSuchElementException("the scan has no more rows")
     state = RowIterator.Unknown
-    pair.withRows(codec.decodeKey(entries.key), codec.decodeValue(entries.value))
+    pair.withRows(codec.decodeBareKey(entries.key), codec.decodeValue(entries.value))
     check(pair)
     pair
   }

@@ -4,15 +4,18 @@ package org.apache.spark.sql.execution.streaming.state.incremental
  * A scan of a transaction: the rows within from <= key < until of its changes, of its view's generations, and
  * of the base. Each source leaves out what a newer one has a record of.
  *
- * @param changed how many keys the transaction had changed when the scan began
+ * @param skip    how many first bytes of the keys it does not show
  */
 private[incremental] abstract class Scan(
     transaction: Transaction,
     overlay: Overlay,
     view: View,
     from: Array[Byte],
-    until: Array[Byte])
+    until: Array[Byte],
+    skip: Int)
     extends EntryIterator {
+
+  /** How many keys the transaction had changed when the scan began. */
   protected final val changed = overlay.changes
   private var open = true
   private var currentKey: Array[Byte] = _
@@ -49,12 +52,12 @@ private[incremental] abstract class Scan(
   protected def closeSources(): Unit
 
   protected final def set(record: Long): Unit = {
-    currentKey = Record.key(record)
+    currentKey = Bytes.array(Record.keyAddress(record) + skip, Record.keyLength(record) - skip)
     currentValue = Record.value(record)
   }
 
   protected final def set(cursor: Cursor): Unit = {
-    currentKey = Bytes.array(cursor.keyAddress, cursor.keyLength)
+    currentKey = Bytes.array(cursor.keyAddress + skip, cursor.keyLength - skip)
     currentValue = Bytes.array(cursor.valueAddress, cursor.valueLength)
   }
 

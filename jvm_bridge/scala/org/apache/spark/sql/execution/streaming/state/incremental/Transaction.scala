@@ -152,16 +152,17 @@ final class Transaction private[incremental] (
    * Rows with from <= key < until (null: to the end), uncommitted ones included. In key order when ordered;
    * else in the order that is quickest.
    */
-  def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean): EntryIterator = {
+  def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int = 0): EntryIterator = {
     enter()
-    try begin(from, until, ordered)
+    try begin(from, until, ordered, skip)
     finally exit()
   }
 
   /** What is less than a column family is found quickest through the order of keys. */
-  private def begin(from: Array[Byte], until: Array[Byte], ordered: Boolean): EntryIterator =
-    if (ordered || from.length > 2 || until != null && until.length > 2) new OrderedScan(this, overlay, view, from, until)
-    else new UnorderedScan(this, overlay, view, from, until)
+  private def begin(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int): EntryIterator =
+    if (ordered || from.length > 2 || until != null && until.length > 2) {
+      new OrderedScan(this, overlay, view, from, until, skip)
+    } else new UnorderedScan(this, overlay, view, from, until, skip)
 
   /** Removes the rows with from <= key < until (null: to the end); the number of rows that were there. */
   def removeRange(from: Array[Byte], until: Array[Byte]): Long = {

@@ -6,8 +6,9 @@ private[incremental] final class UnorderedScan(
     overlay: Overlay,
     view: View,
     from: Array[Byte],
-    until: Array[Byte])
-    extends Scan(transaction, overlay, view, from, until) {
+    until: Array[Byte],
+    skip: Int)
+    extends Scan(transaction, overlay, view, from, until, skip) {
   private val changes = changedRecords()
   private var change = 0
   private var pendingLeft = view.pending.length
@@ -20,6 +21,9 @@ private[incremental] final class UnorderedScan(
   private val walks = view.recents.records <= index.count * 3
   private val arenas = view.recents.arenas
   private var walk: ArenaWalk = _
+  private val some = new Array[Long](RecentIndex.touchedAtOnce)
+  private var read = 0
+  private var shown = 0
   private var base: Cursor = _
   private var baseBegun = false
 
@@ -58,16 +62,28 @@ private[incremental] final class UnorderedScan(
   private def stepIndex(): Boolean = if (walks) stepGenerations() else stepSlots()
 
   private def stepGenerations(): Boolean = {
-    while (walk != null || arenas.hasNext) {
-      if (walk == null) walk = arenas.next()
-      val record = walk.next()
-      if (record == 0) walk = null
-      else if (index.isNewest(record) && shows(record, view.pending.length)) {
+    while (shown < read || readSome()) {
+      val record = some(shown)
+      shown += 1
+      if (index.isNewest(record) && shows(record, view.pending.length)) {
         set(record)
         return true
       }
     }
     false
+  }
+
+  /** Reads on in the arenas; false at their end. */
+  private def readSome(): Boolean = {
+    read = 0
+    shown = 0
+    while (read == 0 && (walk != null || arenas.hasNext)) {
+      if (walk == null) walk = arenas.next()
+      read = walk.next(some)
+      if (read == 0) walk = null
+    }
+    index.touch(some, read)
+    read > 0
   }
 
   private def stepSlots(): Boolean = {

@@ -14,7 +14,7 @@ final class ValuesIterator(entries: EntryIterator, codec: RowCodec, check: Unsaf
   override def hasNext: Boolean = {
     while (!values.hasNext && !ended) {
       if (entries.advance()) {
-        key = codec.decodeKey(entries.key)
+        key = codec.decodeBareKey(entries.key)
         values = codec.decodeValues(entries.value)
       } else {
         ended = true
