@@ -35,7 +35,6 @@ class MarkedFunction:
         self.__name__ = f"state_store.{self._mark}({name})"
         self.__qualname__ = self.__name__
         self.func = func
-        session.observe()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (type(self), {k: v for k, v in self.__dict__.items() if k != "__wrapped__"})
@@ -104,6 +103,11 @@ class AcceleratedFunction(MarkedFunction):
 
     def _group(self, key: Any, frames: Any, state: Any) -> Iterator[Any]:
         return self.func(key, frames, state)
+
+
+# At import, because Python looks a method up before it evaluates what the method is called with:
+# `df.groupBy("k").applyInPandasWithState(vectorized(f), ...)`.
+session.observe()
 
 
 def _restore(cls: type[MarkedFunction], fields: dict[str, Any]) -> Any:

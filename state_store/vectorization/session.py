@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import importlib
 import importlib.util
+import sys
 import warnings
 from typing import Any
 
@@ -41,7 +42,9 @@ class BoundSchemas:
 
 
 def observe() -> None:
-    """Make ``applyInPandasWithState`` bind schemas to marked functions; does nothing the second time."""
+    """Make ``applyInPandasWithState`` bind schemas to marked functions; does nothing in a Python worker."""
+    if "pyspark.worker" in sys.modules:
+        return
     for module_name, class_name in _grouped_classes():
         try:
             grouped = getattr(importlib.import_module(module_name), class_name)
