@@ -336,6 +336,36 @@ def _merges(results: Results, titles: Mapping[str, str]) -> str:
     return "## The merge alone\n\n" + _images(titles, "merges") + _table(header, rows) if rows else ""
 
 
+_FORMS = {
+    "stock": "a call for each group (Spark's)",
+    "vectorized": "vectorised",
+    "loop": "vectorised, with a loop over rows in Python",
+    "accelerate": "accelerated (the function unchanged)",
+}
+
+
+def _vectorized(results: Results, titles: Mapping[str, str]) -> str:
+    rows = []
+    for one in results.scenarios.get("vectorized", {}).get("functions", []):
+        times = {(ratio["store"], ratio["form"]): ratio for ratio in one["ratios"]}
+        for form in one["measurements"]:
+            ratio = times.get((form["store"], form["form"]))
+            rows.append(
+                (
+                    f"{one['groups']:,} groups of {one['rows']} rows",
+                    NAMES.get(form["store"], form["store"]),
+                    _FORMS[form["form"]],
+                    f"{form['median_ms']:,.0f}",
+                    f"{form['median_cpu_s']:.2f}",
+                    f"{ratio['times_stock']:.1f}x" if ratio else "",
+                    f"{ratio['times_stock_cpu']:.1f}x" if ratio else "",
+                )
+            )
+    header = ("a batch", "store", "function", "batch ms", "CPU s", "faster", "less CPU")
+    text = "## Vectorised functions\n\nThe whole time of a trigger; outputs and states are compared.\n\n"
+    return text + _table(header, rows) if rows else ""
+
+
 def _comparison(results: Results, scenario: str, case: str) -> str:
     """A row a step: the median of each provider, and how many times as long as ours the peers take."""
     labels = results.scenarios.get(scenario, {}).get("cases", {}).get(case, {})
@@ -431,6 +461,7 @@ _SECTIONS: tuple[Callable[[Results, Mapping[str, str]], str], ...] = (
     _storage,
     _queries,
     _memory,
+    _vectorized,
     _hdfs,
     _merges,
 )
