@@ -4,6 +4,7 @@ import java.util.Arrays
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.{RocksDBKeyStateEncoder, RocksDBValueStateEncoder}
+import org.apache.spark.unsafe.Platform
 
 /**
  * Rows of one column family to bytes and back, with Spark's own encoders: a key is the family's 2-byte id and
@@ -18,12 +19,40 @@ final class RowCodec(
   private val high = (family.id >>> 8).toByte
   private val low = family.id.toByte
 
+  /** The row that was encoded last (as bytes, its length, -1: none), and what came out. */
+  private var last = new Array[Byte](64)
+  private var lastLength = -1
+  private var encoded: Array[Byte] = _
+
   def scansPrefixes: Boolean = keys.supportPrefixKeyScan
   def scansRanges: Boolean = keys.supportsRangeScan
   def deletesRanges: Boolean = keys.supportsDeleteRange
   def multipleValues: Boolean = values.supportsMultipleValuesPerKey
 
-  def encodeKey(row: UnsafeRow): Array[Byte] = prefixed(keys.encodeKey(row))
+  /**
+   * The caller does not change the array: the same one is given again for the same row, because a key that is
+   * read is mostly written next.
+   */
+  def encodeKey(row: UnsafeRow): Array[Byte] = {
+    if (!isLast(row)) {
+      encoded = prefixed(keys.encodeKey(row))
+      rememberLast(row)
+    }
+    encoded
+  }
+
+  private def isLast(row: UnsafeRow): Boolean = {
+    val length = row.getSizeInBytes
+    length == lastLength && Bytes.equal(row.getBaseObject, row.getBaseOffset, last, Platform.BYTE_ARRAY_OFFSET, length)
+  }
+
+  private def rememberLast(row: UnsafeRow): Unit = {
+    lastLength = if (row.getSizeInBytes > RowCodec.LargestRemembered) -1 else row.getSizeInBytes
+    if (lastLength > last.length) last = new Array[Byte](lastLength * 2)
+    if (lastLength > 0) {
+      Platform.copyMemory(row.getBaseObject, row.getBaseOffset, last, Platform.BYTE_ARRAY_OFFSET, lastLength)
+    }
+  }
 
   def encodePrefix(row: UnsafeRow): Array[Byte] = prefixed(keys.encodePrefixKey(row))
 
@@ -71,6 +100,8 @@ object RowCodec {
   /** Between the values of a key, as RocksDB's StringAppendOperator and Spark's decoder have it. */
   val Delimiter: Byte = ','
   val DelimiterBytes = 1
+
+  private val LargestRemembered = 4096
 
   /** The first key after all that begin with the prefix; null where there is none. */
   def after(prefix: Array[Byte]): Array[Byte] = {

@@ -24,6 +24,8 @@ final class Transaction private[incremental] (
 
   /** A record that the last get found in memory, 0 when it found none; until the next change. */
   private var lastFound = 0L
+  private var hashedKey: Array[Byte] = _
+  private var hash = 0L
   private var delta: DeltaWriter = _
 
   /** The thread that changes the overlay now: it may drop generations that the view needs no more. */
@@ -46,11 +48,20 @@ final class Transaction private[incremental] (
     finally exit()
   }
 
-  /** The value of a key, null when absent; the caller may keep the array. */
+  /** The value of a key, null when absent; the caller may keep the array, and never changes that of the key. */
   def get(key: Array[Byte]): Array[Byte] = {
     enter()
-    try lookUp(KeyHash.of(key), key)
+    try lookUp(hashOf(key), key)
     finally exit()
+  }
+
+  /** The hash of a key; that of the array that was asked for last is remembered. */
+  private def hashOf(key: Array[Byte]): Long = {
+    if (key ne hashedKey) {
+      hash = KeyHash.of(key)
+      hashedKey = key
+    }
+    hash
   }
 
   private def lookUp(hash: Long, key: Array[Byte]): Array[Byte] = {
@@ -96,7 +107,7 @@ final class Transaction private[incremental] (
 
   private def change(key: Array[Byte], value: Array[Byte]): Unit = {
     enterToChange()
-    try changeQuick(KeyHash.of(key), key, value, if (value == null) 0 else value.length)
+    try changeQuick(hashOf(key), key, value, if (value == null) 0 else value.length)
     finally exitFromChange()
   }
 
