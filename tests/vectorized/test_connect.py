@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
+import outside
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -53,14 +48,6 @@ def test_marked_functions_through_connect(tmp_path):
     for i, rows in enumerate(([("a", 1.0), ("b", 2.0), ("a", 3.0)], [("a", 5.0)])):
         table = pa.table({"k": [k for k, _ in rows], "v": [v for _, v in rows]})
         pq.write_table(table, source / f"{i}.parquet")
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here.parents[1]), str(here), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, "-c", CLIENT, str(tmp_path)],
-        env=environment, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    assert lines, done.stdout[-2000:] + done.stderr[-4000:]
+    found, _ = outside.run(CLIENT, tmp_path)
     expected = [["a", 2, 4.0], ["a", 3, 9.0], ["b", 1, 2.0]]
-    assert json.loads(lines[0][6:]) == {"vectorized": [expected, True], "accelerate": [expected, True]}
+    assert found == {"vectorized": [expected, True], "accelerate": [expected, True]}

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
+import outside
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -47,17 +42,8 @@ def test_same_results_and_one_warning(tmp_path):
     source.mkdir()
     table = pa.table({"k": ["a", "b", "a", None], "v": [1.0, 2.0, 3.0, 4.0]})
     pq.write_table(table, source / "0.parquet")
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here.parents[1]), str(here), os.environ.get("PYTHONPATH", "")])
-    environment = {**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, "-c", SESSION, str(tmp_path)],
-        env=environment, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
-    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    assert lines, done.stdout[-2000:] + done.stderr[-4000:]
-    warned, rows = json.loads(lines[0][6:])
+    (warned, rows), log = outside.run(SESSION, tmp_path)
     assert len(warned) == 1
     assert "VectorizedExtension" in warned[0] and "spark.sql.extensions" in warned[0]
     assert sorted(rows, key=repr) == sorted([["a", 2, 4.0], ["b", 1, 2.0], [None, 1, 4.0]], key=repr)
-    assert "runs group by group in worker" not in done.stderr  # the driver has said it
+    assert "runs group by group in worker" not in log  # the driver has said it

@@ -1,0 +1,29 @@
+"""A session in a process of its own, started as users start theirs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 900
+
+
+def run(program: str, directory: Path) -> tuple[Any, str]:
+    """Runs ``program``, with ``directory`` as its argument; what it printed after FOUND, and its log."""
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here.parents[1]), str(here), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(directory)],
+        env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
+    assert lines, done.stdout[-2000:] + done.stderr[-4000:]
+    return json.loads(lines[0].removeprefix("FOUND ")), done.stderr
