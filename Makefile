@@ -1,16 +1,17 @@
 # Everything a checkout needs, made on demand: each target creates the virtual environments and compiles the jars first.
 # Variables: PYTHON=<interpreter>  BENCH=quick|standard|full  TESTS=<pytest arguments>
 
-SPARK := 4.3.0
+# Spark 4.3 is there for Python 3.11 and newer; with 3.10 everything runs on 4.2.
 OLDER_SPARK := 4.2.0
+SPARK := $(if $(filter 3.10.%,$(shell "$$(PYTHON='$(PYTHON)' scripts/find-python 2>/dev/null)" --version 2>&1)),$(OLDER_SPARK),4.3.0)
 BENCH ?= standard
 TESTS ?=
 
 APART := spark vectorized packaging
 
 BIN := .venv/bin
-JAR := state_store/jars/incremental-state-store-spark-4.3.jar
-OLDER_JAR := state_store/jars/incremental-state-store-spark-4.2.jar
+JAR := state_store/jars/incremental-state-store-spark-$(basename $(SPARK)).jar
+OLDER_JAR := state_store/jars/incremental-state-store-spark-$(basename $(OLDER_SPARK)).jar
 SOURCES := $(shell find jvm_bridge state_store -name '*.scala' -o -name '*.py' -o -path 'jvm_bridge/resources/*' -type f)
 SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-4.3 benchmarks/scala tests)
 
@@ -78,6 +79,8 @@ $(JAR): .venv/.ready $(SOURCES)
 	@$(BIN)/python -m jvm_bridge.build
 	@touch $@
 
+ifneq ($(JAR),$(OLDER_JAR))
 $(OLDER_JAR): .venv-4.2/.ready $(SOURCES)
 	@.venv-4.2/bin/python -m jvm_bridge.build
 	@touch $@
+endif
