@@ -73,14 +73,25 @@ def test_make_help_lists_every_target(checkout):
     makefile = (checkout / "Makefile").read_text(encoding="utf-8")
     (phony,) = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
     done = subprocess.run(
-        ["make", "help"], cwd=checkout, capture_output=True, text=True, timeout=60, check=True
+        ["make", "--no-print-directory", "help"],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     listed = {line.split()[1] for line in done.stdout.splitlines()}
     assert listed == set(phony.split())
 
 
 def test_make_demo_runs_the_demo(checkout):
-    done = subprocess.run(["make", "-n", "demo"], cwd=checkout, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        ["make", "--no-print-directory", "-n", "demo"],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.stdout.splitlines()[-1].endswith("python examples/demo.py")
 
 
