@@ -113,7 +113,13 @@ def _ages(results: Results, prefix: str, kind: str, name: str) -> dict[str, tupl
                     ages, values = lines.setdefault(subject, ([], []))
                     ages.append(int(label.removeprefix(prefix)))
                     values.append(one[kind][name]["median"])
-    return lines
+    return {subject: _sorted(ages, values) for subject, (ages, values) in lines.items()}
+
+
+def _sorted(xs: list[Any], ys: list[float]) -> tuple[list[Any], list[float]]:
+    """Points from left to right, in whatever order the file has them."""
+    order = sorted(range(len(xs)), key=lambda i: xs[i])
+    return [xs[i] for i in order], [ys[i] for i in order]
 
 
 def _lines(axes: Axes, lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]) -> None:
@@ -177,6 +183,7 @@ def _growth(results: Results) -> Drawn:
                         ys.append(one["batch"]["wall_ms"]["median"])
     if not lines:
         return None
+    lines = {subject: _sorted(xs, ys) for subject, (xs, ys) in lines.items()}
     figure, axes = plt.subplots(figsize=(10, 5.5))
     _lines(axes, lines)
     axes.set_xscale("log")
