@@ -215,7 +215,7 @@ def demo(place: Workplace, days: int, store: str, limit: int | None) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--days", type=int, default=10, help="days of flights in a micro-batch (default 10)")
+    parser.add_argument("--days", type=int, default=12, help="days of flights in a micro-batch (default 12)")
     parser.add_argument("--store", choices=STORES, default="incremental", help="the state store to run on")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights of the year")
     parser.add_argument("--keep", type=Path, help="work in this new directory and leave it there")

@@ -35,7 +35,9 @@ def kill_during(agent: AgentProcess, delay_s: float, call: object) -> bool:
 MOMENTS_S = [0.0, 0.001, 0.003, 0.01, 0.03, 0.1]
 
 
-@pytest.mark.parametrize("op", ["commit", "merge", "full", "ingest", "restore", "cleanup", "open"])
+@pytest.mark.parametrize(
+    "op", ["commit", "merge", "full", "ingest", "restore", "cleanup", "open", "status", "deltas"]
+)
 def test_the_call_can_be_made_again(op: str, tmp_path: Path, directory: Path) -> None:
     state = tmp_path / "state"
     with AgentProcess(directory) as first:
@@ -72,8 +74,12 @@ def perform(job: Job, op: str, arguments: dict) -> None:
         assert contents(job.restore()["directory"]) == job.state
     elif op == "cleanup":
         job.cleanup()
-    else:
+    elif op == "deltas":
+        job.call("deltas", version=job.version, id=job.id, first=job.version)
+    elif op == "open":
         job.opened = job.call("open")
+    else:
+        job.call(op)
 
 
 def test_calls_of_several_threads_survive_a_kill(tmp_path: Path, directory: Path) -> None:
