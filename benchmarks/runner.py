@@ -60,9 +60,9 @@ def _queries(extent: Extent, ours: bool, out: Path) -> Result:
 
 
 def _vectorized(extent: Extent, ours: bool, out: Path) -> Result:
-    """In a process of its own; with Spark's default store beside ours, where both are wanted."""
+    """In a process of its own; on our store, and on Spark's default store unless that one will do."""
     found = out / "vectorized.json"
-    stores = (["hdfs"] if not extent.is_quick else []) + (["incremental"] if ours else [])
+    stores = (["incremental"] if ours else []) + ([] if ours and extent.is_quick else ["hdfs"])
     command = [
         sys.executable,
         "-m",
