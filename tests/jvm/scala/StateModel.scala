@@ -187,7 +187,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
       case _ =>
         val prefix = if (random.nextBoolean()) "\u0000\u0002" + keys.prefix() else key.take(3)
         val until = if (prefix.last == 255) null else prefix.init + (prefix.last + 1).toChar
-        checkScan(transaction, rows, prefix, until, ordered = true)
+        checkScan(transaction, rows, prefix, until, ordered = random.nextBoolean())
         rows
     }
   }

@@ -65,12 +65,23 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
     false
   }
 
+  /** Gives its segments away, each with the end of its records; it is empty then. */
+  def giveAway(): Seq[(Segment, Long)] = {
+    val given = Seq.tabulate(count)(i => segments(i) -> segmentEnd(i))
+    forget()
+    given
+  }
+
   def free(): Unit = {
     var i = 0
     while (i < count) {
       segments(i).free()
       i += 1
     }
+    forget()
+  }
+
+  private def forget(): Unit = {
     count = 0
     next = 0
     end = 0

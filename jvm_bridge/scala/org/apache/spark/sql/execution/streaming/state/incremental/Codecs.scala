@@ -9,13 +9,14 @@ import org.apache.spark.sql.execution.streaming.state._
  */
 final class Codecs(encoding: String, schemas: Option[StateSchemaProvider], columnFamilies: Boolean) {
   def make(name: String, family: ColumnFamily, schema: FamilySchema): RowCodec = {
+    val avro = encoding == StateStoreEncoding.Avro.toString
     val data =
-      if (encoding == StateStoreEncoding.Avro.toString) {
-        new AvroStateEncoder(schema.keySpec, schema.values, schemas, name)
-      } else new UnsafeRowDataEncoder(schema.keySpec, schema.values)
-    new RowCodec(name, family,
+      if (avro) new AvroStateEncoder(schema.keySpec, schema.values, schemas, name)
+      else new UnsafeRowDataEncoder(schema.keySpec, schema.values)
+    new RowCodec(name, family, schema,
       RocksDBStateEncoder.getKeyEncoder(data, schema.keySpec, columnFamilies),
       RocksDBStateEncoder.getValueEncoder(
-        data, schema.values, schema.multipleValues, RowCodec.DelimiterBytes))
+        data, schema.values, schema.multipleValues, RowCodec.DelimiterBytes),
+      isPlain = !avro)
   }
 }

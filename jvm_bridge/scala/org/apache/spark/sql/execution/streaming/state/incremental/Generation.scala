@@ -31,6 +31,9 @@ private[incremental] final class Generation(val at: VersionId, val keys: Long, v
 
   def forgetOrder(): Unit = synchronized { order = null }
 
+  /** Whether another index has it too, or a transaction reads it. */
+  def isShared: Boolean = references.get > 1
+
   def retain(): Unit = references.incrementAndGet()
 
   def release(): Unit = if (references.decrementAndGet() == 0) overlay.free()

@@ -166,27 +166,27 @@ final class IncrementalStateStore private[incremental] (
   }
 
   /** All rows of a family; in key order where its keys are encoded for order, else as they are quickest read. */
-  private def family(codec: RowCodec): EntryIterator =
+  private def family(codec: RowCodec): Scan =
     scan(ColumnFamilies.from(codec.family.id), ColumnFamilies.until(codec.family.id), codec.scansRanges)
 
-  private def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean): EntryIterator =
+  private def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean): Scan =
     transaction.scan(from, until, ordered, skip = RowCodec.PrefixBytes)
 
-  private def prefix(codec: RowCodec, row: UnsafeRow): EntryIterator = {
+  private def prefix(codec: RowCodec, row: UnsafeRow): Scan = {
     val from = codec.encodePrefix(row)
-    scan(from, RowCodec.after(from), ordered = true)
+    scan(from, RowCodec.after(from), codec.ordersPrefixes)
   }
 
-  private def range(codec: RowCodec, start: Option[UnsafeRow], end: Option[UnsafeRow]): EntryIterator = {
+  private def range(codec: RowCodec, start: Option[UnsafeRow], end: Option[UnsafeRow]): Scan = {
     val from = start.fold(ColumnFamilies.from(codec.family.id))(codec.encodeKey)
     val until = end.fold(ColumnFamilies.until(codec.family.id))(codec.encodeKey)
     scan(from, until, ordered = true)
   }
 
-  private def rows(codec: RowCodec, entries: EntryIterator): StateStoreIterator[UnsafeRowPair] =
+  private def rows(codec: RowCodec, entries: Scan): StateStoreIterator[UnsafeRowPair] =
     new StateStoreIterator(new RowIterator(entries, codec, checkPair), () => entries.close())
 
-  private def values(codec: RowCodec, entries: EntryIterator): StateStoreIterator[UnsafeRowPair] =
+  private def values(codec: RowCodec, entries: Scan): StateStoreIterator[UnsafeRowPair] =
     new StateStoreIterator(new ValuesIterator(entries, codec, checkPair), () => entries.close())
 
   // --- column families

@@ -17,8 +17,7 @@ private[incremental] final class OrderedScan(
     val found = new RecordList
     val pending = view.pending.indices.map(pendingSource)
     if (PrefixIndex.serves(from, until)) {
-      overlay.changedWith(from)(found.add)
-      view.recents.foreachWith(from)(record => if (isUnchanged(record, view.pending.length)) found.add(record))
+      addWithPrefix(found)
       pending :+ source(found.sorted())
     } else {
       overlay.changedIn(from, until)(found.add)
@@ -29,30 +28,6 @@ private[incremental] final class OrderedScan(
 
   private def source(sorted: Array[Long]): RecordSource =
     new RecordSource(sorted(_), 0, sorted.length, null, _ => true)
-
-  private def pendingSource(i: Int): RecordSource = {
-    val sorted = view.pending(i).sorted
-    new RecordSource(sorted(_), firstNotBefore(sorted), sorted.length, until, isUnchanged(_, view.pending.length - 1 - i))
-  }
-
-  private def firstNotBefore(sorted: Array[Long]): Int = {
-    var low = 0
-    var high = sorted.length
-    while (low < high) {
-      val middle = (low + high) >>> 1
-      val record = sorted(middle)
-      if (Bytes.compare(from, Record.keyAddress(record), Record.keyLength(record)) > 0) low = middle + 1 else high = middle
-    }
-    low
-  }
-
-  /** Whether neither a change nor one of so many newest pending generations has the key. */
-  private def isUnchanged(record: Long, newer: Int): Boolean = changed == 0 && newer == 0 || {
-    val hash = Record.hash(record)
-    val at = Record.keyAddress(record)
-    val length = Record.keyLength(record)
-    !changedBefore(hash, at, length) && !view.pendingHas(newer, hash, at, length)
-  }
 
   protected def step(): Boolean = {
     while (true) {

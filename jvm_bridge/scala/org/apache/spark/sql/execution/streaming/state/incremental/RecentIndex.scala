@@ -6,7 +6,8 @@ import org.apache.spark.unsafe.Platform
 
 /**
  * Finds the newest record of a key among many generations: open addressing, 8 bytes a slot (48 bits address,
- * 16 bits of the hash). Many may read it at a time while nobody changes it.
+ * 16 bits of the hash). The records that it finds are marked, so that who reads all of them in the order of
+ * memory need not look each up. Many may read it at a time while nobody changes it.
  */
 private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory: File) {
   import RecentIndex._
@@ -15,9 +16,6 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   private var slots = 0L
   private var mask = 0L
   private var taken = 0L
-
-  /** Keeps the reads of [[touch]] from being left out. */
-  private var touched = 0L
 
   /** Keys that it finds, and how many of them are there (not removed). */
   var count = 0L
@@ -119,17 +117,6 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     if (head == 0 || head == deleted) 0 else Record.hash(head & addressMask)
   }
 
-  /** Reads what [[isNewest]] of the first n records will read, as [[touch]] does for [[put]]. */
-  def touch(records: Array[Long], n: Int): Unit = if (count > 0) {
-    var sum = 0L
-    var i = 0
-    while (i < n) {
-      sum += Platform.getLong(null, slots + ((Record.hash(records(i)) & mask) << 3))
-      i += 1
-    }
-    touched = sum
-  }
-
   /**
    * Makes a record the newest of its key; [[reserve]] was called. The one that was, 0 when there was none.
    */
@@ -143,8 +130,10 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
       taken += 1
     } else {
       if (!Record.isRemoved(old)) present -= 1
+      Record.unmark(old)
       Platform.putLong(null, slot, record | tagOf(hash))
     }
+    Record.mark(record)
     if (!Record.isRemoved(record)) present += 1
     old
   }

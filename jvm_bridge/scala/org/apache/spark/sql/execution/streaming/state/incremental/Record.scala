@@ -8,7 +8,7 @@ import org.apache.spark.unsafe.Platform
  *  - 4 bytes low half of the key's hash
  *  - 4 bytes length of the key
  *  - 4 bytes length of the value, or [[removed]]
- *  - 4 bytes room that there is for the value
+ *  - 4 bytes room that there is for the value, and in the highest bit whether the index finds the record
  *  - the key, the value
  */
 private[incremental] object Record {
@@ -16,13 +16,14 @@ private[incremental] object Record {
 
   /** In place of a value's length: the key is known to be absent. */
   val removed: Int = -1
+  private val marked = 1 << 31
 
   def size(keyLength: Int, valueRoom: Int): Long = (headerBytes.toLong + keyLength + valueRoom + 7) & ~7L
 
   def hash(record: Long): Int = Platform.getInt(null, record)
   def keyLength(record: Long): Int = Platform.getInt(null, record + 4)
   def valueLength(record: Long): Int = Platform.getInt(null, record + 8)
-  def valueRoom(record: Long): Int = Platform.getInt(null, record + 12)
+  def valueRoom(record: Long): Int = Platform.getInt(null, record + 12) & ~marked
   def keyAddress(record: Long): Long = record + headerBytes
   def valueAddress(record: Long): Long = record + headerBytes + keyLength(record)
   def isRemoved(record: Long): Boolean = valueLength(record) == removed
@@ -40,6 +41,13 @@ private[incremental] object Record {
   }
 
   def setValueLength(record: Long, length: Int): Unit = Platform.putInt(null, record + 8, length)
+
+  /** Whether it is marked as the newest record of its key; a new one is not. */
+  def isMarked(record: Long): Boolean = Platform.getInt(null, record + 12) < 0
+
+  def mark(record: Long): Unit = Platform.putInt(null, record + 12, Platform.getInt(null, record + 12) | marked)
+
+  def unmark(record: Long): Unit = Platform.putInt(null, record + 12, valueRoom(record))
 
   def hasKey(record: Long, hash: Int, key: Array[Byte]): Boolean =
     Platform.getInt(null, record) == hash && keyLength(record) == key.length &&

@@ -5,6 +5,8 @@ private[incremental] final class RecordList {
   private var records = new Array[Long](16)
   private var count = 0
 
+  def size: Int = count
+  def apply(i: Int): Long = records(i)
   def isEmpty: Boolean = count == 0
 
   def add(record: Long): Unit = {

@@ -3,19 +3,24 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import java.util.Arrays
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.{RocksDBKeyStateEncoder, RocksDBValueStateEncoder}
+import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.unsafe.Platform
 
 /**
  * Rows of one column family to bytes and back, with Spark's own encoders: a key is the family's 2-byte id and
  * what the key encoder makes of the row. Rows that it returns are reused by the next call. One thread at a
  * time.
+ *
+ * @param isPlain whether keys without order and single values are rows as they are behind a byte for the
+ *     version, as `UnsafeRowDataEncoder` has them; rows of a scan are then shown where they lie
  */
 final class RowCodec(
     val name: String,
     val family: ColumnFamily,
+    schema: FamilySchema,
     keys: RocksDBKeyStateEncoder,
-    values: RocksDBValueStateEncoder) {
+    values: RocksDBValueStateEncoder,
+    isPlain: Boolean) {
   private val high = (family.id >>> 8).toByte
   private val low = family.id.toByte
 
@@ -24,8 +29,17 @@ final class RowCodec(
   private var lastLength = -1
   private var encoded: Array[Byte] = _
 
+  private val plainKey = schema.keySpec match {
+    case NoPrefixKeyStateEncoderSpec(columns) if isPlain => new UnsafeRow(columns.length)
+    case _ => null
+  }
+  private val plainValue = if (isPlain && !multipleValues) new UnsafeRow(schema.values.length) else null
+
   def scansPrefixes: Boolean = keys.supportPrefixKeyScan
   def scansRanges: Boolean = keys.supportsRangeScan
+
+  /** Whether rows with the same prefix have an order that a scan has to keep. */
+  def ordersPrefixes: Boolean = !schema.keySpec.isInstanceOf[PrefixKeyScanStateEncoderSpec]
   def deletesRanges: Boolean = keys.supportsDeleteRange
   def multipleValues: Boolean = values.supportsMultipleValuesPerKey
 
@@ -57,10 +71,20 @@ final class RowCodec(
   def encodePrefix(row: UnsafeRow): Array[Byte] = prefixed(keys.encodePrefixKey(row))
 
   def decodeKey(bytes: Array[Byte]): UnsafeRow =
-    decodeBareKey(Arrays.copyOfRange(bytes, RowCodec.PrefixBytes, bytes.length))
+    keys.decodeKey(Arrays.copyOfRange(bytes, RowCodec.PrefixBytes, bytes.length))
 
-  /** A key without the id of the family in front. */
-  def decodeBareKey(bytes: Array[Byte]): UnsafeRow = keys.decodeKey(bytes)
+  /** The key at which a scan stands that shows keys without the id of the family in front. */
+  private[incremental] def decodeKey(at: Scan): UnsafeRow =
+    if (plainKey == null) keys.decodeKey(at.key) else show(plainKey, at.bytes, at.keyAt, at.keyLength)
+
+  /** The value at which it stands. */
+  private[incremental] def decodeValue(at: Scan): UnsafeRow =
+    if (plainValue == null) values.decodeValue(at.value) else show(plainValue, at.bytes, at.valueAt, at.valueLength)
+
+  private def show(row: UnsafeRow, bytes: Array[Byte], at: Int, length: Int): UnsafeRow = {
+    row.pointTo(bytes, Platform.BYTE_ARRAY_OFFSET.toLong + at + RowCodec.VersionBytes, length - RowCodec.VersionBytes)
+    row
+  }
 
   def encodeValue(row: UnsafeRow): Array[Byte] = values.encodeValue(row)
 
@@ -100,6 +124,9 @@ object RowCodec {
   /** Between the values of a key, as RocksDB's StringAppendOperator and Spark's decoder have it. */
   val Delimiter: Byte = ','
   val DelimiterBytes = 1
+
+  /** What `UnsafeRowDataEncoder` writes before a row. */
+  private val VersionBytes = 1
 
   private val LargestRemembered = 4096
 

@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair
  * @param entries rows whose keys are without the id of the family
  * @param check is shown each pair
  */
-final class RowIterator(entries: EntryIterator, codec: RowCodec, check: UnsafeRowPair => Unit)
+private[incremental] final class RowIterator(entries: Scan, codec: RowCodec, check: UnsafeRowPair => Unit)
   extends Iterator[UnsafeRowPair] {
   private val pair = new UnsafeRowPair
   private var state = RowIterator.Unknown
@@ -25,7 +25,7 @@ final class RowIterator(entries: EntryIterator, codec: RowCodec, check: UnsafeRo
   override def next(): UnsafeRowPair = {
     if (!hasNext) throw new NoSuchElementException("the scan has no more rows")
     state = RowIterator.Unknown
-    pair.withRows(codec.decodeBareKey(entries.key), codec.decodeValue(entries.value))
+    pair.withRows(codec.decodeKey(entries), codec.decodeValue(entries))
     check(pair)
     pair
   }

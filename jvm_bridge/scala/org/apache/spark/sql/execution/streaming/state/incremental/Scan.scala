@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
+import java.util.Arrays
+
 /**
  * A scan of a transaction: the rows within from <= key < until of its changes, of its view's generations, and
  * of the base. Each source leaves out what a newer one has a record of.
@@ -14,24 +16,29 @@ private[incremental] abstract class Scan(
     until: Array[Byte],
     skip: Int)
     extends EntryIterator {
+  private val buffer = transaction.buffer
 
   /** How many keys the transaction had changed when the scan began. */
   protected final val changed = overlay.changes
   private var open = true
-  private var currentKey: Array[Byte] = _
-  private var currentValue: Array[Byte] = _
+
+  /** Where the row is: an array that stays as it is, and places in it. Null when there is none. */
+  final var bytes: Array[Byte] = _
+  final var keyAt = 0
+  final var keyLength = 0
+  final var valueLength = 0
   overlay.pins += 1
 
-  final def key: Array[Byte] = currentKey
-  final def value: Array[Byte] = currentValue
+  final def valueAt: Int = keyAt + keyLength
+  final def key: Array[Byte] = Arrays.copyOfRange(bytes, keyAt, valueAt)
+  final def value: Array[Byte] = Arrays.copyOfRange(bytes, valueAt, valueAt + valueLength)
 
   final def advance(): Boolean = {
     transaction.enter()
     try {
       val found = open && step()
       if (!found) {
-        currentKey = null
-        currentValue = null
+        bytes = null
         finish()
       }
       found
@@ -52,13 +59,17 @@ private[incremental] abstract class Scan(
   protected def closeSources(): Unit
 
   protected final def set(record: Long): Unit = {
-    currentKey = Bytes.array(Record.keyAddress(record) + skip, Record.keyLength(record) - skip)
-    currentValue = Record.value(record)
+    keyLength = Record.keyLength(record) - skip
+    valueLength = Record.valueLength(record)
+    keyAt = buffer.copy(Record.keyAddress(record) + skip, Math.addExact(keyLength, valueLength))
+    bytes = buffer.bytes
   }
 
   protected final def set(cursor: Cursor): Unit = {
-    currentKey = Bytes.array(cursor.keyAddress + skip, cursor.keyLength - skip)
-    currentValue = Bytes.array(cursor.valueAddress, cursor.valueLength)
+    keyLength = cursor.keyLength - skip
+    valueLength = cursor.valueLength
+    keyAt = buffer.copy(cursor.keyAddress + skip, keyLength, cursor.valueAddress, valueLength)
+    bytes = buffer.bytes
   }
 
   protected final def beyond(cursor: Cursor): Boolean =
@@ -71,11 +82,52 @@ private[incremental] abstract class Scan(
       slot != 0 && overlay.changedBefore(slot, changed)
     }
 
+  /** What a pending generation has in the range, removed keys too, without what a newer one has. */
+  protected final def pendingSource(i: Int): RecordSource = {
+    val sorted = view.pending(i).sorted
+    new RecordSource(sorted(_), firstNotBefore(sorted), sorted.length, until, isUnchanged(_, view.pending.length - 1 - i))
+  }
+
+  private def firstNotBefore(sorted: Array[Long]): Int = {
+    var low = 0
+    var high = sorted.length
+    while (low < high) {
+      val middle = (low + high) >>> 1
+      val record = sorted(middle)
+      if (Bytes.compare(from, Record.keyAddress(record), Record.keyLength(record)) > 0) low = middle + 1 else high = middle
+    }
+    low
+  }
+
+  /** Whether neither a change nor one of so many newest pending generations has the key. */
+  protected final def isUnchanged(record: Long, newer: Int): Boolean = changed == 0 && newer == 0 || {
+    val hash = Record.hash(record)
+    val at = Record.keyAddress(record)
+    val length = Record.keyLength(record)
+    !changedBefore(hash, at, length) && !view.pendingHas(newer, hash, at, length)
+  }
+
+  /** Adds what changes and the index have of a prefix that [[PrefixIndex.serves]], removed keys too. */
+  protected final def addWithPrefix(found: RecordList): Unit = {
+    overlay.changedWith(from)(found.add)
+    view.recents.foreachWith(from)(record => if (isUnchanged(record, view.pending.length)) found.add(record))
+  }
+
   protected final def changedRecords(): Array[Long] =
     if (changed == 0) Scan.none else overlay.changedRecords().filter(Record.within(_, from, until))
 
-  /** Whether a row of the base is to be shown. */
-  protected final def isNewest(cursor: Cursor): Boolean = {
+  /** Moves to the next row of the base that memory has no record of; there may be no base. */
+  protected final def step(base: Cursor): Boolean = {
+    while (base != null && base.valid && !beyond(base)) {
+      val shown = isNewest(base)
+      if (shown) set(base)
+      base.next()
+      if (shown) return true
+    }
+    false
+  }
+
+  private def isNewest(cursor: Cursor): Boolean = {
     val hash = KeyHash.of(null, cursor.keyAddress, cursor.keyLength).toInt
     !changedBefore(hash, cursor.keyAddress, cursor.keyLength) &&
     !view.overrides(hash, cursor.keyAddress, cursor.keyLength)

@@ -79,7 +79,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
       if (recents.readers > 0) above
       else {
         publish(above)
-        makeRoom(lastOverlayBytes + lastOverlayBytes / 2 + Arena.smallestSegment)
+        makeRoom(math.min(lastOverlayBytes + lastOverlayBytes / 2, memory.budgetBytes / 8) + Arena.smallestSegment)
         0
       }
     } finally {
@@ -98,10 +98,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     while (recents.evictable && memory.usedBytes + bytes > memory.budgetBytes) recents.evict(saving = true)
 
   private def rollBack(n: Int): Unit = {
-    val kept = new Recents(memory, conf.spillDirectory)
-    recents.generations.take(n).foreach(kept.adopt)
-    kept.merged = recents.merged
-    replace(kept)
+    replace(recents.cut(n))
   }
 
   private def replace(kept: Recents): Unit = {

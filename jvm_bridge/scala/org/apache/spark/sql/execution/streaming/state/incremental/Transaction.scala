@@ -28,6 +28,9 @@ final class Transaction private[incremental] (
   private var hash = 0L
   private var delta: DeltaWriter = _
 
+  /** Where its scans copy rows to. */
+  private[incremental] lazy val buffer = new EntryBuffer
+
   /** The thread that changes the overlay now: it may drop generations that the view needs no more. */
   @volatile private[incremental] var changer: Thread = _
 
@@ -163,15 +166,16 @@ final class Transaction private[incremental] (
    * Rows with from <= key < until (null: to the end), uncommitted ones included. In key order when ordered;
    * else in the order that is quickest.
    */
-  def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int = 0): EntryIterator = {
+  private[incremental] def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int = 0): Scan = {
     enter()
     try begin(from, until, ordered, skip)
     finally exit()
   }
 
-  /** What is less than a column family is found quickest through the order of keys. */
-  private def begin(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int): EntryIterator =
-    if (ordered || from.length > 2 || until != null && until.length > 2) {
+  /** What is less than a column family is found quickest by its prefix, or through the order of keys. */
+  private def begin(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int): Scan =
+    if (!ordered && PrefixIndex.serves(from, until)) new PrefixScan(this, overlay, view, from, until, skip)
+    else if (ordered || from.length > 2 || until != null && until.length > 2) {
       new OrderedScan(this, overlay, view, from, until, skip)
     } else new UnorderedScan(this, overlay, view, from, until, skip)
 

@@ -21,7 +21,8 @@ private[incremental] final class UnorderedScan(
   private val walks = view.recents.records <= index.count * 3
   private val arenas = view.recents.arenas
   private var walk: ArenaWalk = _
-  private val some = new Array[Long](RecentIndex.touchedAtOnce)
+  private val some = new Array[Long](UnorderedScan.atOnce)
+  private val newest = new Array[Long](UnorderedScan.atOnce)
   private var read = 0
   private var shown = 0
   private var base: Cursor = _
@@ -63,9 +64,9 @@ private[incremental] final class UnorderedScan(
 
   private def stepGenerations(): Boolean = {
     while (shown < read || readSome()) {
-      val record = some(shown)
+      val record = newest(shown)
       shown += 1
-      if (index.isNewest(record) && shows(record, view.pending.length)) {
+      if (shows(record, view.pending.length)) {
         set(record)
         return true
       }
@@ -79,10 +80,10 @@ private[incremental] final class UnorderedScan(
     shown = 0
     while (read == 0 && (walk != null || arenas.hasNext)) {
       if (walk == null) walk = arenas.next()
-      read = walk.next(some)
-      if (read == 0) walk = null
+      val n = walk.next(some)
+      if (n == 0) walk = null
+      read = view.recents.newest(some, n, newest)
     }
-    index.touch(some, read)
     read > 0
   }
 
@@ -112,15 +113,12 @@ private[incremental] final class UnorderedScan(
       baseBegun = true
       base = view.baseCursor(from, until)
     }
-    if (base == null) return false
-    while (base.valid && !beyond(base)) {
-      val shown = isNewest(base)
-      if (shown) set(base)
-      base.next()
-      if (shown) return true
-    }
-    false
+    step(base)
   }
 
   protected def closeSources(): Unit = if (base != null) base.close()
+}
+
+private[incremental] object UnorderedScan {
+  private val atOnce = 64
 }

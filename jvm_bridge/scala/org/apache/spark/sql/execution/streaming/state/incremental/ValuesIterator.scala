@@ -4,7 +4,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair
 
 /** As RowIterator, for families where a key has many values: a pair for each of them. */
-final class ValuesIterator(entries: EntryIterator, codec: RowCodec, check: UnsafeRowPair => Unit)
+private[incremental] final class ValuesIterator(entries: Scan, codec: RowCodec, check: UnsafeRowPair => Unit)
   extends Iterator[UnsafeRowPair] {
   private val pair = new UnsafeRowPair
   private var key: UnsafeRow = _
@@ -14,7 +14,7 @@ final class ValuesIterator(entries: EntryIterator, codec: RowCodec, check: Unsaf
   override def hasNext: Boolean = {
     while (!values.hasNext && !ended) {
       if (entries.advance()) {
-        key = codec.decodeBareKey(entries.key)
+        key = codec.decodeKey(entries)
         values = codec.decodeValues(entries.value)
       } else {
         ended = true

@@ -3,16 +3,16 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import org.apache.spark.unsafe.Platform
 
 /**
- * Records that outlived the generation that they were written in: the newest of their keys, held by the base
- * too. One thread at a time.
+ * A segment of records that the base holds too and whose generation is gone: a part of one that is too large
+ * to be dropped at once, or the records that outlived others. One thread at a time.
  *
  * @param turn its place among all that came into the index of a store, oldest first
  */
-private[incremental] final class Survivors private (segment: Segment, val turn: Long) {
-  private var end = segment.address
-  private var count = 0L
-
+private[incremental] final class MergedPiece(segment: Segment, private var end: Long, private var count: Long, val turn: Long) {
   def bytes: Long = segment.bytes
+  def spilledBytes: Long = if (segment.spilled) segment.bytes else 0
+
+  /** About how many records it has, superseded ones not counted. */
   def records: Long = count
 
   /** Copies a record, for which room was reserved; the copy. */
@@ -32,9 +32,12 @@ private[incremental] final class Survivors private (segment: Segment, val turn: 
   def free(): Unit = segment.free()
 }
 
-private[incremental] object Survivors {
+private[incremental] object MergedPiece {
 
   /** Room for records of so many bytes; none when the budget has not so many left. */
-  def reserve(bytes: Long, turn: Long, memory: StoreMemory): Option[Survivors] =
-    if (memory.reserve(bytes)) Some(new Survivors(Segment.reserved(bytes, memory), turn)) else None
+  def reserve(bytes: Long, turn: Long, memory: StoreMemory): Option[MergedPiece] =
+    if (memory.reserve(bytes)) {
+      val segment = Segment.reserved(bytes, memory)
+      Some(new MergedPiece(segment, segment.address, 0, turn))
+    } else None
 }
