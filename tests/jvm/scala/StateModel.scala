@@ -132,6 +132,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
     ended(transaction)
     tip = new Node(at, rows, file, node)
     committed += tip
+    if (random.nextBoolean()) state.settleCommitted()
     same(state.tip, tip.at, "tip")
     count("commit")
   }

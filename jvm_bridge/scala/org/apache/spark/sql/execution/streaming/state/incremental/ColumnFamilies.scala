@@ -1,6 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
-import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
@@ -43,7 +42,7 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
     } else {
       val balance = ColumnFamilies.balance(transaction)
       ColumnFamilies(byName.map { case (name, one) =>
-        name -> one.copy(keys = one.keys + balance.getOrElse(one.id, 0L))
+        name -> one.copy(keys = one.keys + (if (one.id < balance.length) balance(one.id) else 0L))
       })
     }
 
@@ -70,10 +69,10 @@ object ColumnFamilies {
     ColumnFamilies(initial.byName ++ stored)
   }
 
-  /** By how much a transaction changed the number of keys of each family, by id. */
-  private def balance(transaction: Transaction): Map[Int, Long] = {
+  /** By how much a transaction changed the number of keys of each family, by id; none of those beyond. */
+  private def balance(transaction: Transaction): Array[Long] = {
     transaction.keys // so that it is known of every changed key whether it was there
-    val balance = mutable.Map.empty[Int, Long].withDefaultValue(0L)
+    var balance = new Array[Long](16)
     val overlay = transaction.overlay
     overlay.foreachSlot { slot =>
       if (overlay.isChange(slot)) {
@@ -81,10 +80,11 @@ object ColumnFamilies {
         val key = Record.keyAddress(record)
         val id = (Platform.getByte(null, key) & 0xff) << 8 | Platform.getByte(null, key + 1) & 0xff
         val before = if ((Platform.getLong(null, slot) & Overlay.wasPresent) != 0) 1 else 0
+        if (id >= balance.length) balance = java.util.Arrays.copyOf(balance, id + 1)
         balance(id) += (if (Record.isRemoved(record)) 0 else 1) - before
       }
     }
-    balance.toMap
+    balance
   }
 
   /** The first key that a family can have. */

@@ -22,7 +22,6 @@ private[incremental] final class DeltaWriter(records: Array[Long], superseded: S
         val sst = new SstWriter(channel, records.length + 1)
         addRecords(sst)
         addMeta(sst, meta)
-        channel.force(true)
         DeltaFile(sst.bytes, sst.crc32, puts, removes)
       } finally channel.close()
     } catch {

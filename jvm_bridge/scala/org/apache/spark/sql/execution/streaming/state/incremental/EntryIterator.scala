@@ -2,8 +2,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 /**
  * Rows of a scan. Starts before the first row; [[key]] and [[value]] are those of the row that the last
- * [[advance]] moved to, in arrays that the caller may keep, new ones at each call. Used by the transaction's thread; ends with the
- * transaction. A scan shows the rows as they were when it began, whatever the transaction changes meanwhile.
+ * [[advance]] moved to, in arrays that the caller may keep, new ones at each call. Used by the transaction's
+ * thread; ends with the transaction. A scan shows the rows as they were when it began, whatever the
+ * transaction changes meanwhile.
  */
 abstract class EntryIterator extends AutoCloseable {
 

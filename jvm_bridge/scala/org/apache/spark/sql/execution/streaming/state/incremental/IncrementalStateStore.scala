@@ -34,7 +34,13 @@ final class IncrementalStateStore private[incremental] (
   @volatile private var state: State = Updating
   private var rowsToCheck = !provider.columnFamilies && provider.conf.formatValidationEnabled
   private var checkpoint: Option[StateStoreCheckpointInfo] = None
-  private var figures: Option[StateStoreMetrics] = None
+  private var committed: Option[Committed] = None
+
+  /** Of the batch that was committed; asked for after the commit. */
+  private lazy val figures: StateStoreMetrics = {
+    val made = committed.get
+    provider.metrics(opened, committed, made.keys, made.families, made.hits, made.misses, forceSnapshot)
+  }
 
   override def id: StateStoreId = provider.stateStoreId
 
@@ -227,14 +233,12 @@ final class IncrementalStateStore private[incremental] (
     if (readOnly) throw outOfOrder("Cannot commit a store that was opened to read")
     try {
       endEarlier()
-      val committed = local.commit(transaction, base, families)
+      val made = local.commit(transaction, base, families)
       state = CommittedState
-      checkpoint = Some(
-        StateStoreCheckpointInfo(id.partitionId, committed.as.version, committed.as.id, base.id))
-      figures = Some(provider.metrics(opened, Some(committed), committed.keys, committed.families,
-        committed.hits, committed.misses, forceSnapshot))
-      afterCommit(committed)
-      committed.as.version
+      committed = Some(made)
+      checkpoint = Some(StateStoreCheckpointInfo(id.partitionId, made.as.version, made.as.id, base.id))
+      afterCommit(made)
+      made.as.version
     } catch {
       case e: Throwable => throw QueryExecutionErrors.failedToCommitStateFileError(toString, e)
     }
@@ -280,11 +284,12 @@ final class IncrementalStateStore private[incremental] (
 
   override def hasCommitted: Boolean = state == CommittedState
 
-  override def metrics: StateStoreMetrics = figures.getOrElse {
-    if (state == Updating) {
+  override def metrics: StateStoreMetrics = state match {
+    case CommittedState => figures
+    case Updating =>
       provider.metrics(opened, None, transaction.keys, families.counted(transaction), transaction.hits,
         transaction.misses, forced = false)
-    } else StateStoreMetrics(0, 0, Map.empty, Map.empty)
+    case _ => StateStoreMetrics(0, 0, Map.empty, Map.empty)
   }
 
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = checkpoint.getOrElse(

@@ -5,6 +5,8 @@ import java.util.UUID
 import java.util.concurrent.TimeUnit
 import java.util.concurrent.locks.ReentrantLock
 
+import scala.util.control.NonFatal
+
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 
@@ -122,6 +124,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       transaction.committed(as)
       remember(as, counted)
       newestVersion = Some(as)
+      MergeScheduler.now(settle())
       committed
     } catch {
       case e: Throwable =>
@@ -129,6 +132,13 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
         throw e
     }
   }
+
+  /** Does now, beside what Spark does between two batches, what the next would wait for. */
+  private def settle(): Unit =
+    try state.settleCommitted()
+    catch {
+      case NonFatal(e) => logWarning(s"The newest version of $name is brought into the index by the next batch", e)
+    }
 
   /** Merges what a commit's answer says is due, in the background. */
   def mergeIfDue(committed: Committed): Unit = {

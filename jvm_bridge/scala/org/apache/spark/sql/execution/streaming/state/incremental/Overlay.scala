@@ -208,7 +208,7 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
 
   private def grow(): Unit = {
     val capacity =
-      if (table == null) math.max(smallestTable, java.lang.Long.highestOneBit(math.max(1L, expectedKeys)) * 4)
+      if (table == null) math.max(smallestTable, java.lang.Long.highestOneBit(expectedKeys / 2L * 3 + 1) * 2)
       else (mask + 1) * 2
     val grown = memory.allocate(capacity << 4, spillDirectory)
     Platform.setMemory(grown.address, 0.toByte, grown.bytes)
@@ -220,7 +220,7 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
     table = grown
     slots = grown.address
     mask = capacity - 1
-    limit = capacity / 8 * 5
+    limit = capacity / 4 * 3
   }
 
   /** Every slot that is taken, in no order. */

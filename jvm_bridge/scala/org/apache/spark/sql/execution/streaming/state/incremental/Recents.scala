@@ -276,8 +276,9 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
 
   def mergedBytes: Long = bytes(0, merged) + pieces.iterator.map(_.bytes).sum
   def unmergedBytes: Long = bytes(merged, generations.size)
-  def spilledBytes: Long = generations.iterator.map(_.overlay.spilledBytes).sum + pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes +
-    (if (runs == null) 0 else runs.spilledBytes) + (if (prefixes == null) 0 else prefixes.spilledBytes)
+  def spilledBytes: Long = generations.iterator.map(_.overlay.spilledBytes).sum +
+    pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + (if (runs == null) 0 else runs.spilledBytes) +
+    (if (prefixes == null) 0 else prefixes.spilledBytes)
 
   private def bytes(from: Int, until: Int): Long = {
     var sum = 0L

@@ -88,9 +88,9 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     }
   }
 
-  private def publish(n: Int): Unit = {
-    pending.take(n).foreach(recents.publish)
-    pending = pending.drop(n)
+  private def publish(n: Int): Unit = (0 until n).foreach { _ =>
+    recents.publish(pending.head)
+    pending = pending.tail
   }
 
   /** Makes it here, where records may be saved; what a larger overlay takes later is taken without. */
@@ -99,6 +99,14 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
 
   private def rollBack(n: Int): Unit = {
     replace(recents.cut(n))
+  }
+
+  /**
+   * Brings into the index what was committed last, as the next begin would. Nothing while a transaction is
+   * open. Any thread.
+   */
+  def settleCommitted(): Unit = locked {
+    if (!closed && pending.nonEmpty && recents.readers == 0) settle(versions.size)
   }
 
   private def replace(kept: Recents): Unit = {

@@ -220,7 +220,7 @@ final class Transaction private[incremental] (
 
   /**
    * Writes the changes, sorted, and last the reserved record with this value, as an SST that must not exist
-   * yet; durable on return.
+   * yet. Whoever stores it makes it durable.
    */
   def writeDelta(file: File, meta: Array[Byte]): DeltaFile = {
     enter()
