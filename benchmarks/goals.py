@@ -43,7 +43,7 @@ SPEEDS: tuple[tuple[str, tuple[str, str, str], str, float, float, str], ...] = (
     ("5M keys, 100 B, batch 50k uniform, 256 MB", ("growth", "growth", "5M keys, 50k"), "batch", 4, 3, OURS),
     (
         "5M keys, 100 B, batch 50k uniform, 1 GB",
-        ("growth", "growth", "5M keys, 50k"),
+        ("growth", "growth, 1 GB", "5M keys, 50k"),
         "batch",
         10,
         10,

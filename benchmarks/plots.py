@@ -173,11 +173,12 @@ def _storage_over_age(results: Results) -> Drawn:
 
 def _growth(results: Results) -> Drawn:
     lines: dict[str, tuple[list[float], list[float]]] = {}
-    for case in ("growth", "growth beyond"):
+    for case in ("growth", "growth, 1 GB", "growth beyond"):
         for label, subjects in results.scenarios.get("growth", {}).get("cases", {}).get(case, {}).items():
             if label.endswith(" keys") and not label.startswith("load"):
                 for subject, one in subjects.items():
-                    if "batch" in one:
+                    known = case == "growth, 1 GB" and subject in lines
+                    if "batch" in one and not known:
                         xs, ys = lines.setdefault(subject, ([], []))
                         xs.append(_number(label.split()[0]))
                         ys.append(one["batch"]["wall_ms"]["median"])
