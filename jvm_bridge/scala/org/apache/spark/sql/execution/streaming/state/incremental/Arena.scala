@@ -67,9 +67,9 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
 
   /** Gives its segments away, each with the end of its records; it is empty then. */
   def giveAway(): Seq[(Segment, Long)] = {
-    val given = Seq.tabulate(count)(i => segments(i) -> segmentEnd(i))
+    val all = Seq.tabulate(count)(i => segments(i) -> segmentEnd(i))
     forget()
-    given
+    all
   }
 
   def free(): Unit = {
