@@ -66,6 +66,11 @@ def write(results: Results, pages: Path) -> Path:
     return page
 
 
+def _disk(facts: Mapping[str, Any]) -> str:
+    times = ", ".join(f"{name} {ms:g}" for name, ms in facts["fsync_ms"].items())
+    return f"{facts['file_system']}; a new file of 160 KB made durable, ms: {times}"
+
+
 def _machine(results: Results) -> str:
     if not results.scenarios:
         return "There are no results yet.\n"
@@ -75,7 +80,7 @@ def _machine(results: Results) -> str:
         ("extent", results.bench),
         ("processor", f"{facts['processor']}, {facts['cores']} cores"),
         ("memory", f"{facts['memory_bytes'] / 2**30:.0f} GiB"),
-        ("disk", f"{facts['file_system']}, 4 KiB write and fsync {facts['fsync_ms']:g} ms"),
+        ("disk", _disk(facts)),
         (
             "load when it began",
             " / ".join(f"{one['machine']['load_average']:.1f}" for one in results.scenarios.values()),

@@ -66,7 +66,7 @@ _MACHINE = {
     "memory_bytes": 1 << 30,
     "kernel": "k",
     "file_system": "f",
-    "fsync_ms": 1.0,
+    "fsync_ms": {"write": 0.1, "file": 1.0, "link": 0.1, "directory": 0.5},
     "load_average": 0.0,
     "python": "3",
     "java": "17",
