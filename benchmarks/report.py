@@ -9,8 +9,10 @@ from typing import Any
 from benchmarks import goals, plots
 from benchmarks.plots import NAMES
 from benchmarks.results import CHANGELOG, HDFS, MEASURES, OURS, Results, errors
+from benchmarks.scenarios import BUDGET_MB
 
 _MB = 1 << 20
+_OWN = (OURS, "incremental-full", "incremental-1g")
 
 _HEAD = """\
 # Benchmarks
@@ -152,7 +154,8 @@ def _age(results: Results, titles: Mapping[str, str]) -> str:
 def _growth(results: Results, titles: Mapping[str, str]) -> str:
     text = "## Growth\n\n" + _images(titles, "growth")
     for case in results.scenarios.get("growth", {}).get("cases", {}):
-        text += _comparison(results, "growth", case)
+        budget = "" if case.endswith("GB") else f", {BUDGET_MB} MB"
+        text += f"### {case[0].upper()}{case[1:]}{budget}\n\n" + _comparison(results, "growth", case) + "\n"
     return text + _projection(results)
 
 
@@ -236,7 +239,7 @@ def _storage(results: Results, titles: Mapping[str, str]) -> str:
         + _table(header, rows)
         + "\n"
         + "".join(
-            _comparison(results, "storage", case)
+            f"### {case[0].upper()}{case[1:]}\n\n" + _comparison(results, "storage", case) + "\n"
             for case in results.scenarios.get("storage", {}).get("cases", {})
         )
     )
@@ -384,7 +387,7 @@ def _comparison(results: Results, scenario: str, case: str) -> str:
         name = MEASURES[kind][0]
         cells = [_spread(labels[label].get(subject, {}).get(kind, {}).get(name)) for subject in subjects]
         where = (scenario, case, label)
-        own = next((one for one in (OURS, "incremental-full") if kind in labels[label].get(one, {})), OURS)
+        own = next((one for one in _OWN if kind in labels[label].get(one, {})), OURS)
         ratios = [results.ratio(where, peers, kind, own) for peers in ((HDFS,), CHANGELOG)]
         rows.append((label, *cells, *("" if ratio is None else str(ratio) for ratio in ratios)))
     header = (

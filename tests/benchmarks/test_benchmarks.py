@@ -9,7 +9,7 @@ import pyspark
 import pytest
 
 from benchmarks import goals, jvm, providers, recorded, report, scenarios, statistics
-from benchmarks.results import Results, errors
+from benchmarks.results import CHANGELOG, HDFS, Results, errors
 
 MINIATURE = scenarios.Extent("quick", keys=500, segments=1, batches=2)
 
@@ -166,7 +166,7 @@ def test_every_scenario_is_declared_for_every_extent() -> None:
         for name, scenario in scenarios.STORE_LEVEL.items():
             runs = scenario(extent, True)
             subjects = {one["name"] for run in runs for case in run.cases for one in case["subjects"]}
-            assert {"hdfs", "rocksdb-changelog"} <= subjects, (extent.name, name)
+            assert HDFS in subjects and subjects & set(CHANGELOG), (extent.name, name)
             assert any(subject.startswith("incremental") for subject in subjects), (extent.name, name)
 
 
