@@ -79,9 +79,9 @@ class Options:
         at_least(BYTES, 16 << 20),
         "512m",
         group="Memory and local disk",
-        doc="""Memory that all state stores of one executor share: recent changes, their index and the cache
-        of RocksDB blocks. It is taken outside the Java heap, so count it into
-        spark.executor.memoryOverhead.""",
+        doc="""Memory that all state stores of one executor share: recent changes, their index, the cache of
+        RocksDB blocks, and 40 MiB (a quarter, if that is less) for the agent's process. It is taken outside
+        the Java heap, so count it into spark.executor.memoryOverhead.""",
         trade_off="""More keeps more of the working set in memory (gets served from the index cost less than
         those that go to files); less leaves room for Python workers. State may be many times larger than
         this.""",

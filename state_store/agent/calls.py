@@ -89,7 +89,7 @@ class Calls:
         store = self._store(request)
         return {
             "incoming": str(store.site.workspace.incoming),
-            "memory_budget_bytes": store.options.memory_budget,
+            "memory_budget_bytes": store.options.memory_budget - _own_share(store.options.memory_budget),
             "options": by_name(store.options),
         }
 
@@ -170,6 +170,11 @@ def _key(fields: dict[str, Any]) -> tuple[str, str]:
 
 def _digest(*names: str) -> str:
     return sha256("\0".join(names).encode("utf-8")).hexdigest()[:16]
+
+
+def _own_share(budget: int) -> int:
+    """What this process takes of the memory budget: what it was measured to need, a quarter at most."""
+    return min(40 << 20, budget // 4)
 
 
 def _resident_bytes() -> int:

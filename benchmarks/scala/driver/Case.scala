@@ -113,7 +113,8 @@ final class Case(node: JsonNode, work: Path, events: Events) {
   }
 
   private def memory(label: String, subject: Subject): Unit = {
-    val fields = Seq("heap_bytes" -> (Usage.heapBytesAfterGc() - heapBefore), "keys" -> model.size,
+    val heap = Usage.heapBytesAfterGc() - heapBefore - model.heapBytes
+    val fields = Seq("heap_bytes" -> math.max(0L, heap), "keys" -> model.size,
       "reported_bytes" -> subject.reportedMemoryBytes) ++ Usage.resident()
     record(label, subject, "memory", fields: _*)
   }

@@ -14,6 +14,9 @@ final class Model {
   var high = 0L
 
   def size: Long = live
+
+  /** What it takes of the heap, which is not the store's. */
+  def heapBytes: Long = 4L * versions.length
   def versionOf(index: Long): Int = if (index < versions.length) versions(index.toInt) else 0
 
   def put(index: Long, version: Int): Unit = {

@@ -132,8 +132,10 @@ class IncrementalStateStoreProvider
 
   /** Never throws: Spark would close the provider in the middle of a batch. */
   override protected def maintain(): Unit =
-    try local.cleanup()
-    catch {
+    try {
+      NativeHeap.trim()
+      local.cleanup()
+    } catch {
       case NonFatal(e) if ShutdownHookManager.inShutdown() => logDebug(s"Cleanup of ${local.name} ended", e)
       case NonFatal(e) =>
         logWarning(s"Cleanup of ${local.name} failed; the next maintenance tries again", e)

@@ -77,9 +77,15 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     0
   }
 
+  /** Bytes that [[reserve]] for so many more keys would take. */
+  def roomFor(more: Long): Long =
+    if ((taken + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2 << 3 else 0
+
   /** Makes room for so many more keys; may take memory, or a file, for a larger table. */
-  def reserve(more: Long): Unit =
-    if ((taken + more) * 4 > capacity * 3) rebuild(java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2)
+  def reserve(more: Long): Unit = {
+    val room = roomFor(more)
+    if (room > 0) rebuild(room >> 3)
+  }
 
   private def capacity: Long = if (table == null) 0 else mask + 1
 

@@ -52,6 +52,9 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   /** Whether so many others than the store itself read it. */
   def readers: Int = references.get - 1
 
+  /** Bytes that the index takes to grow for that generation. */
+  def roomFor(generation: Generation): Long = index.roomFor(generation.records)
+
   /** Adds the next generation, whose reference becomes this one's. */
   def publish(generation: Generation): Unit = {
     val overlay = generation.overlay

@@ -29,6 +29,7 @@ private[incremental] final class Segment private (
     if (spilled) Segment.unmap(mapped)
     else {
       Platform.freeMemory(address)
+      NativeHeap.freed(bytes)
       memory.release(bytes)
     }
   }

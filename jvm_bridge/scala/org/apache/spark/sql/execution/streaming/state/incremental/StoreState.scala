@@ -89,6 +89,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
   }
 
   private def publish(n: Int): Unit = (0 until n).foreach { _ =>
+    makeRoom(recents.roomFor(pending.head))
     recents.publish(pending.head)
     pending = pending.tail
   }
