@@ -33,7 +33,8 @@ class Outcome:
 class Stream:
     """A query over files, one batch a file.
 
-    ``query`` makes the stateful data frame of a streaming one. ``files`` may grow between runs.
+    ``query`` makes the stateful data frame of a streaming one. ``files`` may grow between runs; ``plan`` is
+    that of the newest batch.
     """
 
     spark: SparkSession
@@ -44,6 +45,7 @@ class Stream:
     rows: dict[int, list[Any]] = dataclasses.field(default_factory=dict)
     figures: list[tuple[Any, ...]] = dataclasses.field(default_factory=list)
     progress: list[Any] = dataclasses.field(default_factory=list)
+    plan: str = ""
 
     def add(self, table: pa.Table) -> None:
         """Adds one batch of input."""
@@ -89,6 +91,7 @@ class Stream:
             started.stop()
             raise TimeoutError(f"the query was still running after {PATIENCE_S} s")
         self.spark.conf.unset(NO_DATA)
+        self.plan = started._jsq.explainInternal(False)
         self.progress += started.recentProgress
         for report in started.recentProgress:
             if report.stateOperators:

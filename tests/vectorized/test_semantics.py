@@ -51,17 +51,13 @@ def totals(function):
     return lambda df: df.groupBy("k").applyInPandasWithState(function, OUTPUT, STATE, "update", "NoTimeout")
 
 
-def test_marked_function_runs_on_the_vectorised_operator(spark, stream, conf):
+def test_marked_function_runs_on_the_vectorised_operator(stream, conf):
     """The mark, the switch and the option for functions without a mark decide which operator runs."""
 
     def operator(function):
-        reader = spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1)
         made = stream("k string, v double", BATCHES[:1])
-        query = totals(function)(reader.parquet(str(made.directory / "source")))
-        writer = query.writeStream.outputMode("update").format("noop").trigger(availableNow=True)
-        started = writer.option("checkpointLocation", str(made.directory / "checkpoint")).start()
-        started.awaitTermination()
-        return PLAN_NODE in started._jsq.explainInternal(False)
+        made.run(totals(function))
+        return PLAN_NODE in made.plan
 
     assert operator(vectorized(total))
     assert not operator(total_per_group)
