@@ -21,6 +21,7 @@ from state_store.vectorization import group_frames, pandas_frames
 from state_store.vectorization.changes import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
 from state_store.vectorization.columns import struct_type
 from state_store.vectorization.context import NO_TIMESTAMP, Header
+from state_store.vectorization.frame_runs import FrameRuns
 
 MORE = 2
 
@@ -66,6 +67,7 @@ class GroupLoop:
         self._results = Results(header)
         self._dumps = _pickle_serializer().dumps
         self._loads = _pickle_serializer().loads
+        self._group_state = _group_state(header)
         self._number = -1
 
     def answers(self) -> Iterator[pa.RecordBatch]:
@@ -115,26 +117,30 @@ class GroupLoop:
             yield frame
 
     def _state(self, pickled: bytes | None) -> Any:
-        from pyspark.sql.streaming.state import GroupState
-
-        header = self._header
-        return GroupState(
-            optionalValue=None if pickled is None else self._loads(pickled),
-            batchProcessingTimeMs=header.batch_time_ms,
-            eventTimeWatermarkMs=header.watermark_ms,
-            timeoutConf=header.timeout_conf,
-            hasTimedOut=header.timed_out,
-            watermarkPresent=header.watermark_present,
-            defined=pickled is not None,
-            updated=False,
-            removed=False,
-            timeoutTimestamp=NO_TIMESTAMP,
-            keyAsUnsafe=b"",
-            valueSchema=header.state,
-        )
+        value = None if pickled is None else self._loads(pickled)
+        return self._group_state(optionalValue=value, defined=pickled is not None)
 
     def _pickled(self, value: Any) -> bytes:
         return self._dumps(self._header.state.toInternal(value))
+
+
+def _group_state(header: Header) -> Callable[..., Any]:
+    """PySpark's own ``GroupState``, to be called with what a group has alone."""
+    from pyspark.sql.streaming.state import GroupState
+
+    return functools.partial(
+        GroupState,
+        batchProcessingTimeMs=header.batch_time_ms,
+        eventTimeWatermarkMs=header.watermark_ms,
+        timeoutConf=header.timeout_conf,
+        hasTimedOut=header.timed_out,
+        watermarkPresent=header.watermark_present,
+        updated=False,
+        removed=False,
+        timeoutTimestamp=NO_TIMESTAMP,
+        keyAsUnsafe=b"",
+        valueSchema=header.state,
+    )
 
 
 def _pickle_serializer() -> Any:
@@ -181,16 +187,18 @@ class Results:
         self._clear()
 
     def _clear(self) -> None:
-        self.rows = 0
-        self._frames: list[Any] = []
+        self._frames = FrameRuns()
         self._groups: list[int] = []
         self._changes: list[int] = []
         self._timeouts: list[int] = []
         self._states: list[bytes] = []
 
+    @property
+    def rows(self) -> int:
+        return self._frames.rows
+
     def add(self, frame: Any) -> None:
-        self._frames.append(frame)
-        self.rows += len(frame)
+        self._frames.add(frame)
 
     def change(self, number: int, state: Any, pickled: Callable[[Any], bytes]) -> None:
         """Notes what the function did to ``state``, the ``GroupState`` of the group with this number."""
@@ -211,8 +219,8 @@ class Results:
     def flush(self, done: int) -> pa.RecordBatch:
         """One batch with all that waits; groups below ``done`` are finished."""
         output = self._no_output
-        if self._frames:
-            output = pandas_frames.to_struct(self._frames, self._header.output, self._header)
+        if self.rows:
+            output = pandas_frames.to_struct(self._frames.runs(), self._header.output, self._header)
             output = output.cast(self._no_output.type) if output.type != self._no_output.type else output
         batch = self._writer.write_lists(
             done,

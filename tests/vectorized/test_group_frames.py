@@ -99,4 +99,7 @@ def test_frames_may_be_changed_in_place():
     frame = cut.frame(0)
     frame["v"] = frame["v"] + 1
     frame.loc[0, "v"] = 9
-    assert frame["v"].tolist() == [9, 3] and cut.frame(1)["v"].tolist() == [1, 2]
+    frame.columns.name, frame.index.name = "of this frame", "of this frame"
+    other = cut.frame(1)
+    assert frame["v"].tolist() == [9, 3] and other["v"].tolist() == [1, 2]
+    assert (other.columns.name, other.index.name) == (None, None)
