@@ -371,7 +371,10 @@ def _vectorized(results: Results, titles: Mapping[str, str]) -> str:
                 )
             )
     header = ("a batch", "store", "function", "batch ms", "CPU s", "faster", "less CPU")
-    text = "## Vectorised functions\n\nThe whole time of a trigger; outputs and states are compared.\n\n"
+    text = (
+        "## Vectorised functions\n\nThe median of the whole time of a trigger, of queries that keep running, "
+        "and of the CPU time of driver, executor and workers in it; outputs and states are compared.\n\n"
+    )
     return text + _table(header, rows) if rows else ""
 
 

@@ -60,9 +60,11 @@ def _queries(extent: Extent, ours: bool, out: Path) -> Result:
 
 
 def _vectorized(extent: Extent, ours: bool, out: Path) -> Result:
-    """In a process of its own; on our store, and on Spark's default store unless that one will do."""
+    """In a process of its own; on our store, and on Spark's two unless that one will do."""
     found = out / "vectorized.json"
-    stores = (["incremental"] if ours else []) + ([] if ours and extent.is_quick else ["hdfs"])
+    stores = (["incremental"] if ours else []) + (
+        [] if ours and extent.is_quick else ["hdfs", "rocksdb-changelog"]
+    )
     command = [
         sys.executable,
         "-m",

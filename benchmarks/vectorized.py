@@ -1,11 +1,15 @@
 """Measures `applyInPandasWithState` as Spark runs it, vectorised and accelerated, side by side in one run.
 
-    python -m benchmarks.vectorized --json OUT [--quick] [--stores hdfs,rocksdb,incremental]
+    python -m benchmarks.vectorized --json OUT [--quick] [--stores hdfs,rocksdb-changelog,incremental]
 
-Every form runs the same batches of the same data through its own query, one batch of each in turn. The figure
-of a batch is the whole time of its trigger, beside it the CPU time of its query. The content is checked:
-outputs by a checksum of every batch, final states row by row; a difference makes the run fail. Only the
-ratios of one run mean anything: the machine's load is in all of them alike.
+Every form runs the same batches of the same data through its own query. The forms take turns: in a turn a
+query is started and runs a few batches. The figure of a batch is the whole time of its trigger, beside it the
+CPU time of its query. The first batch of each turn does not count: it compiles the plan, opens the store and
+wakes the workers, which a query that keeps running does once. Slow forms run fewer batches.
+
+The content is checked: outputs by a checksum of every batch, and all states, row by row, as they are after
+the last batch that all forms have run; a difference makes the run fail. Only the ratios of one run mean
+anything: the machine's load is in all of them alike.
 """
 
 from __future__ import annotations
@@ -27,14 +31,18 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.streaming import StreamingQueryListener
 
 from state_store.vectorization import GROUP, Result, accelerate, vectorized
 
 STORES = {
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
-    "rocksdb": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
+    "rocksdb-changelog": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "incremental": "org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider",
 }
+# The default one starts a process for every file that it writes to a local disk, three or four in a batch.
+_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_FIRST_FILE_S = 1_700_000_000  # Spark reads files in the order of their times
 OUTPUT = "k string, n long, s double"
 STATE = "n long, s double"
 
@@ -81,25 +89,32 @@ FORMS: dict[str, Callable[[], Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """``batches`` batches with ``rows`` rows of each of ``groups`` groups, drawn from ``keys`` keys."""
+    """Batches with ``rows`` rows of each of ``groups`` groups, drawn from ``keys`` keys.
+
+    ``turns`` says for each form how many batches it runs in each of its turns.
+    """
 
     name: str
     groups: int
     rows: int
     keys: int
-    batches: int
-    forms: tuple[str, ...]
+    turns: dict[str, tuple[int, ...]]
     partitions: int = 2
 
 
 STANDARD = (
-    Scenario("small", 100, 2, 1_000, 6, ("stock", "vectorized", "accelerate")),
-    Scenario("flights", 44_000, 2, 60_000, 3, ("stock", "vectorized", "accelerate", "loop")),
-    Scenario("million", 1_000_000, 1, 1_200_000, 3, ("vectorized",)),
+    Scenario("small", 100, 2, 1_000, dict.fromkeys(("vectorized", "stock", "accelerate"), (4, 4))),
+    Scenario(
+        "flights",
+        44_000,
+        2,
+        60_000,
+        {"vectorized": (6, 6), "accelerate": (2,), "stock": (2,), "loop": (3,)},
+    ),
+    Scenario("million", 1_000_000, 1, 1_200_000, {"vectorized": (2,)}),
 )
 QUICK = (
-    Scenario("small", 100, 2, 1_000, 2, ("stock", "vectorized")),
-    Scenario("flights", 2_000, 2, 3_000, 2, ("stock", "vectorized", "accelerate", "loop")),
+    Scenario("flights", 1_000, 2, 1_500, dict.fromkeys(("vectorized", "accelerate", "stock", "loop"), (2,))),
 )
 
 
@@ -131,97 +146,130 @@ def cpu_seconds() -> float:
     return sum(times.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
+class CpuTimes(StreamingQueryListener):
+    """The CPU time used until the end of each batch, by run of a query and batch."""
+
+    def __init__(self) -> None:
+        self.until: dict[tuple[str, int], float] = {}
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        self.until[str(event.progress.runId), event.progress.batchId] = cpu_seconds()
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass
+
+
 class Query:
     """One form of the query on one store, in its own checkpoint."""
 
-    def __init__(self, spark: Any, directory: Path, source: Path, store: str, form: str) -> None:
+    def __init__(self, spark: Any, cpu: CpuTimes, directory: Path, store: str, form: str) -> None:
         self._spark = spark
-        self._source = source
-        self._directory = directory
+        self._cpu = cpu
+        self._source = directory / "source"
+        self._checkpoint = directory / "checkpoint"
+        self._source.mkdir(parents=True)
         self.store = store
         self.form = form
-        self.reports: list[Any] = []
         self.checksums: list[Any] = []
-        self.cpu_s: list[float] = []
+        self._measured: list[tuple[Any, float]] = []
 
-    def run(self) -> None:
-        """Runs the batch that has been added to the source since."""
-        before = cpu_seconds()
-        self._run()
-        self.cpu_s.append(round(cpu_seconds() - before, 2))
+    def run(self, batches: list[Path]) -> None:
+        """One turn: runs ``batches``, which come after those of the turns before."""
+        for path in batches:
+            (self._source / path.name).hardlink_to(path)
+        query = self._started()
+        query.awaitTermination()
+        reports = [report for report in query.recentProgress if report.numInputRows]
+        assert len(reports) == len(batches), f"{len(reports)} reports of {len(batches)} batches"
+        self.checksums += [tuple(report.observedMetrics["content"]) for report in reports]
+        until = [self._cpu_until(report) for report in reports]
+        self._measured += [
+            (report, after - before)
+            for report, before, after in zip(reports[1:], until, until[1:], strict=False)
+        ]
 
-    def _run(self) -> None:
-        from pyspark.sql import functions as F
-
-        def checksum(frame: Any, batch_id: int) -> None:
-            total = F.sum(F.xxhash64("k", "n", "s").cast("decimal(38,0)"))
-            self.checksums.append(tuple(frame.agg(F.count("*"), total).first()))
-
+    def _use_store(self) -> None:
         options = "spark.sql.streaming.stateStore."
         self._spark.conf.set(options + "providerClass", STORES[self.store])
         # Spark's HDFS-backed store knows format 1 only; the other two are measured with format 2.
         self._spark.conf.set(options + "checkpointFormatVersion", "1" if self.store == "hdfs" else "2")
-        frame = self._spark.readStream.schema("k string, v double").parquet(str(self._source))
-        query = (
-            frame.groupBy("k")
-            .applyInPandasWithState(FORMS[self.form](), OUTPUT, STATE, "update", "NoTimeout")
+
+    def _started(self) -> Any:
+        from pyspark.sql import functions as F
+
+        self._use_store()
+        reader = self._spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1)
+        frame = reader.parquet(str(self._source)).groupBy("k")
+        total = F.sum(F.xxhash64("k", "n", "s").cast("decimal(38,0)"))
+        return (
+            frame.applyInPandasWithState(FORMS[self.form](), OUTPUT, STATE, "update", "NoTimeout")
+            .observe("content", F.count(F.lit(1)), total)
             .writeStream.outputMode("update")
-            .foreachBatch(checksum)
-            .option("checkpointLocation", str(self._directory))
+            .format("noop")
+            .option("checkpointLocation", str(self._checkpoint))
             .trigger(availableNow=True)
             .start()
         )
-        query.awaitTermination()
-        self.reports += [report for report in query.recentProgress if report.numInputRows]
 
-    def state(self) -> Any:
-        """The final state as (key, n, s), sorted by key."""
-        found = self._spark.read.format("statestore").load(str(self._directory))
-        return (
-            found.selectExpr("key.k as k", "value.groupState.*")
-            .toPandas()
-            .sort_values("k", ignore_index=True)
-        )
+    def _cpu_until(self, report: Any) -> float:
+        deadline = time.monotonic() + 10
+        while (found := self._cpu.until.get((str(report.runId), report.batchId))) is None:
+            assert time.monotonic() < deadline, f"nothing was heard of batch {report.batchId}"
+            time.sleep(0.01)
+        return found
+
+    def state(self, batch_id: int) -> Any:
+        """The state after a batch as (key, n, s), sorted by key."""
+        self._use_store()
+        reader = self._spark.read.format("statestore").option("batchId", batch_id)
+        found = reader.load(str(self._checkpoint)).selectExpr("key.k as k", "value.groupState.*")
+        return found.toPandas().sort_values("k", ignore_index=True)
 
     def figures(self) -> dict[str, Any]:
-        """Milliseconds of the batches after the first, which creates the store and warms the workers up."""
-        measured = self.reports[1:]
-        whole = [report.durationMs["triggerExecution"] for report in measured]
-        states = [report.stateOperators[0] for report in measured]
+        """Milliseconds and CPU seconds of the batches that count."""
+        reports = [report for report, _ in self._measured]
+        cpu_s = [round(seconds, 2) for _, seconds in self._measured]
+        whole = [report.durationMs["triggerExecution"] for report in reports]
+        states = [report.stateOperators[0] for report in reports]
         return {
             "store": self.store,
             "form": self.form,
             "batch_ms": whole,
             "median_ms": statistics.median(whole),
-            "cpu_s": self.cpu_s[1:],
-            "median_cpu_s": statistics.median(self.cpu_s[1:]),
-            "add_batch_ms": [report.durationMs["addBatch"] for report in measured],
+            "cpu_s": cpu_s,
+            "median_cpu_s": statistics.median(cpu_s),
+            "add_batch_ms": [report.durationMs["addBatch"] for report in reports],
             "updates_ms": [state.allUpdatesTimeMs for state in states],
             "commit_ms": [state.commitTimeMs for state in states],
         }
 
 
-def run_scenario(spark: Any, scenario: Scenario, stores: list[str], directory: Path) -> dict[str, Any]:
-    """Runs all forms on all stores, batch by batch in turn, and compares what they leave."""
-    source = directory / "source"
-    source.mkdir(parents=True)
+def run_scenario(
+    spark: Any, cpu: CpuTimes, scenario: Scenario, stores: list[str], directory: Path
+) -> dict[str, Any]:
+    """Runs all forms on all stores, turn by turn, and compares what they leave."""
     spark.conf.set("spark.sql.shuffle.partitions", str(scenario.partitions))
+    batches = write_batches(scenario, directory / "batches")
     queries = [
-        Query(spark, directory / f"{store}-{form}", source, store, form)
+        Query(spark, cpu, directory / f"{store}-{form}", store, form)
         for store in stores
-        for form in scenario.forms
+        for form in scenario.turns
     ]
-    for number in range(scenario.batches):
-        pq.write_table(batch(scenario, number), source / f"{number:05d}.parquet")
-        for query in queries if number % 2 == 0 else reversed(queries):
-            started = time.monotonic()
-            query.run()
-            print(
-                f"{scenario.name} batch {number} {query.store} {query.form}: "
-                f"{time.monotonic() - started:.1f} s",
-                file=sys.stderr,
-                flush=True,
-            )
+    for turn in range(max(map(len, scenario.turns.values()))):
+        for query in queries if turn % 2 == 0 else reversed(queries):
+            turns = scenario.turns[query.form]
+            if turn < len(turns):
+                started, done = time.monotonic(), sum(turns[:turn])
+                query.run(batches[done : done + turns[turn]])
+                print(
+                    f"{scenario.name} turn {turn} {query.store} {query.form}: "
+                    f"{time.monotonic() - started:.1f} s for {turns[turn]} batches",
+                    file=sys.stderr,
+                    flush=True,
+                )
     figures = [query.figures() for query in queries]
     return {
         **dataclasses.asdict(scenario),
@@ -231,10 +279,26 @@ def run_scenario(spark: Any, scenario: Scenario, stores: list[str], directory: P
     }
 
 
+def write_batches(scenario: Scenario, directory: Path) -> list[Path]:
+    """The batches of the form that runs most, a file each, in the order in which Spark reads them."""
+    directory.mkdir(parents=True)
+    files = []
+    for number in range(max(map(sum, scenario.turns.values()))):
+        files.append(directory / f"{number:05d}.parquet")
+        pq.write_table(batch(scenario, number), files[-1])
+        os.utime(files[-1], (_FIRST_FILE_S + number,) * 2)
+    return files
+
+
 def content_equal(queries: list[Query]) -> bool:
+    """Whether all queries have the same outputs, as far as they went, and the same states."""
+    longest = max((query.checksums for query in queries), key=len)
+    common = min(len(query.checksums) for query in queries)
     first, *others = queries
-    state = first.state()
-    return all(q.checksums == first.checksums and q.state().equals(state) for q in others)
+    state = first.state(common - 1)
+    return all(q.checksums == longest[: len(q.checksums)] for q in queries) and all(
+        q.state(common - 1).equals(state) for q in others
+    )
 
 
 def ratios(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -271,6 +335,7 @@ def session(directory: Path) -> Any:
         "spark.local.dir": str(directory),
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGER,
     }
     spark = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
@@ -291,8 +356,10 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="vectorized-benchmark-") as temporary:
         spark = session(Path(temporary))
         try:
+            cpu = CpuTimes()
+            spark.streams.addListener(cpu)
             results = [
-                run_scenario(spark, s, given.stores.split(","), Path(temporary) / s.name) for s in chosen
+                run_scenario(spark, cpu, s, given.stores.split(","), Path(temporary) / s.name) for s in chosen
             ]
             versions = {
                 "spark": spark.version,
@@ -316,7 +383,7 @@ def print_result(result: dict[str, Any]) -> None:
     for m in result["measurements"]:
         ratio = times.get((m["store"], m["form"]))
         faster = f" {ratio['times_stock']:8.1f}x {ratio['times_stock_cpu']:8.1f}x CPU" if ratio else ""
-        print(f"  {m['store']:12} {m['form']:12} {m['median_ms']:9.0f} ms {m['median_cpu_s']:7.2f} s{faster}")
+        print(f"  {m['store']:18} {m['form']:12} {m['median_ms']:9.0f} ms {m['median_cpu_s']:7.2f} s{faster}")
     print("  content " + ("equal" if result["content_equal"] else "DIFFERENT"))
 
 
