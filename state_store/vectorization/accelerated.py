@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from state_store.vectorization import group_frames, pandas_frames
@@ -151,30 +152,36 @@ def _pickle_serializer() -> Any:
 
 def _frames_of(result: Any, header: Header) -> Iterator[Any]:
     """The frames that a function returned, each checked as Spark's worker does, with its errors."""
-    import pandas as pd
-    from pyspark.errors import PySparkRuntimeError, PySparkTypeError
-
-    def wrong_type(expected: str, actual: str) -> PySparkTypeError:
-        return PySparkTypeError(
-            errorClass="UDF_RETURN_TYPE", messageParameters={"expected": expected, "actual": actual}
-        )
-
     if isinstance(result, pd.DataFrame):
-        raise wrong_type("iterable of pandas.DataFrame", "DataFrame")
+        raise _wrong_type("iterable of pandas.DataFrame", "DataFrame")
     try:
         iterator = iter(result)
     except TypeError:
-        raise wrong_type("iterable", type(result).__name__) from None
+        raise _wrong_type("iterable", type(result).__name__) from None
     columns = len(header.output)
     for frame in iterator:
         if not isinstance(frame, pd.DataFrame):
-            raise wrong_type("iterator of pandas.DataFrame", f"iterator of {type(frame).__name__}")
+            raise _wrong_type("iterator of pandas.DataFrame", f"iterator of {type(frame).__name__}")
         if len(frame.columns) != columns and not (len(frame.columns) == 0 and frame.empty):
-            raise PySparkRuntimeError(
-                errorClass="RESULT_COLUMN_SCHEMA_MISMATCH",
-                messageParameters={"expected": str(columns), "actual": str(len(frame.columns))},
-            )
+            raise _wrong_number_of_columns(columns, len(frame.columns))
         yield frame
+
+
+def _wrong_type(expected: str, actual: str) -> Exception:
+    from pyspark.errors import PySparkTypeError
+
+    return PySparkTypeError(
+        errorClass="UDF_RETURN_TYPE", messageParameters={"expected": expected, "actual": actual}
+    )
+
+
+def _wrong_number_of_columns(expected: int, actual: int) -> Exception:
+    from pyspark.errors import PySparkRuntimeError
+
+    return PySparkRuntimeError(
+        errorClass="RESULT_COLUMN_SCHEMA_MISMATCH",
+        messageParameters={"expected": str(expected), "actual": str(actual)},
+    )
 
 
 class Results:

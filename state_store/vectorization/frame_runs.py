@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 
 class FrameRuns:
@@ -65,8 +66,6 @@ class FrameRuns:
 
 
 def _frame(like: Any, values: list[Any]) -> Any:
-    import pandas as pd
-
     manager = like._mgr
     blocks = tuple(b.make_block(v) for b, v in zip(manager.blocks, values, strict=True))
     axes = [like.columns, pd.RangeIndex(blocks[0].shape[1])]

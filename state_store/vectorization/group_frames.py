@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -57,8 +58,6 @@ class GroupFrames:
     def __init__(
         self, columns: list[Column], keys: list[Column], offsets: np.ndarray, names: list[str]
     ) -> None:
-        import pandas as pd
-
         self._columns = columns
         self._keys = keys
         self._offsets = offsets.tolist()
@@ -73,8 +72,6 @@ class GroupFrames:
 
     def frame(self, i: int) -> Any:
         """The rows of group ``i`` with a fresh range index; without rows a frame of objects, as Spark's."""
-        import pandas as pd
-
         start, stop = self._offsets[i], self._offsets[i + 1]
         if start == stop:
             return pd.DataFrame(columns=self._names)
@@ -85,8 +82,6 @@ class GroupFrames:
 
     def _whole(self, start: int, stop: int) -> Any:
         """The rows of all groups, in columns of the types that rows ``start`` to ``stop`` have alone."""
-        import pandas as pd
-
         nullable = self._no_nulls
         if self._has_nulls:
             nullable = tuple(column.is_nullable(start, stop) for column in self._columns)
