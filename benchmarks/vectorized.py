@@ -263,7 +263,7 @@ def run_scenario(
         for form in scenario.turns
     ]
     for turn in range(max(map(len, scenario.turns.values()))):
-        for query in queries if turn % 2 == 0 else reversed(queries):
+        for query in queries if turn % 2 else reversed(queries):
             turns = scenario.turns[query.form]
             if turn < len(turns) and turns[turn]:
                 started, done = time.monotonic(), sum(turns[:turn])
