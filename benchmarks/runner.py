@@ -60,11 +60,12 @@ def _queries(extent: Extent, ours: bool, out: Path) -> Result:
 
 
 def _vectorized(extent: Extent, ours: bool, out: Path) -> Result:
-    """In a process of its own; on our store, and on Spark's two unless that one will do."""
+    """In a process of its own; on our store, on Spark's default one unless that will do, and on both of
+    Spark's in the full extent.
+    """
     found = out / "vectorized.json"
-    stores = (["incremental"] if ours else []) + (
-        [] if ours and extent.is_quick else ["hdfs", "rocksdb-changelog"]
-    )
+    theirs = {"quick": [] if ours else ["hdfs"], "standard": ["hdfs"], "full": ["hdfs", "rocksdb-changelog"]}
+    stores = [*(["incremental"] if ours else []), *theirs[extent.name]]
     command = [
         sys.executable,
         "-m",

@@ -81,14 +81,16 @@ def load(keys: int) -> Step:
 
 
 def batches(extent: Extent, pattern: str, size: int, **changes: Any) -> Step:
-    """Segments of batches; small batches come in larger numbers."""
+    """Segments of batches, the first of which warms up (but in the quick extent); small batches come in
+    larger numbers.
+    """
     many = extent.batches if size > 5_000 or extent.is_quick else extent.batches * 3
     step = {
         "do": "batches",
         "label": f"{pattern} {short(size)}",
         "pattern": pattern,
         "size": size,
-        "warmup_segments": 1,
+        "warmup_segments": 0 if extent.is_quick else 1,
         "segments": extent.segments,
         "batches": many if size < 100_000 else max(2, extent.batches // 3),
         "maintenance_every": 10 if size <= 5_000 else 4,
@@ -113,10 +115,11 @@ def store(extent: Extent, ours: bool) -> list[Run]:
     size = 2_000 if quick else 20_000
     best = incremental(BUDGET_MB)
     subjects = [*compared(extent), best]
+    two = [*closest(extent), best]
 
     def simple(name: str, keys: int, steps: Sequence[Step] = (), **shape: Any) -> Case:
         some = steps or [batches(extent, "uniform", min(size, keys // 10))]
-        chosen = [HDFS, CHANGELOG, best] if not steps and not extent.is_full else subjects
+        chosen = subjects if name == "base" or extent.is_full else two
         return case(name, chosen, [load(keys), *some, {"do": "verify"}], ours=ours, **shape)
 
     patterns = [batches(extent, "uniform", size)]
@@ -130,11 +133,11 @@ def store(extent: Extent, ours: bool) -> list[Run]:
     cases.append(simple("scan", rows, [batches(extent, "uniform", size), scan, dirty]))
     groups = {"do": "prefix", "label": "prefix scan", "scans": 2_000 if quick else 20_000, "repetitions": 5}
     cases.append(simple("prefix", base, [batches(extent, "uniform", size), groups], layout="prefix"))
-    ordered = [one for one in subjects if one.name != HDFS.name]  # that store has no order to scan in
+    ordered = [one for one in two if one.name != HDFS.name]  # that store has no order to scan in
     first = {"do": "first", "label": "first 1k", "rows": 1_000, "repetitions": 5}
     steps = [load(base), batches(extent, "sliding", size), first, {"do": "verify"}]
     cases.append(case("range", ordered, steps, ours=ours, layout="range"))
-    shared = [*compared(extent, 8), best]
+    shared = [*closest(extent, 8), best]
     steps = [load(base), batches(extent, "uniform", size), {"do": "verify"}]
     cases.append(case("8 stores", shared, steps, ours=ours, stores=8))
     cases += [
@@ -151,6 +154,12 @@ def store(extent: Extent, ours: bool) -> list[Run]:
 def compared(extent: Extent, stores: int = 1) -> list[Variant]:
     """Spark's providers; the quick extent leaves out those that another stands for."""
     return [HDFS, CHANGELOG] if extent.is_quick else peers(BUDGET_MB, stores)
+
+
+def closest(extent: Extent, stores: int = 1) -> list[Variant]:
+    """Spark's default provider, and RocksDB as it is quickest; all of them in the full extent."""
+    found = compared(extent, stores)
+    return found if extent.is_full else [HDFS, found[-1]]
 
 
 def history(extent: Extent) -> list[Variant]:
@@ -170,7 +179,8 @@ def growth(extent: Extent, ours: bool) -> list[Run]:
     size = 2_000 if extent.is_quick else 20_000
 
     def step(label: str, size: int) -> Step:
-        return batches(extent, "uniform", size, label=label, segments=2, batches=4, maintenance_every=4)
+        many = 2 if extent.is_quick else 3
+        return batches(extent, "uniform", size, label=label, segments=2, batches=many, maintenance_every=many)
 
     def grown(name: str, peers: Sequence[Variant], budget_mb: int, upto: Iterable[int]) -> Case:
         best = incremental(budget_mb) if budget_mb == BUDGET_MB else incremental(budget_mb, "incremental-1g")
@@ -259,7 +269,7 @@ def storage(extent: Extent, ours: bool) -> list[Run]:
     quick = extent.is_quick
     subjects = [*history(extent), incremental(BUDGET_MB)]
     sizes = (1_000, 100) if quick else (20_000, 1_000)
-    rounds = 2 if quick else 10
+    rounds = 1 if quick else 10
     cases = []
     for size in sizes:
         step = batches(extent, "uniform", size, segments=rounds, batches=10, warmup_segments=rounds)
@@ -309,7 +319,7 @@ def hdfs(extent: Extent, ours: bool) -> list[Run]:
     """
     quick = extent.is_quick
     keys, size = (2_000, 200) if quick else (100_000, 5_000)
-    subjects = [*peers(BUDGET_MB)[:3], incremental(BUDGET_MB)]
+    subjects = [*compared(extent)[:3], incremental(BUDGET_MB)]
     steps = [
         load(keys),
         batches(extent, "uniform", size, maintenance_every=4),
