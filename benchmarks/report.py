@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks import goals, plots
 from benchmarks.plots import NAMES
+from benchmarks.reasons import REASONS
 from benchmarks.results import CHANGELOG, HDFS, MEASURES, OURS, Results, errors
 from benchmarks.scenarios import BUDGET_MB
 
@@ -131,7 +132,16 @@ def _goals(results: Results) -> str:
         verdict = f"{words[one.met]} {one.missed_by}".strip()
         rows.append((one.setting, one.against, one.aim, one.measured, verdict))
     header = ("setting", "against", "aim", "measured", "")
-    return "## Goals\n\nEach row is computed from this run.\n\n" + _table(header, rows)
+    return "## Goals\n\nEach row is computed from this run.\n\n" + _table(header, rows) + _reasons(results)
+
+
+def _reasons(results: Results) -> str:
+    missed = dict.fromkeys(one.setting for one in goals.outcomes(results) if one.met is False)
+    known = {setting: " ".join(REASONS[setting].split()) for setting in missed if setting in REASONS}
+    if not known:
+        return ""
+    listed = "".join(f"- *{setting}*: {reason}\n" for setting, reason in known.items())
+    return f"\nWhy those that are missed are missed, by profiles of this store:\n\n{listed}\n"
 
 
 def _store(results: Results, titles: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ import pyspark
 import pytest
 
 from benchmarks import goals, jvm, providers, recorded, report, scenarios, statistics
+from benchmarks.reasons import REASONS
 from benchmarks.results import CHANGELOG, HDFS, Results, errors
 
 MINIATURE = scenarios.Extent("quick", keys=500, segments=1, batches=2)
@@ -168,6 +169,11 @@ def test_every_scenario_is_declared_for_every_extent() -> None:
             subjects = {one["name"] for run in runs for case in run.cases for one in case["subjects"]}
             assert HDFS in subjects and subjects & set(CHANGELOG), (extent.name, name)
             assert any(subject.startswith("incremental") for subject in subjects), (extent.name, name)
+
+
+def test_reasons_are_given_for_settings_that_are_goals() -> None:
+    settings = {one.setting for one in goals.outcomes(Results({}))}
+    assert set(REASONS) <= settings
 
 
 def test_spread_of_known_numbers() -> None:
