@@ -187,7 +187,9 @@ def growth(extent: Extent, ours: bool) -> list[Run]:
         subjects = [*peers, providers.changelog_with_cache(budget_mb, 1), best]
         steps: list[Step] = []
         for keys in upto:
-            steps += [load(keys), step(f"{short(keys)} keys", size)]
+            steps += [load(keys)]
+            if budget_mb == BUDGET_MB:
+                steps += [step(f"{short(keys)} keys", size)]
         if not extent.is_quick:
             steps.append(step(f"{short(keys)} keys, 50k", 50_000))
         return case(name, subjects, [*steps, {"do": "storage"}, {"do": "verify"}], ours=ours)
@@ -220,7 +222,7 @@ def age(extent: Extent, ours: bool) -> list[Run]:
                 "do": "restore",
                 "label": f"restore at {until}",
                 "local": "absent",
-                "repetitions": 2 if quick else 3,
+                "repetitions": 3 if extent.is_full else 2,
             },
             {"do": "storage", "label": f"storage at {until}"},
         ]
@@ -319,7 +321,7 @@ def hdfs(extent: Extent, ours: bool) -> list[Run]:
     """
     quick = extent.is_quick
     keys, size = (2_000, 200) if quick else (100_000, 5_000)
-    subjects = [*compared(extent)[:3], incremental(BUDGET_MB)]
+    subjects = [*closest(extent), incremental(BUDGET_MB)]
     steps = [
         load(keys),
         batches(extent, "uniform", size, maintenance_every=4),
