@@ -189,6 +189,8 @@ def _growth(results: Results) -> Drawn:
     _lines(axes, lines)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    heights = [y for _, ys in lines.values() for y in ys]
+    axes.set_ylim(min(heights) / 1.5, max(heights) * 1.5)
     axes.set_xlabel("keys in the store")
     axes.set_ylabel("a batch of constant size, ms")
     own = lines.get(OURS)
@@ -351,7 +353,7 @@ def _latency(results: Results) -> Drawn:
     found = {case: subjects for case, subjects in found.items() if subjects}
     if not found:
         return None
-    figure, all_axes = plt.subplots(1, len(found), figsize=(6 * len(found), 5.5), squeeze=False)
+    figure, all_axes = plt.subplots(1, len(found), figsize=(max(9, 6 * len(found)), 5.5), squeeze=False)
     for axes, (case, subjects) in zip(all_axes[0], found.items(), strict=True):
         for number, (title, field, percentile) in enumerate(
             (

@@ -187,9 +187,7 @@ def growth(extent: Extent, ours: bool) -> list[Run]:
         subjects = [*peers, providers.changelog_with_cache(budget_mb, 1), best]
         steps: list[Step] = []
         for keys in upto:
-            steps += [load(keys)]
-            if budget_mb == BUDGET_MB:
-                steps += [step(f"{short(keys)} keys", size)]
+            steps += [load(keys), step(f"{short(keys)} keys", size)]
         if not extent.is_quick:
             steps.append(step(f"{short(keys)} keys, 50k", 50_000))
         return case(name, subjects, [*steps, {"do": "storage"}, {"do": "verify"}], ours=ours)
