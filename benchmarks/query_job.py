@@ -35,7 +35,7 @@ def main() -> None:
     with open(sys.argv[2], "w") as events:
         for repetition in range(spec["repetitions"]):
             subjects = spec["subjects"] if repetition % 2 == 0 else spec["subjects"][::-1]
-            for query in QUERIES:
+            for query in spec["only"] or QUERIES:
                 for subject in subjects:
                     event = _run(spark, work, query, subject, repetition)
                     described = {

@@ -220,7 +220,7 @@ def age(extent: Extent, ours: bool) -> list[Run]:
                 "do": "restore",
                 "label": f"restore at {until}",
                 "local": "absent",
-                "repetitions": 3 if extent.is_full else 2,
+                "repetitions": 3 if extent.is_full else 1 if quick else 2,
             },
             {"do": "storage", "label": f"storage at {until}"},
         ]
@@ -253,7 +253,7 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
         done = deltas
         for local in ("absent", "present"):
             label = f"{deltas} deltas, local files {local}"
-            steps.append({"do": "restore", "label": label, "local": local, "repetitions": 3 if quick else 5})
+            steps.append({"do": "restore", "label": label, "local": local, "repetitions": 2 if quick else 5})
     subjects = [
         HDFS,
         providers.ROCKSDB,
@@ -274,7 +274,7 @@ def storage(extent: Extent, ours: bool) -> list[Run]:
     for size in sizes:
         step = batches(extent, "uniform", size, segments=rounds, batches=10, warmup_segments=rounds)
         steps = [load(extent.keys), {**step, "maintenance_every": 5 if quick else 10}, {"do": "storage"}]
-        restored = {"do": "restore", "label": "restore", "local": "absent", "repetitions": 3}
+        restored = {"do": "restore", "label": "restore", "local": "absent", "repetitions": 1 if quick else 3}
         cases.append(case(f"batches of {short(size)}", subjects, [*steps, restored], ours=ours))
     return [Run(cases)]
 
@@ -284,7 +284,7 @@ def memory(extent: Extent, ours: bool) -> list[Run]:
     native.
     """
     quick = extent.is_quick
-    sizes = (5_000, 20_000) if quick else (500_000, 2_000_000)
+    sizes = (20_000,) if quick else (500_000, 2_000_000)
     most = 50_000 if quick else 10_000_000
     runs = []
     measured = peers(BUDGET_MB) if extent.is_full else [HDFS, CHANGELOG]
