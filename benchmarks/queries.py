@@ -22,7 +22,7 @@ from benchmarks.scenarios import BUDGET_MB, RETAINED, Extent
 from benchmarks.statistics import spread
 
 _TIMEOUT_S = {"quick": 3600, "standard": 7200, "full": 7200}
-_SIZES = {
+_SIZES = {  # "only": names of queries, none for all
     "quick": {
         "files": 2,
         "rows": 2_000,

@@ -33,7 +33,6 @@ final class IncrementalStateStore private[incremental] (
   private var lastCodec: RowCodec = defaultCodec()
   @volatile private var state: State = Updating
   private var rowsToCheck = !provider.columnFamilies && provider.conf.formatValidationEnabled
-  private var checkpoint: Option[StateStoreCheckpointInfo] = None
   private var committed: Option[Committed] = None
 
   /** Of the batch that was committed; asked for after the commit. */
@@ -234,9 +233,8 @@ final class IncrementalStateStore private[incremental] (
     try {
       endEarlier()
       val made = local.commit(transaction, base, families)
-      state = CommittedState
       committed = Some(made)
-      checkpoint = Some(StateStoreCheckpointInfo(id.partitionId, made.as.version, made.as.id, base.id))
+      state = CommittedState
       afterCommit(made)
       made.as.version
     } catch {
@@ -292,8 +290,9 @@ final class IncrementalStateStore private[incremental] (
     case _ => StateStoreMetrics(0, 0, Map.empty, Map.empty)
   }
 
-  override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo = checkpoint.getOrElse(
-    throw outOfOrder("Cannot get checkpointInfo without committing the store"))
+  override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
+    committed.map(made => StateStoreCheckpointInfo(id.partitionId, made.as.version, made.as.id, base.id)).getOrElse(
+      throw outOfOrder("Cannot get checkpointInfo without committing the store"))
 
   /** Makes a store that was opened to read one that makes the next version, over the same view. */
   private[incremental] def upgrade(forced: Boolean): IncrementalStateStore = synchronized {

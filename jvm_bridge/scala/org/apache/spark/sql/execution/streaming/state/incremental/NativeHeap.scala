@@ -13,16 +13,15 @@ import scala.util.Try
  */
 private[incremental] object NativeHeap {
   private val command = new ObjectName("com.sun.management:type=DiagnosticCommand")
-  private val freed = new AtomicLong
+  private val worth = 32L << 20
+  private val sinceTrim = new AtomicLong
 
   /** Notes that so many bytes were freed. */
-  def freed(bytes: Long): Unit = freed.addAndGet(bytes)
+  def freed(bytes: Long): Unit = sinceTrim.addAndGet(bytes)
 
   /** Gives freed memory back, when that is worth it. */
-  def trim(): Unit = if (freed.get >= NativeHeap.worth) {
-    freed.set(0)
+  def trim(): Unit = if (sinceTrim.get >= worth) {
+    sinceTrim.set(0)
     Try(ManagementFactory.getPlatformMBeanServer.invoke(command, "systemTrimNativeHeap", null, null))
   }
-
-  private val worth = 32L << 20
 }

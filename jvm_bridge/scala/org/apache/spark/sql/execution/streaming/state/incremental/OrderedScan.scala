@@ -1,14 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
 /** A scan in key order. */
-private[incremental] final class OrderedScan(
-    transaction: Transaction,
-    overlay: Overlay,
-    view: View,
-    from: Array[Byte],
-    until: Array[Byte],
-    skip: Int)
-    extends Scan(transaction, overlay, view, from, until, skip) {
+private[incremental] final class OrderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
+    extends Scan(transaction, from, until, skip) {
   private val memory = new SourceMerge(inMemory())
   private val base = view.baseCursor(from, until)
 

@@ -1,14 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
 /** A scan of a prefix that [[PrefixIndex.serves]], without order: what memory has, then the base. */
-private[incremental] final class PrefixScan(
-    transaction: Transaction,
-    overlay: Overlay,
-    view: View,
-    from: Array[Byte],
-    until: Array[Byte],
-    skip: Int)
-    extends Scan(transaction, overlay, view, from, until, skip) {
+private[incremental] final class PrefixScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
+    extends Scan(transaction, from, until, skip) {
   private val found = new RecordList
   private var next = 0
   private val base = view.baseCursor(from, until)

@@ -10,12 +10,12 @@ import java.util.Arrays
  */
 private[incremental] abstract class Scan(
     transaction: Transaction,
-    overlay: Overlay,
-    view: View,
     from: Array[Byte],
     until: Array[Byte],
     skip: Int)
     extends EntryIterator {
+  protected final val overlay = transaction.overlay
+  protected final val view = transaction.view
   private val buffer = transaction.buffer
 
   /** How many keys the transaction had changed when the scan began. */

@@ -74,7 +74,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
   private def settle(n: Int): Int = {
     settling = true
     try {
-      if (n < recents.generations.size) rollBack(n)
+      if (n < recents.generations.size) replace(recents.cut(n))
       val above = n - recents.generations.size
       if (recents.readers > 0) above
       else {
@@ -97,10 +97,6 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
   /** Makes it here, where records may be saved; what a larger overlay takes later is taken without. */
   private def makeRoom(bytes: Long): Unit =
     while (recents.evictable && memory.usedBytes + bytes > memory.budgetBytes) recents.evict(saving = true)
-
-  private def rollBack(n: Int): Unit = {
-    replace(recents.cut(n))
-  }
 
   /**
    * Brings into the index what was committed last, as the next begin would. Nothing while a transaction is

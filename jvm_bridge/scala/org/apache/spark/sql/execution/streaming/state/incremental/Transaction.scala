@@ -174,10 +174,10 @@ final class Transaction private[incremental] (
 
   /** What is less than a column family is found quickest by its prefix, or through the order of keys. */
   private def begin(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int): Scan =
-    if (!ordered && PrefixIndex.serves(from, until)) new PrefixScan(this, overlay, view, from, until, skip)
+    if (!ordered && PrefixIndex.serves(from, until)) new PrefixScan(this, from, until, skip)
     else if (ordered || from.length > 2 || until != null && until.length > 2) {
-      new OrderedScan(this, overlay, view, from, until, skip)
-    } else new UnorderedScan(this, overlay, view, from, until, skip)
+      new OrderedScan(this, from, until, skip)
+    } else new UnorderedScan(this, from, until, skip)
 
   /** Removes the rows with from <= key < until (null: to the end); the number of rows that were there. */
   def removeRange(from: Array[Byte], until: Array[Byte]): Long = {

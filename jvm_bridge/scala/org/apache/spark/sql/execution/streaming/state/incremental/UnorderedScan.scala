@@ -1,14 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
 /** A scan without order: changes, then generations in the order of their tables, then the base in its own. */
-private[incremental] final class UnorderedScan(
-    transaction: Transaction,
-    overlay: Overlay,
-    view: View,
-    from: Array[Byte],
-    until: Array[Byte],
-    skip: Int)
-    extends Scan(transaction, overlay, view, from, until, skip) {
+private[incremental] final class UnorderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
+    extends Scan(transaction, from, until, skip) {
   private val changes = changedRecords()
   private var change = 0
   private var pendingLeft = view.pending.length

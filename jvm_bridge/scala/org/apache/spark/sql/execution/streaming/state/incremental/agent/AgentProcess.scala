@@ -78,7 +78,7 @@ final class AgentProcess private (process: Process, socket: Path, token: String,
 }
 
 object AgentProcess extends Logging {
-  /** Makes glibc give freed memory back, which it else keeps for later: 18 MB after a merge. */
+  /** Makes glibc give freed memory back, which it else keeps for later. */
   private val allocator = Seq("MALLOC_TRIM_THRESHOLD_" -> "1048576", "MALLOC_ARENA_MAX" -> "2")
 
   private val random = new SecureRandom
@@ -111,7 +111,7 @@ object AgentProcess extends Logging {
   private def launch(python: Interpreter, room: AgentRoom): Process = {
     val (script, archive) = room.program()
     val builder = new ProcessBuilder(python.executable, script.toString, archive, AgentRoom.version)
-    AgentProcess.allocator.foreach { case (name, value) => builder.environment.putIfAbsent(name, value) }
+    allocator.foreach { case (name, value) => builder.environment.putIfAbsent(name, value) }
     try builder.start()
     catch {
       case e: IOException => throw new AgentException("option",
