@@ -53,8 +53,9 @@ wheel: setup  ## Build the wheel, with the jars for both versions of Spark, into
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls -l dist/*.whl
 
-docs: .venv/.ready  ## Write docs/options.md and conf/spark-defaults.conf from the declarations
+docs: .venv/.ready  ## Write docs/options.md, docs/metrics.md and conf/spark-defaults.conf from the declarations
 	$(BIN)/python -m state_store.option_pages
+	$(BIN)/python scripts/metrics_page.py
 
 setup: .venv/.ready .venv-4.2/.ready $(JAR) $(OLDER_JAR)  ## Create both virtual environments and compile both jars
 

@@ -65,7 +65,6 @@ def draw_all(results: Results, directory: Path) -> dict[str, str]:
             figure, title = drawn
             figure.suptitle(title)
             figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
-            figure.savefig(directory / f"{name}.png", dpi=120)
             plt.close(figure)
             titles[name] = title
     return titles
