@@ -54,7 +54,7 @@ wheel: setup  ## Build the wheel, with the jars for both versions of Spark, into
 	@ls -l dist/*.whl
 
 docs: .venv/.ready  ## Write docs/options.md, docs/metrics.md and conf/spark-defaults.conf from the declarations
-	$(BIN)/python -m state_store.option_pages
+	$(BIN)/python -m state_store.settings.pages
 	$(BIN)/python scripts/metrics_page.py
 
 setup: .venv/.ready .venv-4.2/.ready $(JAR) $(OLDER_JAR)  ## Create both virtual environments and compile both jars

@@ -9,14 +9,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from state_store.options import Options as Options
+    from state_store.settings.options import Options as Options
     from state_store.spark import jar_path as jar_path
     from state_store.spark import spark_conf as spark_conf
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Options": "state_store.options",
+    "Options": "state_store.settings.options",
     "spark_conf": "state_store.spark",
     "jar_path": "state_store.spark",
     "vectorized": "state_store.vectorization",

@@ -13,8 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from state_store import options as declarations
 from state_store.errors import OptionError
+from state_store.settings import options as declarations
 
 PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider"
 EXTENSION_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.vectorized.VectorizedExtension"

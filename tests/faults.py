@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from state_store.errors import StorageError
-from state_store.storage.base import Entry, Storage
+from state_store.storage.contract import Entry, Storage
 
 Fault = Callable[[str, str], object]
 

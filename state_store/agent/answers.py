@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from state_store.base import Base
-from state_store.chain import Chain
 from state_store.checkpoint.metadata import encode_column_families
 from state_store.checkpoint.names import VersionId
-from state_store.policy import Due
-from state_store.publish import Published
-from state_store.restore import Restored
-from state_store.retention import Cleanup
+from state_store.deletion.retention import Cleanup
+from state_store.planning.chain import Chain
+from state_store.planning.policy import Due
+from state_store.snapshots.local_database import Base
+from state_store.snapshots.publish import Published
+from state_store.snapshots.restore import Restored
 
 
 def restored(restored: Restored, predicted_ms: float | None) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import shutil
 import threading
 from pathlib import Path
 
-from state_store.base import Base
-from state_store.workspace import Workspace
+from state_store.files.workspace import Workspace
+from state_store.snapshots.local_database import Base
 
 
 class Bases:

@@ -17,12 +17,12 @@ from state_store.agent.store import OpenStore
 from state_store.checkpoint.names import VersionId
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import InternalError
-from state_store.localcache import LocalCache
-from state_store.merge import KINDS
-from state_store.options import Options, by_name, parse
-from state_store.restore import Site
+from state_store.files.local_cache import LocalCache
+from state_store.files.workspace import Workspace
+from state_store.settings.options import Options, by_name, parse
+from state_store.snapshots.context import Site
+from state_store.snapshots.merge import KINDS
 from state_store.storage.open import open_storage
-from state_store.workspace import Workspace
 
 
 def database_settings(options: Options) -> DatabaseSettings:

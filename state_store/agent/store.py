@@ -20,9 +20,6 @@ from state_store.agent.bases import Bases
 from state_store.agent.identity import Identity
 from state_store.agent.log import log
 from state_store.agent.nice import run_nicely
-from state_store.base import Base
-from state_store.catalog import read_archive, read_listing
-from state_store.chain import Chain, ChainDelta
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.names import (
     DELTA_DIRECTORY,
@@ -33,16 +30,20 @@ from state_store.checkpoint.names import (
     VersionId,
 )
 from state_store.checkpoint.registry import Registry
+from state_store.deletion.catalog import read_archive, read_listing
+from state_store.deletion.inventory import Inventory
+from state_store.deletion.lease import Lease
+from state_store.deletion.retention import Cleanup, Retention
 from state_store.errors import ConflictError, DamagedError, MissingError
-from state_store.inventory import Inventory
-from state_store.lease import Lease
-from state_store.merge import FULL, INCREMENTAL, INGEST, merge
-from state_store.options import Options
-from state_store.policy import History, Policy
-from state_store.publish import Published, publish
-from state_store.restore import Restored, Site, restore, wanted_deltas
-from state_store.retention import Cleanup, Retention
-from state_store.transfer import fetch, verify
+from state_store.files.transfer import fetch, verify
+from state_store.planning.chain import Chain, ChainDelta
+from state_store.planning.policy import History, Policy
+from state_store.settings.options import Options
+from state_store.snapshots.context import Site
+from state_store.snapshots.local_database import Base
+from state_store.snapshots.merge import FULL, INCREMENTAL, INGEST, merge
+from state_store.snapshots.publish import Published, publish
+from state_store.snapshots.restore import Restored, restore, wanted_deltas
 
 
 class OpenStore:

@@ -14,12 +14,12 @@ from state_store.cli import inventory, tables
 from state_store.cli.arguments import add_query_arguments, chosen
 from state_store.cli.query import Query, StoreKey
 from state_store.cli.sites import site
+from state_store.deletion.lease import Lease
 from state_store.errors import MissingError
-from state_store.lease import Lease
-from state_store.merge import FULL, merge
-from state_store.options import Options
-from state_store.publish import publish
-from state_store.restore import restore
+from state_store.settings.options import Options
+from state_store.snapshots.merge import FULL, merge
+from state_store.snapshots.publish import publish
+from state_store.snapshots.restore import restore
 from state_store.storage import Storage
 
 HELP = "make a full checkpoint now, which depends on no older file"

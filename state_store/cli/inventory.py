@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from state_store.catalog import read_archive
 from state_store.checkpoint.lineage import Lineages, Plan
 from state_store.checkpoint.listing import Listing
 from state_store.checkpoint.manifest import Manifest
@@ -21,6 +20,7 @@ from state_store.checkpoint.names import (
 )
 from state_store.checkpoint.registry import Registry, whole_snapshots
 from state_store.cli.query import StoreKey
+from state_store.deletion.catalog import read_archive
 from state_store.errors import DamagedError, FormatError, MissingError
 from state_store.storage import Storage
 

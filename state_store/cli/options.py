@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import textwrap
 
-from state_store import option_pages
 from state_store.cli import tables
 from state_store.cli.arguments import add_json
 from state_store.errors import OptionError
-from state_store.options import OPTIONS, PREFIX, Option, parse
+from state_store.settings import pages
+from state_store.settings.options import OPTIONS, PREFIX, Option, parse
 
 HELP = "list the options, or explain some"
 DESCRIPTION = f"""Lists all options (each below {PREFIX}), or explains those that are named. NAME=VALUE
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     if arguments.markdown or arguments.conf:
-        print(option_pages.reference() if arguments.markdown else option_pages.template(), end="")
+        print(pages.reference() if arguments.markdown else pages.template(), end="")
         return 0
     named = [_named(text) for text in arguments.names]
     if arguments.json:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from state_store.cli.inventory import Inventory
 from state_store.engine.settings import DatabaseSettings
-from state_store.localcache import LocalCache
-from state_store.restore import Site
+from state_store.files.local_cache import LocalCache
+from state_store.files.workspace import Workspace
+from state_store.snapshots.context import Site
 from state_store.storage import Storage
-from state_store.workspace import Workspace
 
 
 @contextmanager

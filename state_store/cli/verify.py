@@ -17,9 +17,10 @@ from state_store.cli.inventory import Inventory
 from state_store.cli.query import Query, StoreKey
 from state_store.cli.sites import site
 from state_store.errors import StateStoreError
-from state_store.restore import Site, restore
+from state_store.files.transfer import crc32_of, sha256_of
+from state_store.snapshots.context import Site
+from state_store.snapshots.restore import restore
 from state_store.storage import Storage
-from state_store.transfer import crc32_of, sha256_of
 
 HELP = "check all files and restore the newest checkpoint"
 DESCRIPTION = """\

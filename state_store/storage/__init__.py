@@ -1,6 +1,6 @@
-"""Where checkpoints are kept: one contract (`base`), several backends, one kit of tests (`conformance`)."""
+"""Where checkpoints are kept: one contract, several backends, one kit of tests (`conformance`)."""
 
-from state_store.storage.base import Entry, Storage
+from state_store.storage.contract import Entry, Storage
 from state_store.storage.open import open_storage
 
 __all__ = ["Entry", "Storage", "open_storage"]

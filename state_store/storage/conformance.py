@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from state_store.errors import ConflictError, MissingError, StorageError
-from state_store.storage.base import Storage
+from state_store.storage.contract import Storage
 
 _BIG_BYTES = 40 << 20
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from state_store.errors import ConflictError, MissingError, StorageError
-from state_store.storage.base import Entry, Storage, check_path, new_local_file
+from state_store.storage.contract import Entry, Storage, check_path, new_local_file
 
 CHUNK_BYTES = 32 << 20
 """Most bytes that one frame carries here; the protocol's limit is 64 MiB."""

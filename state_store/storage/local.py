@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from state_store.errors import ConflictError, MissingError, StorageError
-from state_store.storage.base import Entry, Storage, check_path
+from state_store.storage.contract import Entry, Storage, check_path
 from state_store.storage.durable import link_or_copy, make_directory, place_durable, write_durable
 
 

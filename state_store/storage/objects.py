@@ -21,7 +21,7 @@ from typing import Any
 
 from state_store.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.errors import ConflictError, MissingError, StorageError
-from state_store.storage.base import Entry, Storage, check_path, new_local_file
+from state_store.storage.contract import Entry, Storage, check_path, new_local_file
 
 _WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
 _CHUNK_BYTES = 8 << 20

@@ -6,7 +6,7 @@ import re
 from urllib.parse import urlsplit
 
 from state_store.errors import OptionError, StorageError
-from state_store.storage.base import Storage
+from state_store.storage.contract import Storage
 from state_store.storage.hadoop import FileSystemCalls, HadoopStorage
 from state_store.storage.local import LocalStorage
 

@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar
 
 from state_store.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.errors import ConflictError, MissingError, StorageError, UnknownOutcomeError
-from state_store.storage.base import Entry, Storage, check_path, new_local_file
+from state_store.storage.contract import Entry, Storage, check_path, new_local_file
 
 TIMEOUT_S = 60.0
 _CHUNK_BYTES = 1 << 20

@@ -7,21 +7,22 @@ import uuid
 import zlib
 from pathlib import Path
 
-from state_store.base import Base
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.cli.query import StoreKey
+from state_store.deletion.lease import Lease
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import write_delta
-from state_store.lease import Lease
-from state_store.localcache import LocalCache
-from state_store.merge import merge
-from state_store.options import Options
-from state_store.publish import Published, publish
-from state_store.restore import Site, restore
+from state_store.files.local_cache import LocalCache
+from state_store.files.workspace import Workspace
+from state_store.settings.options import Options
+from state_store.snapshots.context import Site
+from state_store.snapshots.local_database import Base
+from state_store.snapshots.merge import merge
+from state_store.snapshots.publish import Published, publish
+from state_store.snapshots.restore import restore
 from state_store.spark import PROVIDER_CLASS, PROVIDER_KEY
 from state_store.storage import Storage, open_storage
-from state_store.workspace import Workspace
 
 Rows = dict[bytes, "bytes | None"]
 

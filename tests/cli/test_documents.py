@@ -10,7 +10,7 @@ import pytest
 from query_directory import QueryDirectory, rows
 
 from state_store.cli import main as cli
-from state_store.options import OPTIONS
+from state_store.settings.options import OPTIONS
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 COMPILES = "jar"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from state_store.checkpoint.names import VersionId
-from state_store.embedded import EmbeddedStore
+from state_store.embedded.store import EmbeddedStore
 from state_store.errors import MissingError
 
 KEYS = st.one_of(st.binary(max_size=3), st.sampled_from([b"", b"\xff", b"\xff\xff", b"a", b"ab", b"a\xff"]))

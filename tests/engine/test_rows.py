@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from state_store.embedded.rows import decode, to_table
 from state_store.errors import DamagedError, FormatError
-from state_store.rows import decode, to_table
 
 pa = pytest.importorskip("pyarrow")
 

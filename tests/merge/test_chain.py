@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from state_store.chain import Chain, ChainDelta
 from state_store.checkpoint.manifest import FULL, FileEntry, Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
+from state_store.planning.chain import Chain, ChainDelta
 
 
 def delta(version: int, id_: str, parent: str, size_bytes: int = 10) -> ChainDelta:

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 from agent.harness import InProcess, Job, contents
 
-from state_store.catalog import read_archive
 from state_store.checkpoint.claim import pack_claim
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import SnapshotName, tombstone_path
+from state_store.deletion.catalog import read_archive
 from state_store.errors import BusyError, DamagedError, StorageError
 from state_store.storage.local import LocalStorage
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from state_store.chain import Chain, ChainDelta
 from state_store.checkpoint.manifest import FileEntry, Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
-from state_store.cost import Load
-from state_store.options import parse
-from state_store.policy import Due, History, Policy
+from state_store.planning.chain import Chain, ChainDelta
+from state_store.planning.cost import Load
+from state_store.planning.policy import Due, History, Policy
+from state_store.settings.options import parse
 
 MIB = 1 << 20
 DAY_MS = 86_400_000
@@ -264,6 +264,6 @@ def test_a_full_checkpoint_goes_before_a_merge() -> None:
 
 @pytest.mark.parametrize("option", ["maxDeltas", "restoreObjective", "fullAfterDeltas", "fullAfterMerges"])
 def test_defaults_are_on(option: str) -> None:
-    from state_store.options import Options, by_name
+    from state_store.settings.options import Options, by_name
 
     assert by_name(Options())[option] > 0

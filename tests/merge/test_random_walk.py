@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from state_store.inventory import Inventory
+from state_store.deletion.inventory import Inventory
 from state_store.storage.local import LocalStorage
 
 RETAIN = 3

@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from state_store.schedule import jitter_ms, last_occurrence_ms
+from state_store.planning.schedule import jitter_ms, last_occurrence_ms
 
 
 def at(text: str, zone: str = "UTC") -> int:

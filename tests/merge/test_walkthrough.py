@@ -10,7 +10,7 @@ from agent.harness import InProcess, Job, contents
 
 from state_store.checkpoint.names import VersionId, origin_of
 from state_store.checkpoint.registry import Registry
-from state_store.inventory import Inventory
+from state_store.deletion.inventory import Inventory
 from state_store.storage.local import LocalStorage
 
 

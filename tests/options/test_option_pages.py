@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from state_store import option_pages, options
-from state_store.options import OPTIONS
+from state_store.settings import options, pages
+from state_store.settings.options import OPTIONS
 from state_store.spark import PROVIDER_CLASS, PROVIDER_KEY
 
 
 def test_reference_page_is_not_stale(checkout):
     written = (checkout / "docs/options.md").read_text(encoding="utf-8")
-    assert written == option_pages.reference(), "run `make docs`"
+    assert written == pages.reference(), "run `make docs`"
 
 
 def test_template_is_not_stale(checkout):
     written = (checkout / "conf/spark-defaults.conf").read_text(encoding="utf-8")
-    assert written == option_pages.template(), "run `make docs`"
+    assert written == pages.template(), "run `make docs`"
 
 
 def test_reference_page_has_every_option_with_type_default_and_trade_off():
-    sections = option_pages.reference().split("\n### ")[1:]
+    sections = pages.reference().split("\n### ")[1:]
     assert sorted(section.split("\n")[0] for section in sections) == sorted(one.name for one in OPTIONS)
     for section in sections:
         (one,) = (each for each in OPTIONS if each.name == section.split("\n")[0])
@@ -29,7 +29,7 @@ def test_reference_page_has_every_option_with_type_default_and_trade_off():
 
 
 def test_template_sets_the_provider_and_its_comments_are_the_defaults():
-    lines = option_pages.template().splitlines()
+    lines = pages.template().splitlines()
     assert f"{PROVIDER_KEY} {PROVIDER_CLASS}" in lines
     commented = [line.removeprefix("# ") for line in lines if line.startswith("# " + options.PREFIX)]
     pairs = dict((line + " ").split(" ", 1) for line in commented)
@@ -38,6 +38,6 @@ def test_template_sets_the_provider_and_its_comments_are_the_defaults():
 
 
 def test_main_writes_both_files(tmp_path, checkout):
-    option_pages.main(tmp_path)
+    pages.main(tmp_path)
     for path in ("docs/options.md", "conf/spark-defaults.conf"):
         assert (tmp_path / path).read_bytes() == (checkout / path).read_bytes()

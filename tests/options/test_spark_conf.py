@@ -11,7 +11,7 @@ import pytest
 import state_store
 from state_store import spark
 from state_store.errors import OptionError
-from state_store.options import PREFIX
+from state_store.settings.options import PREFIX
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from state_store.errors import ConflictError, MissingError, StateStoreError
-from state_store.storage.base import Entry, Storage
+from state_store.storage.contract import Entry, Storage
 
 Files = dict[str, tuple[bytes, int]]
 Operation = tuple[Any, ...]

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from retention import stores
 from state_store.checkpoint.names import SnapshotName, VersionId, is_sst_path
+from state_store.deletion.inventory import Inventory, read_snapshots
+from state_store.deletion.lease import Lease
+from state_store.deletion.retention import Retention, RetentionPolicy
 from state_store.errors import ConflictError, MissingError, StateStoreError
-from state_store.inventory import Inventory, read_snapshots
-from state_store.lease import Lease
-from state_store.retention import Retention, RetentionPolicy
 from state_store.storage.local import LocalStorage
 
 KEEP = 4

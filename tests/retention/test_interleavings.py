@@ -15,14 +15,14 @@ import pytest
 
 from retention import stores
 from retention.explorer import Files, Program, State, explore, run
-from state_store import inventory
 from state_store.checkpoint.archive import unpack
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.registry import whole_snapshots
-from state_store.inventory import Inventory
-from state_store.lease import Lease, read_condemned
-from state_store.retention import Retention, RetentionPolicy
-from state_store.storage.base import Entry, Storage
+from state_store.deletion import inventory
+from state_store.deletion.inventory import Inventory
+from state_store.deletion.lease import Lease, read_condemned
+from state_store.deletion.retention import Retention, RetentionPolicy
+from state_store.storage.contract import Entry, Storage
 
 NEWEST = 6
 EXPIRY_MS = 1000

@@ -10,8 +10,8 @@ from faults import FaultyStorage, fail_at
 from retention import stores
 from state_store.checkpoint.claim import pack_claim, unpack_claim
 from state_store.checkpoint.names import tombstone_path
+from state_store.deletion.lease import Lease
 from state_store.errors import ConflictError, StorageError
-from state_store.lease import Lease
 from state_store.storage.local import LocalStorage
 
 A, B, NEW = stores.shared(2, 1), stores.shared(2, 2), stores.shared(3, 3)

@@ -12,10 +12,10 @@ from retention import stores
 from state_store.checkpoint.claim import pack_claim
 from state_store.checkpoint.names import lease_path
 from state_store.checkpoint.registry import Registry
+from state_store.deletion.inventory import Inventory
+from state_store.deletion.lease import Lease
+from state_store.deletion.retention import Cleanup, Retention, RetentionPolicy
 from state_store.errors import DamagedError, FormatError, StorageError
-from state_store.inventory import Inventory
-from state_store.lease import Lease
-from state_store.retention import Cleanup, Retention, RetentionPolicy
 from state_store.storage.local import LocalStorage
 
 HOUR_MS = 3_600_000

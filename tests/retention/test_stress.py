@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from retention import stores, stress
-from state_store.inventory import Inventory
-from state_store.retention import Retention, RetentionPolicy
+from state_store.deletion.inventory import Inventory
+from state_store.deletion.retention import Retention, RetentionPolicy
 from state_store.storage.local import LocalStorage
 
 _SECONDS = 12.0

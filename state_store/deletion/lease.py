@@ -29,7 +29,7 @@ from state_store.checkpoint.names import (
     lease_path,
 )
 from state_store.errors import MissingError, StateStoreError
-from state_store.storage.base import Storage
+from state_store.storage.contract import Storage
 
 
 def steady_clock_ms() -> float:

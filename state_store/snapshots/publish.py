@@ -14,15 +14,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from state_store import __version__
-from state_store.base import Base, BaseFile
 from state_store.checkpoint.archive import pack
 from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.checkpoint.names import SHARED_DIRECTORY, SharedName, VersionId
+from state_store.deletion.lease import Lease
 from state_store.engine.database import rocksdb_version, small_files
 from state_store.errors import BusyError
-from state_store.lease import Lease
-from state_store.restore import Site
-from state_store.transfer import parallel, sha256_of
+from state_store.files.transfer import parallel, sha256_of
+from state_store.snapshots.context import Site
+from state_store.snapshots.local_database import Base, BaseFile
 
 _TRIES = 3
 WRITER = f"incremental-state-store {__version__}"

@@ -18,13 +18,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.base import Base
-from state_store.chain import ChainDelta
 from state_store.checkpoint.names import VersionId
 from state_store.engine.database import Database, TableFile, small_files, tidy
 from state_store.errors import InternalError
-from state_store.restore import Site, check_version, describe, ingest_deltas, wanted_deltas
-from state_store.transfer import fetch, verify
+from state_store.files.transfer import fetch, verify
+from state_store.planning.chain import ChainDelta
+from state_store.snapshots.context import Site
+from state_store.snapshots.local_database import Base
+from state_store.snapshots.restore import check_version, describe, ingest_deltas, wanted_deltas
 
 INGEST = "ingest"
 INCREMENTAL = "incremental"

@@ -31,10 +31,10 @@ from state_store.checkpoint.names import (
     tombstone_path,
 )
 from state_store.checkpoint.registry import Registry
+from state_store.deletion.inventory import Inventory, ReadSnapshot, read_snapshots
 from state_store.errors import DamagedError, MissingError
-from state_store.inventory import Inventory, ReadSnapshot, read_snapshots
-from state_store.storage.base import Entry, Storage
-from state_store.transfer import parallel
+from state_store.files.transfer import parallel
+from state_store.storage.contract import Entry, Storage
 
 LEAST_CHECKPOINTS = 2
 """The newest version may belong to a batch that Spark has not committed; a restart then needs the one before.

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from state_store.errors import DamagedError
-from state_store.localcache import StoreCache
-from state_store.storage.base import Storage
+from state_store.files.local_cache import StoreCache
+from state_store.storage.contract import Storage
 from state_store.storage.durable import link_or_copy
 
 T = TypeVar("T")

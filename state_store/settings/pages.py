@@ -1,6 +1,6 @@
 """Generates docs/options.md and conf/spark-defaults.conf from the option declarations.
 
-    python -m state_store.option_pages [DIRECTORY]
+    python -m state_store.settings.pages [DIRECTORY]
 
 writes both below a checkout (default: the current directory). `state-store options` prints the same texts.
 """
@@ -13,7 +13,7 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from state_store.options import OPTIONS, PREFIX, Option
+from state_store.settings.options import OPTIONS, PREFIX, Option
 from state_store.spark import (
     EXTENSION_CLASS,
     EXTENSIONS_KEY,
@@ -27,7 +27,7 @@ from state_store.spark import (
 _INTRODUCTION = f"""\
 # Options
 
-Generated from `state_store/options.py` by `make docs`; do not edit.
+Generated from `state_store/settings/options.py` by `make docs`; do not edit.
 
 One option switches the store on, for every stateful query of a session:
 

@@ -11,7 +11,7 @@ from state_store.checkpoint.names import (
     SnapshotName,
 )
 from state_store.errors import DamagedError
-from state_store.storage.base import Storage
+from state_store.storage.contract import Storage
 
 
 def read_listing(storage: Storage, *, shared: bool = False) -> Listing:

@@ -23,23 +23,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from state_store.catalog import read_listing
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
+from state_store.deletion.catalog import read_listing
+from state_store.deletion.lease import Lease
+from state_store.embedded.rows import decode, to_table
 from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import write_delta
 from state_store.errors import InternalError, MissingError
-from state_store.lease import Lease
-from state_store.localcache import StoreCache
-from state_store.merge import FULL, INCREMENTAL, merge
-from state_store.publish import WRITER, Published, publish
-from state_store.restore import Site, restore
-from state_store.rows import decode, to_table
-from state_store.storage.base import Storage
+from state_store.files.local_cache import StoreCache
+from state_store.files.workspace import Workspace
+from state_store.snapshots.context import Site
+from state_store.snapshots.merge import FULL, INCREMENTAL, merge
+from state_store.snapshots.publish import WRITER, Published, publish
+from state_store.snapshots.restore import restore
+from state_store.storage.contract import Storage
 from state_store.storage.open import open_storage
-from state_store.workspace import Workspace
 
 if TYPE_CHECKING:
     import pyarrow

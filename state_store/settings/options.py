@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from state_store.errors import OptionError
-from state_store.option_types import (
+from state_store.settings.option_types import (
     BOOL,
     BYTES,
     CRON,

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state_store.chain import Chain
 from state_store.checkpoint.manifest import FULL, INCREMENTAL, Manifest
-from state_store.cost import CostModel, Load
-from state_store.options import Options
-from state_store.schedule import jitter_ms, last_occurrence_ms
+from state_store.planning.chain import Chain
+from state_store.planning.cost import CostModel, Load
+from state_store.planning.schedule import jitter_ms, last_occurrence_ms
+from state_store.settings.options import Options
 
 GROWTH_LEAST_BYTES = 4 << 20
 GROWTH_LEAST_DELTAS = 8

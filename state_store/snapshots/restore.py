@@ -16,36 +16,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from state_store.base import Base, BaseFile
-from state_store.catalog import read_archive, read_listing
-from state_store.chain import Chain, ChainDelta
 from state_store.checkpoint.archive import Archive
 from state_store.checkpoint.lineage import Lineages, Plan, describe_restorable
 from state_store.checkpoint.listing import Listing
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DeltaName, SnapshotName, VersionId
+from state_store.deletion.catalog import read_archive, read_listing
 from state_store.engine.database import Database, tidy
-from state_store.engine.settings import DatabaseSettings
 from state_store.errors import DamagedError, MissingError, StateStoreError
-from state_store.localcache import StoreCache
-from state_store.storage.base import Storage
-from state_store.transfer import Background, Fetched, Wanted, fetch, verify
-from state_store.workspace import Workspace
+from state_store.files.transfer import Background, Fetched, Wanted, fetch, verify
+from state_store.planning.chain import Chain, ChainDelta
+from state_store.snapshots.context import Site
+from state_store.snapshots.local_database import Base, BaseFile
+from state_store.storage.contract import Storage
 
 _TRIES = 3
-
-
-@dataclass(frozen=True)
-class Site:
-    """Where a store's files are and are worked on; `ids`: whether versions have ids (checkpoint format 2)."""
-
-    storage: Storage
-    cache: StoreCache
-    workspace: Workspace
-    settings: DatabaseSettings
-    ids: bool
-    transfer_threads: int = 8
 
 
 @dataclass(frozen=True)

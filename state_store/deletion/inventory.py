@@ -23,9 +23,9 @@ from state_store.checkpoint.names import (
     VersionId,
 )
 from state_store.checkpoint.registry import Registry, whole_snapshots
+from state_store.deletion.lease import read_tombstones
 from state_store.errors import DamagedError, MissingError
-from state_store.lease import read_tombstones
-from state_store.storage.base import Entry, Storage
+from state_store.storage.contract import Entry, Storage
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Local databases and the snapshots made of them: restore, merge, publish."""
