@@ -4,7 +4,8 @@
 
 Without ``--pyspark`` the installed pyspark is taken. Each jar is named after the Spark it is for and holds
 the classes, the agent's pure-Python code as ``state_store_agent.zip``, and its version. The same sources give
-the same bytes; a jar whose sources did not change is left alone.
+the same bytes; a jar whose sources did not change is left alone, and classes whose sources did not change are
+taken from the jar that is there.
 """
 
 from __future__ import annotations
@@ -77,23 +78,34 @@ def build(pyspark: Path, out: Path, *, force: bool = False) -> tuple[Path, bool]
     minor = _supported(spark, force)
     sources = scala_sources(minor)
     resources = dict(_resources())
-    digest = _digest(spark, sources, resources)
+    digest, scala = _digest(spark, sources, resources), _digest(spark, sources, {})
     jar = out / f"incremental-state-store-spark-{minor}.jar"
-    if not force and jar.is_file() and _stamped(jar) == digest:
+    stamped = {} if force else _stamped(jar)
+    if stamped.get("digest") == digest:
         return jar, False
+    classes = _classes_in(jar) if stamped.get("scala") == scala else _compiled(jars, sources)
+    stamp = f"version={_project_version()}\nspark={spark}\nscala={scala}\ndigest={digest}\n".encode()
+    _write(
+        jar,
+        _archive(
+            {**classes, **resources, STAMP: stamp, "META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\n\n"}
+        ),
+    )
+    return jar, True
+
+
+def _classes_in(jar: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(jar) as archive:
+        return {name: archive.read(name) for name in archive.namelist() if name.endswith(".class")}
+
+
+def _compiled(jars: Path, sources: Iterable[Path]) -> dict[str, bytes]:
+    """The classes of the sources, by their path in a jar."""
     check_java()
     with tempfile.TemporaryDirectory(prefix="state-store-build-") as temporary:
         classes = Path(temporary)
         compile_scala(jars, sources, classes)
-        entries = {path.relative_to(classes).as_posix(): path.read_bytes() for path in _files(classes)}
-    stamp = f"version={_project_version()}\nspark={spark}\ndigest={digest}\n".encode()
-    _write(
-        jar,
-        _archive(
-            {**entries, **resources, STAMP: stamp, "META-INF/MANIFEST.MF": b"Manifest-Version: 1.0\n\n"}
-        ),
-    )
-    return jar, True
+        return {path.relative_to(classes).as_posix(): path.read_bytes() for path in _files(classes)}
 
 
 def installed_pyspark() -> Path:
@@ -145,12 +157,16 @@ def check_java() -> None:
         raise BuildError(f"{java} is {shown.splitlines()[0] if shown else 'of an unknown version'}. {how}")
 
 
-def compile_scala(jars: Path, sources: Iterable[Path], classes: Path) -> None:
-    """Compiles with the scalac among those jars; raises BuildError with what it prints."""
-    class_path = f"{jars}{os.sep}*"
+def compile_scala(jars: Path, sources: Iterable[Path], out: Path, libraries: Iterable[Path] = ()) -> None:
+    """Compiles into ``out``, a directory or a jar, with the scalac among Spark's ``jars``.
+
+    Raises BuildError with what the compiler prints.
+    """
+    spark = f"{jars}{os.sep}*"
+    class_path = os.pathsep.join([*map(str, libraries), spark])
     command = [
-        _java(), "-Xss8m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path,
-        "scala.tools.nsc.Main", "-deprecation", "-release", str(SUPPORTED_JAVAS[0]), "-d", str(classes),
+        _java(), "-Xss8m", "-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", spark,
+        "scala.tools.nsc.Main", "-deprecation", "-release", str(SUPPORTED_JAVAS[0]), "-d", str(out),
         "-classpath", class_path, *map(str, sources),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
@@ -222,13 +238,14 @@ def _digest(spark: str, sources: Iterable[Path], resources: dict[str, bytes]) ->
     return total.hexdigest()
 
 
-def _stamped(jar: Path) -> str | None:
+def _stamped(jar: Path) -> dict[str, str]:
+    """What the jar says of itself; empty when there is none, or none that can be read."""
     try:
         with zipfile.ZipFile(jar) as archive:
             lines = archive.read(STAMP).decode().splitlines()
     except (OSError, KeyError, zipfile.BadZipFile):
-        return None
-    return next((line.removeprefix("digest=") for line in lines if line.startswith("digest=")), None)
+        return {}
+    return dict(line.split("=", 1) for line in lines)
 
 
 def _archive(entries: dict[str, bytes]) -> bytes:

@@ -11,12 +11,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from driver import Jvm, class_path
+import scala_jars
+from driver import Jvm
 
 
 @pytest.fixture(scope="session")
 def driver_class_path() -> str:
-    return class_path()
+    return scala_jars.probes_class_path()
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import signal
@@ -14,12 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import pyspark
-
-from jvm_bridge import build
-
 _HERE = Path(__file__).resolve().parent
-_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "incremental-state-store"
 PREFIX = "spark.sql.streaming.stateStore.incremental."
 _OPENS = (
     "java.lang",
@@ -41,36 +35,6 @@ _OPENS += (
 
 class DriverError(Exception):
     """A command failed in the JVM; the text has the messages of the exception and its causes."""
-
-
-def class_path() -> str:
-    """pyspark's jars, the state store's and the driver's; builds what is missing or out of date."""
-    jar, _ = build.build(build.installed_pyspark(), build.PACKAGE / "jars")
-    return os.pathsep.join([str(_driver_jar(jar)), str(jar), f"{build.installed_pyspark() / 'jars'}/*"])
-
-
-def _driver_jar(jar: Path) -> Path:
-    sources = sorted((_HERE / "scala").glob("*.scala"))
-    parts = [path.read_bytes() for path in (*sources, jar)]
-    digest = hashlib.sha256(b"".join(parts)).hexdigest()[:16]
-    driver = _CACHE / "test-jars" / f"bridge-driver-{pyspark.__version__}-{digest}.jar"
-    if not driver.exists():
-        driver.parent.mkdir(parents=True, exist_ok=True)
-        jars = f"{jar}{os.pathsep}{build.installed_pyspark() / 'jars'}/*"
-        with tempfile.TemporaryDirectory(dir=driver.parent) as room:
-            fresh = Path(room) / driver.name
-            command = [
-                "java",
-                "-Xss4m",
-                "-XX:TieredStopAtLevel=1",
-                "-cp",
-                jars,
-                "scala.tools.nsc.Main",
-                "-nowarn",
-            ]
-            subprocess.run([*command, "-classpath", jars, "-d", fresh, *sources], check=True, timeout=600)
-            fresh.replace(driver)
-    return driver
 
 
 class Jvm:

@@ -7,16 +7,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import scala_jars
 
 from jvm_bridge import build
 
 
 @pytest.fixture(scope="module")
 def jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("jars")
-    path, built = build.build(build.installed_pyspark(), out)
-    assert built
-    return path
+    """A copy of the jar that the checkout has."""
+    return Path(shutil.copy(scala_jars.state_store_jar(), tmp_path_factory.mktemp("jars")))
 
 
 @pytest.mark.spark
@@ -34,6 +33,30 @@ def test_a_jar_that_is_up_to_date_is_left_alone(jar: Path) -> None:
     before = jar.stat().st_mtime_ns
     assert build.build(build.installed_pyspark(), jar.parent) == (jar, False)
     assert jar.stat().st_mtime_ns == before
+
+
+@pytest.mark.spark
+def test_python_alone_that_changed_is_packed_without_a_compiler(
+    jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = Path(shutil.copy(jar, tmp_path))
+    changed = dict(build._resources()) | {"state_store_agent.zip": b"another agent"}
+    monkeypatch.setattr(build, "_resources", lambda: changed.items())
+    monkeypatch.setattr(build, "compile_scala", lambda *_: pytest.fail("compiled"))
+    assert build.build(build.installed_pyspark(), tmp_path) == (old, True)
+    with zipfile.ZipFile(old) as new, zipfile.ZipFile(jar) as before:
+        assert new.read("state_store_agent.zip") == b"another agent"
+        assert new.namelist() == before.namelist()
+        classes = [name for name in new.namelist() if name.endswith(".class")]
+        assert classes and all(new.read(name) == before.read(name) for name in classes)
+
+
+@pytest.mark.spark
+def test_scala_that_changed_is_compiled(jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copy(jar, tmp_path)
+    monkeypatch.setattr(build, "scala_sources", lambda _: [Path(build.__file__)])
+    with pytest.raises(build.BuildError, match="do not compile"):
+        build.build(build.installed_pyspark(), tmp_path)
 
 
 @pytest.mark.spark

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
+import scala_jars
 
-from jvm_bridge import build
-
-HERE = Path(__file__).resolve().parent
 PACKAGE = "org.apache.spark.sql.execution.streaming.state.incremental"
 
 
 @pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The state store's jar, the compiled tests, and Spark's jars."""
-    pyspark = build.installed_pyspark()
-    jar, _ = build.build(pyspark, build.PACKAGE / "jars")
-    classes = tmp_path_factory.mktemp("classes")
-    spark = f"{pyspark / 'jars'}{os.sep}*"
-    sources = sorted(map(str, (HERE / "scala").glob("*.scala")))
-    compiler = ["java", "-Xmx1g", "-cp", spark, "scala.tools.nsc.Main"]
-    arguments = ["-d", str(classes), "-classpath", os.pathsep.join([str(jar), spark]), *sources]
-    compiled = subprocess.run([*compiler, *arguments], capture_output=True, text=True, timeout=600)
-    assert compiled.returncode == 0, compiled.stdout + compiled.stderr
-    return os.pathsep.join([str(classes), str(jar), spark])
+def class_path() -> str:
+    return scala_jars.probes_class_path()
 
 
 def walk(class_path: str, directory: Path, main: str, *arguments: object) -> str:

@@ -12,8 +12,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ["PYSPARK_PYTHON"] = sys.executable
 
+import scala_jars
 from queries import settings
-from queries.scala_jar import scala_queries_jar
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +23,7 @@ def provider() -> str:
 
 @pytest.fixture(scope="session")
 def scala_jar() -> Path:
-    return scala_queries_jar()
+    return scala_jars.queries_jar()
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 import subprocess
@@ -14,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import scala_jars
 from minihdfs import HdfsCluster, hdfs_cluster  # noqa: F401 -- a fixture
 
-from jvm_bridge import build
 from state_store.agent.connection import Connection
 from state_store.errors import StorageError
 from state_store.storage import open_storage
@@ -26,9 +25,7 @@ from state_store.storage.webhdfs import WebHdfsStorage
 
 pytestmark = pytest.mark.spark
 
-_SOURCE = Path(__file__).parent / "scala" / "FileServer.scala"
 _MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.probe.FileServer"
-_CACHE = Path("~/.cache/incremental-state-store/test-classes").expanduser()
 
 
 class Jvm:
@@ -43,21 +40,8 @@ class Jvm:
 
 @pytest.fixture(scope="session")
 def file_server_classes() -> str:
-    """The class path of the file server: compiled once for each state of the sources."""
-    pyspark = build.installed_pyspark()
-    jar, _ = build.build(pyspark, build.PACKAGE / "jars")
-    digest = hashlib.sha256(_SOURCE.read_bytes() + jar.read_bytes()).hexdigest()[:16]
-    classes = _CACHE / digest
-    if not classes.is_dir():
-        _CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=_CACHE) as directory:
-            fresh = Path(directory) / "classes"
-            fresh.mkdir()
-            command = ["java", "-Xss8m", "-Xmx1g", "-cp", f"{pyspark}/jars/*", "scala.tools.nsc.Main"]
-            command += ["-nowarn", "-classpath", f"{jar}:{pyspark}/jars/*", "-d", fresh, _SOURCE]
-            subprocess.run(command, check=True, timeout=600)
-            fresh.rename(classes)
-    return f"{classes}:{jar}:{pyspark}/jars/*"
+    """The class path of the file server."""
+    return scala_jars.probes_class_path()
 
 
 @contextmanager

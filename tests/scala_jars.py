@@ -1,0 +1,84 @@
+"""Compiles the Scala of the tests: each jar once, kept in the user's cache under a hash of all it is made of.
+
+Any process may ask for a jar; one compiles, the others wait for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+
+from jvm_bridge import build
+
+TESTS = Path(__file__).resolve().parent
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "incremental-state-store"
+SPARK_JARS = Path(pyspark.__file__).resolve().parent / "jars"
+QUERIES = TESTS / "spark" / "queries" / "scala"
+
+
+def state_store_jar() -> Path:
+    """The state store's jar for this pyspark, built when it is missing or out of date."""
+    with _locked(f"state-store-{pyspark.__version__}"):
+        jar, _ = build.build(build.installed_pyspark(), build.PACKAGE / "jars")
+    return jar
+
+
+def queries_jar() -> Path:
+    """Streaming queries that are written in Scala. They need Spark alone."""
+    return compiled("queries", sorted(QUERIES.rglob("*.scala")))
+
+
+def probes_jar() -> Path:
+    """All other Scala of the tests: programs that look into the state store."""
+    sources = [path for path in sorted(TESTS.glob("**/scala/**/*.scala")) if QUERIES not in path.parents]
+    return compiled("probes", sources, against=[state_store_jar()])
+
+
+def probes_class_path() -> str:
+    """A class path with `probes_jar`, the state store's jar, and Spark's."""
+    return os.pathsep.join([str(probes_jar()), str(state_store_jar()), f"{SPARK_JARS}{os.sep}*"])
+
+
+def compiled(name: str, sources: Sequence[Path], against: Iterable[Path] = ()) -> Path:
+    """The jar of the sources, compiled against Spark and the jars in `against`.
+
+    Raises BuildError with the compiler's words.
+    """
+    libraries = list(against)
+    jar = CACHE / "test-jars" / f"{name}-{pyspark.__version__}-{_digest(sources, libraries)}.jar"
+    with _locked(f"{name}-{pyspark.__version__}"):
+        if not jar.exists():
+            jar.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=jar.parent) as room:
+                fresh = Path(room) / jar.name
+                build.compile_scala(SPARK_JARS, sources, fresh, libraries)
+                fresh.replace(jar)
+    return jar
+
+
+def _digest(sources: Iterable[Path], libraries: Iterable[Path]) -> str:
+    """Of the sources and of the classes in the jars, for a compiler sees nothing else of a jar."""
+    total = hashlib.sha256()
+    for source in sources:
+        total.update(source.read_bytes())
+    for library in libraries:
+        with zipfile.ZipFile(library) as archive:
+            classes = [entry for entry in archive.infolist() if entry.filename.endswith(".class")]
+        total.update("".join(f"{entry.filename} {entry.CRC}\n" for entry in classes).encode())
+    return total.hexdigest()[:16]
+
+
+@contextmanager
+def _locked(name: str) -> Iterator[None]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
