@@ -23,7 +23,7 @@ demo: .venv/.ready $(JAR)  ## Run a real query: commit, merge, cut the chain, ge
 	@$(BIN)/python examples/demo.py
 
 # Each line is a process of its own: a Spark session lives as long as the process that started it.
-test: setup  ## Run all tests, on both versions of Spark (TESTS='tests/options -k name' runs some)
+test: setup  ## Run all tests, on both versions of Spark (TESTS='tests/settings -k name' runs some)
 ifneq ($(TESTS),)
 	$(BIN)/python -m pytest $(TESTS)
 else

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 
 import pytest
+from deletion import stores
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from retention import stores
 
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId

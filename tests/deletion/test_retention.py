@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from faults import FaultyStorage, fail_at
 
-from retention import stores
+from deletion import stores
 from state_store.checkpoint.claim import pack_claim
 from state_store.checkpoint.names import lease_path
 from state_store.checkpoint.registry import Registry

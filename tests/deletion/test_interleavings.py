@@ -13,8 +13,8 @@ from itertools import count
 
 import pytest
 
-from retention import stores
-from retention.explorer import Files, Program, State, explore, run
+from deletion import stores
+from deletion.explorer import Files, Program, State, explore, run
 from state_store.checkpoint.archive import unpack
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.registry import whole_snapshots

@@ -11,11 +11,11 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from agent.harness import InProcess, Job, contents
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from agent.harness import InProcess, Job, contents
 from state_store.deletion.inventory import Inventory
 from state_store.storage.local import LocalStorage
 

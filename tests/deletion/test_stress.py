@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from retention import stores, stress
+from deletion import stores, stress
 from state_store.deletion.inventory import Inventory
 from state_store.deletion.retention import Retention, RetentionPolicy
 from state_store.storage.local import LocalStorage

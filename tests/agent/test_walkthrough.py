@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from agent.harness import InProcess, Job, contents
 
+from agent.harness import InProcess, Job, contents
 from state_store.checkpoint.names import VersionId, origin_of
 from state_store.checkpoint.registry import Registry
 from state_store.deletion.inventory import Inventory

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
-from retention import stores
+from deletion import stores
 from state_store.checkpoint.names import SnapshotName, VersionId, is_sst_path
 from state_store.deletion.inventory import Inventory, read_snapshots
 from state_store.deletion.lease import Lease
