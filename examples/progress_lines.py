@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from state_store.cli.tables import size
+from rich.filesize import decimal as size
 
 WHERE_NEXT = "Where next: README.md, docs/operations.md, `state-store --help`."
 
 HEAD = (
-    f"{'batch':>5}  {'rows':>6}  {'keys':>6}  {'delta':>8}  {'chain':<19}  {'ms':>6}  "
+    f"{'batch':>5}  {'rows':>6}  {'keys':>6}  {'delta':>9}  {'chain':<19}  {'ms':>6}  "
     "merges since the last batch"
 )
 
@@ -24,7 +24,7 @@ def batch(progress: dict[str, Any]) -> str:
     total_ms = progress["durationMs"].get("triggerExecution", 0)
     return (
         f"{progress['batchId']:>5}  {progress['numInputRows']:>6,}  {operator['numRowsTotal']:>6,}  "
-        f"{delta:>8}  {chain:<19}  {total_ms:>6,}  {_merges(metrics)}"
+        f"{delta:>9}  {chain:<19}  {total_ms:>6,}  {_merges(metrics)}"
     ).rstrip()
 
 

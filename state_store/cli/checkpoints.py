@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import click
+
 from state_store.checkpoint.manifest import FULL
 from state_store.checkpoint.names import SnapshotName, VersionId
-from state_store.cli import inventory, tables
-from state_store.cli.arguments import add_query_arguments, chosen
+from state_store.cli import inventory
+from state_store.cli.command import chosen, query_command
 from state_store.cli.inventory import Inventory
+from state_store.cli.output import moment, number_column, output, print_json, print_table, size, text_column
 from state_store.cli.query import Operator, Query, StoreKey
 
-HELP = "list the checkpoints that can be restored"
-DESCRIPTION = """\
-Lists the versions of the state that can be restored, oldest first: version v is the state after batch v -
-1. Partitions of a store are summed up in one line; --each gives every store its own."""
-
-_HEAD = ("version", "made", "stores", "wrote", "starts from", "deltas", "files", "bytes", "new bytes")
+_COLUMNS = (
+    number_column("version"),
+    text_column("made"),
+    number_column("stores"),
+    text_column("wrote"),
+    text_column("starts from"),
+    number_column("deltas"),
+    number_column("files"),
+    number_column("bytes"),
+    number_column("new bytes"),
+)
 
 
 @dataclass(frozen=True)
@@ -54,31 +61,45 @@ class Checkpoint:
         }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_query_arguments(parser)
-    parser.add_argument(
-        "--each", action="store_true", help="a table for each store instead of a sum over partitions"
-    )
+@query_command(
+    "checkpoints",
+    examples=(
+        "/data/checkpoint",
+        "hdfs://namenode/checkpoint --each",
+        "s3://bucket/checkpoint --partition 3 --json",
+    ),
+)
+@click.option("--each", is_flag=True, help="A table for each store instead of a sum over partitions.")
+def checkpoints(
+    checkpoint: str,
+    operator: int | None,
+    partition: int | None,
+    name: str | None,
+    as_json: bool,
+    each: bool,
+) -> None:
+    """List the checkpoints that can be restored.
+
+    Lists the versions of the state that can be restored, oldest first: version v is the state after batch
+    v - 1. Partitions of a store are summed up in one line; --each gives every store its own.
+    """
+    query = Query.open(checkpoint)
+    committed = query.committed()
+    taken = query.for_each(query.stores(chosen(operator, partition, name)), inventory.take)
+    histories = {one.key: history(one, committed.get(one.key)) for one in taken}
+    if as_json:
+        print_json(_json(query, histories))
+        return
+    for heading, keys in _groups(query.operators, histories, each=each):
+        output().print(f"{heading}\n")
+        print_table(_COLUMNS, _rows([one for key in keys for one in histories[key] if one.committed]))
+        output().print()
 
 
-def run(arguments: argparse.Namespace) -> int:
-    query = Query.open(arguments.checkpoint)
-    ids = query.committed_ids()
-    taken = query.for_each(query.stores(chosen(arguments)), inventory.take)
-    histories = {one.key: history(one, ids.get(one.key)) for one in taken}
-    if arguments.json:
-        print(tables.as_json(_json(query, histories)))
-        return 0
-    for heading, keys in _groups(query.operators, histories, each=arguments.each):
-        members = [one for key in keys for one in histories[key] if one.committed]
-        print(f"{heading}\n\n{tables.table(_HEAD, list(_rows(members)))}\n")
-    return 0
-
-
-def history(store: Inventory, committed_id: str | None) -> list[Checkpoint]:
-    """All restorable versions of a store, oldest first; `committed` are those on the lineage of the newest
-    that Spark committed (of the newest at all where Spark's log has no ids)."""
-    newest = store.newest(committed_id)
+def history(store: Inventory, committed: VersionId | None) -> list[Checkpoint]:
+    """All restorable versions of a store, oldest first; `committed` are those on the lineage of the version
+    that Spark committed last."""
+    newest = store.restorable(committed)
     lineage = set(store.lineages.history(newest)) if newest else set()
     return [_checkpoint(store, of, of in lineage) for of in store.registry.checkpoints()]
 
@@ -128,14 +149,14 @@ def _rows(members: list[Checkpoint]) -> Iterator[tuple[object, ...]]:
         same = list(group)
         yield (
             version,
-            tables.moment(max(one.made_ms for one in same)),
+            moment(max(one.made_ms for one in same)),
             len(same),
             _tally(what for one in same for what in one.wrote),
             _tally("nothing" if one.start is None else f"{one.start[0]} {one.start[1]}" for one in same),
             max(one.deltas for one in same),
             sum(one.files for one in same),
-            tables.size(sum(one.bytes for one in same)),
-            tables.size(sum(one.new_bytes for one in same)),
+            size(sum(one.bytes for one in same)),
+            size(sum(one.new_bytes for one in same)),
         )
 
 

@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import click
+
 from state_store.checkpoint.names import VersionId, origin_of
-from state_store.cli import inventory, tables
-from state_store.cli.arguments import add_query_arguments, chosen
+from state_store.cli import inventory
+from state_store.cli.command import chosen, query_command
 from state_store.cli.inventory import Inventory
+from state_store.cli.output import (
+    number_column,
+    output,
+    print_json,
+    print_table,
+    runs,
+    size,
+    text_column,
+    version_json,
+)
 from state_store.cli.query import Query, StoreKey
 
-HELP = "list the files, how many checkpoints need each, and which"
-DESCRIPTION = """\
-Lists the files of the state with the number of restorable checkpoints that need each (its count) and
-their versions. A file with count 0 is not needed: it was written by an attempt that Spark never
-committed, or waits for the next clean-up."""
-
-_HEAD = ("store", "file", "bytes", "written at", "count", "needed by versions")
+_COLUMNS = (
+    text_column("store"),
+    text_column("file"),
+    number_column("bytes"),
+    number_column("written at"),
+    number_column("count"),
+    text_column("needed by versions"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,27 +50,50 @@ class HeldFile:
             "bytes": self.bytes,
             "origin": self.origin,
             "count": len(self.holders),
-            "holders": [tables.version_json(of) for of in self.holders],
+            "holders": [version_json(of) for of in self.holders],
         }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_query_arguments(parser)
-    parser.add_argument("--unneeded", action="store_true", help="only files with count 0")
-    parser.add_argument("--needed-by", type=int, metavar="VERSION", help="only files that this version needs")
+@query_command(
+    "files",
+    examples=(
+        "/data/checkpoint",
+        "/data/checkpoint --unneeded",
+        "s3://bucket/checkpoint --needed-by 41 --json",
+    ),
+)
+@click.option("--unneeded", is_flag=True, help="Only files with count 0.")
+@click.option("--needed-by", type=int, metavar="VERSION", help="Only files that this version needs.")
+def files(
+    checkpoint: str,
+    operator: int | None,
+    partition: int | None,
+    name: str | None,
+    as_json: bool,
+    unneeded: bool,
+    needed_by: int | None,
+) -> None:
+    """List the files, how many checkpoints need each, and which.
 
+    Lists the files of the state with the number of restorable checkpoints that need each (its count) and
+    their versions. A file with count 0 is not needed: it was written by an attempt that Spark never
+    committed, or waits for the next clean-up.
+    """
 
-def run(arguments: argparse.Namespace) -> int:
-    query = Query.open(arguments.checkpoint)
-    taken = query.for_each(query.stores(chosen(arguments)), inventory.take)
-    found = {one.key: [file for file in held_files(one) if _wanted(file, arguments)] for one in taken}
-    if arguments.json:
-        print(tables.as_json(_json(query, found)))
-        return 0
-    files = [file for key in sorted(found) for file in found[key]]
-    print(tables.table(_HEAD, [_row(file) for file in files]))
-    print(f"\n{len(files)} files, {tables.size(sum(file.bytes for file in files))}")
-    return 0
+    def wanted(file: HeldFile) -> bool:
+        if unneeded and file.holders:
+            return False
+        return needed_by is None or any(of.version == needed_by for of in file.holders)
+
+    query = Query.open(checkpoint)
+    taken = query.for_each(query.stores(chosen(operator, partition, name)), inventory.take)
+    found = {one.key: [file for file in held_files(one) if wanted(file)] for one in taken}
+    if as_json:
+        print_json(_json(query, found))
+        return
+    listed = [file for key in sorted(found) for file in found[key]]
+    print_table(_COLUMNS, (_row(file) for file in listed))
+    output().print(f"\n{len(listed)} files, {size(sum(file.bytes for file in listed))}")
 
 
 def held_files(store: Inventory) -> Iterator[HeldFile]:
@@ -71,14 +106,8 @@ def held_files(store: Inventory) -> Iterator[HeldFile]:
         yield HeldFile(store.key, path, sizes[path], origin, tuple(store.registry.holders(path)))
 
 
-def _wanted(file: HeldFile, arguments: argparse.Namespace) -> bool:
-    if arguments.unneeded and file.holders:
-        return False
-    return arguments.needed_by is None or any(of.version == arguments.needed_by for of in file.holders)
-
-
 def _row(file: HeldFile) -> tuple[object, ...]:
-    versions = tables.runs(sorted({of.version for of in file.holders}))
+    versions = runs(sorted({of.version for of in file.holders}))
     return str(file.key), file.path, file.bytes, file.origin, len(file.holders), versions or "-"
 
 

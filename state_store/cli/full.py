@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+
+from state_store.checkpoint.lineage import describe_restorable
 from state_store.checkpoint.names import VersionId
-from state_store.cli import inventory, tables
-from state_store.cli.arguments import add_query_arguments, chosen
+from state_store.cli import exit_codes, inventory
+from state_store.cli.command import chosen, query_command
+from state_store.cli.descriptors import MOST_FILES, share
+from state_store.cli.fence import Fence
+from state_store.cli.inventory import Inventory
+from state_store.cli.output import number_column, print_error, print_json, print_table, size, text_column
+from state_store.cli.progress import Meter
 from state_store.cli.query import Query, StoreKey
 from state_store.cli.sites import site
+from state_store.deletion.catalog import read_archive
 from state_store.deletion.lease import Lease
-from state_store.errors import MissingError
+from state_store.engine.database import written_compression
+from state_store.engine.settings import DatabaseSettings
+from state_store.errors import MissingError, StateStoreError
+from state_store.settings.option_types import DURATION
 from state_store.settings.options import Options
 from state_store.snapshots.merge import FULL, merge
 from state_store.snapshots.publish import publish
 from state_store.snapshots.restore import restore
 from state_store.storage import Storage
 
-HELP = "make a full checkpoint now, which depends on no older file"
-DESCRIPTION = """\
-Makes a full checkpoint of the version that Spark committed last: its files are all new, so later checkpoints
-depend on nothing older. Works beside the running query, which goes on from it, and on a stopped one. Needs
-local disk for twice the state of a partition."""
+STORES = 4
+"""Stores that `full` and `verify` work on at once: each needs local disk, memory and descriptors."""
+
+COMPRESSIONS = ("none", "lz4")
+
+_COLUMNS = (
+    text_column("store"),
+    number_column("version"),
+    number_column("keys"),
+    number_column("files"),
+    number_column("bytes"),
+    number_column("chain before"),
+    number_column("bytes before"),
+    number_column("ms"),
+)
 
 
 @dataclass(frozen=True)
@@ -58,55 +79,155 @@ class FullCheckpoint:
         }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_query_arguments(parser)
+@dataclass(frozen=True)
+class Failure:
+    """A store of which no full checkpoint was made, and why."""
+
+    key: StoreKey
+    error: StateStoreError
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator": self.key.operator,
+            "partition": self.key.partition,
+            "name": self.key.name,
+            "error": self.error.to_json(),
+        }
 
 
-def run(arguments: argparse.Namespace) -> int:
-    query = Query.open(arguments.checkpoint)
-    ids = query.committed_ids()
-    made = query.for_each(
-        query.stores(chosen(arguments)), lambda key, storage: full_checkpoint(key, storage, ids.get(key))
-    )
-    if arguments.json:
-        print(tables.as_json({"checkpoint": query.location, "stores": [one.to_json() for one in made]}))
-        return 0
-    head = ("store", "version", "keys", "files", "bytes", "chain before", "bytes before", "ms")
-    rows = [
-        (
-            str(one.key),
-            one.of.version,
-            one.keys,
-            one.files,
-            tables.size(one.bytes),
-            f"{one.chain_files} files",
-            tables.size(one.chain_bytes),
-            round(one.ms),
-        )
-        for one in made
-    ]
-    print(tables.table(head, rows))
-    return 0
+class _Duration(click.ParamType):
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        try:
+            return value if isinstance(value, int) else int(DURATION.parse(value))
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
 
 
-def full_checkpoint(key: StoreKey, storage: Storage, committed_id: str | None = None) -> FullCheckpoint:
-    """Makes a full checkpoint of the newest version of a store; with `committed_id`, the newest with that id.
+@query_command(
+    "full",
+    examples=(
+        "/data/checkpoint",
+        "hdfs://namenode/checkpoint --operator 0 --partition 1",
+        "s3://bucket/checkpoint --stores 8 --compression lz4 --json",
+    ),
+)
+@click.option(
+    "--stores",
+    type=click.IntRange(min=1),
+    default=STORES,
+    show_default=True,
+    metavar="N",
+    help="Stores worked on at once; fewer where descriptors are short.",
+)
+@click.option(
+    "--compression",
+    type=click.Choice(COMPRESSIONS),
+    help="The query's snapshotCompression. Default: that of the store's newest snapshot.",
+)
+@click.option(
+    "--lease-expiry",
+    "lease_expiry_ms",
+    type=_Duration(),
+    default=Options().lease_expiry,
+    help="The query's leaseExpiry, such as 30min. Default: 1h.",
+)
+def full(
+    checkpoint: str,
+    operator: int | None,
+    partition: int | None,
+    name: str | None,
+    as_json: bool,
+    stores: int,
+    compression: str | None,
+    lease_expiry_ms: int,
+) -> int:
+    """Make a full checkpoint now, which depends on no older file.
 
-    Raises MissingError when no version can be restored, and what restore, merge and publish raise.
+    Makes a full checkpoint of the version that Spark committed last: its files are all new, so later
+    checkpoints depend on nothing older. Works beside the running query, which goes on from it, and on a
+    stopped one. Needs local disk for twice the state of a partition, for each store worked on at once. A
+    store that fails does not stop the others; the exit code is then that of its error.
+    """
+    query = Query.open(checkpoint)
+    keys = query.stores(chosen(operator, partition, name))
+    committed = query.committed()
+    if not committed:
+        raise MissingError(f"Spark has not committed a batch of {query.location} yet", file=query.location)
+    resources = share(stores)
+    with Meter("full checkpoints", len(keys)) as meter:
+
+        def one(key: StoreKey, storage: Storage) -> FullCheckpoint | Failure:
+            try:
+                return full_checkpoint(
+                    key,
+                    storage,
+                    committed[key],
+                    compression=compression,
+                    lease_expiry_ms=lease_expiry_ms,
+                    open_files=resources.open_files,
+                    meter=meter,
+                )
+            except StateStoreError as error:
+                return Failure(key, error)
+
+        outcomes = query.for_each(keys, one, at_once=resources.stores, meter=meter)
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    if as_json:
+        print_json({"checkpoint": query.location, "stores": [outcome.to_json() for outcome in outcomes]})
+    else:
+        print_table(_COLUMNS, (_row(outcome) for outcome in outcomes if isinstance(outcome, FullCheckpoint)))
+        for failure in failed:
+            print_error(failure.error, as_json=False)
+    return exit_codes.OF_KIND[failed[0].error.kind] if failed else exit_codes.OK
+
+
+def full_checkpoint(
+    key: StoreKey,
+    storage: Storage,
+    committed: VersionId,
+    *,
+    compression: str | None = None,
+    lease_expiry_ms: int = Options().lease_expiry,
+    open_files: int = MOST_FILES,
+    meter: Meter | None = None,
+) -> FullCheckpoint:
+    """Makes a full checkpoint of exactly the version `committed` of a store; an id of None means the only
+    attempt with that number.
+
+    `compression` is none, lz4, or None: as the newest snapshot that a restore of the version starts from.
+    Its database keeps at most `open_files` tables open. `meter` hears how many bytes are going to be moved.
+
+    Raises MissingError when that version cannot be restored, never taking another; ConflictError when the
+    version has no id and was written again meanwhile, after the snapshot was withdrawn; and what restore,
+    merge and publish raise.
     """
     began = time.perf_counter()
     found = inventory.take(key, storage)
-    of = found.newest(committed_id)
+    of = found.restorable(committed)
     if of is None:
-        raise MissingError(f"no version of {storage.location} can be restored", file=storage.location)
+        raise MissingError(
+            f"version {committed} of {storage.location}, which Spark committed last, cannot be restored; "
+            f"{describe_restorable(found.registry.checkpoints())}",
+            file=storage.location,
+        )
+    settings = DatabaseSettings(
+        compression=compression or _compression(storage, found, of), max_open_files=open_files
+    )
+    fence = Fence(storage, of, found.plan(of).deltas)
+    if meter is not None:
+        meter.expect(2 * sum(file.bytes for file in found.registry.files(of) if not file.is_snapshot))
     with (
         tempfile.TemporaryDirectory(prefix="state-store-full-") as directory,
-        site(storage, Path(directory), found) as place,
+        site(storage, Path(directory), found, settings) as place,
     ):
         restored = restore(place, of)
         merged = merge(place, restored.base, [], of, FULL)
-        lease = Lease(storage, expiry_ms=Options().lease_expiry)
+        fence.check()
+        lease = Lease(storage, expiry_ms=lease_expiry_ms)
         published = publish(place, merged.base, lease, full=True, now_ms=lambda: time.time_ns() // 1_000_000)
+        fence.check_published(published.manifest.snapshot)
     return FullCheckpoint(
         key,
         of,
@@ -116,4 +237,27 @@ def full_checkpoint(key: StoreKey, storage: Storage, committed_id: str | None = 
         restored.chain.files,
         restored.chain.bytes,
         (time.perf_counter() - began) * 1000,
+    )
+
+
+def _compression(storage: Storage, found: Inventory, of: VersionId) -> str:
+    """How the tables of the snapshot are compressed that a restore of `of` starts from."""
+    snapshot = found.plan(of).snapshot
+    if snapshot is None:
+        return DatabaseSettings().compression
+    database = read_archive(storage, snapshot).database
+    options = next((data for name, data in database.items() if name.startswith("OPTIONS-")), b"")
+    return written_compression(options)
+
+
+def _row(made: FullCheckpoint) -> tuple[object, ...]:
+    return (
+        made.key,
+        made.of.version,
+        made.keys,
+        made.files,
+        size(made.bytes),
+        f"{made.chain_files} files",
+        size(made.chain_bytes),
+        round(made.ms),
     )

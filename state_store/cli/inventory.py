@@ -13,7 +13,6 @@ from state_store.checkpoint.names import (
     DELTA_DIRECTORY,
     SHARED_DIRECTORY,
     SNAPSHOT_DIRECTORY,
-    TEMPORARY_SUFFIX,
     DeltaName,
     SnapshotName,
     VersionId,
@@ -21,7 +20,7 @@ from state_store.checkpoint.names import (
 from state_store.checkpoint.registry import Registry, whole_snapshots
 from state_store.cli.query import StoreKey
 from state_store.deletion.catalog import read_archive
-from state_store.errors import DamagedError, FormatError, MissingError
+from state_store.errors import ConflictError, DamagedError, FormatError, MissingError
 from state_store.storage import Storage
 
 
@@ -35,8 +34,6 @@ class Inventory:
     unreadable: Mapping[str, str]
     """Why a snapshot cannot be read, by path."""
     modified_ms: Mapping[str, int]
-    leftovers: tuple[str, ...]
-    """Paths of unfinished writes."""
 
     @cached_property
     def registry(self) -> Registry:
@@ -46,12 +43,24 @@ class Inventory:
     def lineages(self) -> Lineages:
         return Lineages(self.listing.deltas, whole_snapshots(self.listing, self.manifests))
 
-    def newest(self, committed_id: str | None = None) -> VersionId | None:
-        """The newest version that can be restored; with `committed_id`, the newest with that id."""
-        versions = self.registry.checkpoints()
-        if committed_id is not None:
-            versions = [of for of in versions if of.id == committed_id] or versions
-        return versions[-1] if versions else None
+    def restorable(self, wanted: VersionId | None) -> VersionId | None:
+        """`wanted` where it can be restored, else None. Without an id, the one version with that number.
+
+        Raises ConflictError when several attempts have that number, so that it is not known which is meant.
+        """
+        if wanted is None:
+            return None
+        same = [
+            of
+            for of in self.registry.checkpoints()
+            if of.version == wanted.version and wanted.id in (None, of.id)
+        ]
+        if len(same) > 1:
+            raise ConflictError(
+                f"{len(same)} attempts of version {wanted.version} are in store {self.key}, and Spark's "
+                "commit log has no id that says which one it took"
+            )
+        return same[0] if same else None
 
     def plan(self, of: VersionId) -> Plan:
         return self.lineages.plan(of)
@@ -76,8 +85,7 @@ def take(key: StoreKey, storage: Storage) -> Inventory:
             modified_ms[f"{directory}/{entry.name}"] = entry.modified_ms
     listing = Listing.of(sizes.items())
     manifests, unreadable = _manifests(storage, listing)
-    leftovers = tuple(sorted(path for path in sizes if path.endswith(TEMPORARY_SUFFIX)))
-    return Inventory(key, listing, manifests, unreadable, modified_ms, leftovers)
+    return Inventory(key, listing, manifests, unreadable, modified_ms)
 
 
 def _manifests(storage: Storage, listing: Listing) -> tuple[dict[SnapshotName, Manifest], dict[str, str]]:

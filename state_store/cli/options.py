@@ -2,49 +2,52 @@
 
 from __future__ import annotations
 
-import argparse
 import textwrap
 
-from state_store.cli import tables
-from state_store.cli.arguments import add_json
+import click
+
+from state_store.cli.command import command, json_option
+from state_store.cli.output import output, print_json, print_table, text_column
 from state_store.errors import OptionError
 from state_store.settings import pages
 from state_store.settings.options import OPTIONS, PREFIX, Option, parse
 
-HELP = "list the options, or explain some"
-DESCRIPTION = f"""Lists all options (each below {PREFIX}), or explains those that are named. NAME=VALUE
-checks a value as the start of a query would."""
+_COLUMNS = (text_column("option"), text_column("type"), text_column("default"), text_column("meaning"))
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME[=VALUE]", help="explain an option, or check a value for it"
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="the reference page")
-    form.add_argument("--conf", action="store_true", help="a template for spark-defaults.conf")
-    add_json(form)
+def _complete(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+    return [one.name for one in OPTIONS if one.name.startswith(begun)]
 
 
-def run(arguments: argparse.Namespace) -> int:
-    if arguments.markdown or arguments.conf:
-        print(pages.reference() if arguments.markdown else pages.template(), end="")
-        return 0
-    named = [_named(text) for text in arguments.names]
-    if arguments.json:
-        print(tables.as_json([_json(one) for one in named or OPTIONS]))
+@command("options", examples=("", "restoreObjective", "restoreObjective=5s memoryBudget=1g", "--conf"))
+@click.argument("names", nargs=-1, metavar="[NAME[=VALUE]]...", shell_complete=_complete)
+@click.option("--markdown", is_flag=True, help="Print the reference page.")
+@click.option("--conf", is_flag=True, help="Print a template for spark-defaults.conf.")
+@json_option
+def options(names: tuple[str, ...], markdown: bool, conf: bool, as_json: bool) -> None:
+    """List the options, or explain some.
+
+    Lists all options (each below spark.sql.streaming.stateStore.incremental.), or explains those that are
+    named. NAME=VALUE checks a value as the start of a query would.
+    """
+    if markdown + conf + as_json > 1:
+        raise click.UsageError("--markdown, --conf and --json exclude each other")
+    named = [_named(given) for given in names]
+    if markdown or conf:
+        click.echo(pages.reference() if markdown else pages.template(), nl=False)
+    elif as_json:
+        print_json([_json(one) for one in named or OPTIONS])
     elif named:
-        print("\n\n".join(_explained(one) for one in named))
+        output().print("\n\n".join(_explained(one) for one in named))
     else:
-        rows = [
+        rows = (
             (one.name, one.type.name, one.default or "-", textwrap.shorten(one.doc, 72)) for one in OPTIONS
-        ]
-        print(tables.table(("option", "type", "default", "meaning"), rows))
-    return 0
+        )
+        print_table(_COLUMNS, rows)
 
 
-def _named(text: str) -> Option:
-    name, equals, value = text.partition("=")
+def _named(given: str) -> Option:
+    name, equals, value = given.partition("=")
     name = name.removeprefix(PREFIX)
     found = next((one for one in OPTIONS if one.name == name), None)
     if found is None or equals:
@@ -52,6 +55,10 @@ def _named(text: str) -> Option:
     if found is None:
         raise OptionError(f"there is no option {PREFIX}{name}", option=PREFIX + name)
     return found
+
+
+def _row(one: Option) -> tuple[object, ...]:
+    return one.name, one.type.name, one.default or "-", textwrap.shorten(one.doc, 72)
 
 
 def _explained(one: Option) -> str:

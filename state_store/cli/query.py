@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from state_store.checkpoint.names import VersionId
+from state_store.cli.progress import Meter, MeteredStorage
 from state_store.errors import DamagedError, MissingError
+from state_store.files.transfer import parallel
 from state_store.spark import check_pinned, pinned_conf
 from state_store.storage import Storage, open_storage
 
 DEFAULT_NAME = "default"
-MAX_PARALLEL = 16
+LISTED_AT_ONCE = 16
+"""Stores whose directories are read at the same time, where nothing more is done with them."""
 
 T = TypeVar("T")
 
@@ -100,22 +103,32 @@ class Query:
         """The newest batch that Spark has committed; None before the first."""
         return self._newest("commits")
 
-    def committed_ids(self) -> dict[StoreKey, str]:
-        """Under checkpoint format 2, the id of the newest committed version of each store; empty under format
-        1.
+    def committed(self) -> dict[StoreKey, VersionId]:
+        """The version of each store that Spark committed last; empty before the first commit.
 
-        Spark's commit log has, for each operator, for each partition, one id a store, in the order of the
-        stores' names in the operator's metadata."""
-        newest = self._newest("commits")
-        if newest is None:
+        Batch `b` makes version `b` + 1. Under checkpoint format 2 the commit log has, for each operator, for
+        each partition, one id a store, in the order of the stores' names in the operator's metadata; under
+        format 1 the ids here are None. Raises DamagedError when the log cannot be read."""
+        batch = self.committed_batch()
+        if batch is None:
             return {}
-        lines = _text(self._storage, f"commits/{newest}").splitlines()
-        by_operator = json.loads(lines[1]).get("stateUniqueIds") or {} if len(lines) > 1 else {}
-        found = {}
-        for operator in self.operators:
-            for partition, ids in enumerate(by_operator.get(str(operator.id), [])):
-                for name, id_ in zip(operator.stores, ids, strict=False):
-                    found[StoreKey(operator.id, partition, name)] = id_
+        ids = self._committed_ids(batch)
+        return {key: VersionId(batch + 1, ids.get(key)) for key in self.stores()}
+
+    def _committed_ids(self, batch: int) -> dict[StoreKey, str]:
+        path = f"commits/{batch}"
+        lines = _text(self._storage, path).splitlines()
+        found: dict[StoreKey, str] = {}
+        try:
+            by_operator = json.loads(lines[1]).get("stateUniqueIds") or {} if len(lines) > 1 else {}
+            for operator in self.operators:
+                for partition, ids in enumerate(by_operator.get(str(operator.id), [])):
+                    for name, id_ in zip(operator.stores, ids, strict=False):
+                        found[StoreKey(operator.id, partition, name)] = str(id_)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise DamagedError(
+                f"{path} is not an entry of Spark's commit log: {error!r}", file=path
+            ) from error
         return found
 
     def stores(self, chosen: Filter | None = None) -> list[StoreKey]:
@@ -144,21 +157,29 @@ class Query:
     def uri(self, key: StoreKey) -> str:
         return f"{self.location}/{key.path}"
 
-    def for_each(self, keys: Iterable[StoreKey], work: Callable[[StoreKey, Storage], T]) -> list[T]:
-        """Runs `work` for every store, several at once, and returns the results in the order of `keys`.
+    def for_each(
+        self,
+        keys: Iterable[StoreKey],
+        work: Callable[[StoreKey, Storage], T],
+        *,
+        at_once: int = LISTED_AT_ONCE,
+        meter: Meter | None = None,
+    ) -> list[T]:
+        """Runs `work` for every store, `at_once` at a time, and returns the results in the order of `keys`.
 
-        The first error is raised, after what was begun has ended.
+        `meter` hears of the files that it moves. The first error is raised, after what was begun has ended.
         """
 
         def one(key: StoreKey) -> T:
             storage = self.storage(key)
             try:
-                return work(key, storage)
+                return work(key, storage if meter is None else MeteredStorage(storage, meter))
             finally:
                 storage.close()
+                if meter is not None:
+                    meter.store_done()
 
-        with ThreadPoolExecutor(MAX_PARALLEL) as pool:
-            return list(pool.map(one, keys))
+        return parallel(at_once, one, keys)
 
     def _newest(self, log: str) -> int | None:
         batches = [int(entry.name) for entry in self._storage.list(log) if entry.name.isdigit()]

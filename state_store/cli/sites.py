@@ -15,7 +15,7 @@ from state_store.storage import Storage
 
 
 @contextmanager
-def site(storage: Storage, directory: Path, found: Inventory) -> Iterator[Site]:
+def site(storage: Storage, directory: Path, found: Inventory, settings: DatabaseSettings) -> Iterator[Site]:
     """A site for a store below `directory`, gone afterwards; files fetched once are linked the next time."""
     cache = LocalCache(directory / "cache", budget_bytes=1 << 62).store(storage.location)
     workspace = Workspace(directory / "work")
@@ -24,7 +24,7 @@ def site(storage: Storage, directory: Path, found: Inventory) -> Iterator[Site]:
         snapshot.id is not None for snapshot in found.listing.snapshots
     )
     try:
-        yield Site(storage, cache, workspace, DatabaseSettings(), ids)
+        yield Site(storage, cache, workspace, settings, ids)
     finally:
         workspace.remove()
         cache.remove()

@@ -2,41 +2,70 @@
 
 from __future__ import annotations
 
-import argparse
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
+from rich.text import Text
+
 from state_store.checkpoint.manifest import FULL, FileEntry
 from state_store.checkpoint.names import VersionId
-from state_store.cli import inventory, tables
-from state_store.cli.arguments import add_query_arguments, chosen
+from state_store.cli import exit_codes, inventory
+from state_store.cli.command import chosen, query_command
+from state_store.cli.descriptors import MOST_FILES, share
+from state_store.cli.full import STORES
 from state_store.cli.inventory import Inventory
+from state_store.cli.output import (
+    number_column,
+    output,
+    print_json,
+    print_table,
+    runs,
+    size,
+    text_column,
+    version_json,
+)
+from state_store.cli.progress import Meter
 from state_store.cli.query import Query, StoreKey
 from state_store.cli.sites import site
+from state_store.engine.settings import DatabaseSettings
 from state_store.errors import StateStoreError
-from state_store.files.transfer import crc32_of, sha256_of
+from state_store.files.transfer import Wanted, difference, parallel
 from state_store.snapshots.context import Site
 from state_store.snapshots.restore import restore
 from state_store.storage import Storage
 
-HELP = "check all files and restore the newest checkpoint"
-DESCRIPTION = """\
-Reads every file of the state, compares it with its checksum, checks that full checkpoints share nothing
-with older ones, and restores the version that Spark committed last into a temporary directory. Exits with
-1 when anything is wrong. Needs local disk for the state of one partition at a time, and writes nothing to
-checkpoint storage."""
+TRIES = 3
+"""How often the committed version is restored, where the query goes on and retires it meanwhile."""
+
+_THREADS = 4
+"""Files of a store that are read at the same time."""
+
+_COLUMNS = (
+    text_column("store"),
+    number_column("files"),
+    number_column("bytes"),
+    number_column("restored"),
+    number_column("keys"),
+    text_column("restorable"),
+    text_column("verdict"),
+)
+_FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("problem"))
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong; `file` is below the store's directory."""
+    """Something that is wrong; `file` is below the store's directory. `version` is the one that cannot be
+    restored, where it is about one."""
 
     key: StoreKey
     file: str
     what: str
+    version: VersionId | None = None
 
 
 @dataclass(frozen=True)
@@ -58,62 +87,136 @@ class Verdict:
             "name": self.key.name,
             "files": self.files,
             "bytes": self.bytes,
-            "restored": tables.version_json(self.restored),
+            "restored": version_json(self.restored),
             "keys": self.keys,
-            "restorable": [tables.version_json(of) for of in self.restorable],
+            "restorable": [version_json(of) for of in self.restorable],
             "findings": [{"file": one.file, "what": one.what} for one in self.findings],
         }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_query_arguments(parser)
-    parser.add_argument(
-        "--all-versions", action="store_true", help="restore every restorable version, not the newest alone"
-    )
+@query_command(
+    "verify",
+    examples=(
+        "/data/checkpoint",
+        "/data/checkpoint --all-versions --partition 0",
+        "s3://bucket/checkpoint --json",
+    ),
+)
+@click.option("--all-versions", is_flag=True, help="Restore every restorable version, not the newest alone.")
+@click.option(
+    "--stores",
+    type=click.IntRange(min=1),
+    default=STORES,
+    show_default=True,
+    metavar="N",
+    help="Stores read at once; fewer where descriptors are short.",
+)
+def verify(
+    checkpoint: str,
+    operator: int | None,
+    partition: int | None,
+    name: str | None,
+    as_json: bool,
+    all_versions: bool,
+    stores: int,
+) -> int:
+    """Check all files and restore the newest checkpoint.
 
-
-def run(arguments: argparse.Namespace) -> int:
-    query = Query.open(arguments.checkpoint)
-    ids = query.committed_ids()
-    verdicts = query.for_each(
-        query.stores(chosen(arguments)),
-        lambda key, storage: verify_store(key, storage, ids.get(key), every=arguments.all_versions),
-    )
+    Reads every file of the state, compares it with its checksum, checks that full checkpoints share nothing
+    with older ones, and restores the version that Spark committed last into a temporary directory. Exits with
+    1 when anything is wrong. Beside a running query, what a clean-up removed meanwhile is looked at again
+    before it is called a problem. Needs local disk for the state of a partition, for each store read at once,
+    and writes nothing to checkpoint storage.
+    """
+    query = Query.open(checkpoint)
+    keys = query.stores(chosen(operator, partition, name))
+    resources = share(stores)
+    with Meter("verified", len(keys)) as meter:
+        verdicts = query.for_each(
+            keys,
+            lambda key, storage: verify_store(
+                key,
+                storage,
+                lambda: query.committed().get(key),
+                every=all_versions,
+                open_files=resources.open_files,
+                meter=meter,
+            ),
+            at_once=resources.stores,
+            meter=meter,
+        )
     findings = [one for verdict in verdicts for one in verdict.findings]
-    if arguments.json:
-        stores = [verdict.to_json() for verdict in verdicts]
-        print(tables.as_json({"checkpoint": query.location, "ok": not findings, "stores": stores}))
+    if as_json:
+        found = [verdict.to_json() for verdict in verdicts]
+        print_json({"checkpoint": query.location, "ok": not findings, "stores": found})
     else:
         _print(verdicts, findings)
-    return 1 if findings else 0
+    return exit_codes.PROBLEM if findings else exit_codes.OK
 
 
 def verify_store(
-    key: StoreKey, storage: Storage, committed_id: str | None, *, every: bool = False
+    key: StoreKey,
+    storage: Storage,
+    committed: Callable[[], VersionId | None],
+    *,
+    every: bool = False,
+    open_files: int = MOST_FILES,
+    meter: Meter | None = None,
 ) -> Verdict:
-    """Looks at everything in one store; Spark's version with `committed_id` must be restorable."""
+    """Looks at everything in one store; the version that Spark committed last must be restorable.
+
+    `committed` reads from Spark's log which one that is; it is asked again where the query went on. With
+    `every`, every version is restored. A problem is one that a second look at the directory does not explain:
+    the query's own clean-up removes files while they are read here.
+    """
     found = inventory.take(key, storage)
-    findings = [*_unreadable(found), *_shared_by_full(found)]
-    with tempfile.TemporaryDirectory(prefix="state-store-verify-") as directory:
-        findings += _checksums(found, storage, Path(directory))
-        newest = found.newest(committed_id)
-        if committed_id is not None and (newest is None or newest.id != committed_id):
-            what = f"the version that Spark committed last, id {committed_id}, cannot be restored"
-            findings.append(Finding(key, "delta/", what))
-        versions = found.registry.checkpoints()
-        wanted = versions if every else [of for of in versions if of == newest]
-        with site(storage, Path(directory), found) as place:
-            keys, failures = _restore_all(key, place, wanted)
+    settings = DatabaseSettings(max_open_files=open_files)
     sizes = found.listing.sst_bytes()
+    if meter is not None:
+        meter.expect(sum(sizes.values()))
+    with (
+        tempfile.TemporaryDirectory(prefix="state-store-verify-") as directory,
+        site(storage, Path(directory), found, settings) as place,
+    ):
+        findings = [*_unreadable(found), *_shared_by_full(found)]
+        findings += _checksums(found, place, committed(), Path(directory))
+        outcome = _restore_newest(found, place, committed, every=every)
+    findings += outcome.findings
+    if findings:
+        findings = _confirmed(findings, inventory.take(key, storage), committed())
     return Verdict(
         key,
         len(sizes) + len(found.listing.snapshots),
         sum(sizes.values()),
-        newest,
-        keys,
-        tuple(versions),
-        (*findings, *failures),
+        outcome.restored,
+        outcome.keys,
+        tuple(outcome.restorable),
+        tuple(findings),
     )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of restoring: the committed version (None: it failed), its number of keys, what there
+    was."""
+
+    restored: VersionId | None
+    keys: int
+    restorable: list[VersionId]
+    findings: list[Finding]
+
+
+def _confirmed(findings: list[Finding], again: Inventory, committed: VersionId | None) -> list[Finding]:
+    """Those that a clean-up since does not explain: the file is still there or still needed, the version is
+    still there or the one that Spark committed last."""
+    needed = {entry.path for manifest in again.manifests.values() for entry in manifest.files}
+    present = again.modified_ms.keys()
+    versions = {*again.registry.checkpoints(), again.restorable(committed) or committed}
+    return [
+        one
+        for one in findings
+        if (one.version in versions if one.version else one.file in present or one.file in needed)
+    ]
 
 
 def _unreadable(found: Inventory) -> Iterator[Finding]:
@@ -137,62 +240,87 @@ def _shared_by_full(found: Inventory) -> Iterator[Finding]:
                 yield Finding(found.key, entry.path, what)
 
 
-def _checksums(found: Inventory, storage: Storage, directory: Path) -> Iterator[Finding]:
+def _checksums(found: Inventory, place: Site, committed: VersionId | None, directory: Path) -> list[Finding]:
+    """Compares every SST with what is known of it; what the committed version needs is kept for its
+    restore."""
     known: dict[str, FileEntry] = {
         entry.path: entry for manifest in found.manifests.values() for entry in manifest.files
     }
     crcs = {delta.path: delta.crc for delta in found.listing.deltas}
-    for path in sorted(found.listing.sst_bytes()):
-        local = directory / "file"
+    newest = found.restorable(committed)
+    kept = {file.path for file in found.registry.files(newest)} if newest else set()
+    sizes = found.listing.sst_bytes()
+
+    def check(path: str) -> Finding | None:
+        entry, local = known.get(path), directory / path.replace("/", "-")
+        wanted = Wanted(
+            path,
+            sizes[path] if entry is None else entry.bytes,
+            local,
+            sha256=None if entry is None else entry.sha256,
+            crc32=crcs.get(path),
+        )
         try:
-            storage.download(path, local)
-            why = _difference(local, known.get(path), crcs.get(path))
+            place.storage.download(path, local)
+            why = difference(wanted)
+            if why is None and wanted.verifiable and path in kept:
+                place.cache.keep(path, local)
         except StateStoreError as error:
-            why = error.message
+            return Finding(found.key, path, error.message)
         finally:
             local.unlink(missing_ok=True)
-        if why:
-            yield Finding(found.key, path, why)
+        return None if why is None else Finding(found.key, path, f"is damaged: {why}")
+
+    return [one for one in parallel(_THREADS, check, sorted(sizes)) if one is not None]
 
 
-def _difference(local: Path, entry: FileEntry | None, crc: int | None) -> str | None:
-    if crc is not None and (actual := crc32_of(local)) != crc:
-        return f"is damaged: its CRC-32 is {actual:08x}, its name says {crc:08x}"
-    if entry is not None and local.stat().st_size != entry.bytes:
-        return f"is damaged: it has {local.stat().st_size} bytes, its snapshot says {entry.bytes}"
-    if entry is not None and (actual_sha256 := sha256_of(local)) != entry.sha256:
-        return f"is damaged: its SHA-256 is {actual_sha256}, its snapshot says {entry.sha256}"
-    return None
+def _restore_newest(
+    found: Inventory, place: Site, committed: Callable[[], VersionId | None], *, every: bool
+) -> _Outcome:
+    """Restores the version that Spark committed last, with `every` all others too; again where Spark has
+    committed another meanwhile and the first is gone."""
+    for _ in range(TRIES):
+        wanted = committed()
+        outcome = _restore(found, place, wanted, every=every)
+        if outcome.restored == wanted or committed() == wanted:
+            break
+        found = inventory.take(found.key, place.storage)
+    return outcome
 
 
-def _restore_all(key: StoreKey, place: Site, versions: list[VersionId]) -> tuple[int, list[Finding]]:
-    keys, findings = 0, []
-    for of in versions:
+def _restore(found: Inventory, place: Site, wanted: VersionId | None, *, every: bool) -> _Outcome:
+    newest, versions = found.restorable(wanted), found.registry.checkpoints()
+    findings, keys, restored = [], 0, None
+    if wanted is not None and newest is None:
+        what = f"version {wanted}, which Spark committed last, cannot be restored: files of it are missing"
+        findings.append(Finding(found.key, "delta/", what, wanted))
+    for of in versions if every else [newest] if newest else []:
         try:
-            restored = restore(place, of)
-            keys = restored.base.keys
+            base = restore(place, of).base
         except StateStoreError as error:
-            findings.append(Finding(key, error.file or "", f"version {of}: {error.message}"))
-    return keys, findings
+            findings.append(Finding(found.key, error.file or "", f"version {of}: {error.message}", of))
+            continue
+        shutil.rmtree(base.directory, ignore_errors=True)
+        if of == newest:
+            keys, restored = base.keys, of
+    return _Outcome(restored, keys, versions, findings)
 
 
 def _print(verdicts: list[Verdict], findings: list[Finding]) -> None:
-    rows = [
+    rows = (
         (
-            str(one.key),
+            one.key,
             one.files,
-            tables.size(one.bytes),
+            size(one.bytes),
             one.restored.version if one.restored else "-",
             one.keys,
-            tables.runs(sorted({of.version for of in one.restorable})) or "-",
-            "damaged" if one.findings else "good",
+            runs(sorted({of.version for of in one.restorable})) or "-",
+            Text("damaged", "red") if one.findings else Text("good", "green"),
         )
         for one in verdicts
-    ]
-    print(tables.table(("store", "files", "bytes", "restored", "keys", "restorable", "verdict"), rows))
+    )
+    print_table(_COLUMNS, rows)
     if findings:
-        print(
-            "\n"
-            + tables.table(("store", "file", "problem"), [(str(o.key), o.file, o.what) for o in findings])
-        )
-    print(f"\n{len(findings)} problems" if findings else "\nno problem found")
+        output().print()
+        print_table(_FINDING_COLUMNS, ((one.key, one.file, one.what) for one in findings))
+    output().print(f"\n{len(findings)} problems" if findings else "\nno problem found")

@@ -235,5 +235,12 @@ def rocksdb_version(options_file: bytes) -> str:
     return found[1].decode("ascii") if found else ""
 
 
+def written_compression(options_file: bytes) -> str:
+    """`DatabaseSettings.compression` of the database that wrote an `OPTIONS-*` file; `none` when it does not
+    say."""
+    found = re.search(rb"^\s*compression=k(\w+)Compression", options_file, re.MULTILINE)
+    return "lz4" if found and found[1] == b"LZ4" else "none"
+
+
 def _number(file: Any) -> int:
     return int(file.name.partition(".")[0])

@@ -20,7 +20,8 @@ class DatabaseSettings:
 
     `compression` is `none` or `lz4`. `max_runs` is the number of sorted runs above which an incremental merge
     compacts; `size_amplification_percent` the size of all younger runs, relative to the oldest, at which
-    everything is rewritten. `rate_limit_bytes` per second bounds what compaction writes (0: no bound).
+    everything is rewritten. `rate_limit_bytes` per second bounds what compaction writes (0: no bound);
+    `max_open_files` how many tables an open database keeps open (-1: all of them).
     """
 
     compression: str = "none"
@@ -30,6 +31,7 @@ class DatabaseSettings:
     max_runs: int = 4
     size_amplification_percent: int = 80
     rate_limit_bytes: int = 0
+    max_open_files: int = -1
 
 
 def rocks_options(settings: DatabaseSettings, *, create: bool = False) -> Any:
@@ -53,7 +55,7 @@ def rocks_options(settings: DatabaseSettings, *, create: bool = False) -> Any:
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
     options.set_skip_stats_update_on_db_open(True)
-    options.set_max_open_files(-1)
+    options.set_max_open_files(settings.max_open_files)
     if settings.rate_limit_bytes:
         options.set_ratelimiter(settings.rate_limit_bytes, 100_000, 10)
     return options

@@ -112,6 +112,20 @@ def verify(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], thread
     return [warning for warning in warnings if warning is not None]
 
 
+def difference(wanted: Wanted) -> str | None:
+    """How the file at its target differs from what is known of it, in words; None: it does not."""
+    size_bytes = wanted.target.stat().st_size
+    if size_bytes != wanted.bytes:
+        return f"it has {size_bytes} bytes instead of {wanted.bytes}"
+    if wanted.sha256 is not None:
+        found = sha256_of(wanted.target)
+        return None if found == wanted.sha256 else f"its SHA-256 is {found} instead of {wanted.sha256}"
+    if wanted.crc32 is not None:
+        crc = crc32_of(wanted.target)
+        return None if crc == wanted.crc32 else f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
+    return None
+
+
 def sha256_of(path: Path) -> str:
     """SHA-256 of a file, 64 hexadecimal digits."""
     digest = hashlib.sha256()
@@ -144,7 +158,7 @@ def _fetch_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> bool:
 
 
 def _verify_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | None:
-    why = _difference(wanted)
+    why = difference(wanted)
     if why is None:
         if wanted.verifiable:
             cache.keep(wanted.path, wanted.target)
@@ -155,24 +169,11 @@ def _verify_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | No
     cache.discard(wanted.path)
     wanted.target.unlink()
     storage.download(wanted.path, wanted.target)
-    again = _difference(wanted)
+    again = difference(wanted)
     if again is not None:
         raise _damaged(storage, wanted, again)
     cache.keep(wanted.path, wanted.target)
     return f"the local copy of '{wanted.path}' was damaged ({why}); it was read again from checkpoint storage"
-
-
-def _difference(wanted: Wanted) -> str | None:
-    size_bytes = wanted.target.stat().st_size
-    if size_bytes != wanted.bytes:
-        return f"it has {size_bytes} bytes instead of {wanted.bytes}"
-    if wanted.sha256 is not None:
-        found = sha256_of(wanted.target)
-        return None if found == wanted.sha256 else f"its SHA-256 is {found} instead of {wanted.sha256}"
-    if wanted.crc32 is not None:
-        crc = crc32_of(wanted.target)
-        return None if crc == wanted.crc32 else f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
-    return None
 
 
 def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:

@@ -7,7 +7,8 @@ import json
 import pytest
 from query_directory import QueryDirectory, rows
 
-from state_store.cli import main as cli
+from state_store.cli import exit_codes
+from state_store.cli.main import main
 
 pytestmark = pytest.mark.hdfs
 
@@ -26,18 +27,18 @@ def test_every_command_works_on_hdfs(locations, tmp_path, capsys):
     query.merge(query.keys[0], "incremental")
     query.commit(rows(5, 20))
     for location in locations:
-        assert cli.main(["full", location, "--partition", "1"]) == 0
-        assert cli.main(["verify", location]) == 0
+        assert main(["full", location, "--partition", "1"]) == 0
+        assert main(["verify", location]) == 0
         assert "no problem found" in capsys.readouterr().out
-        assert cli.main(["files", location, "--json"]) == 0
+        assert main(["files", location, "--json"]) == 0
         stores = json.loads(capsys.readouterr().out)["stores"]
         full = [file for file in stores[1]["files"] if file["path"].startswith("shared/") and file["holders"]]
         assert {file["origin"] for file in full} == {4}
-        assert cli.main(["checkpoints", location]) == 0
+        assert main(["checkpoints", location]) == 0
         assert "full 4" in capsys.readouterr().out
-    assert cli.main(["checkpoints", f"{locations[0]}-not-there"]) == cli.NOT_FOUND
+    assert main(["checkpoints", f"{locations[0]}-not-there"]) == exit_codes.NOT_FOUND
 
 
 def test_an_unreachable_namenode_is_told_and_can_be_tried_again(capsys):
-    assert cli.main(["checkpoints", "webhdfs://localhost:1/checkpoint"]) == cli.RETRY
+    assert main(["checkpoints", "webhdfs://localhost:1/checkpoint"]) == exit_codes.RETRY
     assert "localhost:1" in capsys.readouterr().err

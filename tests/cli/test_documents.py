@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from query_directory import QueryDirectory, rows
 
-from state_store.cli import main as cli
+from state_store.cli.main import main
 from state_store.settings.options import OPTIONS
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
@@ -46,7 +46,7 @@ def test_the_documents_have_commands():
 )
 def test_commands_of_the_documents_run(command, directory, capsys):
     words = [{"DIR": str(directory), "VERSION": "2"}.get(word, word) for word in shlex.split(command)]
-    assert cli.main(words[1:]) == 0, capsys.readouterr().err
+    assert main(words[1:]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)

@@ -74,7 +74,7 @@ def environment(request, wheel, tmp_path_factory) -> tuple[str, Path]:
     run(sys.executable, "-m", "venv", directory / "env", cwd=directory)
     bin_directory = directory / "env/bin"
     install = [bin_directory / "python", "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-    run(*install, f"{wheel}[spark]", f"pyspark=={request.param}.0", cwd=directory, minutes=15)
+    run(*install, f"{wheel}[spark,cli]", f"pyspark=={request.param}.0", cwd=directory, minutes=15)
     return request.param, bin_directory
 
 

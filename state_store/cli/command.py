@@ -1,0 +1,67 @@
+"""What the commands share: how they are declared, the arguments of those about a query, their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from state_store.cli import exit_codes
+from state_store.cli.output import print_error
+from state_store.cli.query import Filter
+from state_store.errors import StateStoreError
+
+PROGRAM = "state-store"
+
+
+_DIRECTORY = """\
+DIR is the query's checkpointLocation: a path or a file:, hdfs:, webhdfs:, s3:, gs: or abfs: URI."""
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs, not tables.")
+
+_QUERY_PARAMETERS = (
+    json_option,
+    click.option("--name", help="Only the stores of this name (joins have several)."),
+    click.option("--partition", type=int, metavar="N", help="Only the stores of this partition."),
+    click.option("--operator", type=int, metavar="N", help="Only the stores of this stateful operator."),
+    click.argument("checkpoint", metavar="DIR", type=click.Path(file_okay=False)),
+)
+
+
+class _StoreCommand(click.Command):
+    """Reports errors of the store with their exit codes; on standard error, as JSON with `--json`."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except StateStoreError as error:
+            print_error(error, as_json=bool(ctx.params.get("as_json")))
+            return exit_codes.OF_KIND[error.kind]
+
+
+def command(
+    name: str, *, examples: tuple[str, ...], note: str = ""
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declares a command; its docstring is the help, `note` follows its options, `examples` are arguments
+    that show its use."""
+    lines = "\n".join(f"  {PROGRAM} {name} {example}".rstrip() for example in examples)
+    return click.command(name, cls=_StoreCommand, epilog=f"{note}\n\n\b\nExamples:\n{lines}".lstrip("\n"))
+
+
+def query_command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declares a command about a query: `checkpoint`, the directory; `operator`, `partition` and `name`,
+    which stores of it are meant (see `chosen`); `as_json`."""
+
+    def declare(function: Callable[..., Any]) -> click.Command:
+        for decorate in _QUERY_PARAMETERS:
+            function = decorate(function)
+        return command(name, examples=examples, note=_DIRECTORY)(function)
+
+    return declare
+
+
+def chosen(operator: int | None, partition: int | None, name: str | None) -> Filter:
+    """The filter that the arguments stand for."""
+    return Filter(operator, partition, name)

@@ -1,0 +1,60 @@
+"""The commands of `state-store`, together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import state_store
+from state_store.cli import exit_codes
+from state_store.cli.checkpoints import checkpoints
+from state_store.cli.command import PROGRAM
+from state_store.cli.completion import completion
+from state_store.cli.files import files
+from state_store.cli.full import full
+from state_store.cli.jar import jar
+from state_store.cli.options import options
+from state_store.cli.verify import verify
+
+
+class _InOrder(click.Group):
+    """Lists the commands in the order in which they were added."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(
+    cls=_InOrder,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"""\
+\b
+Examples:
+  state-store checkpoints /data/checkpoint
+  state-store verify s3://bucket/checkpoint --json
+  state-store full hdfs://namenode/checkpoint --operator 0
+
+{exit_codes.HELP}
+`state-store COMMAND --help` explains each command; docs/operations.md says which to use when.""",
+)
+@click.version_option(state_store.__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+def state_store_command() -> None:
+    """Look at and work on the state of a Structured Streaming query, running or stopped."""
+
+
+for _command in (checkpoints, files, full, verify, jar, options, completion):
+    state_store_command.add_command(_command)
+
+
+def execute(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit code."""
+    try:
+        code: Any = state_store_command.main(arguments, prog_name=PROGRAM, standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except click.Abort:
+        return exit_codes.INTERRUPTED
+    return code if isinstance(code, int) else exit_codes.OK

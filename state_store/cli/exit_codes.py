@@ -1,0 +1,29 @@
+"""Exit codes of `state-store`, one for each thing that a caller can do about the outcome."""
+
+from __future__ import annotations
+
+OK, PROBLEM, USAGE, NOT_FOUND, RETRY, DEFECT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+
+OF_KIND = {
+    "damaged": PROBLEM,
+    "format": PROBLEM,
+    "option": USAGE,
+    "missing": NOT_FOUND,
+    "storage": RETRY,
+    "unknown": RETRY,
+    "conflict": RETRY,
+    "busy": RETRY,
+    "internal": DEFECT,
+}
+"""The exit code for an error of each kind."""
+
+HELP = """\
+\b
+Exit codes:
+  0  done
+  1  a problem was found: something is damaged, or cannot be restored
+  2  wrong arguments, or an option or checkpoint that this store cannot use
+  3  no such checkpoint, version or file
+  4  the storage or another writer was in the way; nothing is lost, try again
+  5  a defect of this program
+"""

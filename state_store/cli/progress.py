@@ -1,0 +1,123 @@
+"""How far a long command is: bytes moved, their rate, the time left; shown on a terminal after a second."""
+
+from __future__ import annotations
+
+import builtins
+import threading
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from state_store.storage.contract import Entry, Storage
+
+SHOWN_AFTER_S = 1.0
+
+
+class Meter:
+    """Counts bytes and stores. A context manager: what it showed is gone at its end. Safe for any thread.
+
+    Shown on standard error where that is a terminal, once the work has taken `SHOWN_AFTER_S`.
+    """
+
+    def __init__(self, what: str, stores: int, *, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("{task.description} {task.fields[done]}/{task.fields[stores]} stores"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._progress.add_task(what, total=0, done=0, stores=stores)
+        self._lock = threading.Lock()
+        self._done = 0
+        self._timer = threading.Timer(SHOWN_AFTER_S, self._show)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Meter:
+        if self._console.is_terminal:
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        if self._timer.is_alive():
+            self._timer.join()
+        self._progress.stop()
+
+    def expect(self, size_bytes: int) -> None:
+        """Adds to the bytes that are going to be moved."""
+        with self._lock:
+            self._progress.update(self._task, total=self.total_bytes + size_bytes)
+
+    def moved(self, size_bytes: int) -> None:
+        """Adds to the bytes that were."""
+        self._progress.advance(self._task, size_bytes)
+
+    def store_done(self) -> None:
+        """One more store is done."""
+        with self._lock:
+            self._done += 1
+            self._progress.update(self._task, done=self._done)
+
+    @property
+    def total_bytes(self) -> int:
+        return int(self._progress.tasks[0].total or 0)
+
+    @property
+    def moved_bytes(self) -> int:
+        return int(self._progress.tasks[0].completed)
+
+    def _show(self) -> None:
+        self._progress.start()
+
+
+class MeteredStorage(Storage):
+    """A storage that tells a meter of the files it brings and takes away; otherwise the one it is given."""
+
+    def __init__(self, storage: Storage, meter: Meter) -> None:
+        self.location = storage.location
+        self._storage = storage
+        self._meter = meter
+
+    def list(self, directory: str) -> builtins.list[Entry]:
+        return self._storage.list(directory)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        return self._storage.read(path, offset, length)
+
+    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        self._storage.write(path, data, overwrite=overwrite)
+
+    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
+        self._storage.upload(local, path, overwrite=overwrite)
+        self._meter.moved(local.stat().st_size)
+
+    def download(self, path: str, local: Path) -> None:
+        self._storage.download(path, local)
+        self._meter.moved(local.stat().st_size)
+
+    def delete(self, path: str) -> None:
+        self._storage.delete(path)
+
+    def exists(self, path: str) -> bool:
+        return self._storage.exists(path)
+
+    def directories(self, directory: str | None = None) -> builtins.list[str]:
+        return self._storage.directories(directory)
+
+    def close(self) -> None:
+        self._storage.close()
