@@ -19,15 +19,7 @@ from state_store.cli.options import options
 from state_store.cli.verify import verify
 
 
-class _InOrder(click.Group):
-    """Lists the commands in the order in which they were added."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
 @click.group(
-    cls=_InOrder,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=f"""\
 \b

@@ -15,7 +15,7 @@ from state_store.settings.options import OPTIONS, PREFIX, Option, parse
 _COLUMNS = (text_column("option"), text_column("type"), text_column("default"), text_column("meaning"))
 
 
-def _complete(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[str]:
+def _complete(_ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     return [one.name for one in OPTIONS if one.name.startswith(begun)]
 
 

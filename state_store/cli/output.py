@@ -26,7 +26,6 @@ class _Output(Console):
     """Standard output; a reader that has seen enough (`| head`) is no error."""
 
     def on_broken_pipe(self) -> NoReturn:
-        self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(exit_codes.OK)
 

@@ -41,7 +41,7 @@ class Meter:
         )
         self._task = self._progress.add_task(what, total=0, done=0, stores=stores)
         self._lock = threading.Lock()
-        self._done = 0
+        self._done = self._expected_bytes = 0
         self._timer = threading.Timer(SHOWN_AFTER_S, self._show)
         self._timer.daemon = True
 
@@ -61,7 +61,8 @@ class Meter:
     def expect(self, size_bytes: int) -> None:
         """Adds to the bytes that are going to be moved."""
         with self._lock:
-            self._progress.update(self._task, total=self.total_bytes + size_bytes)
+            self._expected_bytes += size_bytes
+            self._progress.update(self._task, total=self._expected_bytes)
 
     def moved(self, size_bytes: int) -> None:
         """Adds to the bytes that were."""
@@ -72,14 +73,6 @@ class Meter:
         with self._lock:
             self._done += 1
             self._progress.update(self._task, done=self._done)
-
-    @property
-    def total_bytes(self) -> int:
-        return int(self._progress.tasks[0].total or 0)
-
-    @property
-    def moved_bytes(self) -> int:
-        return int(self._progress.tasks[0].completed)
 
     def _show(self) -> None:
         self._progress.start()
