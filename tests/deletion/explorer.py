@@ -1,18 +1,22 @@
-"""Explores every interleaving of programs that share a storage, running their real code.
+"""Explores the interleavings of programs that share a storage, running their real code.
 
 A program is a function of a storage and a clock, deterministic but for what these answer. One step is one
 storage operation (or look at the clock). To take a program's next step, it is run anew from its start with
 the answers that it has had so far, until it asks for more: so no threads are needed, a state is a value, and
 states that were reached before, by whatever path, are not explored again.
+
+`explore` visits every state, from the start or from where a `lead` has brought the programs; `wander` takes
+random schedules, where there are too many.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import random
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from state_store.errors import ConflictError, MissingError, StateStoreError
 from state_store.storage.contract import Entry, Storage
@@ -20,19 +24,18 @@ from state_store.storage.contract import Entry, Storage
 Files = dict[str, tuple[bytes, int]]
 Operation = tuple[Any, ...]
 Program = Callable[[Storage, Callable[[], float]], Any]
+Lead = Sequence[tuple[int, Callable[[Operation], bool]]]
+"""Program by program: it runs until it is about to take a step that the condition holds for, or ends."""
 
-
-class _Pause(BaseException):
-    """The program asks for an answer that it has not had yet."""
+END: Callable[[Operation], bool] = lambda operation: False  # noqa: E731 -- a condition of a lead
 
 
 @dataclass(frozen=True)
 class State:
-    """Files, by path their bytes and time; the time; and the place in its `_Course` of each program."""
+    """Files, by path their bytes and time; and the time."""
 
     files: frozenset[tuple[str, tuple[bytes, int]]]
     time_ms: int
-    places: tuple[int, ...]
 
     def as_dict(self) -> Files:
         return dict(self.files)
@@ -46,56 +49,181 @@ class Exploration:
     ends: list[State] = field(default_factory=list)
 
 
+class _Place(NamedTuple):
+    """A state by numbers: of its files (in `_World`), of the places of the programs, of the jumps taken."""
+
+    files: int
+    time_ms: int
+    places: tuple[int, ...]
+    jumps: int
+
+
 def explore(
     programs: Iterable[Program],
     files: Files,
     check: Callable[[State], None],
     *,
     time_jumps_ms: tuple[int, ...] = (),
+    lead: Lead = (),
 ) -> Exploration:
-    """Visits every state that the programs can reach from `files`, and calls `check` in each.
+    """Visits every state that the programs can reach once they were led, and calls `check` in each.
 
-    With `time_jumps_ms`, time may pass by these amounts, one after the other, between any two steps.
+    With `time_jumps_ms`, time may pass by these amounts, one after the other, between any two steps. What
+    `check` says may depend on the paths and bytes of the files, on nothing else.
     """
-    courses = [_Course(program) for program in programs]
-    start = (State(frozenset(files.items()), 0, (0,) * len(courses)), 0)
+    world = _World(programs, files, check, time_jumps_ms)
+    start = world.led(lead)
     seen = {start}
     stack = [start]
     found = Exploration()
     while stack:
-        state, jumps = stack.pop()
-        check(state)
+        at = stack.pop()
+        world.check(at)
         found.states += 1
-        following = [(after, jumps) for after in _following(courses, state)]
+        following = world.following(at)
         if not following:
-            found.ends.append(state)
-        elif jumps < len(time_jumps_ms):
-            later = State(state.files, state.time_ms + time_jumps_ms[jumps], state.places)
-            following.append((later, jumps + 1))
-        for item in following:
-            if item not in seen:
-                seen.add(item)
-                stack.append(item)
+            found.ends.append(world.state(at))
+        for after in following:
+            if after not in seen:
+                seen.add(after)
+                stack.append(after)
     return found
+
+
+def wander(
+    programs: Iterable[Program],
+    files: Files,
+    check: Callable[[State], None],
+    *,
+    seeds: Iterable[int],
+    switches: int = 6,
+    time_jumps_ms: tuple[int, ...] = (),
+) -> Exploration:
+    """One random schedule for each seed, `check` in each state of it.
+
+    Programs run by priority, and at `switches` random steps the one that runs falls behind all others: what
+    needs few switches is found with a probability that does not depend on how long the programs are.
+    """
+    world = _World(programs, files, check, time_jumps_ms)
+    found = Exploration()
+    for seed in seeds:
+        try:
+            found.ends.append(world.state(_walk(world, random.Random(seed), switches, found)))
+        except AssertionError as error:
+            raise AssertionError(f"{error} (seed {seed})") from error
+    return found
+
+
+def _walk(world: _World, chance: random.Random, switches: int, found: Exploration) -> _Place:
+    at = world.led(())
+    order = list(range(len(at.places)))
+    chance.shuffle(order)
+    length = world.length
+    falls = sorted(chance.randrange(length) for _ in range(switches))
+    jumps = sorted(chance.randrange(length) for _ in range(world.jumps))
+    step = 0
+    while True:
+        world.check(at)
+        found.states += 1
+        if jumps and step >= jumps[0]:
+            at = world.later(at)
+            del jumps[0]
+        running = [number for number in order if world.asked(at, number) is not None]
+        if not running:
+            world.length = max(length, step)
+            return at
+        if falls and step >= falls[0]:
+            order.remove(running[0])
+            order.append(running[0])
+            del falls[0]
+            continue
+        at = world.step(at, running[0])
+        step += 1
 
 
 def run(program: Program, files: Files, time_ms: int = 0) -> Files:
     """The files after the program ran alone."""
-    courses = [_Course(program)]
-    state = State(frozenset(files.items()), time_ms, (0,))
-    while after := list(_following(courses, state)):
-        state = after[0]
-    return state.as_dict()
+    world = _World([program], files, lambda state: None, (), time_ms)
+    return world.state(world.led([(0, END)])).as_dict()
 
 
-def _following(courses: list[_Course], state: State) -> Iterator[State]:
-    for number, course in enumerate(courses):
-        place = state.places[number]
-        operation = course.asked(place)
-        if operation is not None:
-            files, answer = _perform(state, operation)
-            places = (*state.places[:number], course.after(place, answer), *state.places[number + 1 :])
-            yield State(files, state.time_ms, places)
+class _World:
+    """The programs and every set of files that they have come to, by number, so that states are small."""
+
+    def __init__(
+        self,
+        programs: Iterable[Program],
+        files: Files,
+        check: Callable[[State], None],
+        time_jumps_ms: tuple[int, ...],
+        time_ms: int = 0,
+    ) -> None:
+        self._courses = [_Course(program) for program in programs]
+        self._files: list[frozenset[tuple[str, tuple[bytes, int]]]] = []
+        self._numbers: dict[frozenset[tuple[str, tuple[bytes, int]]], int] = {}
+        self._performed: dict[tuple[int, int, int, int], tuple[int, Any]] = {}
+        self._check = check
+        self._checked: set[frozenset[tuple[str, bytes]]] = set()
+        self._checked_files: set[int] = set()
+        self._jumps_ms = time_jumps_ms
+        self._start = _Place(self._number(frozenset(files.items())), time_ms, (0,) * len(self._courses), 0)
+        self.length = 60
+        """About how many steps a schedule has."""
+
+    @property
+    def jumps(self) -> int:
+        return len(self._jumps_ms)
+
+    def led(self, lead: Lead) -> _Place:
+        """Where the programs come to by that lead."""
+        at = self._start
+        for number, stop in lead:
+            while (operation := self.asked(at, number)) is not None and not stop(operation):
+                self.check(at)
+                at = self.step(at, number)
+        return at
+
+    def state(self, at: _Place) -> State:
+        return State(self._files[at.files], at.time_ms)
+
+    def check(self, at: _Place) -> None:
+        """Checks the files there, unless the same were checked already."""
+        if at.files in self._checked_files:
+            return
+        self._checked_files.add(at.files)
+        contents = frozenset((path, data) for path, (data, _) in self._files[at.files])
+        if contents not in self._checked:
+            self._checked.add(contents)
+            self._check(self.state(at))
+
+    def asked(self, at: _Place, number: int) -> Operation | None:
+        return self._courses[number].asked(at.places[number])
+
+    def following(self, at: _Place) -> list[_Place]:
+        """The states after one more step, of any program or of time."""
+        steps = [self.step(at, number) for number in range(len(at.places)) if self.asked(at, number)]
+        if steps and at.jumps < len(self._jumps_ms):
+            steps.append(self.later(at))
+        return steps
+
+    def later(self, at: _Place) -> _Place:
+        return at._replace(time_ms=at.time_ms + self._jumps_ms[at.jumps], jumps=at.jumps + 1)
+
+    def step(self, at: _Place, number: int) -> _Place:
+        course, place = self._courses[number], at.places[number]
+        known = (at.files, at.time_ms, number, place)
+        if known not in self._performed:
+            files, answer = _perform(self._files[at.files], at.time_ms, course.asked(place))
+            self._performed[known] = self._number(files), course.after(place, answer)
+        files_after, after = self._performed[known]
+        places = (*at.places[:number], after, *at.places[number + 1 :])
+        return _Place(files_after, at.time_ms, places, at.jumps)
+
+    def _number(self, files: frozenset[tuple[str, tuple[bytes, int]]]) -> int:
+        number = self._numbers.setdefault(files, len(self._files))
+        if number == len(self._files):
+            self._files.append(files)
+        return number
 
 
 class _Course:
@@ -127,25 +255,31 @@ class _Course:
         return len(self._answers) - 1
 
 
-def _perform(state: State, operation: Operation) -> tuple[frozenset[tuple[str, tuple[bytes, int]]], Any]:
+class _Pause(BaseException):
+    """The program asks for an answer that it has not had yet."""
+
+
+def _perform(
+    state: frozenset[tuple[str, tuple[bytes, int]]], time_ms: int, operation: Operation
+) -> tuple[frozenset[tuple[str, tuple[bytes, int]]], Any]:
     """The files after the operation, and its answer: an exception's class where it fails."""
     kind, *arguments = operation
     if kind == "clock":
-        return state.files, state.time_ms
-    files = state.as_dict()
+        return state, time_ms
+    files = dict(state)
     path = arguments[0]
     if kind == "list":
-        return state.files, tuple(
+        return state, tuple(
             Entry(name[len(path) + 1 :], len(data), at_ms)
             for name, (data, at_ms) in sorted(files.items())
             if name.startswith(path + "/")
         )
     if kind == "read":
-        return state.files, files[path][0] if path in files else MissingError
+        return state, files[path][0] if path in files else MissingError
     if kind == "write":
         if path in files and not arguments[2]:
-            return state.files, ConflictError
-        files[path] = (arguments[1], state.time_ms)
+            return state, ConflictError
+        files[path] = (arguments[1], time_ms)
     else:
         files.pop(path, None)
     return frozenset(files.items()), None
