@@ -7,7 +7,11 @@ SPARK := $(if $(filter 3.10.%,$(shell "$$(PYTHON='$(PYTHON)' scripts/find-python
 BENCH ?= standard
 TESTS ?=
 
-APART := spark vectorized packaging
+# Parts of the tests, each a process: a Spark session lives as long as the process that started it. Two run at a
+# time, in this order.
+PARTS := test-spark test-core test-vectorized test-jvm test-spark-4.2 test-packaging
+JVM_TESTS := bridge jvm storage benchmarks
+APART := spark vectorized packaging $(JVM_TESTS)
 
 BIN := .venv/bin
 JAR := state_store/jars/incremental-state-store-spark-$(basename $(SPARK)).jar
@@ -15,25 +19,36 @@ OLDER_JAR := state_store/jars/incremental-state-store-spark-$(basename $(OLDER_S
 SOURCES := $(shell find jvm_bridge state_store -name '*.scala' -o -name '*.py' -o -path 'jvm_bridge/resources/*' -type f)
 SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-4.3 benchmarks/scala tests)
 
-.PHONY: demo test lint spark-suites benchmark wheel docs setup clean help
+.PHONY: demo test test-long lint spark-suites benchmark wheel docs setup clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
 demo: .venv/.ready $(JAR)  ## Run a real query: commit, merge, cut the chain, get killed, restart, compare (2 minutes)
 	@$(BIN)/python examples/demo.py
 
-# Each line is a process of its own: a Spark session lives as long as the process that started it.
-test: setup  ## Run all tests, on both versions of Spark (TESTS='tests/settings -k name' runs some)
+test: setup  ## Run the tests, on both versions of Spark (TESTS='tests/settings -k name' runs some)
 ifneq ($(TESTS),)
 	$(BIN)/python -m pytest $(TESTS)
 else
-	$(BIN)/python -m pytest $(foreach part,$(APART),--ignore=tests/$(part))
-	$(BIN)/python -m pytest tests/spark
-	$(BIN)/python -m pytest tests/vectorized
-	.venv-4.2/bin/python -m pytest -m spark42 tests/spark
-	.venv-4.2/bin/python -m pytest -m spark42 tests/vectorized
-	$(BIN)/python -m pytest tests/packaging
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 $(PARTS)
 endif
+
+test-core:
+	$(BIN)/python -m pytest $(foreach part,$(APART),--ignore=tests/$(part))
+test-jvm:
+	$(BIN)/python -m pytest $(JVM_TESTS:%=tests/%)
+test-spark test-vectorized test-packaging: test-%:
+	$(BIN)/python -m pytest tests/$*
+test-spark-4.2:
+	.venv-4.2/bin/python -m pytest -m 'spark42 and not long' tests/spark
+	.venv-4.2/bin/python -m pytest -m 'spark42 and not long' tests/vectorized
+
+test-long: setup  ## Run what is too long for every run (an hour; the README lists it)
+	$(BIN)/python -m pytest -m long $(foreach part,$(APART),--ignore=tests/$(part)) $(JVM_TESTS:%=tests/%)
+	$(BIN)/python -m pytest -m long tests/spark
+	$(BIN)/python -m pytest -m long tests/vectorized
+	.venv-4.2/bin/python -m pytest -m spark42_long tests/spark
+	.venv-4.2/bin/python -m pytest -m spark42_long tests/vectorized
 
 lint: .venv/.ready  ## Check formatting, style, types and dead code
 	$(BIN)/ruff format --check .

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from minihdfs import hdfs_cluster  # noqa: F401 -- a fixture
@@ -19,3 +23,36 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 def checkout() -> Path:
     """The directory of the checkout that the tests run in."""
     return CHECKOUT
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer() -> Iterator[Any]:
+    """Has a test that takes too long print the stacks of its JVMs' threads before it fails."""
+    was_set = yield
+    fail = signal.getsignal(signal.SIGALRM)
+
+    def show_and_fail(*of_signal: Any) -> None:
+        for pid in _java_processes():
+            print(f"threads of JVM {pid}:\n{_threads_of(pid)}")
+        fail(*of_signal)
+
+    if callable(fail):
+        signal.signal(signal.SIGALRM, show_and_fail)
+    return was_set
+
+
+def _java_processes() -> list[int]:
+    """The JVMs among the descendants of this process."""
+    listing = subprocess.run(["ps", "-eo", "pid=,ppid=,comm="], capture_output=True, text=True, check=True)
+    processes = [line.split(None, 2) for line in listing.stdout.splitlines()]
+    family = {os.getpid()}
+    for _ in processes:  # a parent may come after its child, when process ids have wrapped around
+        family |= {int(pid) for pid, parent, _ in processes if int(parent) in family}
+    return [int(pid) for pid, _, command in processes if int(pid) in family and command.strip() == "java"]
+
+
+def _threads_of(pid: int) -> str:
+    try:
+        return subprocess.run(["jstack", "-l", str(pid)], capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"not known: {error}"
