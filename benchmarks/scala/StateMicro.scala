@@ -9,6 +9,11 @@ import scala.jdk.CollectionConverters._
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, IngestExternalFileOptions, Options, RocksDB}
 
+import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreState, Transaction}
+
 /**
  * Times the data plane alone, bytes in and out: medians over batches of what a batch costs by phase, in
  * time passed and in CPU time of the thread. Arguments are name=value:

@@ -8,6 +8,11 @@ import scala.collection.immutable.TreeMap
 import scala.collection.mutable
 import scala.util.Random
 
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaReader
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreState, Transaction}
+
 /**
  * A random walk over one store, beside a sorted map for every version: whatever the store answers has to be
  * what the map says. Bases are made by RocksDB from the deltas that the store wrote. Arguments: seed, steps,

@@ -7,6 +7,12 @@ import scala.util.Random
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
 
+import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, Record, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstFinder, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreState, Transaction}
+
 /**
  * Parts of the state against RocksDB and against what is plain: filters, tables, sorting, very large and
  * empty rows.

@@ -8,6 +8,8 @@ import scala.util.Random
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, IngestExternalFileOptions, Options, ReadOptions, RocksDB, SstFileReader}
 
+import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
+
 /** Makes bases as the control plane does: RocksDB ingests deltas, and compacts or not. */
 final class TestBases(directory: File, random: Random) {
   private var count = 0

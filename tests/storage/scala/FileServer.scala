@@ -5,7 +5,8 @@ import java.nio.file.Paths
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentConnection, FileCalls, Json}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentConnection, FileCalls}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
  * Serves the file system calls of a test: connects to `socket` as an executor's JVM connects to its agent,

@@ -4,6 +4,9 @@ import java.nio.file.Path
 import java.util.Arrays
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamilies
+import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaReader
+import org.apache.spark.sql.execution.streaming.state.incremental.rows.RowCodec
 import org.apache.spark.sql.execution.streaming.state.RecordType
 import org.apache.spark.util.NextIterator
 

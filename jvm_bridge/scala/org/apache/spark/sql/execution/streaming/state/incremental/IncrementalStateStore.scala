@@ -1,11 +1,15 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
-import org.apache.spark.TaskContext
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, Opened, StoreMerges}
+import org.apache.spark.sql.execution.streaming.state.incremental.rows.{FamilySchema, RowCodec, RowIterator, ValuesIterator}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{Scan, Transaction}
 import org.apache.spark.sql.types.StructType
+import org.apache.spark.TaskContext
 
 /**
  * One task's view of a store at a version, for reading or for making the next version.
@@ -285,7 +289,8 @@ final class IncrementalStateStore private[incremental] (
   override def metrics: StateStoreMetrics = state match {
     case CommittedState => figures
     case Updating =>
-      provider.metrics(opened, None, transaction.keys, families.counted(transaction), transaction.hits,
+      val keys = transaction.keys
+      provider.metrics(opened, None, keys, families.counted(keys, transaction.growthByFamily), transaction.hits,
         transaction.misses, forced = false)
     case _ => StateStoreMetrics(0, 0, Map.empty, Map.empty)
   }

@@ -3,7 +3,14 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.MissingNode
 
+import org.apache.spark.SparkContext
+import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamilies
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, MergeFigures}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryUse
+import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric
+import org.apache.spark.util.AccumulatorV2
 
 /**
  * The figures of one store for one batch.
@@ -143,5 +150,29 @@ object StoreMetrics {
       memory.overlayBytes + memory.recentBytes + memory.indexBytes + memory.baseBytes,
       readers.map { case (metric, read) => metric -> read(figures) }.toMap,
       Map(lastSnapshot.withNewId(id.partitionId, id.storeName) -> figures.merges.lastSnapshotVersion))
+  }
+}
+
+/** A metric whose value over all tasks is the largest of theirs, where Spark's own add up. */
+final class MaxMetric(kind: String) extends SQLMetric(kind, 0L) {
+  override def copy(): MaxMetric = {
+    val other = new MaxMetric(metricType)
+    other.set(value)
+    other
+  }
+
+  override def merge(other: AccumulatorV2[Long, Long]): Unit =
+    if (!other.isZero) set(math.max(value, other.value))
+}
+
+/** A figure of each store of which the largest tells most: an age, the length of a chain. */
+final case class StateStoreCustomMaxMetric(name: String, desc: String, kind: String = "sum")
+  extends StateStoreCustomMetric {
+  override def withNewDesc(desc: String): StateStoreCustomMaxMetric = copy(desc = desc)
+
+  override def createSQLMetric(sparkContext: SparkContext): SQLMetric = {
+    val metric = new MaxMetric(kind)
+    metric.register(sparkContext, name = Some(desc), countFailedValues = false)
+    metric
   }
 }

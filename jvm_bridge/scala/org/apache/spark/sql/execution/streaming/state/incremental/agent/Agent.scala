@@ -9,6 +9,7 @@ import scala.collection.mutable
 import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.util.ShutdownHookManager
 
 /** How an agent is started: who starts it first decides. */

@@ -8,6 +8,8 @@ import java.nio.file.Path
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+
 /** A header and a body, as docs/protocol.md frames them. */
 final case class Frame(header: ObjectNode, body: Array[Byte] = Frame.NoBody)
 

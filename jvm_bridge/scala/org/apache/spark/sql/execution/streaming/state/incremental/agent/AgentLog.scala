@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /** Passes an agent's log lines on to the executor's log, and keeps the last ones for error messages. */
 final class AgentLog(pid: Long) extends Logging {

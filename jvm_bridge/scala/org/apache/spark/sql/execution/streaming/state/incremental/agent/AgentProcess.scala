@@ -11,6 +11,7 @@ import scala.util.control.NonFatal
 import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /** One running agent and the idle connections to it. Safe for any thread. */
 final class AgentProcess private (process: Process, socket: Path, token: String, log: AgentLog)

@@ -11,8 +11,8 @@ import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.network.util.JavaUtils
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreId}
-import org.apache.spark.sql.execution.streaming.state.incremental.VersionId
 
 /** What the agent answers to `open`. */
 final case class OpenedStore(incoming: Path, memoryBudgetBytes: Long, options: JsonNode) {

@@ -10,6 +10,7 @@ import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
  * The agent's file system calls, executed with Spark's CheckpointFileManager and the query's Hadoop

@@ -1,0 +1,148 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.base
+
+import java.nio.ByteBuffer
+
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, InfoLogLevel, LRUCache, Options, ReadOptions, RocksDB}
+import org.rocksdb.{ReadOptions, RocksDB, RocksIterator}
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
+import org.apache.spark.unsafe.Platform
+
+/**
+ * A base read by RocksDB itself, which can read whatever it has written: compressed blocks, any kind of
+ * index.
+ */
+private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemory) extends Base(directory) {
+  RocksDB.loadLibrary()
+  private val cacheBytes = math.max(1L << 20, math.min(memory.budgetBytes / 8, 64L << 20))
+  private val cache = new LRUCache(cacheBytes)
+  private val filter = new BloomFilter(10, false)
+  private val table = new BlockBasedTableConfig().setBlockCache(cache).setFilterPolicy(filter).setFormatVersion(5)
+  private val options =
+    new Options().setTableFormatConfig(table).setInfoLogLevel(InfoLogLevel.FATAL_LEVEL).setMaxOpenFiles(-1)
+  private val readOptions = new ReadOptions
+  private val db =
+    try RocksDB.openReadOnly(options, directory.path)
+    catch {
+      case e: Throwable =>
+        closeOptions()
+        throw e
+    }
+
+  val bytes: Long = cacheBytes + db.getLongProperty("rocksdb.estimate-table-readers-mem")
+  memory.take(bytes)
+
+  def reader(): BaseReader = new RocksBaseReader(db, readOptions)
+
+  protected def close(): Unit = {
+    db.close()
+    closeOptions()
+    memory.release(bytes)
+  }
+
+  private def closeOptions(): Unit = {
+    readOptions.close()
+    options.close()
+    filter.close()
+    cache.close()
+  }
+}
+
+/** Reads a RocksDB through direct buffers. */
+private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions) extends BaseReader {
+  import RocksBaseReader.room
+
+  private var keys = ByteBuffer.allocateDirect(1 << 10)
+  private var values = ByteBuffer.allocateDirect(1 << 14)
+  private val cursors = new java.util.ArrayList[RocksCursor]
+
+  def get(hash: Long, key: Array[Byte]): Array[Byte] = {
+    val length = find(key)
+    if (length < 0) null
+    else {
+      if (length > values.capacity) {
+        values = room(values, length)
+        find(key)
+      }
+      Bytes.array(Platform.getDirectBufferAddress(values), length)
+    }
+  }
+
+  def contains(hash: Long, key: Array[Byte]): Boolean = find(key) >= 0
+
+  /** The length of a value, of which so much is in the buffer as fits; negative when there is none. */
+  private def find(key: Array[Byte]): Int = {
+    keys = room(keys, key.length)
+    keys.put(key).flip()
+    values.clear()
+    db.get(options, keys, values)
+  }
+
+  def cursor(from: Array[Byte], until: Array[Byte]): Cursor = {
+    val iterator = db.newIterator(options)
+    val cursor = new RocksCursor(iterator)
+    cursors.add(cursor)
+    cursor.seek(from)
+    cursor
+  }
+
+  /** Closes its cursors too: none may outlive the database. */
+  def close(): Unit = new java.util.ArrayList(cursors).forEach(_.close())
+
+  private final class RocksCursor(iterator: RocksIterator) extends Cursor {
+    private var key = ByteBuffer.allocateDirect(1 << 10)
+    private var value = ByteBuffer.allocateDirect(1 << 14)
+    private var open = true
+    var valid = false
+    var keyLength = 0
+    var valueLength = 0
+
+    def seek(from: Array[Byte]): Unit = {
+      iterator.seek(from)
+      load()
+    }
+
+    def keyAddress: Long = Platform.getDirectBufferAddress(key)
+    def valueAddress: Long = Platform.getDirectBufferAddress(value)
+
+    private def load(): Unit = {
+      valid = iterator.isValid
+      if (!valid) iterator.status()
+      if (valid) {
+        keyLength = iterator.key(key.clear())
+        if (keyLength > key.capacity) {
+          key = room(key, keyLength)
+          iterator.key(key)
+        }
+        valid = !(keyLength >= 2 && key.get(0) == -1 && key.get(1) == -1)
+        valueLength = iterator.value(value.clear())
+        if (valueLength > value.capacity) {
+          value = room(value, valueLength)
+          iterator.value(value)
+        }
+      }
+    }
+
+    def next(): Unit = {
+      iterator.next()
+      load()
+    }
+
+    def close(): Unit = if (open) {
+      open = false
+      valid = false
+      iterator.close()
+      cursors.remove(this)
+    }
+  }
+}
+
+private object RocksBaseReader {
+
+  /** A cleared buffer with room for so many bytes. */
+  private def room(buffer: ByteBuffer, bytes: Int): ByteBuffer = {
+    if (buffer.capacity < bytes) ByteBuffer.allocateDirect(math.max(bytes, (buffer.capacity.toLong * 2).min(Int.MaxValue).toInt))
+    else buffer.clear()
+  }
+}

@@ -1,0 +1,161 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.base
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, SstCursor}
+
+/**
+ * The rows of several runs as one, in key order: of entries with the same key the newest counts, and removed
+ * ones are left out. The runs are in a heap, so that one which is much larger than the others costs two
+ * comparisons a row.
+ */
+private[base] final class RunsCursor(
+    files: Array[Array[LevelFile]],
+    from: Array[Byte],
+    until: Array[Byte],
+    openCursors: java.util.ArrayList[RunsCursor])
+    extends Cursor {
+  private val heap = new Array[RunCursor](files.length)
+  private var size = 0
+  private var top: SstCursor = _
+  private var open = true
+
+  begin()
+
+  private def begin(): Unit = {
+    var i = 0
+    while (i < files.length) {
+      val overlapping = files(i).filter(_.overlaps(from, until))
+      if (overlapping.length > 0) {
+        val run = new RunCursor(overlapping, i)
+        run.seek(from)
+        if (run.valid) {
+          heap(size) = run
+          size += 1
+        } else run.close()
+      }
+      i += 1
+    }
+    i = size / 2
+    while (i > 0) {
+      i -= 1
+      siftDown(i)
+    }
+    settle()
+  }
+
+  def valid: Boolean = top != null
+  def keyAddress: Long = top.keyAddress
+  def keyLength: Int = top.keyLength
+  def valueAddress: Long = top.valueAddress
+  def valueLength: Int = top.valueLength
+
+  def next(): Unit = {
+    skipKey()
+    settle()
+  }
+
+  /** Moves over removed keys, and stops before the reserved ones. */
+  private def settle(): Unit = {
+    while (size > 0 && heap(0).cursor.valueLength == Record.removed) skipKey()
+    top =
+      if (size > 0 && Bytes.compare(Reserved.from, heap(0).cursor.keyAddress, heap(0).cursor.keyLength) > 0) heap(0).cursor
+      else null
+  }
+
+  /** Moves all runs over the key on top. */
+  private def skipKey(): Unit = {
+    while (size > 1 && sameKey(1) || size > 2 && sameKey(2)) {
+      val older = if (sameKey(1)) 1 else 2
+      advance(older)
+    }
+    advance(0)
+  }
+
+  private def sameKey(i: Int): Boolean = i < size && {
+    val a = heap(0).cursor
+    val b = heap(i).cursor
+    a.keyLength == b.keyLength && Bytes.equal(null, a.keyAddress, null, b.keyAddress, a.keyLength)
+  }
+
+  private def advance(i: Int): Unit = {
+    heap(i).next()
+    if (!heap(i).valid) {
+      heap(i).close()
+      size -= 1
+      heap(i) = heap(size)
+      heap(size) = null
+    }
+    if (i < size) siftDown(i)
+  }
+
+  private def less(a: RunCursor, b: RunCursor): Boolean = {
+    val order = Bytes.compare(
+      null, a.cursor.keyAddress, a.cursor.keyLength, null, b.cursor.keyAddress, b.cursor.keyLength)
+    order < 0 || order == 0 && a.age < b.age
+  }
+
+  private def siftDown(from: Int): Unit = {
+    var i = from
+    while (2 * i + 1 < size) {
+      val left = 2 * i + 1
+      val child = if (left + 1 < size && less(heap(left + 1), heap(left))) left + 1 else left
+      if (!less(heap(child), heap(i))) return
+      val run = heap(i)
+      heap(i) = heap(child)
+      heap(child) = run
+      i = child
+    }
+  }
+
+  def close(): Unit = if (open) {
+    open = false
+    top = null
+    while (size > 0) {
+      size -= 1
+      heap(size).close()
+    }
+    openCursors.remove(this)
+  }
+}
+
+/**
+ * Goes through the entries of files that follow each other in key order, removals too, from a key on.
+ *
+ * @param age 0 for the newest of several runs
+ */
+private[base] final class RunCursor(files: Array[LevelFile], val age: Int) {
+  private var file = -1
+  private var current: SstCursor = _
+
+  def cursor: SstCursor = current
+  def valid: Boolean = current != null && current.valid
+
+  def seek(from: Array[Byte]): Unit = {
+    var i = 0
+    while (i < files.length && java.util.Arrays.compareUnsigned(files(i).largest, from) < 0) i += 1
+    file = i
+    open()
+    if (current != null) current.seek(from)
+    skip()
+  }
+
+  private def open(): Unit = {
+    if (current != null) current.close()
+    current = if (file < files.length) new SstCursor(files(file).table) else null
+  }
+
+  private def skip(): Unit =
+    while (current != null && !current.valid) {
+      file += 1
+      open()
+      if (current != null) current.seekToFirst()
+    }
+
+  def next(): Unit = {
+    current.next()
+    if (!current.valid) skip()
+  }
+
+  def close(): Unit = if (current != null) current.close()
+}

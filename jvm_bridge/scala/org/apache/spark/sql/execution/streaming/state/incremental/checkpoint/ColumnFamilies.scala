@@ -1,0 +1,79 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.checkpoint
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.sql.execution.streaming.state.StateStore
+
+/**
+ * A virtual column family.
+ *
+ * @param id       the 2-byte prefix of its keys, 0 for Spark's `default`
+ * @param internal whether Spark made it for its own use: its keys are not among the rows that Spark shows
+ * @param keys     how many keys it has at this version
+ */
+final case class ColumnFamily(id: Int, internal: Boolean, keys: Long)
+
+/** The column families of one version of a store, by name; `default` is always among them. Immutable. */
+final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
+  def get(name: String): Option[ColumnFamily] = byName.get(name)
+
+  /** With one more, which gets the id above the highest in use; throws where 65534 of them exist. */
+  def added(name: String, internal: Boolean): ColumnFamilies = {
+    val id = byName.values.map(_.id).max + 1
+    require(id < Reserved.familyId, s"no column family id is left for '$name'")
+    ColumnFamilies(byName + (name -> ColumnFamily(id, internal, keys = 0)))
+  }
+
+  def removed(name: String): ColumnFamilies = ColumnFamilies(byName - name)
+
+  def count(internal: Boolean): Int = byName.values.count(_.internal == internal)
+
+  def internalKeys: Long = byName.values.filter(_.internal).map(_.keys).sum
+
+  /**
+   * With the numbers of keys after the changes of a transaction on this version.
+   *
+   * @param keys   number of keys of the store after them
+   * @param growth by how much each family grew, by id (none of those beyond); only asked for where there is
+   *               more than one family
+   */
+  def counted(keys: Long, growth: => Array[Long]): ColumnFamilies =
+    if (byName.size == 1) {
+      ColumnFamilies(byName.map { case (name, one) => name -> one.copy(keys = keys) })
+    } else {
+      val byId = growth
+      ColumnFamilies(byName.map { case (name, one) =>
+        name -> one.copy(keys = one.keys + (if (one.id < byId.length) byId(one.id) else 0L))
+      })
+    }
+
+  /** As docs/format.md has them. */
+  def toJson: ObjectNode =
+    Json.obj(byName.toSeq.sortBy(_._2.id).map { case (name, family) =>
+      name -> Json.obj("id" -> family.id, "internal" -> family.internal, "keys" -> family.keys)
+    }: _*)
+}
+
+object ColumnFamilies {
+  val Default: ColumnFamily = ColumnFamily(0, internal = false, keys = 0)
+
+  val initial: ColumnFamilies = ColumnFamilies(Map(StateStore.DEFAULT_COL_FAMILY_NAME -> Default))
+
+  def fromJson(node: JsonNode): ColumnFamilies = {
+    val stored = node.properties.asScala.map { field =>
+      val family = field.getValue
+      field.getKey -> ColumnFamily(
+        family.path("id").asInt, family.path("internal").asBoolean, family.path("keys").asLong)
+    }
+    ColumnFamilies(initial.byName ++ stored)
+  }
+
+  /** The first key that a family can have. */
+  def from(id: Int): Array[Byte] = Array((id >>> 8).toByte, id.toByte)
+
+  /** The first key after those of a family. */
+  def until(id: Int): Array[Byte] = from(id + 1)
+}

@@ -1,0 +1,50 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.checkpoint
+
+import java.nio.charset.StandardCharsets
+
+import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+/** JSON as the bridge protocol and the checkpoint format use it: one object, UTF-8. Safe for any thread. */
+object Json {
+  private val mapper = new ObjectMapper()
+
+  /** An object of the fields; None and null become JSON null. */
+  def obj(fields: (String, Any)*): ObjectNode = {
+    val node = mapper.createObjectNode()
+    fields.foreach { case (name, value) => put(node, name, value) }
+    node
+  }
+
+  def array(items: Iterable[JsonNode]): JsonNode = {
+    val node = mapper.createArrayNode()
+    items.foreach(node.add)
+    node
+  }
+
+  /** Throws JsonProcessingException (an IOException) where the bytes are no JSON object. */
+  def parse(bytes: Array[Byte]): ObjectNode = mapper.readTree(bytes) match {
+    case node: ObjectNode => node
+    case _ => throw new java.io.IOException("expected a JSON object")
+  }
+
+  def parse(text: String): ObjectNode = parse(text.getBytes(StandardCharsets.UTF_8))
+
+  def bytes(node: JsonNode): Array[Byte] = mapper.writeValueAsBytes(node)
+
+  /** The text of a field, or None where it is missing or null. */
+  def text(node: JsonNode, field: String): Option[String] =
+    Option(node.get(field)).filterNot(_.isNull).map(_.asText)
+
+  private def put(node: ObjectNode, name: String, value: Any): Unit = value match {
+    case null | None => node.putNull(name)
+    case Some(inner) => put(node, name, inner)
+    case text: String => node.put(name, text)
+    case number: Int => node.put(name, number)
+    case number: Long => node.put(name, number)
+    case flag: Boolean => node.put(name, flag)
+    case child: JsonNode => node.set[JsonNode](name, child)
+    case map: Map[_, _] => node.set[JsonNode](name, obj(map.toSeq.map { case (k, v) => k.toString -> v }: _*))
+    case other => throw new IllegalArgumentException(s"no JSON for ${other.getClass}")
+  }
+}

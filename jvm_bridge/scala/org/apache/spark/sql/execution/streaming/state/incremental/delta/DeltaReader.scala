@@ -1,0 +1,58 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.delta
+
+import java.io.File
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstTable}
+
+/**
+ * Reads a delta SST for the change feed: first the changes that later ones of the batch replaced, in order of
+ * time, then the last change of each key, in key order. The value is null where a key was removed; the
+ * reserved record is left out. One thread.
+ *
+ * @throws java.io.IOException when the file cannot be read, or is no SST
+ */
+final class DeltaReader(file: File) extends AutoCloseable {
+  private val table = new SstTable(file)
+  private val cursor = new SstCursor(table)
+  private val superseded = Superseded.rows(table)
+  private var begun = false
+  private var open = true
+  private var currentKey: Array[Byte] = _
+  private var currentValue: Array[Byte] = _
+
+  /** Of the change that the last [[advance]] moved to; arrays that the caller may keep. */
+  def key: Array[Byte] = currentKey
+  def value: Array[Byte] = currentValue
+
+  /** Moves to the next change; false when there is none, again and again. */
+  def advance(): Boolean = {
+    if (!open) false
+    else if (superseded.hasNext) {
+      val (key, value) = superseded.next()
+      currentKey = key
+      currentValue = value
+      true
+    } else {
+      if (begun) cursor.next() else cursor.seekToFirst()
+      begun = true
+      val found = cursor.valid && Bytes.compare(Reserved.from, cursor.keyAddress, cursor.keyLength) > 0
+      if (found) {
+        currentKey = Bytes.array(cursor.keyAddress, cursor.keyLength)
+        currentValue =
+          if (cursor.valueLength == Record.removed) null else Bytes.array(cursor.valueAddress, cursor.valueLength)
+      } else close()
+      found
+    }
+  }
+
+  /** Any number of times; a reader that reached its end is closed. */
+  def close(): Unit = if (open) {
+    open = false
+    currentKey = null
+    currentValue = null
+    cursor.close()
+    table.release()
+  }
+}

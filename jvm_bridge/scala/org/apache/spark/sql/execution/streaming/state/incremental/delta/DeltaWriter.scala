@@ -1,0 +1,56 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.delta
+
+import java.io.File
+import java.nio.channels.FileChannel
+import java.nio.file.{Files, StandardOpenOption}
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, Reserved}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyOrder, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstWriter
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Writes changed records as a delta SST, in key order, and after them the reserved record.
+ *
+ * @param records    the records, in any order; sorted here, in place
+ * @param superseded changes that they replaced
+ */
+private[incremental] final class DeltaWriter(records: Array[Long], superseded: Superseded) {
+  KeyOrder.sort(records)
+
+  def write(file: File, meta: Array[Byte], puts: Long, removes: Long): DeltaFile = {
+    val channel = FileChannel.open(file.toPath, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
+    try {
+      try {
+        val sst = new SstWriter(channel, records.length + 1)
+        addRecords(sst)
+        addMeta(sst, meta)
+        DeltaFile(sst.bytes, sst.crc32, puts, removes)
+      } finally channel.close()
+    } catch {
+      case e: Throwable =>
+        Files.deleteIfExists(file.toPath)
+        throw e
+    }
+  }
+
+  private def addRecords(sst: SstWriter): Unit = {
+    var i = 0
+    while (i < records.length) {
+      val record = records(i)
+      sst.add(Record.keyAddress(record), Record.keyLength(record), Record.valueAddress(record), Record.valueLength(record))
+      i += 1
+    }
+  }
+
+  private def addMeta(sst: SstWriter, meta: Array[Byte]): Unit = {
+    val key = Reserved.metaKey
+    val address = Platform.allocateMemory(key.length + meta.length)
+    try {
+      Bytes.put(key, address)
+      Bytes.put(meta, address + key.length)
+      sst.add(address, key.length, address + key.length, meta.length)
+      sst.finish(superseded.write)
+    } finally Platform.freeMemory(address)
+  }
+}

@@ -1,0 +1,80 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.delta
+
+import java.io.File
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, Record, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstBuffer, SstHandle, SstTable}
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Changes of a transaction that later ones of the same transaction replaced, in order of time. The change
+ * feed shows them; no version needs them. Takes memory with the first of them. One thread at a time.
+ */
+private[incremental] final class Superseded(memory: StoreMemory, spillDirectory: File) {
+  private val arena = new Arena(memory, spillDirectory)
+
+  def bytes: Long = arena.bytes
+  def spilledBytes: Long = arena.spilledBytes
+
+  /** Keeps a copy of a record that is about to be replaced. */
+  def add(record: Long): Unit = {
+    val valueLength = Record.valueLength(record)
+    val keyLength = Record.keyLength(record)
+    val room = math.max(valueLength, 0)
+    val copy = arena.allocate(Record.size(keyLength, room))
+    Record.setHeader(copy, Record.hash(record), keyLength, valueLength, room)
+    Platform.copyMemory(null, Record.keyAddress(record), null, Record.keyAddress(copy), keyLength.toLong + room)
+  }
+
+  /**
+   * Writes them as blocks of their own, as docs/format.md describes. Returns the names and handles of these,
+   * none where there is no change.
+   */
+  def write(out: SstBuffer): Seq[(String, SstHandle)] = {
+    val blocks = Seq.newBuilder[SstHandle]
+    arena.foreach { record =>
+      if (out.blockBytes >= Superseded.blockBytes) blocks += out.endBlock()
+      val keyLength = Record.keyLength(record)
+      val valueLength = Record.valueLength(record)
+      out.ensure(8L + keyLength + math.max(valueLength, 0))
+      out.putInt(keyLength)
+      out.putInt(valueLength)
+      out.putBytes(null, Record.keyAddress(record), keyLength)
+      out.putBytes(null, Record.valueAddress(record), math.max(valueLength, 0))
+    }
+    if (out.blockBytes > 0) blocks += out.endBlock()
+    blocks.result().zipWithIndex.map { case (handle, n) => Superseded.blockName(n) -> handle }
+  }
+
+  def free(): Unit = arena.free()
+}
+
+private[incremental] object Superseded {
+  private val blockBytes = 256 << 10
+  private val namePrefix = "incremental.superseded."
+
+  /** The n-th block; RocksDB does not know the name and leaves the block alone. */
+  private def blockName(n: Int): String = f"$namePrefix$n%06d"
+
+  /** Each key and value (null: removed) that a later change of the same delta replaced, in order of time. */
+  def rows(table: SstTable): Iterator[(Array[Byte], Array[Byte])] =
+    table.blocksNamed(namePrefix).iterator.flatMap(block => rows(table.blockAddress(block), block.bytes))
+
+  /** Each key and value (null: removed) of a block. */
+  private def rows(at: Long, bytes: Long): Iterator[(Array[Byte], Array[Byte])] =
+    new Iterator[(Array[Byte], Array[Byte])] {
+      private var next0 = at
+
+      override def hasNext: Boolean = next0 < at + bytes
+
+      override def next(): (Array[Byte], Array[Byte]) = {
+        val keyLength = Platform.getInt(null, next0)
+        val valueLength = Platform.getInt(null, next0 + 4)
+        val key = Bytes.array(next0 + 8, keyLength)
+        val value =
+          if (valueLength == Record.removed) null else Bytes.array(next0 + 8 + keyLength, valueLength)
+        next0 += 8L + keyLength + math.max(valueLength, 0)
+        (key, value)
+      }
+    }
+}

@@ -1,0 +1,268 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.local
+
+import java.nio.file.{Files, Path}
+import java.util.UUID
+import java.util.concurrent.TimeUnit
+import java.util.concurrent.locks.ReentrantLock
+
+import scala.util.control.NonFatal
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentRoom, AgentStore}
+import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, Json, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreState, Transaction}
+import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
+
+/** A transaction with the column families of the version that it began on. */
+final case class Opened(
+    transaction: Transaction,
+    families: ColumnFamilies,
+    loadMs: Long,
+    restored: Option[JsonNode])
+
+/** What a commit did, and what the transaction had counted by then. */
+final case class Committed(
+    as: VersionId,
+    families: ColumnFamilies,
+    keys: Long,
+    hits: Long,
+    misses: Long,
+    delta: DeltaFile,
+    answer: JsonNode,
+    writeMs: Long,
+    commitMs: Long)
+
+/**
+ * The versions of one store as this executor has them: begins transactions, in memory where it can and after
+ * a restore by the agent where it cannot; commits them; takes bases from merges. Safe for any thread. Nothing
+ * is read or started before the first transaction.
+ *
+ * It is closed when `close` was called and the last transaction has ended.
+ *
+ * @param ids whether versions carry ids (Spark's checkpoint format 2)
+ * @param published is told of each version whose snapshot is in checkpoint storage
+ */
+final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, published: Long => Unit)
+  extends Logging {
+  private val restoring = new ReentrantLock
+  private var families = Map(VersionId.empty -> ColumnFamilies.initial)
+  private var users = 0
+  private var closing = false
+  private var disposed = false
+
+  @volatile private var touched = false
+
+  private lazy val state: StoreState = {
+    StoreMemory.shared.setBudget(agent.opened.memoryBudgetBytes)
+    touched = true
+    RocksDBLoader.loadLibrary() // off the task's thread: a load that is interrupted could not be repeated
+    new StoreState(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
+  }
+
+  val merges = new StoreMerges(name, agent, base => state.offerBase(base), published)
+
+  @volatile private var newestVersion: Option[VersionId] = None
+
+  /** The newest version committed here. */
+  def newest: Option[VersionId] = newestVersion
+
+  def memoryUse: MemoryUse = state.memoryUse
+
+  /** Ages and chain of this store, as the agent knows them. */
+  def status(): JsonNode = agent.status()
+
+  /**
+   * Begins on exactly that version. Each transaction must be ended with [[ended]] after its commit or abort.
+   *
+   * @throws AgentException where the version cannot be restored
+   */
+  def begin(at: VersionId, readOnly: Boolean): Opened = used {
+    merges.check()
+    val startNs = System.nanoTime
+    opened(at, readOnly, startNs).getOrElse(restore(at, readOnly, None, startNs))
+  }
+
+  /** Begins on that version, restored from the snapshot of `from` and the deltas after it. */
+  def replay(from: VersionId, to: VersionId, readOnly: Boolean): Opened =
+    used(restore(to, readOnly, Some(from), System.nanoTime))
+
+  /** Begins a second transaction where one is open, at the same version. */
+  def beginAgain(at: VersionId, readOnly: Boolean): Transaction =
+    inMemory(at, readOnly).map(_._1).getOrElse(restore(at, readOnly, None, System.nanoTime).transaction)
+
+  /** Begins on nothing; a commit becomes the version after that one. */
+  def beginEmpty(): Opened = used {
+    restoring.lockInterruptibly()
+    try {
+      state.resetEmpty()
+      Opened(state.tryBegin(VersionId.empty, readOnly = false).get, ColumnFamilies.initial, 0, None)
+    } finally restoring.unlock()
+  }
+
+  /**
+   * Makes the changes of the transaction the next version: durable in checkpoint storage on return.
+   *
+   * @param base the version that the transaction began on
+   * @param now the column families that there are now
+   */
+  def commit(transaction: Transaction, base: VersionId, now: ColumnFamilies): Committed = {
+    val as = VersionId(base.version + 1, if (ids) Some(UUID.randomUUID.toString) else None)
+    val parent = if (ids) base.id.orElse(Some(LocalStore.NoParent)) else None
+    val unique = as.id.getOrElse(UUID.randomUUID.toString)
+    val file = agent.opened.incoming.resolve(s"${as.version}_$unique.sst")
+    try {
+      val startNs = System.nanoTime
+      val keys = transaction.keys
+      val counted = now.counted(keys, transaction.growthByFamily)
+      val delta = transaction.writeDelta(file.toFile, meta(as, parent, transaction, counted))
+      val writtenNs = System.nanoTime
+      val answer = agent.commit(as, parent, file, delta.bytes, delta.crc32, keys)
+      val writeMs = TimeUnit.NANOSECONDS.toMillis(writtenNs - startNs)
+      val committed = Committed(as, counted, keys, transaction.hits, transaction.misses, delta, answer,
+        writeMs, sinceMs(writtenNs))
+      transaction.committed(as)
+      remember(as, counted)
+      newestVersion = Some(as)
+      MergeScheduler.now(settle())
+      committed
+    } catch {
+      case e: Throwable =>
+        Files.deleteIfExists(file)
+        throw e
+    }
+  }
+
+  /** Does now, beside what Spark does between two batches, what the next would wait for. */
+  private def settle(): Unit =
+    try state.settleCommitted()
+    catch {
+      case NonFatal(e) => logWarning(s"The newest version of $name is brought into the index by the next batch", e)
+    }
+
+  /** Merges what a commit's answer says is due, in the background. */
+  def mergeIfDue(committed: Committed): Unit = {
+    val due = committed.answer.path("merge")
+    val asked = Json.text(due, "kind").map(kind => kind -> Json.text(due, "reason").getOrElse(""))
+    merges.committed(committed.as, asked, state.wantsIngest.isDefined)
+  }
+
+  /** A transaction that [[begin]] or [[replay]] gave was committed or aborted. */
+  def ended(): Unit = {
+    val last = synchronized {
+      users -= 1
+      closing && users == 0
+    }
+    if (last) dispose()
+  }
+
+  /** Deletes what no retained version needs. */
+  def cleanup(): Unit = newest.foreach { version =>
+    val answer = agent.cleanup(version)
+    logDebug(s"Cleanup of $name: $answer")
+  }
+
+  /** Local files of the deltas of the versions `first` to `to`, oldest first. */
+  def deltas(to: VersionId, first: Long): Seq[(Long, Path)] = agent.deltas(to, first)
+
+  /** The column families of a version that was loaded or committed here. */
+  def familiesOf(at: VersionId): Option[ColumnFamilies] = synchronized(families.get(at))
+
+  /** Any number of times, from any thread. */
+  def close(): Unit = {
+    val idle = synchronized {
+      closing = true
+      users == 0
+    }
+    merges.close()
+    if (idle) dispose()
+  }
+
+  private def dispose(): Unit = {
+    val first = synchronized {
+      val was = disposed
+      disposed = true
+      !was && touched
+    }
+    if (first) {
+      state.close()
+      agent.close()
+    }
+  }
+
+  private def used(body: => Opened): Opened = {
+    synchronized {
+      if (closing) throw new IllegalStateException(s"the provider of $name is closed")
+      users += 1
+    }
+    try body
+    catch {
+      case e: Throwable =>
+        ended()
+        throw e
+    }
+  }
+
+  private def opened(at: VersionId, readOnly: Boolean, startNs: Long): Option[Opened] =
+    inMemory(at, readOnly).map { case (transaction, known) =>
+      Opened(transaction, known, sinceMs(startNs), None)
+    }
+
+  private def inMemory(at: VersionId, readOnly: Boolean): Option[(Transaction, ColumnFamilies)] =
+    familiesOf(at).flatMap(known => state.tryBegin(at, readOnly).map(_ -> known))
+
+  private def restore(at: VersionId, readOnly: Boolean, from: Option[VersionId], startNs: Long): Opened = {
+    restoring.lockInterruptibly()
+    try {
+      val meanwhile = if (from.isEmpty) opened(at, readOnly, startNs) else None
+      meanwhile.getOrElse {
+        val answer = if (at.version == 0) None else Some(resetTo(at, from))
+        if (answer.isEmpty) state.resetEmpty()
+        val transaction = state.tryBegin(at, readOnly).getOrElse(
+          throw new AgentException("internal",
+            s"version ${at.version} of $name was restored but cannot be read"))
+        Opened(transaction, familiesOf(at).get, sinceMs(startNs), answer)
+      }
+    } finally restoring.unlock()
+  }
+
+  private def resetTo(at: VersionId, from: Option[VersionId]): ObjectNode = {
+    val answer = agent.restore(at, from)
+    answer.path("warnings").elements.forEachRemaining(text => logWarning(s"$name: ${text.asText}"))
+    val directory = answer.path("directory").asText
+    state.reset(BaseDirectory(directory, at, answer.path("keys").asLong, () => agent.release(directory)))
+    remember(at, ColumnFamilies.fromJson(answer.path("column_families")))
+    logInfo(s"Restored version ${at.version} of $name: $answer")
+    answer
+  }
+
+  // Memory holds far fewer versions than this; one that is forgotten here is restored.
+  private def remember(at: VersionId, now: ColumnFamilies): Unit = synchronized {
+    val kept = if (families.size < LocalStore.Remembered) families
+      else {
+        val oldest = at.version - LocalStore.Remembered / 2
+        families.filter { case (one, _) => one.version == 0 || one.version > oldest }
+      }
+    families = kept + (at -> now)
+  }
+
+  private def meta(
+      as: VersionId,
+      parent: Option[String],
+      transaction: Transaction,
+      now: ColumnFamilies): Array[Byte] =
+    Json.bytes(Json.obj("format" -> 1, "version" -> as.version, "id" -> as.id, "parent" -> parent,
+      "keys" -> transaction.keys, "puts" -> transaction.puts, "removes" -> transaction.removes,
+      "column_families" -> now.toJson, "writer" -> s"incremental-state-store ${AgentRoom.version}"))
+
+  private def sinceMs(startNs: Long): Long = TimeUnit.NANOSECONDS.toMillis(System.nanoTime - startNs)
+}
+
+private object LocalStore {
+  val NoParent = "empty"
+  val Remembered = 2048
+}

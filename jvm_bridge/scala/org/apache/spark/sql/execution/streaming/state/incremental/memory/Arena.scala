@@ -1,0 +1,136 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.memory
+
+import java.io.File
+
+/**
+ * Room for records, handed out one after the other, given back all at once. Segments grow with the arena, so
+ * that small batches take little; a record that is larger than a segment gets its own. One thread at a time.
+ */
+private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File) {
+  private var segments = new Array[Segment](4)
+  private var ends = new Array[Long](4)
+  private var count = 0
+  private var next = 0L
+  private var end = 0L
+
+  /** Bytes of all its segments, and of those that lie in files. */
+  var bytes = 0L
+  var spilledBytes = 0L
+
+  def allocate(size: Long): Long = {
+    if (end - next < size) grow(size)
+    val at = next
+    next += size
+    at
+  }
+
+  private def grow(size: Long): Unit = {
+    val standard = math.min(Arena.largestSegment, math.max(Arena.smallestSegment, bytes / 4)) & ~7L
+    val own = size > standard
+    val segment = memory.allocate(if (own) size else standard, spillDirectory)
+    if (count == segments.length) {
+      segments = java.util.Arrays.copyOf(segments, count * 2)
+      ends = java.util.Arrays.copyOf(ends, count * 2)
+    }
+    if (count > 0) ends(count - 1) = next
+    segments(count) = segment
+    count += 1
+    bytes += segment.bytes
+    if (segment.spilled) spilledBytes += segment.bytes
+    next = segment.address
+    end = segment.address + segment.bytes
+  }
+
+  /** Every record that was allocated, superseded ones too, in order. */
+  def foreach(use: Long => Unit): Unit = {
+    val walk = new ArenaWalk(this)
+    var record = walk.next()
+    while (record != 0) {
+      use(record)
+      record = walk.next()
+    }
+  }
+
+  def segmentCount: Int = count
+  def segmentStart(i: Int): Long = segments(i).address
+  def segmentEnd(i: Int): Long = if (i == count - 1) next else ends(i)
+
+  /** Whether an address lies in it. */
+  def holds(address: Long): Boolean = {
+    var i = 0
+    while (i < count) {
+      if (address >= segments(i).address && address < segments(i).address + segments(i).bytes) return true
+      i += 1
+    }
+    false
+  }
+
+  /** Gives its segments away, each with the end of its records; it is empty then. */
+  def giveAway(): Seq[(Segment, Long)] = {
+    val all = Seq.tabulate(count)(i => segments(i) -> segmentEnd(i))
+    forget()
+    all
+  }
+
+  def free(): Unit = {
+    var i = 0
+    while (i < count) {
+      segments(i).free()
+      i += 1
+    }
+    forget()
+  }
+
+  private def forget(): Unit = {
+    count = 0
+    next = 0
+    end = 0
+    bytes = 0
+    spilledBytes = 0
+  }
+}
+
+private[incremental] object Arena {
+  val smallestSegment: Long = 64L << 10
+  val largestSegment: Long = 4L << 20
+}
+
+/**
+ * Goes through the records of places that no longer grow, superseded ones too, in order.
+ *
+ * @param starts where each place begins
+ * @param ends   where the last record of each ends
+ */
+private[incremental] final class ArenaWalk(starts: Array[Long], ends: Array[Long]) {
+  def this(arena: Arena) =
+    this(Array.tabulate(arena.segmentCount)(arena.segmentStart), Array.tabulate(arena.segmentCount)(arena.segmentEnd))
+
+  private var segment = -1
+  private var at = 0L
+  private var end = 0L
+
+  /** The next records, as many as there is room for and are left; how many. */
+  def next(records: Array[Long]): Int = {
+    var n = 0
+    while (n < records.length && {
+      records(n) = next()
+      records(n) != 0
+    }) n += 1
+    n
+  }
+
+  /** The next record, 0 when there is none. */
+  def next(): Long = {
+    while (at == end && segment + 1 < starts.length) {
+      segment += 1
+      at = starts(segment)
+      end = ends(segment)
+    }
+    if (at == end) 0
+    else {
+      val record = at
+      at += Record.size(record)
+      record
+    }
+  }
+}

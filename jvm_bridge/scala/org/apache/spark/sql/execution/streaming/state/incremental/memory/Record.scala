@@ -1,0 +1,67 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.memory
+
+import org.apache.spark.unsafe.Platform
+
+/**
+ * A row in memory: at an address that is a multiple of 8, in native byte order
+ *
+ *  - 4 bytes low half of the key's hash
+ *  - 4 bytes length of the key
+ *  - 4 bytes length of the value, or [[removed]]
+ *  - 4 bytes room that there is for the value, and in the highest bit whether the index finds the record
+ *  - the key, the value
+ */
+private[incremental] object Record {
+  val headerBytes = 16
+
+  /** In place of a value's length: the key is known to be absent. */
+  val removed: Int = -1
+  private val marked = 1 << 31
+
+  def size(keyLength: Int, valueRoom: Int): Long = (headerBytes.toLong + keyLength + valueRoom + 7) & ~7L
+
+  def hash(record: Long): Int = Platform.getInt(null, record)
+  def keyLength(record: Long): Int = Platform.getInt(null, record + 4)
+  def valueLength(record: Long): Int = Platform.getInt(null, record + 8)
+  def valueRoom(record: Long): Int = Platform.getInt(null, record + 12) & ~marked
+  def keyAddress(record: Long): Long = record + headerBytes
+  def valueAddress(record: Long): Long = record + headerBytes + keyLength(record)
+  def isRemoved(record: Long): Boolean = valueLength(record) == removed
+
+  def size(record: Long): Long = size(keyLength(record), valueRoom(record))
+
+  def key(record: Long): Array[Byte] = Bytes.array(keyAddress(record), keyLength(record))
+  def value(record: Long): Array[Byte] = Bytes.array(valueAddress(record), valueLength(record))
+
+  def setHeader(record: Long, hash: Int, keyLength: Int, valueLength: Int, valueRoom: Int): Unit = {
+    Platform.putInt(null, record, hash)
+    Platform.putInt(null, record + 4, keyLength)
+    Platform.putInt(null, record + 8, valueLength)
+    Platform.putInt(null, record + 12, valueRoom)
+  }
+
+  def setValueLength(record: Long, length: Int): Unit = Platform.putInt(null, record + 8, length)
+
+  /** Whether it is marked as the newest record of its key; a new one is not. */
+  def isMarked(record: Long): Boolean = Platform.getInt(null, record + 12) < 0
+
+  def mark(record: Long): Unit = Platform.putInt(null, record + 12, Platform.getInt(null, record + 12) | marked)
+
+  def unmark(record: Long): Unit = Platform.putInt(null, record + 12, valueRoom(record))
+
+  def hasKey(record: Long, hash: Int, key: Array[Byte]): Boolean =
+    Platform.getInt(null, record) == hash && keyLength(record) == key.length &&
+      Bytes.equal(key, Platform.BYTE_ARRAY_OFFSET, null, keyAddress(record), key.length)
+
+  def hasKey(record: Long, hash: Int, keyAt: Long, length: Int): Boolean =
+    Platform.getInt(null, record) == hash && keyLength(record) == length &&
+      Bytes.equal(null, keyAt, null, keyAddress(record), length)
+
+  /** Whether from <= key < until (null: no end). */
+  def within(record: Long, from: Array[Byte], until: Array[Byte]): Boolean =
+    Bytes.compare(from, keyAddress(record), keyLength(record)) <= 0 &&
+      (until == null || Bytes.compare(until, keyAddress(record), keyLength(record)) > 0)
+
+  def compare(a: Long, b: Long): Int =
+    Bytes.compare(null, keyAddress(a), keyLength(a), null, keyAddress(b), keyLength(b))
+}

@@ -1,0 +1,104 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.memory
+
+import java.io.File
+
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Addresses of records in key order: a few sorted runs, of which two are merged when they are about as long,
+ * so that there are no more than a logarithm of them. A record that is no longer wanted stays until a merge
+ * meets it, so users ask for each. Many may read at a time while nobody changes it.
+ */
+private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory: File) {
+  private var runs = new Array[Segment](8)
+  private var lengths = new Array[Int](8)
+  private var count = 0
+
+  def bytes: Long = sum(_ => true)
+  def spilledBytes: Long = sum(_.spilled)
+
+  private def sum(counted: Segment => Boolean): Long = runs.iterator.take(count).filter(counted).map(_.bytes).sum
+
+  /** Adds records that are in key order; merging, drops those that are not wanted. */
+  def add(sorted: Array[Long], wanted: Long => Boolean): Unit = if (sorted.length > 0) {
+    if (count == runs.length) {
+      runs = java.util.Arrays.copyOf(runs, count * 2)
+      lengths = java.util.Arrays.copyOf(lengths, count * 2)
+    }
+    val run = memory.allocate(8L * sorted.length, spillDirectory)
+    Platform.copyMemory(sorted, Platform.LONG_ARRAY_OFFSET, null, run.address, 8L * sorted.length)
+    runs(count) = run
+    lengths(count) = sorted.length
+    count += 1
+    while (count > 1 && lengths(count - 2) <= 2L * lengths(count - 1)) mergeLast(wanted)
+  }
+
+  private def at(run: Int, i: Int): Long = Platform.getLong(null, runs(run).address + 8L * i)
+
+  private def mergeLast(wanted: Long => Boolean): Unit = {
+    val a = count - 2
+    val b = count - 1
+    val merged = memory.allocate(8L * (lengths(a) + lengths(b)), spillDirectory)
+    var i = 0
+    var j = 0
+    var n = 0
+    while (i < lengths(a) || j < lengths(b)) {
+      val fromA = j == lengths(b) || i < lengths(a) && Record.compare(at(a, i), at(b, j)) <= 0
+      val record = if (fromA) at(a, i) else at(b, j)
+      if (fromA) i += 1 else j += 1
+      if (wanted(record)) {
+        Platform.putLong(null, merged.address + 8L * n, record)
+        n += 1
+      }
+    }
+    runs(a).free()
+    runs(b).free()
+    runs(a) = merged
+    runs(b) = null
+    lengths(a) = n
+    count = b
+  }
+
+  /** The wanted records with from <= key < until (null: no end), a source for each run. */
+  def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[RecordSource] =
+    Seq.tabulate(count) { run =>
+      val address = runs(run).address
+      new RecordSource(i => Platform.getLong(null, address + 8L * i), firstNotBefore(run, from), lengths(run), until, wanted)
+    }
+
+  private def firstNotBefore(run: Int, key: Array[Byte]): Int = {
+    var low = 0
+    var high = lengths(run)
+    while (low < high) {
+      val middle = (low + high) >>> 1
+      val record = at(run, middle)
+      if (Bytes.compare(key, Record.keyAddress(record), Record.keyLength(record)) > 0) low = middle + 1 else high = middle
+    }
+    low
+  }
+
+  /** Drops the records of a place that is about to be freed, or has what they moved to (0: nothing) instead. */
+  def drop(holds: Long => Boolean, movedTo: Long => Long): Unit = {
+    var run = 0
+    while (run < count) {
+      var n = 0
+      var i = 0
+      while (i < lengths(run)) {
+        val old = at(run, i)
+        val record = if (holds(old)) movedTo(old) else old
+        if (record != 0) {
+          Platform.putLong(null, runs(run).address + 8L * n, record)
+          n += 1
+        }
+        i += 1
+      }
+      lengths(run) = n
+      run += 1
+    }
+  }
+
+  def free(): Unit = {
+    runs.iterator.take(count).foreach(_.free())
+    count = 0
+  }
+}

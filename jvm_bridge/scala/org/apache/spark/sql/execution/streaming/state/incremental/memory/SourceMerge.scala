@@ -1,0 +1,66 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.memory
+
+/** Several sources, no two with the same key, as one in key order. One thread. */
+private[incremental] final class SourceMerge(all: Seq[RecordSource]) {
+  private val sources = all.filter(_.record != 0).sortWith((a, b) => Record.compare(a.record, b.record) < 0).toArray
+  private var first = 0
+
+  /** The record that it stands at, 0 after the last. */
+  def record: Long = if (first == sources.length) 0 else sources(first).record
+
+  def next(): Unit = {
+    val source = sources(first)
+    source.next()
+    if (source.record == 0) first += 1 else sink(source)
+  }
+
+  /** Puts the first source, which has moved on, behind those that come before it now. */
+  private def sink(source: RecordSource): Unit = {
+    var i = first
+    while (i + 1 < sources.length && Record.compare(sources(i + 1).record, source.record) < 0) {
+      sources(i) = sources(i + 1)
+      i += 1
+    }
+    sources(i) = source
+  }
+}
+
+/**
+ * Records in key order, read from a sorted place as they are asked for. One thread.
+ *
+ * @param at     the record at a position
+ * @param from   the first position
+ * @param end    the position after the last
+ * @param until  records from this key on are left out (null: none)
+ * @param wanted records of which this is false are left out
+ */
+private[incremental] final class RecordSource(
+    at: Int => Long,
+    from: Int,
+    end: Int,
+    until: Array[Byte],
+    wanted: Long => Boolean) {
+  private var i = from
+  private var head = 0L
+
+  next()
+
+  /** The record that it stands at, 0 after the last. */
+  def record: Long = head
+
+  def next(): Unit = {
+    head = 0
+    while (head == 0 && i < end) {
+      val record = at(i)
+      i += 1
+      if (until != null && Bytes.compare(until, Record.keyAddress(record), Record.keyLength(record)) <= 0) i = end
+      else if (wanted(record)) head = record
+    }
+  }
+
+  /** The rest of its records. */
+  def foreach(use: Long => Unit): Unit = while (head != 0) {
+    use(head)
+    next()
+  }
+}

@@ -1,0 +1,97 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.memory
+
+import java.io.File
+import java.util.concurrent.atomic.AtomicLong
+import java.util.concurrent.ConcurrentHashMap
+
+/**
+ * The memory budget that all stores of an executor share, in bytes. Thread-safe; takes no lock of its own
+ * while it asks stores to give memory back.
+ */
+final class StoreMemory(initialBudgetBytes: Long) {
+  private val used = new AtomicLong
+  @volatile private var budget = initialBudgetBytes
+  private val stores = ConcurrentHashMap.newKeySet[StoreMemory.Reclaimable]()
+
+  def budgetBytes: Long = budget
+
+  /** Changes the budget; what is above a smaller one goes as stores next ask for memory. */
+  def setBudget(bytes: Long): Unit = budget = bytes
+
+  def usedBytes: Long = used.get
+
+  /** Takes bytes from the budget; false, and nothing taken, when it has not so many left. */
+  def reserve(bytes: Long): Boolean = {
+    val after = used.addAndGet(bytes)
+    if (after > budget) used.addAndGet(-bytes)
+    after <= budget
+  }
+
+  def release(bytes: Long): Unit = used.addAndGet(-bytes)
+
+  /** Counts bytes that are taken whether the budget has them or not. */
+  private[incremental] def take(bytes: Long): Unit = used.addAndGet(bytes)
+
+  private[incremental] def register(store: StoreMemory.Reclaimable): Unit = stores.add(store)
+
+  private[incremental] def unregister(store: StoreMemory.Reclaimable): Unit = stores.remove(store)
+
+  /**
+   * Memory for a store: from the budget, if need be after the stores have dropped rows that their bases hold
+   * too, else from a file in the spill directory.
+   */
+  private[incremental] def allocate(bytes: Long, spillDirectory: File): Segment =
+    if (reserve(bytes) || reclaim(bytes) && reserve(bytes)) Segment.reserved(bytes, this)
+    else Segment.spill(bytes, spillDirectory, this)
+
+  /**
+   * Asks the stores, the one with most to give first, to give back so much that the bytes fit; whether they
+   * do.
+   */
+  private def reclaim(bytes: Long): Boolean = {
+    val wanted = bytes + used.get - budget
+    var got = 0L
+    if (bytes <= budget) {
+      val candidates = stores.toArray(new Array[StoreMemory.Reclaimable](0)).map(s => (s.reclaimableBytes, s)).filter(_._1 > 0)
+      candidates.sortBy(-_._1).foreach { case (_, store) => if (got < wanted) got += store.reclaim(wanted - got) }
+    }
+    got >= wanted
+  }
+}
+
+object StoreMemory {
+  val defaultBudgetBytes: Long = 256L << 20
+
+  /** The budget of this executor. */
+  val shared: StoreMemory = new StoreMemory(defaultBudgetBytes)
+
+  /** A store that keeps rows in memory that it could as well read from its base. */
+  private[incremental] trait Reclaimable {
+
+    /** About how many bytes it could give back; any thread, no lock. */
+    def reclaimableBytes: Long
+
+    /** Gives back at least so many bytes if it can; how many. Any thread that holds no store's lock. */
+    def reclaim(bytes: Long): Long
+  }
+}
+
+/**
+ * Bytes that one store holds, by part, and the budget that all stores of the executor share.
+ *
+ * @param overlayBytes changes of open transactions
+ * @param recentBytes  rows of recent versions
+ * @param indexBytes   the index over them
+ * @param baseBytes    what the base keeps in memory
+ * @param spilledBytes part of the above that lies in memory-mapped files, outside the budget
+ * @param usedBytes    what all stores have taken from the budget
+ * @param budgetBytes  the budget
+ */
+final case class MemoryUse(
+    overlayBytes: Long,
+    recentBytes: Long,
+    indexBytes: Long,
+    baseBytes: Long,
+    spilledBytes: Long,
+    usedBytes: Long,
+    budgetBytes: Long)

@@ -1,0 +1,44 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.recent
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, Record, Segment, StoreMemory}
+import org.apache.spark.unsafe.Platform
+
+/**
+ * A segment of records that the base holds too and whose generation is gone: a part of one that is too large
+ * to be dropped at once, or the records that outlived others. One thread at a time.
+ *
+ * @param turn its place among all that came into the index of a store, oldest first
+ */
+private[recent] final class MergedPiece(segment: Segment, private var end: Long, private var count: Long, val turn: Long) {
+  def bytes: Long = segment.bytes
+  def spilledBytes: Long = if (segment.spilled) segment.bytes else 0
+
+  /** About how many records it has, superseded ones not counted. */
+  def records: Long = count
+
+  /** Copies a record, for which room was reserved; the copy. */
+  def add(record: Long): Long = {
+    val size = Record.size(record)
+    Platform.copyMemory(null, record, null, end, size)
+    end += size
+    count += 1
+    end - size
+  }
+
+  def walk: ArenaWalk = new ArenaWalk(Array(segment.address), Array(end))
+
+  /** Whether an address lies in it. */
+  def holds(address: Long): Boolean = address >= segment.address && address < end
+
+  def free(): Unit = segment.free()
+}
+
+private[recent] object MergedPiece {
+
+  /** Room for records of so many bytes; none when the budget has not so many left. */
+  def reserve(bytes: Long, turn: Long, memory: StoreMemory): Option[MergedPiece] =
+    if (memory.reserve(bytes)) {
+      val segment = Segment.reserved(bytes, memory)
+      Some(new MergedPiece(segment, segment.address, 0, turn))
+    } else None
+}

@@ -1,0 +1,189 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.recent
+
+import java.io.File
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Record, Segment, StoreMemory}
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Finds the newest record of a key among many generations: open addressing, 8 bytes a slot (48 bits address,
+ * 16 bits of the hash). The records that it finds are marked, so that who reads all of them in the order of
+ * memory need not look each up. Many may read it at a time while nobody changes it.
+ */
+private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: File) {
+  import RecentIndex._
+
+  private var table: Segment = _
+  private var slots = 0L
+  private var mask = 0L
+  private var taken = 0L
+
+  /** Keys that it finds, and how many of them are there (not removed). */
+  var count = 0L
+  var present = 0L
+
+  def bytes: Long = if (table == null) 0 else table.bytes
+  def spilledBytes: Long = if (table != null && table.spilled) table.bytes else 0
+
+  /** The newest record of a key, 0 when it has none. */
+  def find(hash: Long, key: Array[Byte]): Long = {
+    if (count == 0) return 0
+    val tag = tagOf(hash.toInt)
+    var i = hash & mask
+    while (true) {
+      val head = Platform.getLong(null, slots + (i << 3))
+      if (head == 0) return 0
+      if ((head & tagMask) == tag && head != deleted && Record.hasKey(head & addressMask, hash.toInt, key)) {
+        return head & addressMask
+      }
+      i = (i + 1) & mask
+    }
+    0
+  }
+
+  def find(hash: Int, keyAt: Long, length: Int): Long = {
+    val slot = slotOf(hash, keyAt, length)
+    if (slot == 0) 0 else Platform.getLong(null, slot) & addressMask
+  }
+
+  private def slotOf(hash: Int, keyAt: Long, length: Int): Long = {
+    if (count == 0) return 0
+    val tag = tagOf(hash)
+    var i = hash & mask
+    while (true) {
+      val slot = slots + (i << 3)
+      val head = Platform.getLong(null, slot)
+      if (head == 0) return 0
+      if ((head & tagMask) == tag && head != deleted && Record.hasKey(head & addressMask, hash, keyAt, length)) return slot
+      i = (i + 1) & mask
+    }
+    0
+  }
+
+  /** Whether a record is the newest of its key. */
+  def isNewest(record: Long): Boolean = slotOf(record) != 0
+
+  private def slotOf(record: Long): Long = {
+    if (count == 0) return 0
+    val hash = Record.hash(record)
+    val wanted = record | tagOf(hash)
+    var i = hash & mask
+    while (true) {
+      val slot = slots + (i << 3)
+      val head = Platform.getLong(null, slot)
+      if (head == wanted) return slot
+      if (head == 0) return 0
+      i = (i + 1) & mask
+    }
+    0
+  }
+
+  /** Bytes that [[reserve]] for so many more keys would take. */
+  def roomFor(more: Long): Long =
+    if ((taken + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2 << 3 else 0
+
+  /** Makes room for so many more keys; may take memory, or a file, for a larger table. */
+  def reserve(more: Long): Unit = {
+    val room = roomFor(more)
+    if (room > 0) rebuild(room >> 3)
+  }
+
+  private def capacity: Long = if (table == null) 0 else mask + 1
+
+  private def rebuild(newCapacity: Long): Unit = {
+    val grown = memory.allocate(newCapacity << 3, spillDirectory)
+    Platform.setMemory(grown.address, 0.toByte, grown.bytes)
+    val old = table
+    val oldSlots = slots
+    val oldCapacity = capacity
+    table = grown
+    slots = grown.address
+    mask = newCapacity - 1
+    taken = count
+    var i = 0L
+    while (i < oldCapacity) {
+      val head = Platform.getLong(null, oldSlots + (i << 3))
+      if (head != 0 && head != deleted) Platform.putLong(null, freeSlot(Record.hash(head & addressMask)), head)
+      i += 1
+    }
+    if (old != null) old.free()
+  }
+
+  private def freeSlot(hash: Int): Long = {
+    var i = hash & mask
+    while (Platform.getLong(null, slots + (i << 3)) != 0) i = (i + 1) & mask
+    slots + (i << 3)
+  }
+
+  /**
+   * Reads what [[put]] of a record will read first. Several such reads wait for memory at the same time,
+   * which the searches of several puts would do one after the other. The answer means nothing.
+   */
+  def touch(record: Long): Int = {
+    val head = Platform.getLong(null, slots + ((Record.hash(record) & mask) << 3))
+    if (head == 0 || head == deleted) 0 else Record.hash(head & addressMask)
+  }
+
+  /**
+   * Makes a record the newest of its key; [[reserve]] was called. The one that was, 0 when there was none.
+   */
+  def put(record: Long): Long = {
+    val hash = Record.hash(record)
+    val slot = slotOf(hash, Record.keyAddress(record), Record.keyLength(record))
+    val old = if (slot == 0) 0L else Platform.getLong(null, slot) & addressMask
+    if (slot == 0) {
+      Platform.putLong(null, freeSlot(hash), record | tagOf(hash))
+      count += 1
+      taken += 1
+    } else {
+      if (!Record.isRemoved(old)) present -= 1
+      Record.unmark(old)
+      Platform.putLong(null, slot, record | tagOf(hash))
+    }
+    Record.mark(record)
+    if (!Record.isRemoved(record)) present += 1
+    old
+  }
+
+  /** Finds a copy in the place of a record that is the newest of its key. */
+  def move(record: Long, copy: Long): Unit = Platform.putLong(null, slotOf(record), copy | tagOf(Record.hash(copy)))
+
+  /** Forgets a record if it is the newest of its key; nothing of that key is found then. */
+  def remove(record: Long): Unit = {
+    val slot = slotOf(record)
+    if (slot != 0) {
+      Platform.putLong(null, slot, deleted)
+      count -= 1
+      if (!Record.isRemoved(record)) present -= 1
+    }
+  }
+
+  /** Number of slots, for [[at]]. */
+  def size: Long = capacity
+
+  /** The record in a slot, 0 when there is none. */
+  def at(i: Long): Long = {
+    val head = Platform.getLong(null, slots + (i << 3))
+    if (head == deleted) 0 else head & addressMask
+  }
+
+  def free(): Unit = if (table != null) {
+    table.free()
+    table = null
+    count = 0
+    present = 0
+    taken = 0
+  }
+}
+
+private[recent] object RecentIndex {
+  private val addressMask = (1L << 48) - 1
+  private val tagMask = ~addressMask
+  private val deleted = 1L
+  private val smallest = 128L
+
+  /** Of how many records the memory is waited for at the same time. */
+  val touchedAtOnce = 64
+
+  private def tagOf(hash: Int): Long = (hash >>> 16).toLong << 48
+}

@@ -1,0 +1,303 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.recent
+
+import java.io.File
+import java.lang.invoke.VarHandle
+import java.util.concurrent.atomic.AtomicInteger
+
+import scala.collection.mutable
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, PrefixIndex, Record, RecordList, RecordSource, SortedRuns, StoreMemory}
+
+/**
+ * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and
+ * one of every open transaction; the memory goes with the last. It changes only under the store's lock, and
+ * only while no transaction but the one that asks reads it.
+ *
+ * Memory comes back as in a log-structured file system: the oldest of what the base holds too is dropped
+ * piece by piece, and those of its records that are still the newest of their keys move to a new piece, whose
+ * turn comes again. So a state that fits stays in memory whole, however often its keys change.
+ */
+private[incremental] final class Recents(memory: StoreMemory, spillDirectory: File) {
+  private val references = new AtomicInteger(1)
+
+  /** The records in key order; null until somebody asked for order. */
+  private var runs: SortedRuns = _
+
+  /** The records by prefix; null until somebody scanned a prefix. */
+  private var prefixes: PrefixIndex = _
+
+  /** Keeps the reads of [[RecentIndex.touch]] from being left out. */
+  private var touched = 0
+
+  /** Whether the marks of records say what this index says; else they are another's, which has them too. */
+  @volatile private var marksHold = true
+  val index = new RecentIndex(memory, spillDirectory)
+  val generations = mutable.ArrayDeque.empty[Generation]
+  private val pieces = mutable.ArrayDeque.empty[MergedPiece]
+  private var turns = 0L
+
+  /** How many of the oldest generations the base holds too. */
+  var merged = 0
+
+  def retain(): Unit = references.incrementAndGet()
+
+  def release(): Unit = if (references.decrementAndGet() == 0) {
+    index.free()
+    if (runs != null) runs.free()
+    if (prefixes != null) prefixes.free()
+    generations.foreach(_.release())
+    generations.clear()
+    pieces.foreach(_.free())
+    pieces.clear()
+  }
+
+  /** Whether so many others than the store itself read it. */
+  def readers: Int = references.get - 1
+
+  /** Bytes that the index takes to grow for that generation. */
+  def roomFor(generation: Generation): Long = index.roomFor(generation.records)
+
+  /** Adds the next generation, whose reference becomes this one's. */
+  def publish(generation: Generation): Unit = {
+    val overlay = generation.overlay
+    index.reserve(generation.records)
+    putAll(overlay.records())
+    if (runs != null) runs.add(generation.sorted, isNewest)
+    generation.forgetOrder()
+    overlay.freeTable()
+    append(generation)
+  }
+
+  private def append(generation: Generation): Unit = {
+    generation.turn = nextTurn()
+    generations.append(generation)
+  }
+
+  private def nextTurn(): Long = {
+    turns += 1
+    turns
+  }
+
+  /**
+   * The newest records with from <= key < until (null: no end), removed ones too, as sorted sources. The first
+   * call sorts all.
+   */
+  def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[RecordSource] =
+    ordered().sourcesIn(from, until, record => isNewest(record) && wanted(record))
+
+  /**
+   * The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], removed ones too, in no
+   * order.
+   */
+  def foreachWith(prefix: Array[Byte])(use: Long => Unit): Unit = byPrefix().foreach(prefix)(use)
+
+  private def byPrefix(): PrefixIndex = synchronized {
+    if (prefixes == null) {
+      val all = new PrefixIndex(memory, spillDirectory)
+      foreachNewest(all.add)
+      prefixes = all
+    }
+    prefixes
+  }
+
+  private def foreachNewest(use: Long => Unit): Unit = {
+    var slot = 0L
+    while (slot < index.size) {
+      val record = index.at(slot)
+      if (record != 0) use(record)
+      slot += 1
+    }
+  }
+
+  private def ordered(): SortedRuns = synchronized {
+    if (runs == null) {
+      val all = new RecordList
+      foreachNewest(all.add)
+      val sorted = new SortedRuns(memory, spillDirectory)
+      sorted.add(all.sorted(), isNewest)
+      runs = sorted
+    }
+    runs
+  }
+
+  /** Bytes of the index and of the order. */
+  def indexBytes: Long =
+    index.bytes + (if (runs == null) 0 else runs.bytes) + (if (prefixes == null) 0 else prefixes.bytes)
+
+  /** How many records its generations have, superseded ones not counted. */
+  def records: Long = generations.iterator.map(_.records).sum + pieces.iterator.map(_.records).sum
+
+  /** Where its records are, superseded ones too. */
+  def arenas: Iterator[ArenaWalk] =
+    pieces.iterator.map(_.walk) ++ generations.iterator.map(g => new ArenaWalk(g.overlay.arena))
+
+  private def putAll(records: Array[Long]): Unit = {
+    var from = 0
+    while (from < records.length) {
+      val until = math.min(from + RecentIndex.touchedAtOnce, records.length)
+      var i = from
+      while (i < until) {
+        touched += index.touch(records(i))
+        i += 1
+      }
+      i = from
+      while (i < until) {
+        put(records(i))
+        i += 1
+      }
+      from = until
+    }
+  }
+
+  private def put(record: Long): Unit = {
+    val old = index.put(record)
+    if (prefixes != null) { if (old == 0) prefixes.add(record) else prefixes.replace(old, record) }
+  }
+
+  /**
+   * The beginning of another, with the n oldest generations of this one, which changes no more and whose marks
+   * go with them. Their records are found by walking the arenas.
+   */
+  def cut(n: Int): Recents = {
+    val other = new Recents(memory, spillDirectory)
+    marksHold = false
+    VarHandle.fullFence()
+    generations.take(n).foreach(other.adopt)
+    other.merged = merged
+    other
+  }
+
+  private def adopt(generation: Generation): Unit = {
+    generation.retain()
+    index.reserve(generation.records)
+    generation.overlay.arena.foreach { record =>
+      Record.unmark(record)
+      index.put(record)
+    }
+    append(generation)
+  }
+
+  /** Whether a record is the newest of its key. */
+  private def isNewest(record: Long): Boolean = {
+    val marked = Record.isMarked(record)
+    VarHandle.acquireFence()
+    if (marksHold) marked else index.isNewest(record)
+  }
+
+  /** Copies those of the first n records that are the newest of their keys; how many. */
+  def newest(records: Array[Long], n: Int, to: Array[Long]): Int = {
+    val marked = select(records, n, to)(Record.isMarked)
+    VarHandle.acquireFence()
+    if (marksHold) marked else select(records, n, to)(index.isNewest)
+  }
+
+  @inline private def select(records: Array[Long], n: Int, to: Array[Long])(wanted: Long => Boolean): Int = {
+    var found = 0
+    var i = 0
+    while (i < n) {
+      if (wanted(records(i))) {
+        to(found) = records(i)
+        found += 1
+      }
+      i += 1
+    }
+    found
+  }
+
+  /** Whether there is anything that [[evict]] could drop. */
+  def evictable: Boolean = merged > 0 || pieces.nonEmpty
+
+  /**
+   * Drops the oldest of what the base holds too: a piece, or a generation that cannot be divided; the bytes
+   * that this frees.
+   *
+   * @param saving whether its newest records may move, where they are few enough and the budget has room
+   */
+  def evict(saving: Boolean): Long =
+    if (!isPieceOldest && !divide()) evictGeneration(saving)
+    else {
+      val oldest = pieces.removeHead()
+      val saved = leave(oldest.walk, oldest.bytes, saving, oldest.holds)
+      oldest.free()
+      oldest.bytes - saved
+    }
+
+  private def isPieceOldest: Boolean = pieces.nonEmpty && (merged == 0 || pieces.head.turn < generations.head.turn)
+
+  /** Divides the oldest generation into pieces, which are the oldest then; false where it is to stay whole. */
+  private def divide(): Boolean = {
+    val oldest = generations.head
+    val arena = oldest.overlay.arena
+    val divides = arena.segmentCount > 1 && !oldest.isShared && runs == null
+    if (divides) {
+      val records = oldest.records / arena.segmentCount
+      pieces.prependAll(arena.giveAway().map { case (segment, end) => new MergedPiece(segment, end, records, oldest.turn) })
+      generations.removeHead().release()
+      merged -= 1
+    }
+    divides
+  }
+
+  private def evictGeneration(saving: Boolean): Long = {
+    val oldest = generations.removeHead()
+    merged -= 1
+    val bytes = oldest.overlay.bytes
+    val arena = oldest.overlay.arena
+    val saved = leave(new ArenaWalk(arena), bytes, saving, arena.holds)
+    oldest.release()
+    bytes - saved
+  }
+
+  /** Takes the records of a place out of the index, or saves them; the bytes of those that were saved. */
+  private def leave(walk: ArenaWalk, bytes: Long, saving: Boolean, holds: Long => Boolean): Long = {
+    val newest = new RecordList
+    var newestBytes = 0L
+    var record = walk.next()
+    while (record != 0) {
+      if (isNewest(record)) {
+        newest.add(record)
+        if (!Record.isRemoved(record)) newestBytes += Record.size(record)
+      }
+      record = walk.next()
+    }
+    val few = saving && newestBytes > 0 && newestBytes <= bytes * Recents.mostSaved
+    val saved = if (few) MergedPiece.reserve(newestBytes, nextTurn(), memory) else None
+    val moved = if (saved.isEmpty || runs == null) null else new mutable.LongMap[Long]
+    newest.foreach { record =>
+      if (saved.isEmpty || Record.isRemoved(record)) {
+        index.remove(record)
+        if (prefixes != null) prefixes.remove(record)
+      } else {
+        val copy = saved.get.add(record)
+        index.move(record, copy)
+        if (prefixes != null) prefixes.replace(record, copy)
+        if (moved != null) moved.update(record, copy)
+      }
+    }
+    if (runs != null) runs.drop(holds, record => if (moved == null) 0L else moved.getOrElse(record, 0L))
+    saved.foreach(pieces.append)
+    saved.fold(0L)(_.bytes)
+  }
+
+  def mergedBytes: Long = bytes(0, merged) + pieces.iterator.map(_.bytes).sum
+  def unmergedBytes: Long = bytes(merged, generations.size)
+  def spilledBytes: Long = generations.iterator.map(_.overlay.spilledBytes).sum +
+    pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + (if (runs == null) 0 else runs.spilledBytes) +
+    (if (prefixes == null) 0 else prefixes.spilledBytes)
+
+  private def bytes(from: Int, until: Int): Long = {
+    var sum = 0L
+    var i = from
+    while (i < until) {
+      sum += generations(i).overlay.bytes
+      i += 1
+    }
+    sum
+  }
+}
+
+private[incremental] object Recents {
+
+  /** The share of a piece that may be saved: beyond it, too many records move for each one that goes. */
+  private val mostSaved = 0.75
+}

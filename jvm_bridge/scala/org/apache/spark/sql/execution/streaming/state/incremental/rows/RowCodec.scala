@@ -1,0 +1,147 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.rows
+
+import java.util.Arrays
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamily
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.Bytes
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.Scan
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Rows of one column family to bytes and back, with Spark's own encoders: a key is the family's 2-byte id and
+ * what the key encoder makes of the row. Rows that it returns are reused by the next call. One thread at a
+ * time.
+ *
+ * @param isPlain whether keys without order and single values are rows as they are behind a byte for the
+ *     version, as `UnsafeRowDataEncoder` has them; rows of a scan are then shown where they lie
+ */
+final class RowCodec(
+    val name: String,
+    val family: ColumnFamily,
+    schema: FamilySchema,
+    keys: RocksDBKeyStateEncoder,
+    values: RocksDBValueStateEncoder,
+    isPlain: Boolean) {
+  private val high = (family.id >>> 8).toByte
+  private val low = family.id.toByte
+
+  /** The row that was encoded last (as bytes, its length, -1: none), and what came out. */
+  private var last = new Array[Byte](64)
+  private var lastLength = -1
+  private var encoded: Array[Byte] = _
+
+  private val plainKey = schema.keySpec match {
+    case NoPrefixKeyStateEncoderSpec(columns) if isPlain => new UnsafeRow(columns.length)
+    case _ => null
+  }
+  private val plainValue = if (isPlain && !multipleValues) new UnsafeRow(schema.values.length) else null
+
+  def scansPrefixes: Boolean = keys.supportPrefixKeyScan
+  def scansRanges: Boolean = keys.supportsRangeScan
+
+  /** Whether rows with the same prefix have an order that a scan has to keep. */
+  def ordersPrefixes: Boolean = !schema.keySpec.isInstanceOf[PrefixKeyScanStateEncoderSpec]
+  def deletesRanges: Boolean = keys.supportsDeleteRange
+  def multipleValues: Boolean = values.supportsMultipleValuesPerKey
+
+  /**
+   * The caller does not change the array: the same one is given again for the same row, because a key that is
+   * read is mostly written next.
+   */
+  def encodeKey(row: UnsafeRow): Array[Byte] = {
+    if (!isLast(row)) {
+      encoded = prefixed(keys.encodeKey(row))
+      rememberLast(row)
+    }
+    encoded
+  }
+
+  private def isLast(row: UnsafeRow): Boolean = {
+    val length = row.getSizeInBytes
+    length == lastLength && Bytes.equal(row.getBaseObject, row.getBaseOffset, last, Platform.BYTE_ARRAY_OFFSET, length)
+  }
+
+  private def rememberLast(row: UnsafeRow): Unit = {
+    lastLength = if (row.getSizeInBytes > RowCodec.LargestRemembered) -1 else row.getSizeInBytes
+    if (lastLength > last.length) last = new Array[Byte](lastLength * 2)
+    if (lastLength > 0) {
+      Platform.copyMemory(row.getBaseObject, row.getBaseOffset, last, Platform.BYTE_ARRAY_OFFSET, lastLength)
+    }
+  }
+
+  def encodePrefix(row: UnsafeRow): Array[Byte] = prefixed(keys.encodePrefixKey(row))
+
+  def decodeKey(bytes: Array[Byte]): UnsafeRow =
+    keys.decodeKey(Arrays.copyOfRange(bytes, RowCodec.PrefixBytes, bytes.length))
+
+  /** The key at which a scan stands that shows keys without the id of the family in front. */
+  private[incremental] def decodeKey(at: Scan): UnsafeRow =
+    if (plainKey == null) keys.decodeKey(at.key) else show(plainKey, at.bytes, at.keyAt, at.keyLength)
+
+  /** The value at which it stands. */
+  private[incremental] def decodeValue(at: Scan): UnsafeRow =
+    if (plainValue == null) values.decodeValue(at.value) else show(plainValue, at.bytes, at.valueAt, at.valueLength)
+
+  private def show(row: UnsafeRow, bytes: Array[Byte], at: Int, length: Int): UnsafeRow = {
+    row.pointTo(bytes, Platform.BYTE_ARRAY_OFFSET.toLong + at + RowCodec.VersionBytes, length - RowCodec.VersionBytes)
+    row
+  }
+
+  def encodeValue(row: UnsafeRow): Array[Byte] = values.encodeValue(row)
+
+  /** All values of a key as they are stored. */
+  def encodeValues(rows: Array[UnsafeRow]): Array[Byte] = {
+    val encoded = rows.map(values.encodeValue)
+    val all = new Array[Byte](encoded.iterator.map(_.length).sum + math.max(0, encoded.length - 1))
+    var at = 0
+    encoded.foreach { one =>
+      if (at > 0) {
+        all(at) = RowCodec.Delimiter
+        at += 1
+      }
+      System.arraycopy(one, 0, all, at, one.length)
+      at += one.length
+    }
+    all
+  }
+
+  /** Null for null. */
+  def decodeValue(bytes: Array[Byte]): UnsafeRow = values.decodeValue(bytes)
+
+  /** Empty for null. */
+  def decodeValues(bytes: Array[Byte]): Iterator[UnsafeRow] = values.decodeValues(bytes)
+
+  private def prefixed(key: Array[Byte]): Array[Byte] = {
+    val bytes = new Array[Byte](RowCodec.PrefixBytes + key.length)
+    bytes(0) = high
+    bytes(1) = low
+    System.arraycopy(key, 0, bytes, RowCodec.PrefixBytes, key.length)
+    bytes
+  }
+}
+
+object RowCodec {
+  val PrefixBytes = 2
+  /** Between the values of a key, as RocksDB's StringAppendOperator and Spark's decoder have it. */
+  val Delimiter: Byte = ','
+  val DelimiterBytes = 1
+
+  /** What `UnsafeRowDataEncoder` writes before a row. */
+  private val VersionBytes = 1
+
+  private val LargestRemembered = 4096
+
+  /** The first key after all that begin with the prefix; null where there is none. */
+  def after(prefix: Array[Byte]): Array[Byte] = {
+    var last = prefix.length - 1
+    while (last >= 0 && prefix(last) == -1) last -= 1
+    if (last < 0) null
+    else {
+      val next = Arrays.copyOf(prefix, last + 1)
+      next(last) = (next(last) + 1).toByte
+      next
+    }
+  }
+}

@@ -1,0 +1,69 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.rows
+
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.Scan
+import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair
+
+/**
+ * Rows of a scan, decoded; one pair object for all of them, as Spark's own stores have it. Closes the scan at
+ * its end.
+ *
+ * @param entries rows whose keys are without the id of the family
+ * @param check is shown each pair
+ */
+private[incremental] final class RowIterator(entries: Scan, codec: RowCodec, check: UnsafeRowPair => Unit)
+  extends Iterator[UnsafeRowPair] {
+  private val pair = new UnsafeRowPair
+  private var state = RowIterator.Unknown
+
+  override def hasNext: Boolean = {
+    if (state == RowIterator.Unknown) {
+      state = if (entries.advance()) RowIterator.Ready else RowIterator.Ended
+      if (state == RowIterator.Ended) entries.close()
+    }
+    state == RowIterator.Ready
+  }
+
+  override def next(): UnsafeRowPair = {
+    if (!hasNext) throw new NoSuchElementException("the scan has no more rows")
+    state = RowIterator.Unknown
+    pair.withRows(codec.decodeKey(entries), codec.decodeValue(entries))
+    check(pair)
+    pair
+  }
+}
+
+private object RowIterator {
+  val Unknown = 0
+  val Ready = 1
+  val Ended = 2
+}
+
+/** As RowIterator, for families where a key has many values: a pair for each of them. */
+private[incremental] final class ValuesIterator(entries: Scan, codec: RowCodec, check: UnsafeRowPair => Unit)
+  extends Iterator[UnsafeRowPair] {
+  private val pair = new UnsafeRowPair
+  private var key: UnsafeRow = _
+  private var values: Iterator[UnsafeRow] = Iterator.empty
+  private var ended = false
+
+  override def hasNext: Boolean = {
+    while (!values.hasNext && !ended) {
+      if (entries.advance()) {
+        key = codec.decodeKey(entries)
+        values = codec.decodeValues(entries.value)
+      } else {
+        ended = true
+        entries.close()
+      }
+    }
+    values.hasNext
+  }
+
+  override def next(): UnsafeRowPair = {
+    if (!hasNext) throw new NoSuchElementException("the scan has no more rows")
+    pair.withRows(key, values.next())
+    check(pair)
+    pair
+  }
+}

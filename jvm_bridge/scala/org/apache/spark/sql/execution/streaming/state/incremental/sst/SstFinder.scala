@@ -1,0 +1,87 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.sst
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Looks single keys up in SSTs with uncompressed blocks. The value that was found lies in the mapped file.
+ * One thread.
+ */
+private[incremental] final class SstFinder {
+  private val entry = new SstBlockReader(0)
+
+  var valueAddress = 0L
+
+  /** [[Record.removed]] when the file says that the key was removed. */
+  var valueLength = 0
+
+  /** Whether the file has an entry of that key; then its value is set. */
+  def find(table: SstTable, key: Array[Byte]): Boolean = {
+    val block = table.blockOf(key, Platform.BYTE_ARRAY_OFFSET, key.length)
+    block < table.blocks && {
+      val handle = table.block(block)
+      val start = table.blockAddress(handle)
+      val restartsEnd = start + handle.bytes - 4
+      val restarts = Platform.getInt(null, restartsEnd) & 0x7fffffff
+      val end = restartsEnd - 4L * restarts
+      entry.at = start + lastRestartNotAfter(key, start, end, restarts)
+      scan(table, key, end)
+    }
+  }
+
+  private def lastRestartNotAfter(key: Array[Byte], start: Long, restartsAt: Long, restarts: Int): Int = {
+    var low = 0
+    var high = restarts - 1
+    while (low < high) {
+      val middle = (low + high + 1) >>> 1
+      entry.at = start + Platform.getInt(null, restartsAt + 4L * middle)
+      entry.varint()
+      val length = entry.varint().toInt - SstFormat.keyFooterBytes
+      entry.varint()
+      if (Bytes.compare(key, entry.at, length) >= 0) low = middle else high = middle - 1
+    }
+    Platform.getInt(null, restartsAt + 4L * low)
+  }
+
+  /**
+   * Goes through entries from a restart on. All before the key are less than it, so what an entry has in
+   * common with the one before decides most of them without a look at its bytes. (Where that reaches into the
+   * footer of the one before, a cursor decides.)
+   */
+  private def scan(table: SstTable, key: Array[Byte], end: Long): Boolean = {
+    var common = 0
+    var lengthBefore = 0
+    while (entry.at < end) {
+      val shared = entry.varint().toInt
+      val rest = entry.varint().toInt - SstFormat.keyFooterBytes
+      val bytes = entry.varint().toInt
+      val at = entry.at
+      if (shared > lengthBefore || rest < 0) return findByCursor(table, key)
+      entry.at = at + rest + SstFormat.keyFooterBytes + bytes
+      lengthBefore = shared + rest
+      if (shared < common) return false
+      if (shared == common) {
+        val more = Bytes.common(key, common, at, rest)
+        common += more
+        if (more == rest && common == key.length) {
+          valueAddress = at + rest + SstFormat.keyFooterBytes
+          valueLength = if (Platform.getByte(null, at + rest) == SstFormat.removal) Record.removed else bytes
+          return true
+        }
+        if (common == key.length) return false
+        if (more < rest && (Platform.getByte(null, at + more) & 0xff) > (key(common) & 0xff)) return false
+      }
+    }
+    false
+  }
+
+  private def findByCursor(table: SstTable, key: Array[Byte]): Boolean = {
+    val cursor = new SstCursor(table)
+    try {
+      cursor.seek(key)
+      valueAddress = cursor.valueAddress
+      valueLength = cursor.valueLength
+      cursor.valid && Bytes.compare(key, cursor.keyAddress, cursor.keyLength) == 0
+    } finally cursor.close()
+  }
+}

@@ -1,0 +1,190 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.sst
+
+import java.nio.ByteBuffer
+import java.nio.channels.FileChannel
+import java.nio.charset.StandardCharsets.UTF_8
+import java.util.concurrent.ThreadLocalRandom
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, Record}
+
+/**
+ * Writes an SST as RocksDB's SstFileWriter does (block-based table, format_version 5, uncompressed, CRC-32C,
+ * full bloom filter of 10 bits a key, sequence numbers 0), from keys and values outside the heap, without
+ * crossing into native code for each. Keys come in ascending order. One thread.
+ *
+ * @param expectedKeys about how many keys there will be
+ */
+private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: Int) {
+  import SstWriter._
+
+  private val out = new SstBuffer(channel)
+  private val index = new SstIndexBuilder
+  private val filter = new SstFilterBuilder(expectedKeys)
+  private var restarts = new Array[Int](64)
+  private var restartCount = 0
+  private var sinceRestart = restartInterval
+  private var lastKey = 0L
+  private var lastKeyLength = -1
+  private var blockPending: SstHandle = _
+  private var entries = 0L
+  private var removals = 0L
+  private var keyBytes = 0L
+  private var valueBytes = 0L
+
+  /**
+   * Adds a key with its value, or its removal when the length of the value is [[Record.removed]]. The key
+   * stays where it is until the next.
+   */
+  def add(key: Long, keyLength: Int, value: Long, valueLength: Int): Unit = {
+    if (blockPending != null) {
+      index.add(lastKey, lastKeyLength, key, keyLength, blockPending)
+      blockPending = null
+    }
+    val valueRoom = math.max(valueLength, 0)
+    out.ensure(keyLength.toLong + valueRoom + 32)
+    var shared = 0
+    if (sinceRestart >= restartInterval) beginRestart()
+    else shared = Bytes.common(lastKey, lastKeyLength, key, keyLength)
+    sinceRestart += 1
+    out.putVarint(shared)
+    out.putVarint(keyLength - shared + SstFormat.keyFooterBytes)
+    out.putVarint(valueRoom)
+    out.putBytes(null, key + shared, keyLength - shared)
+    out.putLong(if (valueLength == Record.removed) SstFormat.removal else SstFormat.put)
+    out.putBytes(null, value, valueRoom)
+    filter.add(KeyHash.of(null, key, keyLength))
+    lastKey = key
+    lastKeyLength = keyLength
+    entries += 1
+    if (valueLength == Record.removed) removals += 1
+    keyBytes += keyLength + SstFormat.keyFooterBytes
+    valueBytes += valueRoom
+    if (out.blockBytes + 4 * restartCount >= blockBytes) endBlock()
+  }
+
+  private def beginRestart(): Unit = {
+    if (restartCount == restarts.length) restarts = java.util.Arrays.copyOf(restarts, restartCount * 2)
+    restarts(restartCount) = out.blockBytes
+    restartCount += 1
+    sinceRestart = 0
+  }
+
+  private def endBlock(): Unit = {
+    out.ensure(4L * restartCount + 4 + SstFormat.trailerBytes)
+    var i = 0
+    while (i < restartCount) {
+      out.putInt(restarts(i))
+      i += 1
+    }
+    out.putInt(restartCount)
+    restartCount = 0
+    sinceRestart = restartInterval
+    blockPending = out.endBlock()
+  }
+
+  /**
+   * Writes what follows the data. There must have been a key.
+   *
+   * @param putExtra puts blocks that RocksDB leaves alone, and returns their names, in order and between
+   *                 those of the filter and of the properties, with their handles
+   */
+  def finish(putExtra: SstBuffer => Seq[(String, SstHandle)]): Unit = {
+    if (restartCount > 0) endBlock()
+    index.addLast(lastKey, lastKeyLength, blockPending)
+    val dataBytes = out.bytes
+    val extra = putExtra(out)
+    val tailOffset = out.bytes
+    val filterHandle = putBlock(filter.finish())
+    val indexBlock = index.finish()
+    val indexHandle = putBlock(indexBlock)
+    val properties = putBlock(plainBlock(propertyList(dataBytes, tailOffset, filterHandle.bytes, indexHandle.bytes)))
+    val meta = putBlock(plainBlock(
+      (SstFormat.filterName -> handleBytes(filterHandle)) +:
+        extra.map { case (name, handle) => name -> handleBytes(handle) } :+
+        (SstFormat.propertiesName -> handleBytes(properties))))
+    putFooter(meta, indexHandle)
+    out.finish()
+  }
+
+  def bytes: Long = out.bytes
+  def crc32: Long = out.crc32
+
+  private def putBlock(content: Array[Byte]): SstHandle = {
+    out.ensure(content.length + SstFormat.trailerBytes)
+    out.putArray(content)
+    out.endBlock()
+  }
+
+  private def putFooter(meta: SstHandle, indexHandle: SstHandle): Unit = {
+    val footer = ByteBuffer.allocate(SstFormat.footerBytes).order(java.nio.ByteOrder.LITTLE_ENDIAN)
+    footer.put(SstFormat.crc32c).put(handleBytes(meta)).put(handleBytes(indexHandle))
+    footer.putInt(41, SstFormat.version).putLong(45, SstFormat.magic)
+    out.ensure(SstFormat.footerBytes)
+    out.putArray(footer.array)
+  }
+
+  private def propertyList(
+      dataBytes: Long, tailOffset: Long, filterBytes: Long, indexBytes: Long): Seq[(String, Array[Byte])] = Seq(
+    "rocksdb.block.based.table.index.type" -> fixed(0, 4),
+    "rocksdb.block.based.table.prefix.filtering" -> text("0"),
+    "rocksdb.block.based.table.whole.key.filtering" -> text("1"),
+    "rocksdb.column.family.id" -> varint(Int.MaxValue),
+    "rocksdb.comparator" -> text(SstFormat.comparatorName),
+    "rocksdb.compression" -> text("NoCompression"),
+    "rocksdb.creating.db.identity" -> text("SST Writer"),
+    "rocksdb.creating.session.identity" -> text(session()),
+    "rocksdb.data.size" -> varint(dataBytes),
+    "rocksdb.deleted.keys" -> varint(removals),
+    "rocksdb.external_sst_file.global_seqno" -> fixed(0, 8),
+    "rocksdb.external_sst_file.version" -> fixed(2, 4),
+    "rocksdb.filter.policy" -> text("bloomfilter"),
+    "rocksdb.filter.size" -> varint(filterBytes),
+    "rocksdb.fixed.key.length" -> varint(0),
+    "rocksdb.format.version" -> varint(SstFormat.version),
+    "rocksdb.index.key.is.user.key" -> varint(1),
+    "rocksdb.index.size" -> varint(indexBytes),
+    "rocksdb.index.value.is.delta.encoded" -> varint(1),
+    "rocksdb.merge.operands" -> varint(0),
+    "rocksdb.num.data.blocks" -> varint(index.entries),
+    "rocksdb.num.entries" -> varint(entries),
+    "rocksdb.num.filter_entries" -> varint(entries),
+    "rocksdb.num.range-deletions" -> varint(0),
+    "rocksdb.original.file.number" -> varint(1),
+    "rocksdb.raw.key.size" -> varint(keyBytes),
+    "rocksdb.raw.value.size" -> varint(valueBytes),
+    "rocksdb.tail.start.offset" -> varint(tailOffset))
+}
+
+private[incremental] object SstWriter {
+  private val restartInterval = 16
+  private val blockBytes = 4096
+
+  private def text(value: String): Array[Byte] = value.getBytes(UTF_8)
+
+  private def fixed(value: Long, bytes: Int): Array[Byte] = Array.tabulate(bytes)(i => (value >>> (8 * i)).toByte)
+
+  def varint(value: Long): Array[Byte] = {
+    val bytes = Array.newBuilder[Byte]
+    var left = value
+    while ((left & ~0x7fL) != 0) {
+      bytes += (left | 0x80).toByte
+      left >>>= 7
+    }
+    bytes += left.toByte
+    bytes.result()
+  }
+
+  def handleBytes(handle: SstHandle): Array[Byte] = varint(handle.offset) ++ varint(handle.bytes)
+
+  /** Twenty digits to base 36, as RocksDB names the process that wrote a file. */
+  private def session(): String = Seq.fill(20)(Character.forDigit(ThreadLocalRandom.current.nextInt(36), 36).toUpper).mkString
+
+  /** A block of sorted entries, all with their whole keys, with one restart. */
+  private def plainBlock(entries: Seq[(String, Array[Byte])]): Array[Byte] = {
+    val block = Array.newBuilder[Byte]
+    entries.foreach { case (name, value) =>
+      block ++= varint(0) ++= varint(name.length) ++= varint(value.length) ++= text(name) ++= value
+    }
+    (block ++= fixed(0, 4) ++= fixed(1, 4)).result()
+  }
+}

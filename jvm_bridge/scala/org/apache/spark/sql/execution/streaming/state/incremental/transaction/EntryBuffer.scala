@@ -1,0 +1,45 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.transaction
+
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Copies of rows on the heap, many in one array: what was handed out stays as it is, because an array that is
+ * full is left to who still uses it. Arrays grow with use, so that a scan of five rows takes little. One thread.
+ */
+private[transaction] final class EntryBuffer {
+  private var chunk = new Array[Byte](EntryBuffer.smallest)
+  private var end = 0
+
+  /** The array of the last copy. */
+  def bytes: Array[Byte] = chunk
+
+  /** Copies bytes from outside the heap; where in [[bytes]] they are, until the next copy. */
+  def copy(address: Long, length: Int): Int = {
+    val at = take(length)
+    Platform.copyMemory(null, address, chunk, Platform.BYTE_ARRAY_OFFSET + at, length)
+    at
+  }
+
+  /** Copies two pieces, one behind the other. */
+  def copy(address: Long, length: Int, address2: Long, length2: Int): Int = {
+    val at = take(Math.addExact(length, length2))
+    Platform.copyMemory(null, address, chunk, Platform.BYTE_ARRAY_OFFSET + at, length)
+    Platform.copyMemory(null, address2, chunk, Platform.BYTE_ARRAY_OFFSET + at + length, length2)
+    at
+  }
+
+  private def take(length: Int): Int = {
+    if (length > chunk.length - end) {
+      val standard = math.min(chunk.length * 2L, EntryBuffer.largest)
+      chunk = new Array[Byte](math.max(length, standard.toInt))
+      end = 0
+    }
+    end += length
+    end - length
+  }
+}
+
+private[transaction] object EntryBuffer {
+  private val smallest = 1 << 10
+  private val largest = 32L << 10
+}

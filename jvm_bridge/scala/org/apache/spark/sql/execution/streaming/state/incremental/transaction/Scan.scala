@@ -1,0 +1,150 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.transaction
+
+import java.util.Arrays
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, Record, RecordList, RecordSource}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
+
+/**
+ * A scan of a transaction: the rows within from <= key < until of its changes, of its view's generations, and
+ * of the base. Each source leaves out what a newer one has a record of. It starts before the first row, shows
+ * the rows as they were when it began, whatever the transaction changes meanwhile, and ends with the
+ * transaction. Used by the transaction's thread.
+ *
+ * @param skip    how many first bytes of the keys it does not show
+ */
+private[incremental] abstract class Scan(
+    transaction: Transaction,
+    from: Array[Byte],
+    until: Array[Byte],
+    skip: Int)
+    extends AutoCloseable {
+  protected final val overlay = transaction.overlay
+  protected final val view = transaction.view
+  private val buffer = transaction.buffer
+
+  /** How many keys the transaction had changed when the scan began. */
+  protected final val changed = overlay.changes
+  private var open = true
+
+  /** Where the row is: an array that stays as it is, and places in it. Null when there is none. */
+  final var bytes: Array[Byte] = _
+  final var keyAt = 0
+  final var keyLength = 0
+  final var valueLength = 0
+  overlay.pins += 1
+
+  final def valueAt: Int = keyAt + keyLength
+  /**
+   * The key, without the bytes that it does not show, and the value of the row that the last [[advance]] moved
+   * to, in new arrays that the caller may keep.
+   */
+  final def key: Array[Byte] = Arrays.copyOfRange(bytes, keyAt, valueAt)
+  final def value: Array[Byte] = Arrays.copyOfRange(bytes, valueAt, valueAt + valueLength)
+
+  /** Moves to the next row; false when there is none, again and again. */
+  final def advance(): Boolean = {
+    transaction.enter()
+    try {
+      val found = open && step()
+      if (!found) {
+        bytes = null
+        finish()
+      }
+      found
+    } finally transaction.exit()
+  }
+
+  /** Any number of times; a scan that reached its end is closed. */
+  final def close(): Unit = if (open) transaction.quietly(finish())
+
+  private def finish(): Unit = if (open) {
+    open = false
+    overlay.pins -= 1
+    closeSources()
+  }
+
+  /** Moves to the next row and sets it. */
+  protected def step(): Boolean
+
+  protected def closeSources(): Unit
+
+  protected final def set(record: Long): Unit = {
+    keyLength = Record.keyLength(record) - skip
+    valueLength = Record.valueLength(record)
+    keyAt = buffer.copy(Record.keyAddress(record) + skip, Math.addExact(keyLength, valueLength))
+    bytes = buffer.bytes
+  }
+
+  protected final def set(cursor: Cursor): Unit = {
+    keyLength = cursor.keyLength - skip
+    valueLength = cursor.valueLength
+    keyAt = buffer.copy(cursor.keyAddress + skip, keyLength, cursor.valueAddress, valueLength)
+    bytes = buffer.bytes
+  }
+
+  protected final def beyond(cursor: Cursor): Boolean =
+    until != null && Bytes.compare(until, cursor.keyAddress, cursor.keyLength) <= 0
+
+  /** Whether the transaction had changed that key when the scan began. */
+  protected final def changedBefore(hash: Int, keyAt: Long, length: Int): Boolean =
+    changed > 0 && {
+      val slot = overlay.find(hash, keyAt, length)
+      slot != 0 && overlay.changedBefore(slot, changed)
+    }
+
+  /** What a pending generation has in the range, removed keys too, without what a newer one has. */
+  protected final def pendingSource(i: Int): RecordSource = {
+    val sorted = view.pending(i).sorted
+    new RecordSource(sorted(_), firstNotBefore(sorted), sorted.length, until, isUnchanged(_, view.pending.length - 1 - i))
+  }
+
+  private def firstNotBefore(sorted: Array[Long]): Int = {
+    var low = 0
+    var high = sorted.length
+    while (low < high) {
+      val middle = (low + high) >>> 1
+      val record = sorted(middle)
+      if (Bytes.compare(from, Record.keyAddress(record), Record.keyLength(record)) > 0) low = middle + 1 else high = middle
+    }
+    low
+  }
+
+  /** Whether neither a change nor one of so many newest pending generations has the key. */
+  protected final def isUnchanged(record: Long, newer: Int): Boolean = changed == 0 && newer == 0 || {
+    val hash = Record.hash(record)
+    val at = Record.keyAddress(record)
+    val length = Record.keyLength(record)
+    !changedBefore(hash, at, length) && !view.pendingHas(newer, hash, at, length)
+  }
+
+  /** Adds what changes and the index have of a prefix that [[PrefixIndex.serves]], removed keys too. */
+  protected final def addWithPrefix(found: RecordList): Unit = {
+    overlay.changedWith(from)(found.add)
+    view.recents.foreachWith(from)(record => if (isUnchanged(record, view.pending.length)) found.add(record))
+  }
+
+  protected final def changedRecords(): Array[Long] =
+    if (changed == 0) Scan.none else overlay.changedRecords().filter(Record.within(_, from, until))
+
+  /** Moves to the next row of the base that memory has no record of; there may be no base. */
+  protected final def step(base: Cursor): Boolean = {
+    while (base != null && base.valid && !beyond(base)) {
+      val shown = isNewest(base)
+      if (shown) set(base)
+      base.next()
+      if (shown) return true
+    }
+    false
+  }
+
+  private def isNewest(cursor: Cursor): Boolean = {
+    val hash = KeyHash.of(null, cursor.keyAddress, cursor.keyLength).toInt
+    !changedBefore(hash, cursor.keyAddress, cursor.keyLength) &&
+    !view.overrides(hash, cursor.keyAddress, cursor.keyLength)
+  }
+}
+
+private[incremental] object Scan {
+  val none: Array[Long] = new Array[Long](0)
+}

@@ -1,0 +1,288 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.transaction
+
+import java.io.File
+import java.util.concurrent.locks.ReentrantLock
+
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseDirectory}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, MemoryUse, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, Overlay, Recents}
+
+/**
+ * Settings of one store's data plane.
+ *
+ * @param spillDirectory local directory for memory-mapped files that take what the memory budget has no room
+ *     for
+ *                       (made when first needed); they have no name once they are open
+ */
+final case class StateConf(spillDirectory: File)
+
+/**
+ * The rows of one store: generations in memory over a base on local disk, and the transactions on them.
+ * Thread-safe; its lock is held at the begin and end of transactions only, never while rows move. Memory is
+ * drawn from the executor's budget; when that is full, rows that the base holds too are dropped, the oldest
+ * first; what then has no room goes to memory-mapped files.
+ */
+final class StoreState(memory: StoreMemory, conf: StateConf) {
+  private val lock = new ReentrantLock
+  private var closed = false
+  private var base: Base = _
+  private var recents = new Recents(memory, conf.spillDirectory)
+  private var pending = Vector.empty[Generation]
+  private var offered: Base = _
+  private var writers = Set.empty[Transaction]
+  private var readers = Set.empty[Transaction]
+  private var lastOverlayBytes = 0L
+  private var lastOverlayKeys = 0L
+  private var settling = false
+  @volatile private var reclaimable = 0L
+  private val cache = new StoreMemory.Reclaimable {
+    def reclaimableBytes: Long = reclaimable
+    def reclaim(bytes: Long): Long = StoreState.this.reclaim(bytes)
+  }
+  memory.register(cache)
+
+  private def locked[T](action: => T): T = {
+    lock.lock()
+    try action
+    finally lock.unlock()
+  }
+
+  private def check(): Unit = if (closed) throw new IllegalStateException("The state store is closed")
+
+  private def baseAt: VersionId = if (base == null) VersionId.empty else base.at
+
+  private def versions: Vector[Generation] = recents.generations.toVector ++ pending
+
+  /** The newest version that memory holds. */
+  def tip: VersionId = locked(versions.lastOption.map(_.at).getOrElse(baseAt))
+
+  /**
+   * Begins on that version. None when memory cannot reach it: then restore it and [[reset]]. Beginning to
+   * write on an older version that memory still reaches is a rollback: newer ones go, at once or with the
+   * commit.
+   *
+   * @throws IllegalStateException after [[close]]
+   */
+  def tryBegin(at: VersionId, readOnly: Boolean): Option[Transaction] = locked {
+    check()
+    adoptOffered()
+    val n = position(if (at.version == 0) VersionId.empty else at)
+    if (n < 0 || readOnly && n < recents.generations.size) None
+    else {
+      Some(begin(settle(n), at, readOnly))
+    }
+  }
+
+  /** How many generations lead to a version; -1 when it is not to be had. */
+  private def position(at: VersionId): Int =
+    if (at == baseAt) recents.merged
+    else {
+      val i = versions.indexWhere(_.at == at)
+      if (i >= recents.merged) i + 1 else -1
+    }
+
+  /**
+   * Brings into the index what leads to the n-th generation, and makes room for the next changes. How many
+   * pending generations remain on the way there.
+   */
+  private def settle(n: Int): Int = {
+    settling = true
+    try {
+      if (n < recents.generations.size) replace(recents.cut(n))
+      val above = n - recents.generations.size
+      if (recents.readers > 0) above
+      else {
+        publish(above)
+        makeRoom(math.min(lastOverlayBytes + lastOverlayBytes / 2, memory.budgetBytes / 8) + Arena.smallestSegment)
+        0
+      }
+    } finally {
+      settling = false
+      noteReclaimable()
+    }
+  }
+
+  private def publish(n: Int): Unit = (0 until n).foreach { _ =>
+    makeRoom(recents.roomFor(pending.head))
+    recents.publish(pending.head)
+    pending = pending.tail
+  }
+
+  /** Makes it here, where records may be saved; what a larger overlay takes later is taken without. */
+  private def makeRoom(bytes: Long): Unit =
+    while (recents.evictable && memory.usedBytes + bytes > memory.budgetBytes) recents.evict(saving = true)
+
+  /**
+   * Brings into the index what was committed last, as the next begin would. Nothing while a transaction is
+   * open. Any thread.
+   */
+  def settleCommitted(): Unit = locked {
+    if (!closed && pending.nonEmpty && recents.readers == 0) settle(versions.size)
+  }
+
+  private def replace(kept: Recents): Unit = {
+    recents.release()
+    recents = kept
+    pending.foreach(_.release())
+    pending = Vector.empty
+  }
+
+  private def begin(pendingCount: Int, at: VersionId, readOnly: Boolean): Transaction = {
+    val above = pending.take(pendingCount).toArray
+    val keys = above.lastOption.orElse(recents.generations.lastOption).map(_.keys).getOrElse(baseKeys)
+    val view = new View(at, keys, recents, above, base)
+    val transaction =
+      new Transaction(this, at, readOnly, view,
+        new Overlay(memory, conf.spillDirectory, if (readOnly) 0 else lastOverlayKeys.toInt))
+    if (readOnly) readers += transaction else writers += transaction
+    transaction
+  }
+
+  private def baseKeys: Long = if (base == null) 0 else base.keys
+
+  /**
+   * Forgets all and starts from this base. When it cannot be opened, all stays as it was, and the directory
+   * is given back.
+   */
+  def reset(directory: BaseDirectory): Unit = {
+    val opened = open(directory)
+    locked {
+      if (closed) {
+        opened.release()
+        check()
+      }
+      restart(opened)
+    }
+  }
+
+  /** Forgets all and starts from the empty version 0. */
+  def resetEmpty(): Unit = locked {
+    check()
+    restart(null)
+  }
+
+  private def restart(newBase: Base): Unit = {
+    replace(new Recents(memory, conf.spillDirectory))
+    if (base != null) base.release()
+    base = newBase
+    dropOffered()
+    noteReclaimable()
+  }
+
+  private def open(directory: BaseDirectory): Base =
+    try Base.open(directory, memory)
+    catch {
+      case e: Throwable =>
+        directory.onClose()
+        throw e
+    }
+
+  /**
+   * A newer base, holding a version on the way to the tip. It is taken at a later begin; or closed, when that
+   * version is not on the way. Opened here, in the caller's thread. Without ids (checkpoint format 1) the
+   * caller sees to it that the version was not committed anew since the base was made.
+   */
+  def offerBase(directory: BaseDirectory): Unit = {
+    val opened = open(directory)
+    locked {
+      dropOffered()
+      if (closed) opened.release() else offered = opened
+    }
+  }
+
+  private def dropOffered(): Unit = if (offered != null) {
+    offered.release()
+    offered = null
+  }
+
+  private def adoptOffered(): Unit =
+    if (offered != null && !versions.lastOption.exists(_.at.version < offered.at.version)) {
+      if (position(offered.at) > recents.generations.size) settle(position(offered.at))
+      val i = versions.indexWhere(_.at == offered.at)
+      if (i < recents.merged) dropOffered()
+      else if (i < recents.generations.size) {
+        if (base != null) base.release()
+        base = offered
+        offered = null
+        recents.merged = i + 1
+      }
+    }
+
+  /** Memory is full of versions that no base holds: a merge of kind ingest up to this one would free it. */
+  def wantsIngest: Option[VersionId] = locked {
+    val unmerged = recents.unmergedBytes + pending.map(_.overlay.bytes).sum
+    val full = spilledBytes > 0 || memory.usedBytes + lastOverlayBytes > memory.budgetBytes / 10 * 9
+    if (full && unmerged > 0 && unmerged >= recents.mergedBytes) versions.lastOption.map(_.at) else None
+  }
+
+  private def spilledBytes: Long = recents.spilledBytes + pending.map(_.overlay.spilledBytes).sum
+
+  def memoryUse: MemoryUse = locked {
+    val overlays = (writers ++ readers).toSeq.map(_.overlay)
+    MemoryUse(
+      overlayBytes = overlays.map(_.bytes).sum,
+      recentBytes = recents.mergedBytes + recents.unmergedBytes + pending.map(_.overlay.bytes).sum,
+      indexBytes = recents.indexBytes,
+      baseBytes = if (base == null) 0 else base.bytes,
+      spilledBytes = spilledBytes + overlays.map(_.spilledBytes).sum,
+      usedBytes = memory.usedBytes,
+      budgetBytes = memory.budgetBytes)
+  }
+
+  /**
+   * No transaction begins any more; those that are open may end as usual. Any number of times, any thread.
+   */
+  def close(): Unit = locked {
+    if (!closed) {
+      closed = true
+      memory.unregister(cache)
+      recents.release()
+      pending.foreach(_.release())
+      pending = Vector.empty
+      if (base != null) base.release()
+      dropOffered()
+    }
+  }
+
+  /**
+   * Appends a transaction's changes to the version that it began on, if that is still on the way to the tip.
+   */
+  private[transaction] def append(transaction: Transaction, generation: Generation): Unit = locked {
+    val n = if (closed || (transaction.view.recents ne recents)) -1 else position(transaction.at)
+    if (n < recents.generations.size) generation.release()
+    else {
+      pending.drop(n - recents.generations.size).foreach(_.release())
+      pending = pending.take(n - recents.generations.size) :+ generation
+      if (offered != null && offered.at.version > transaction.at.version) dropOffered()
+      lastOverlayBytes = generation.overlay.bytes
+      lastOverlayKeys = generation.records
+    }
+  }
+
+  private[transaction] def ended(transaction: Transaction): Unit = locked {
+    transaction.view.release()
+    writers -= transaction
+    readers -= transaction
+    noteReclaimable()
+  }
+
+  private def noteReclaimable(): Unit = reclaimable = if (closed) 0 else recents.mergedBytes
+
+  /** Drops merged generations, unless a transaction of another thread reads them or the store is busy. */
+  private def reclaim(bytes: Long): Long =
+    if (!lock.tryLock()) 0
+    else
+      try {
+        var freed = 0L
+        while (mayEvict && freed < bytes) freed += recents.evict(saving = false)
+        noteReclaimable()
+        freed
+      } finally lock.unlock()
+
+  private def mayEvict: Boolean =
+    !closed && !settling && recents.evictable &&
+      (recents.readers == 0 || recents.readers == 1 && writers.exists { t =>
+        (t.changer eq Thread.currentThread) && (t.view.recents eq recents) && (t.view.base eq base) && t.overlay.pins == 0
+      })
+}

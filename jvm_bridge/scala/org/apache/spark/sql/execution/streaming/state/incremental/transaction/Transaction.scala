@@ -1,0 +1,294 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.transaction
+
+import java.io.File
+import java.util.concurrent.atomic.AtomicBoolean
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaWriter
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, PrefixIndex, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, Overlay}
+import org.apache.spark.unsafe.Platform
+
+/**
+ * One task's view of a store: a committed version and, over it, this task's changes. Keys carry their 2-byte
+ * column family. Used by one thread at a time; only [[abort]] may come from another, and then waits for the
+ * call that is under way. After its end every call but [[abort]] is an IllegalStateException; to read what
+ * was committed, begin another.
+ *
+ * @param at       the version that it builds on
+ * @param readOnly whether changes are refused
+ */
+final class Transaction private[transaction] (
+    state: StoreState,
+    val at: VersionId,
+    val readOnly: Boolean,
+    private[transaction] val view: View,
+    private[transaction] val overlay: Overlay) {
+  private val busy = new AtomicBoolean
+  private val finished = new AtomicBoolean
+  @volatile private var ended = false
+
+  /** A record that the last get found in memory, 0 when it found none; until the next change. */
+  private var lastFound = 0L
+  private var hashedKey: Array[Byte] = _
+  private var hash = 0L
+  private var delta: DeltaWriter = _
+
+  /** Where its scans copy rows to. */
+  private[transaction] lazy val buffer = new EntryBuffer
+
+  /** The thread that changes the overlay now: it may drop generations that the view needs no more. */
+  @volatile private[transaction] var changer: Thread = _
+
+  private[transaction] def enter(): Unit = {
+    busy.set(true)
+    if (ended) {
+      busy.lazySet(false)
+      throw new IllegalStateException(s"The transaction on version ${at.version} of the state store has ended")
+    }
+  }
+
+  private[transaction] def exit(): Unit = busy.lazySet(false)
+
+  /** Does something unless the transaction has ended. */
+  private[transaction] def quietly(action: => Unit): Unit = {
+    busy.set(true)
+    try if (!ended) action
+    finally exit()
+  }
+
+  /** The value of a key, null when absent; the caller may keep the array, and never changes that of the key. */
+  def get(key: Array[Byte]): Array[Byte] = {
+    enter()
+    try lookUp(hashOf(key), key)
+    finally exit()
+  }
+
+  /** The hash of a key; that of the array that was asked for last is remembered. */
+  private def hashOf(key: Array[Byte]): Long = {
+    if (key ne hashedKey) {
+      hash = KeyHash.of(key)
+      hashedKey = key
+    }
+    hash
+  }
+
+  private def lookUp(hash: Long, key: Array[Byte]): Array[Byte] = {
+    val slot = overlay.find(hash, key)
+    if (slot != 0) valueOf(overlay.record(slot))
+    else {
+      val record = view.record(hash, key)
+      lastFound = record
+      if (record != 0) valueOf(record)
+      else {
+        val asked = view.needsBase
+        val value = view.fromBase(hash, key)
+        if (asked && !readOnly) overlay.remember(hash, key, value)
+        value
+      }
+    }
+  }
+
+  private def valueOf(record: Long): Array[Byte] = if (Record.isRemoved(record)) null else Record.value(record)
+
+  /** Whether a key is there. */
+  def contains(key: Array[Byte]): Boolean = get(key) != null
+
+  /** The values of keys, in their order, null for those that are absent. */
+  def multiGet(keys: Array[Array[Byte]]): Array[Array[Byte]] = {
+    enter()
+    try {
+      val values = new Array[Array[Byte]](keys.length)
+      var i = 0
+      while (i < keys.length) {
+        values(i) = lookUp(KeyHash.of(keys(i)), keys(i))
+        i += 1
+      }
+      values
+    } finally exit()
+  }
+
+  /** Sets the value of a key. */
+  def put(key: Array[Byte], value: Array[Byte]): Unit = change(key, value)
+
+  /** Removes a key, whether it is there or not. */
+  def remove(key: Array[Byte]): Unit = change(key, null)
+
+  private def change(key: Array[Byte], value: Array[Byte]): Unit = {
+    enterToChange()
+    try changeQuick(hashOf(key), key, value, if (value == null) 0 else value.length)
+    finally exitFromChange()
+  }
+
+  private def changeQuick(hash: Long, key: Array[Byte], value: Array[Byte], room: Int): Unit = {
+    val slot = overlay.find(hash, key)
+    val prior =
+      if (slot != 0 || lastFound == 0 || !Record.hasKey(lastFound, hash.toInt, key)) 0L
+      else if (Record.isRemoved(lastFound)) Overlay.wasAbsent
+      else Overlay.wasPresent
+    lastFound = 0
+    overlay.change(slot, hash, key, value, room, prior)
+  }
+
+  private def enterToChange(): Unit = {
+    enter()
+    if (readOnly) {
+      exit()
+      throw new IllegalStateException(s"The transaction on version ${at.version} of the state store is for reading only")
+    }
+    delta = null
+    changer = Thread.currentThread
+  }
+
+  private def exitFromChange(): Unit = {
+    changer = null
+    exit()
+  }
+
+  /** Adds a value to those of a key: puts it where there is none, else old value, delimiter, value. */
+  def append(key: Array[Byte], value: Array[Byte], delimiter: Byte): Unit = {
+    enterToChange()
+    try {
+      val hash = KeyHash.of(key)
+      val slot = overlay.find(hash, key)
+      if (overlay.appendRoom(slot) > value.length) overlay.append(slot, delimiter, value)
+      else {
+        val old = lookUp(hash, key)
+        if (old == null) changeQuick(hash, key, value, value.length)
+        else {
+          val joined = java.util.Arrays.copyOf(old, Math.addExact(Math.addExact(old.length, 1), value.length))
+          joined(old.length) = delimiter
+          System.arraycopy(value, 0, joined, old.length + 1, value.length)
+          val room =
+            if (slot != 0 && overlay.isChange(slot)) math.min(joined.length * 2L, Int.MaxValue - 64L).toInt
+            else joined.length
+          changeQuick(hash, key, joined, room)
+        }
+      }
+    } finally exitFromChange()
+  }
+
+  /**
+   * Rows with from <= key < until (null: to the end), uncommitted ones included. In key order when ordered;
+   * else in the order that is quickest.
+   */
+  private[incremental] def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int = 0): Scan = {
+    enter()
+    try begin(from, until, ordered, skip)
+    finally exit()
+  }
+
+  /** What is less than a column family is found quickest by its prefix, or through the order of keys. */
+  private def begin(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int): Scan =
+    if (!ordered && PrefixIndex.serves(from, until)) new PrefixScan(this, from, until, skip)
+    else if (ordered || from.length > 2 || until != null && until.length > 2) {
+      new OrderedScan(this, from, until, skip)
+    } else new UnorderedScan(this, from, until, skip)
+
+  /** Removes the rows with from <= key < until (null: to the end); the number of rows that were there. */
+  def removeRange(from: Array[Byte], until: Array[Byte]): Long = {
+    val rows = scan(from, until, ordered = false)
+    var removed = 0L
+    try
+      while (rows.advance()) {
+        change(rows.key, null)
+        removed += 1
+      }
+    finally rows.close()
+    removed
+  }
+
+  /**
+   * Number of keys, uncommitted changes counted. Looks up what was put or removed without having been got.
+   */
+  def keys: Long = {
+    enter()
+    try countKeys()
+    finally exit()
+  }
+
+  private def countKeys(): Long = {
+    if (overlay.unknown > 0) {
+      overlay.foreachSlot { slot =>
+        if (overlay.isChange(slot) && !overlay.priorKnown(slot)) overlay.resolve(slot, view.contains(overlay.record(slot)))
+      }
+    }
+    view.keys + overlay.balance
+  }
+
+  /**
+   * By how much the changes so far let each column family grow, in keys, by its id; families beyond the end
+   * have no changes. Looks up what [[keys]] does.
+   */
+  def growthByFamily: Array[Long] = {
+    enter()
+    try {
+      countKeys()
+      var growth = new Array[Long](16)
+      overlay.foreachSlot { slot =>
+        if (overlay.isChange(slot)) {
+          val record = overlay.record(slot)
+          val key = Record.keyAddress(record)
+          val id = (Platform.getByte(null, key) & 0xff) << 8 | Platform.getByte(null, key + 1) & 0xff
+          val before = if (overlay.wasThere(slot)) 1 else 0
+          if (id >= growth.length) growth = java.util.Arrays.copyOf(growth, id + 1)
+          growth(id) += (if (Record.isRemoved(record)) 0 else 1) - before
+        }
+      }
+      growth
+    } finally exit()
+  }
+
+  /** Keys that this transaction put, or removed, so far: each counted once, by its last change. */
+  def puts: Long = overlay.puts
+  def removes: Long = overlay.removes
+
+  /** Look-ups of committed rows that memory answered, and those that the base had to. */
+  def hits: Long = view.hits
+  def misses: Long = view.misses
+
+  /**
+   * Writes the changes, sorted, and last the reserved record with this value, as an SST that must not exist
+   * yet. Whoever stores it makes it durable.
+   */
+  def writeDelta(file: File, meta: Array[Byte]): DeltaFile = {
+    enter()
+    try {
+      if (delta == null) delta = new DeltaWriter(overlay.changedRecords(), overlay.superseded)
+      delta.write(file, meta, overlay.puts, overlay.removes)
+    } finally exit()
+  }
+
+  /** Ends the transaction; its changes are now that version, and the next transaction may begin there. */
+  def committed(as: VersionId): Unit = {
+    enterToChange()
+    val keys =
+      try countKeys()
+      finally exitFromChange()
+    if (!end()) throw new IllegalStateException(s"The transaction on version ${at.version} of the state store was aborted")
+    overlay.superseded.free()
+    overlay.freeRuns()
+    try state.append(this, new Generation(as, keys, overlay))
+    finally state.ended(this)
+  }
+
+  /**
+   * Ends the transaction and forgets its changes. Any thread, any number of times; nothing after
+   * [[committed]].
+   */
+  def abort(): Unit = if (end()) {
+    overlay.free()
+    state.ended(this)
+  }
+
+  /** Ends it once, when no call is under way any more. */
+  private def end(): Boolean = {
+    ended = true
+    var spins = 0
+    while (busy.get) {
+      spins += 1
+      if (spins < 1000) Thread.onSpinWait() else Thread.sleep(0, 100000)
+    }
+    finished.compareAndSet(false, true)
+  }
+}

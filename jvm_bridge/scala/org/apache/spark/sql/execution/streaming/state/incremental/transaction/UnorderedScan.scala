@@ -1,0 +1,146 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.transaction
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, Record, RecordList}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
+
+/** A scan without order: changes, then generations in the order of their tables, then the base in its own. */
+private[transaction] final class UnorderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
+    extends Scan(transaction, from, until, skip) {
+  private val changes = changedRecords()
+  private var change = 0
+  private var pendingLeft = view.pending.length
+  private var older = Scan.none
+  private var next = 0
+  private var slot = 0L
+  private val index = view.recents.index
+
+  /** Memory is read in its own order, not in the index's, unless most of it is superseded. */
+  private val walks = view.recents.records <= index.count * 3
+  private val arenas = view.recents.arenas
+  private var walk: ArenaWalk = _
+  private val some = new Array[Long](UnorderedScan.atOnce)
+  private val newest = new Array[Long](UnorderedScan.atOnce)
+  private var read = 0
+  private var shown = 0
+  private var base: Cursor = _
+  private var baseBegun = false
+
+  protected def step(): Boolean = stepChanges() || stepPending() || stepIndex() || stepBase()
+
+  private def stepChanges(): Boolean = {
+    while (change < changes.length) {
+      val record = changes(change)
+      change += 1
+      if (!Record.isRemoved(record)) {
+        set(record)
+        return true
+      }
+    }
+    false
+  }
+
+  private def stepPending(): Boolean = {
+    while (next < older.length || pendingLeft > 0) {
+      if (next == older.length) {
+        pendingLeft -= 1
+        older = view.pending(pendingLeft).overlay.records()
+        next = 0
+      } else {
+        val record = older(next)
+        next += 1
+        if (shows(record, view.pending.length - 1 - pendingLeft)) {
+          set(record)
+          return true
+        }
+      }
+    }
+    false
+  }
+
+  private def stepIndex(): Boolean = if (walks) stepGenerations() else stepSlots()
+
+  private def stepGenerations(): Boolean = {
+    while (shown < read || readSome()) {
+      val record = newest(shown)
+      shown += 1
+      if (shows(record, view.pending.length)) {
+        set(record)
+        return true
+      }
+    }
+    false
+  }
+
+  /** Reads on in the arenas; false at their end. */
+  private def readSome(): Boolean = {
+    read = 0
+    shown = 0
+    while (read == 0 && (walk != null || arenas.hasNext)) {
+      if (walk == null) walk = arenas.next()
+      val n = walk.next(some)
+      if (n == 0) walk = null
+      read = view.recents.newest(some, n, newest)
+    }
+    read > 0
+  }
+
+  private def stepSlots(): Boolean = {
+    while (slot < index.size) {
+      val record = index.at(slot)
+      slot += 1
+      if (record != 0 && shows(record, view.pending.length)) {
+        set(record)
+        return true
+      }
+    }
+    false
+  }
+
+  /** Whether a row is there, in the range, and in none of the n newest generations nor changed. */
+  private def shows(record: Long, n: Int): Boolean =
+    !Record.isRemoved(record) && Record.within(record, from, until) && {
+      val hash = Record.hash(record)
+      val at = Record.keyAddress(record)
+      val length = Record.keyLength(record)
+      !changedBefore(hash, at, length) && !(n > 0 && view.pendingHas(n, hash, at, length))
+    }
+
+  private def stepBase(): Boolean = {
+    if (!baseBegun) {
+      baseBegun = true
+      base = view.baseCursor(from, until)
+    }
+    step(base)
+  }
+
+  protected def closeSources(): Unit = if (base != null) base.close()
+}
+
+private[transaction] object UnorderedScan {
+  private val atOnce = 64
+}
+
+/** A scan of a prefix that [[PrefixIndex.serves]], without order: what memory has, then the base. */
+private[transaction] final class PrefixScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
+    extends Scan(transaction, from, until, skip) {
+  private val found = new RecordList
+  private var next = 0
+  private val base = view.baseCursor(from, until)
+
+  addWithPrefix(found)
+  view.pending.indices.foreach(pendingSource(_).foreach(found.add))
+
+  protected def step(): Boolean = {
+    while (next < found.size) {
+      val record = found(next)
+      next += 1
+      if (!Record.isRemoved(record)) {
+        set(record)
+        return true
+      }
+    }
+    step(base)
+  }
+
+  protected def closeSources(): Unit = if (base != null) base.close()
+}

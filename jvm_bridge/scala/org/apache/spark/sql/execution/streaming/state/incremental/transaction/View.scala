@@ -1,0 +1,113 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.transaction
+
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseReader}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, Recents}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
+import org.apache.spark.unsafe.Platform
+
+/**
+ * What one transaction sees below its own changes: a committed version, made of generations that are not in
+ * the index yet, the index, and a base. It holds a reference to each until [[release]]. One thread at a time.
+ *
+ * @param keys    number of keys at that version
+ * @param pending generations that are not in the index, oldest first
+ * @param base    null: nothing lies below
+ */
+private[transaction] final class View(
+    val at: VersionId,
+    val keys: Long,
+    val recents: Recents,
+    val pending: Array[Generation],
+    val base: Base) {
+  recents.retain()
+  pending.foreach(_.retain())
+  if (base != null) base.retain()
+  private var reader: BaseReader = _
+  private var hitCount = 0L
+  private var missCount = 0L
+
+  def hits: Long = hitCount
+  def misses: Long = missCount
+
+  /** Whether the base has rows that memory has not. */
+  def needsBase: Boolean = base != null && !(pending.length == 0 && recents.index.present == keys)
+
+  private def baseReader: BaseReader = {
+    if (reader == null) reader = base.reader()
+    reader
+  }
+
+  /** The newest record of a key in memory, 0 when there is none. */
+  def record(hash: Long, key: Array[Byte]): Long = {
+    var i = pending.length
+    while (i > 0) {
+      i -= 1
+      val overlay = pending(i).overlay
+      val slot = overlay.find(hash, key)
+      if (slot != 0) {
+        hitCount += 1
+        return overlay.record(slot)
+      }
+    }
+    val found = recents.index.find(hash, key)
+    if (found != 0) hitCount += 1
+    found
+  }
+
+  /** Whether memory has any record of the key of a row in the base. */
+  def overrides(hash: Int, keyAt: Long, length: Int): Boolean =
+    pendingHas(pending.length, hash, keyAt, length) || recents.index.find(hash, keyAt, length) != 0
+
+  /** Whether one of the generations from that position on that are not in the index has the key. */
+  def pendingHas(n: Int, hash: Int, keyAt: Long, length: Int): Boolean = {
+    var i = pending.length - n
+    while (i < pending.length) {
+      if (pending(i).overlay.find(hash, keyAt, length) != 0) return true
+      i += 1
+    }
+    false
+  }
+
+  /** What the base holds for a key that memory has no record of. */
+  def fromBase(hash: Long, key: Array[Byte]): Array[Byte] =
+    if (needsBase) {
+      missCount += 1
+      baseReader.get(hash, key)
+    } else {
+      hitCount += 1
+      null
+    }
+
+  /** Whether the key of a record is there. */
+  def contains(record: Long): Boolean = {
+    val hash = Record.hash(record)
+    val at = Record.keyAddress(record)
+    val length = Record.keyLength(record)
+    var i = pending.length
+    while (i > 0) {
+      i -= 1
+      val overlay = pending(i).overlay
+      val slot = overlay.find(hash, at, length)
+      if (slot != 0) return !Record.isRemoved(overlay.record(slot))
+    }
+    val found = recents.index.find(hash, at, length)
+    if (found != 0) !Record.isRemoved(found)
+    else needsBase && {
+      val key = Record.key(record)
+      baseReader.contains(KeyHash.of(key, Platform.BYTE_ARRAY_OFFSET, key.length), key)
+    }
+  }
+
+  /** Rows of the base from a key on, maybe only those before until; null when memory has them all. */
+  def baseCursor(from: Array[Byte], until: Array[Byte]): Cursor =
+    if (needsBase) baseReader.cursor(from, until) else null
+
+  def release(): Unit = {
+    if (reader != null) reader.close()
+    recents.release()
+    pending.foreach(_.release())
+    if (base != null) base.release()
+  }
+}
