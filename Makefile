@@ -1,9 +1,10 @@
 # Everything a checkout needs, made on demand: each target creates the virtual environments and compiles the jars first.
 # Variables: PYTHON=<interpreter>  BENCH=quick|standard|full  TESTS=<pytest arguments>
 
-# Spark 4.3 is there for Python 3.11 and newer; with 3.10 everything runs on 4.2.
-OLDER_SPARK := 4.2.0
-SPARK := $(if $(filter 3.10.%,$(shell "$$(PYTHON='$(PYTHON)' scripts/find-python 2>/dev/null)" --version 2>&1)),$(OLDER_SPARK),4.3.0)
+# The versions of Spark that this Python runs and the names of their jars, the newest first (state_store/jvm/releases.py).
+RELEASES := $(shell python=$$(PYTHON='$(PYTHON)' scripts/find-python 2>/dev/null) && "$$python" -m state_store.jvm.releases)
+SPARK := $(firstword $(RELEASES))
+OLDER_SPARK := $(lastword $(filter-out %.jar,$(RELEASES)))
 BENCH ?= standard
 TESTS ?=
 
@@ -14,8 +15,8 @@ JVM_TESTS := bridge jvm storage benchmarks
 APART := spark vectorized packaging $(JVM_TESTS)
 
 BIN := .venv/bin
-JAR := state_store/jars/incremental-state-store-spark-$(basename $(SPARK)).jar
-OLDER_JAR := state_store/jars/incremental-state-store-spark-$(basename $(OLDER_SPARK)).jar
+JAR := state_store/jars/$(word 2,$(RELEASES))
+OLDER_JAR := state_store/jars/$(lastword $(RELEASES))
 SOURCES := $(shell find jvm_bridge state_store -name '*.scala' -o -name '*.py' -o -path 'jvm_bridge/resources/*' -type f)
 SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-4.3 benchmarks/scala tests)
 
@@ -64,7 +65,7 @@ benchmark: .venv/.ready $(JAR)  ## Compare with Spark's own stores and write doc
 	$(BIN)/python -m benchmarks $(BENCH)
 
 wheel: setup  ## Build the wheel, with the jars for both versions of Spark, into dist/
-	@rm -rf build dist
+	@rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls -l dist/*.whl
 
@@ -92,11 +93,11 @@ help:  ## List the targets
 	@touch $@
 
 $(JAR): .venv/.ready $(SOURCES)
-	@$(BIN)/python -m jvm_bridge.build
+	@$(BIN)/python -m state_store.jvm.build
 	@touch $@
 
 ifneq ($(JAR),$(OLDER_JAR))
 $(OLDER_JAR): .venv-4.2/.ready $(SOURCES)
-	@.venv-4.2/bin/python -m jvm_bridge.build
+	@.venv-4.2/bin/python -m state_store.jvm.build
 	@touch $@
 endif

@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from state_store.jvm import build, releases
+
 STATE = "org.apache.spark.sql.execution.streaming.state."
 CONF = "spark.sql.streaming.stateStore."
 OURS = CONF + "incremental."
 
 INCREMENTAL_CLASS = STATE + "incremental.IncrementalStateStoreProvider"
-JARS = Path(__file__).resolve().parent.parent / "state_store" / "jars"
 
 # Batches follow each other without a pause here, so the least pause between merges, which is in real time,
 # must not
@@ -99,6 +100,5 @@ def peers(budget_mb: int, stores: int = 1) -> list[Variant]:
 
 def jar_for(spark_version: str) -> Path | None:
     """The jar of our provider for this Spark, or None where it has not been built."""
-    release = ".".join(spark_version.split(".")[:2])
-    jar = JARS / f"incremental-state-store-spark-{release}.jar"
+    jar = build.JAR_DIRECTORY / releases.jar_name(spark_version)
     return jar if jar.is_file() else None

@@ -9,8 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from state_store.jvm.jar import jar_path as jar_path
     from state_store.settings.options import Options as Options
-    from state_store.spark import jar_path as jar_path
     from state_store.spark import spark_conf as spark_conf
 
 __version__ = "0.1.0"
@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Options": "state_store.settings.options",
     "spark_conf": "state_store.spark",
-    "jar_path": "state_store.spark",
+    "jar_path": "state_store.jvm.jar",
     "vectorized": "state_store.vectorization",
     "accelerate": "state_store.vectorization",
     "Result": "state_store.vectorization",

@@ -1,4 +1,4 @@
-"""What a Spark session needs to use the store: configuration, the jar for its version, a checkpoint's past.
+"""What a Spark session needs to use the store: its configuration, and a checkpoint's past.
 
 Nothing here imports pyspark or starts a JVM. Safe for any thread.
 """
@@ -9,11 +9,11 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from state_store.errors import OptionError
+from state_store.jvm.jar import jar_path
 from state_store.settings import options as declarations
 
 PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider"
@@ -23,8 +23,6 @@ FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 EXTENSIONS_KEY = "spark.sql.extensions"
 LISTENER_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.PinnedProviderListener"
 LISTENERS_KEY = "spark.sql.streaming.streamingQueryListeners"
-SUPPORTED_SPARKS = ("4.2", "4.3")
-JAR_DIRECTORY = Path(__file__).parent / "jars"
 
 
 def spark_conf(
@@ -49,6 +47,8 @@ def spark_conf(
 
     spark_version: of the cluster. Default: that of the installed pyspark.
 
+    A package without a jar for that version compiles it once (:mod:`state_store.jvm.jar`).
+
     Raises OptionError for a setting that does not exist or has a wrong value, or a version without a jar.
     """
     given = {name.removeprefix(declarations.PREFIX): _text(value) for name, value in (settings or {}).items()}
@@ -62,49 +62,6 @@ def spark_conf(
         "spark.jars": str(jar_path(spark_version)),
         **{declarations.PREFIX + name: text for name, text in sorted(given.items())},
     }
-
-
-def installed_spark() -> str:
-    """The version of the installed pyspark; raises OptionError when there is none."""
-    for distribution in ("pyspark", "pyspark-client", "pyspark-connect"):
-        try:
-            return metadata.version(distribution)
-        except metadata.PackageNotFoundError:
-            continue
-    raise OptionError(
-        f"pyspark is not installed in {sys.executable}, so its version is not known. "
-        "Install pyspark, or name the version of Spark."
-    )
-
-
-def jar_name(spark_version: str) -> str:
-    """The file name of the jar for a version of Spark such as ``4.3.0``."""
-    return f"incremental-state-store-spark-{_minor(spark_version)}.jar"
-
-
-def jar_path(spark_version: str | None = None) -> Path:
-    """The jar for a version of Spark, by default that of the installed pyspark.
-
-    Raises OptionError when there is none for it, saying which versions are supported and how to compile one.
-    """
-    version = spark_version or installed_spark()
-    path = JAR_DIRECTORY / jar_name(version)
-    if path.exists():
-        return path
-    if is_supported(version):
-        raise OptionError(
-            f"the jar for Spark {version} is missing: {path}. "
-            "`state-store jar --build` compiles it for the pyspark that is installed."
-        )
-    raise OptionError(
-        f"there is no jar for Spark {version}: Spark {' and '.join(SUPPORTED_SPARKS)} are supported. "
-        "`state-store jar --build` tries to compile one for the pyspark that is installed."
-    )
-
-
-def is_supported(spark_version: str) -> bool:
-    """Whether the store is tested with this version of Spark."""
-    return _minor(spark_version) in SUPPORTED_SPARKS
 
 
 def pinned_conf(offset_log_entry: str) -> dict[str, str]:
@@ -150,10 +107,6 @@ def check_pinned(conf: Mapping[str, str], checkpoint: str) -> None:
         "settings say, such as startingOffsets); to go on with the old state, keep the old store.",
         option=PROVIDER_KEY,
     )
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
 
 
 def _text(value: Any) -> str:

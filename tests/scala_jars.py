@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyspark
 
-from jvm_bridge import build
+from state_store.jvm import build, compiler
 
 TESTS = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "incremental-state-store"
@@ -27,7 +27,7 @@ QUERIES = TESTS / "spark" / "queries" / "scala"
 def state_store_jar() -> Path:
     """The state store's jar for this pyspark, built when it is missing or out of date."""
     with _locked(f"state-store-{pyspark.__version__}"):
-        jar, _ = build.build(build.installed_pyspark(), build.PACKAGE / "jars")
+        jar, _ = build.build(build.installed_pyspark(), build.JAR_DIRECTORY)
     return jar
 
 
@@ -59,7 +59,7 @@ def compiled(name: str, sources: Sequence[Path], against: Iterable[Path] = ()) -
             jar.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=jar.parent) as room:
                 fresh = Path(room) / jar.name
-                build.compile_scala(SPARK_JARS, sources, fresh, libraries)
+                compiler.compile_scala(SPARK_JARS, sources, fresh, libraries)
                 fresh.replace(jar)
     return jar
 

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
-from state_store import spark
 from state_store.cli.command import command, json_option
 from state_store.cli.output import print_json
-from state_store.errors import OptionError
+from state_store.jvm import build
+from state_store.jvm.installed import installed_pyspark, installed_spark
+from state_store.jvm.jar import jar_path
+from state_store.jvm.releases import SUPPORTED_SPARKS, is_supported
 
 
 @command("jar", examples=("", "--spark 4.2.0", "--build --out /opt/jars"))
@@ -27,10 +29,11 @@ def jar(action: str, version: str | None, out: Path | None, as_json: bool) -> No
     """Print the path of the jar, or compile it.
 
     Without an argument prints the path of the jar for the installed pyspark, as spark.jars and --jars take
-    it. --build compiles it with the Scala compiler that pyspark brings; nothing is downloaded, a JDK 17 or 21
-    is needed.
+    it; a package without that jar compiles it first. --build writes it to a place of your choice, compiled
+    if what is there is not up to date. The compiler is that in pyspark: nothing is downloaded, Java 17, 21
+    or 25 is needed.
     """
-    path = _build(out) if action == "build" else spark.jar_path(version)
+    path = _build(out) if action == "build" else jar_path(version)
     if as_json:
         print_json({"jar": str(path)})
     else:
@@ -38,14 +41,8 @@ def jar(action: str, version: str | None, out: Path | None, as_json: bool) -> No
 
 
 def _build(out: Path | None) -> Path:
-    from jvm_bridge import build
-
-    version = spark.installed_spark()
-    known = spark.is_supported(version)
+    version = installed_spark()
+    known = is_supported(version)
     if not known:
-        click.echo(f"Spark {version} is not among {', '.join(spark.SUPPORTED_SPARKS)}: test well", err=True)
-    try:
-        jar, _ = build.build(build.installed_pyspark(), out or spark.JAR_DIRECTORY, force=not known)
-    except build.BuildError as error:
-        raise OptionError(str(error)) from error
-    return jar
+        click.echo(f"Spark {version} is not among {', '.join(SUPPORTED_SPARKS)}: test well", err=True)
+    return build.build(installed_pyspark(), out or build.JAR_DIRECTORY, force=not known)[0]

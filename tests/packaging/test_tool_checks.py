@@ -29,7 +29,7 @@ def java(directory: Path, version: str) -> str:
     return str(directory)
 
 
-@pytest.mark.parametrize("version", ["17.0.15", "21.0.2", "21"])
+@pytest.mark.parametrize("version", ["17.0.15", "21.0.2", "21", "25.0.3"])
 def test_supported_javas_pass(checkout, tmp_path, version):
     home = java(tmp_path, version)
     assert run(checkout / "scripts/check-java", JAVA_HOME=home, PATH=os.environ["PATH"]).returncode == 0

@@ -11,15 +11,17 @@ import pytest
 import state_store
 from state_store import spark
 from state_store.errors import OptionError
+from state_store.jvm import build, releases, sources
 from state_store.settings.options import PREFIX
 
 
 @pytest.fixture
 def jars(tmp_path, monkeypatch):
     """A directory with the jars of both versions in place of the package's own."""
-    for version in spark.SUPPORTED_SPARKS:
-        (tmp_path / spark.jar_name(version)).write_bytes(b"")
-    monkeypatch.setattr(spark, "JAR_DIRECTORY", tmp_path)
+    for version in releases.SUPPORTED_SPARKS:
+        (tmp_path / releases.jar_name(version)).write_bytes(b"")
+    monkeypatch.setattr(build, "JAR_DIRECTORY", tmp_path)
+    monkeypatch.setattr(sources, "is_checkout", lambda: False)
     return tmp_path
 
 
@@ -56,22 +58,6 @@ def test_the_python_of_the_agent_is_that_of_the_workers(jars, monkeypatch):
 def test_a_misspelt_setting_is_refused_before_a_session_exists(jars):
     with pytest.raises(OptionError, match=r"nearest is .*memoryBudget"):
         spark.spark_conf({"memoryBugdet": "1g"})
-
-
-def test_the_jar_is_chosen_by_the_minor_version(jars):
-    assert spark.jar_path("4.2.7").name == "incremental-state-store-spark-4.2.jar"
-    assert spark.jar_path() == jars / spark.jar_name(spark.installed_spark())
-
-
-def test_another_version_is_told_which_are_supported(jars):
-    with pytest.raises(OptionError, match=r"4\.2 and 4\.3 are supported.*state-store jar --build"):
-        spark.jar_path("3.5.1")
-
-
-def test_a_missing_jar_is_told_how_to_compile_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(spark, "JAR_DIRECTORY", tmp_path)
-    with pytest.raises(OptionError, match=r"4\.3\.jar\. `state-store jar --build`"):
-        spark.jar_path("4.3.0")
 
 
 def write_offset_log(checkpoint, batch, conf):

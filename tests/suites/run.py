@@ -22,8 +22,9 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT))
 
 from state_store import spark  # noqa: E402
+from state_store.jvm import build, releases  # noqa: E402
 
-SPARK_VERSION = "4.2.0"
+SPARK_VERSION = releases.RELEASES[0].tested
 ENVIRONMENT = CHECKOUT / ".venv-4.2"
 VARIABLE = "STATE_STORE_SUITES"
 
@@ -77,7 +78,7 @@ def _environment(venv: Path) -> Path:
 
 
 def _jar() -> Path:
-    jar = spark.JAR_DIRECTORY / spark.jar_name(SPARK_VERSION)
+    jar = build.JAR_DIRECTORY / releases.jar_name(SPARK_VERSION)
     if not jar.exists():
         sys.exit(f"{jar} is missing; `make setup` compiles it")
     return jar

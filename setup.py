@@ -1,0 +1,62 @@
+"""Adds to the package what setuptools does not know of: the Scala sources, and the jars.
+
+A jar that the tree has already (``make wheel``) is taken if it is of the sources as they are. If pyspark can
+be imported during the build, its jar is made. An isolated build has neither: the installed package compiles
+its jar on first use, from the sources that it carries (:mod:`state_store.jvm.jar`).
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from state_store.jvm import build, compiler, installed, sources  # noqa: E402
+
+_log = logging.getLogger(__name__)
+
+
+class BuildPackage(build_py):
+    """Copies the package, and then the sources and jars below it. An editable install stays as it is."""
+
+    def run(self) -> None:
+        package = Path(self.build_lib) / "state_store"
+        if not self.editable_mode:
+            shutil.rmtree(
+                package, ignore_errors=True
+            )  # what an earlier build left may have been renamed since
+        super().run()
+        if not self.editable_mode:
+            carry_sources(package)
+            carry_jars(package / "jars")
+
+
+def carry_sources(package: Path) -> None:
+    """Copies the Scala sources and resources into the package."""
+    target = package / sources.CARRIED.relative_to(sources.PACKAGE)
+    shutil.copytree(sources.CHECKOUT, target, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def carry_jars(target: Path) -> None:
+    """Puts the jars of the tree that are up to date into the package, and that for the pyspark at hand."""
+    for jar in sorted(build.JAR_DIRECTORY.glob("*.jar")):
+        stamp = build.stamped(jar)
+        if stamp is not None and stamp == build.current(stamp.spark):
+            target.mkdir(exist_ok=True)
+            shutil.copy2(jar, target)
+        else:
+            _log.warning("%s is not of these sources: it is left out", jar)
+    try:
+        build.build(installed.installed_pyspark(), target)
+    except (installed.NoSpark, compiler.NoJava) as missing:
+        _log.warning("the package carries no jar but those of the tree: %s", missing)
+
+
+setup(cmdclass={"build_py": BuildPackage})

@@ -1,0 +1,77 @@
+"""What the jar is made of: the Scala sources, the resources, and the agent's Python code.
+
+In a checkout the Scala sources lie in ``jvm_bridge/`` beside the package; an installed package carries a copy
+of that directory. Nothing here writes. Safe for any thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from state_store.jvm.releases import SUPPORTED_SPARKS, minor_of
+
+PACKAGE = Path(__file__).resolve().parent.parent
+CHECKOUT = PACKAGE.parent / "jvm_bridge"
+CARRIED = PACKAGE / "jvm" / "bridge"
+MANIFEST = "META-INF/MANIFEST.MF"
+_DOS_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def directory() -> Path:
+    """The directory with ``scala``, one ``scala-<minor>`` for each Spark, and ``resources``."""
+    return CARRIED if CARRIED.is_dir() else CHECKOUT
+
+
+def is_checkout() -> bool:
+    """Whether the package runs from a checkout, whose sources may change at any time."""
+    return directory() == CHECKOUT
+
+
+def scala(spark_version: str) -> list[Path]:
+    """The common sources and those for that Spark; an unknown Spark gets those for the newest."""
+    own = directory() / f"scala-{minor_of(spark_version)}"
+    if not own.is_dir():
+        own = directory() / f"scala-{SUPPORTED_SPARKS[-1]}"
+    return sorted(path for root in (directory() / "scala", own) for path in root.rglob("*.scala"))
+
+
+def resources() -> dict[str, bytes]:
+    """The files that go into the jar as they are, by their names in it."""
+    root = directory() / "resources"
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in files(root)}
+
+
+def agent_code() -> dict[str, bytes]:
+    """The package's Python files, by their path for an import; the jar brings them to the executors."""
+    found = (path for path in files(PACKAGE) if path.suffix == ".py" and CARRIED not in path.parents)
+    return {f"state_store/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes() for path in found}
+
+
+def files(root: Path) -> Iterator[Path]:
+    """All files below a directory in order, compiled Python left out."""
+    return (path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
+
+
+def digest(parts: Mapping[str, bytes]) -> str:
+    """One hash of all these names and contents, as 64 hexadecimal digits."""
+    total = hashlib.sha256()
+    for name, content in sorted(parts.items()):
+        total.update(f"{name} {len(content)}\n".encode())
+        total.update(content)
+    return total.hexdigest()
+
+
+def archive(entries: Mapping[str, bytes]) -> bytes:
+    """A zip of these entries: sorted, the manifest first, of one fixed time, so always the same bytes."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name in sorted(entries, key=lambda name: (name != MANIFEST, name)):
+            entry = zipfile.ZipInfo(name, _DOS_EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            zipped.writestr(entry, entries[name])
+    return buffer.getvalue()

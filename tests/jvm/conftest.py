@@ -1,0 +1,19 @@
+"""A Java that only counts, in place of the machine's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from jvm.fakes import Compilations
+from state_store.jvm import build
+
+
+@pytest.fixture
+def compilations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compilations:
+    """A Java that only notes how often it compiled, and a package that carries no jar."""
+    found = Compilations(tmp_path)
+    monkeypatch.setenv("JAVA_HOME", str(found.home))
+    monkeypatch.setattr(build, "JAR_DIRECTORY", tmp_path / "carried")
+    return found

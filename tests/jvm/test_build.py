@@ -1,0 +1,156 @@
+"""The build of the jar: what it takes, what it refuses, and that the same sources give the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import state_store
+from jvm.fakes import Compilations, spark_directory
+from state_store.jvm import build, compiler, sources
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
+    carried, _ = build.build(build.installed_pyspark())
+    again, built = build.build(build.installed_pyspark(), tmp_path, force=True)
+    assert built
+    assert again.name == carried.name
+    assert again.read_bytes() == carried.read_bytes()
+
+
+@pytest.mark.spark
+def test_the_jar_brings_the_agents_code_and_nothing_else_of_python(tmp_path: Path) -> None:
+    jar, _ = build.build(build.installed_pyspark())
+    with zipfile.ZipFile(jar) as archive:
+        names = archive.namelist()
+        (tmp_path / "agent.zip").write_bytes(archive.read("state_store_agent.zip"))
+        properties = archive.read(build.STAMP).decode()
+    assert names[0] == "META-INF/MANIFEST.MF"
+    assert names[1:] == sorted(names[1:])
+    assert f"version={state_store.__version__}\n" in properties
+    with zipfile.ZipFile(tmp_path / "agent.zip") as archive:
+        inside = archive.namelist()
+    assert "state_store/agent/__main__.py" in inside
+    assert all(name.startswith("state_store/") and name.endswith(".py") for name in inside)
+
+
+def test_a_jar_that_is_up_to_date_is_left_alone(compilations: Compilations, tmp_path: Path) -> None:
+    pyspark = spark_directory(tmp_path / "spark", "4.3.0")
+    jar, built = build.build(pyspark, tmp_path / "out")
+    assert built
+    before = jar.stat().st_mtime_ns
+    assert build.build(pyspark, tmp_path / "out") == (jar, False)
+    assert jar.stat().st_mtime_ns == before
+    assert compilations.count == 1
+
+
+def test_nothing_is_compiled_where_only_python_changed(
+    compilations: Compilations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pyspark = spark_directory(tmp_path / "spark", "4.3.0")
+    build.build(pyspark, tmp_path / "out")
+    code = {**sources.agent_code(), "state_store/more.py": b"MORE = 1"}
+    monkeypatch.setattr(sources, "agent_code", lambda: code)
+    jar, built = build.build(pyspark, tmp_path / "out")
+    assert built
+    assert compilations.count == 1
+    with zipfile.ZipFile(jar) as archive:
+        assert archive.read("Provider.class") == b"class\n"
+        (tmp_path / "agent.zip").write_bytes(archive.read(build.AGENT_CODE))
+    with zipfile.ZipFile(tmp_path / "agent.zip") as archive:
+        assert archive.read("state_store/more.py") == b"MORE = 1"
+
+
+def test_another_spark_or_other_sources_are_compiled(
+    compilations: Compilations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build.build(spark_directory(tmp_path / "older", "4.3.0"), tmp_path / "out")
+    pyspark = spark_directory(tmp_path / "newer", "4.3.1")
+    build.build(pyspark, tmp_path / "out")
+    assert compilations.count == 2
+    more = tmp_path / "sources/scala/More.scala"
+    more.parent.mkdir(parents=True)
+    (tmp_path / "sources/resources").mkdir()
+    more.write_text("object More")
+    monkeypatch.setattr(sources, "CHECKOUT", tmp_path / "sources")
+    build.build(pyspark, tmp_path / "out")
+    assert compilations.count == 3
+
+
+def test_a_damaged_jar_is_made_anew(compilations: Compilations, tmp_path: Path) -> None:
+    pyspark = spark_directory(tmp_path / "spark", "4.3.0")
+    jar, _ = build.build(pyspark, tmp_path / "out")
+    whole = jar.read_bytes()
+    jar.write_bytes(whole[: len(whole) // 2])
+    assert build.build(pyspark, tmp_path / "out") == (jar, True)
+    assert jar.read_bytes() == whole
+
+
+def test_a_directory_that_cannot_be_written_is_named(compilations: Compilations, tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    with pytest.raises(build.BuildError, match=r"out/incremental.*cannot be written"):
+        build.build(spark_directory(tmp_path / "spark", "4.3.0"), tmp_path / "out")
+
+
+def test_another_spark_is_refused_with_those_that_are_supported(tmp_path: Path) -> None:
+    with pytest.raises(
+        build.BuildError, match=r"Spark 4\.1\.0 is not supported: 4\.2 and 4\.3 are\. --force"
+    ):
+        build.build(spark_directory(tmp_path / "old", "4.1.0"), tmp_path / "out")
+
+
+def test_a_directory_without_spark_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(build.BuildError, match="no pyspark package directory"):
+        build.build(tmp_path, tmp_path / "out")
+
+
+def test_a_virtual_environment_will_do(tmp_path: Path) -> None:
+    spark_directory(tmp_path / "lib/python3.11/site-packages/pyspark", "4.1.0")
+    with pytest.raises(build.BuildError, match=r"Spark 4\.1\.0"):
+        build.build(tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (None, "cannot be run"),
+        ("echo 'openjdk version \"11.0.2\"' >&2", r'is openjdk version "11\.0\.2"'),
+        ("exit 1", "cannot be run"),
+    ],
+    ids=["missing", "too old", "broken"],
+)
+def test_java_must_be_one_that_spark_runs_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, says: str
+) -> None:
+    home = tmp_path / "jdk"
+    if script is not None:
+        (home / "bin").mkdir(parents=True)
+        (home / "bin/java").write_text(f"#!/bin/sh\n{script}\n")
+        (home / "bin/java").chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    with pytest.raises(
+        build.BuildError, match=f"{says}.*Java 17, 21 or 25 is needed.*openjdk-17-jdk-headless"
+    ):
+        compiler.java_version()
+
+
+def test_the_java_of_this_machine_will_do() -> None:
+    assert shutil.which("java")
+    compiler.java_version()
+
+
+def test_sources_that_do_not_compile_are_shown(tmp_path: Path) -> None:
+    source = tmp_path / "Broken.scala"
+    source.write_text("object Broken { val x: Int = nothing }\n")
+    with pytest.raises(build.BuildError, match=r"(?s)do not compile.*not found: value nothing"):
+        compiler.compile_scala(build.installed_pyspark() / "jars", [source], tmp_path)
+
+
+def test_main_says_what_is_wrong_without_a_stack_trace(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    assert build.main(["--pyspark", str(tmp_path)]) == 1
+    assert capsys.readouterr().err.startswith("state_store.jvm.build: ")

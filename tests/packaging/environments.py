@@ -1,0 +1,94 @@
+"""Clean environments that borrow packages of the tests' own instead of installing them again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+from state_store.jvm.releases import RELEASES
+
+SPARKS = [release.minor for release in RELEASES if release.runs_here()]
+SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+
+
+def run(
+    *command: object, cwd: Path, timeout_s: int = 300, check: bool = True, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A command without the variables that could lead it back to the tests' environment."""
+    clean = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHON"))}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+    if check and done.returncode:
+        pytest.fail(f"{command} exited with {done.returncode}\n{done.stdout[-4000:]}\n{done.stderr[-6000:]}")
+    return done
+
+
+class Environment:
+    """A virtual environment in which the named distributions can be imported, and nothing else.
+
+    borrowed: distributions of ``python``'s environment, with what they depend on.
+    """
+
+    def __init__(self, directory: Path, *borrowed: str, python: Path = Path(sys.executable)) -> None:
+        venv.create(directory, symlinks=True)
+        self.directory = directory
+        self.python = directory / "bin" / "python"
+        self.site = directory / SITE
+        if borrowed:
+            self._borrow(python, borrowed)
+
+    def pip_install(self, *what: object, cwd: Path, **environment: str) -> None:
+        """Installs without asking an index: neither dependencies nor what a build needs are fetched."""
+        pip = [sys.executable, "-m", "pip", "--python", self.python, "install", "-q", "--no-index"]
+        options = ["--disable-pip-version-check", "--no-deps", "--no-build-isolation"]
+        run(*pip, *options, *what, cwd=cwd, **environment)
+
+    def run(self, program: str, *arguments: object, cwd: Path, check: bool = True, **environment: str):
+        """One of the programs in its ``bin``."""
+        return run(self.directory / "bin" / program, *arguments, cwd=cwd, check=check, **environment)
+
+    def _borrow(self, python: Path, names: tuple[str, ...]) -> None:
+        listed = run(
+            python, Path(__file__).with_name("borrow.py"), *names, cwd=self.directory
+        ).stdout.splitlines()
+        for path in map(Path, listed):
+            (self.site / path.name).symlink_to(path)
+
+
+def environment_of(checkout: Path, spark: str) -> Path:
+    """The Python of the checkout's environment for that Spark."""
+    name = ".venv" if spark == SPARKS[-1] else f".venv-{spark}"
+    return checkout / name / "bin" / "python"
+
+
+def spark_environment(checkout: Path, spark: str, directory: Path, *more: str) -> Environment:
+    """An environment with that Spark and what a query needs, without this package."""
+    needed = ("pyspark", "pandas", "pyarrow", "rocksdict", "click", "rich", *more)
+    return Environment(directory, *needed, python=environment_of(checkout, spark))
+
+
+def built_wheel(builder: Environment, tree: Path) -> Path:
+    """The wheel of a tree, by the hook that every frontend calls."""
+    code = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+    run(builder.python, "-c", code, tree / "dist", cwd=tree)
+    (built,) = (tree / "dist").glob("*.whl")
+    return built
+
+
+def built_sdist(builder: Environment, tree: Path, out: Path) -> Path:
+    """The source archive of a tree, by the hook that every frontend calls."""
+    code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    run(builder.python, "-c", code, out, cwd=tree)
+    (built,) = out.glob("*.tar.gz")
+    return built

@@ -1,0 +1,105 @@
+"""Each way to install from source gives a package that works: a directory, git, a source archive."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+from environments import SPARKS, Environment, built_sdist, built_wheel, run, spark_environment
+from jvm.fakes import Compilations
+
+from state_store.jvm.releases import jar_name
+
+pytestmark = [pytest.mark.packaging, pytest.mark.slow]
+NEWEST = SPARKS[-1]
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Compilations:
+    """A Java that compiles nothing, but counts."""
+    return Compilations(tmp_path)
+
+
+def jars(environment: Environment) -> list[str]:
+    return sorted(path.name for path in environment.site.glob("state_store/jars/*"))
+
+
+def test_where_pyspark_is_the_build_makes_its_jar(checkout, tree, java, tmp_path):
+    clean = spark_environment(checkout, NEWEST, tmp_path / "env", "setuptools")
+    clean.pip_install(shutil.copytree(tree, tmp_path / "tree"), cwd=tmp_path, JAVA_HOME=str(java.home))
+    assert java.count == 1
+    assert jars(clean) == [jar_name(NEWEST)]
+    found = clean.run("state-store", "jar", cwd=tmp_path, JAVA_HOME="/nowhere").stdout.strip()
+    assert found == str(clean.site / "state_store/jars" / jar_name(NEWEST))
+
+
+def test_without_java_the_build_says_so_and_leaves_the_jar_to_the_first_use(checkout, tree, java, tmp_path):
+    clean = spark_environment(checkout, NEWEST, tmp_path / "env", "setuptools")
+    clean.pip_install(shutil.copytree(tree, tmp_path / "tree"), cwd=tmp_path, JAVA_HOME="/nowhere")
+    assert jars(clean) == []
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    refused = clean.run("state-store", "jar", cwd=tmp_path, check=False, JAVA_HOME="/nowhere", **cache)
+    assert refused.returncode == 2
+    assert "/nowhere/bin/java cannot be run" in refused.stderr
+    assert "apt-get install" in refused.stderr
+    done = clean.run("state-store", "jar", cwd=tmp_path, JAVA_HOME=str(java.home), **cache)
+    assert "compiling the jar" in done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "cache")
+    again = clean.run("state-store", "jar", cwd=tmp_path, JAVA_HOME="/nowhere", **cache)
+    assert (again.stdout, again.stderr) == (done.stdout, "")
+
+
+def test_a_stale_jar_of_the_tree_is_not_shipped(tree, builder, tmp_path):
+    copy = shutil.copytree(tree, tmp_path / "tree")
+    (copy / "state_store/jars").mkdir()
+    (copy / "state_store/jars" / jar_name(NEWEST)).write_bytes(b"of other sources")
+    with zipfile.ZipFile(built_wheel(builder, copy)) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".jar")]
+
+
+def test_what_an_earlier_build_left_is_not_shipped(tree, builder, tmp_path):
+    copy = shutil.copytree(tree, tmp_path / "tree")
+    (copy / "build/lib/state_store").mkdir(parents=True)
+    (copy / "build/lib/state_store/renamed_since.py").touch()
+    with zipfile.ZipFile(built_wheel(builder, copy)) as archive:
+        assert "state_store/renamed_since.py" not in archive.namelist()
+
+
+@pytest.mark.spark
+def test_from_git_by_an_isolated_build_the_first_query_compiles_the_jar(checkout, tree, builder, tmp_path):
+    """As `pip install git+...`: the build sees no pyspark. The compiler and the query are real."""
+    repository = shutil.copytree(tree, tmp_path / "repository")
+    author = ("-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false")
+    for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-q", "-m", "all"]):
+        run("git", *command, cwd=repository)
+    builder.pip_install("--target", tmp_path / "built", f"git+file://{repository}", cwd=tmp_path)
+    clean = spark_environment(checkout, NEWEST, tmp_path / "env")
+    for path in (tmp_path / "built").iterdir():
+        if path.name != "bin":
+            shutil.move(path, clean.site / path.name)
+    assert jars(clean) == []
+    (tmp_path / "work").mkdir()
+    script = shutil.copy(Path(__file__).with_name("small_query.py"), tmp_path)
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = clean.run("python", script, tmp_path / "work", cwd=tmp_path, **cache)
+    assert done.stderr.count("compiling the jar") == 1
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["package"].startswith(str(clean.site))
+    assert len(found["files"]["delta"]) + len(found["files"]["snapshot"]) >= 6
+
+
+def test_the_source_archive_builds_the_same_wheel_as_the_tree(tree, builder, tmp_path):
+    """As `python -m build`, which makes the wheel from the source archive."""
+    copy = shutil.copytree(tree, tmp_path / "tree")
+    with tarfile.open(built_sdist(builder, copy, tmp_path / "sdist")) as archive:
+        archive.extractall(tmp_path / "extracted")
+    (extracted,) = (tmp_path / "extracted").iterdir()
+    from_archive, from_tree = built_wheel(builder, extracted), built_wheel(builder, copy)
+    with zipfile.ZipFile(from_archive) as one, zipfile.ZipFile(from_tree) as other:
+        assert one.namelist() == other.namelist()
+        differing = [name for name in one.namelist() if one.read(name) != other.read(name)]
+    assert differing == []
