@@ -12,7 +12,7 @@ import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, IngestE
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreState, Transaction}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
  * Times the data plane alone, bytes in and out: medians over batches of what a batch costs by phase, in
@@ -47,7 +47,7 @@ final class StateMicro(settings: Map[String, String], directory: File) {
   private val batch = settings("batch").toInt
   private val random = new SplittableRandom(7)
   private val memory = new StoreMemory(settings("budget").toLong << 20)
-  private val state = new StoreState(memory, StateConf(new File(directory, "spill")))
+  private val state = new StoreVersions(memory, StateConf(new File(directory, "spill")))
   private val threads = java.lang.management.ManagementFactory.getThreadMXBean
   private val times = mutable.LinkedHashMap.empty[String, mutable.ArrayBuffer[Double]]
   private val deltas = mutable.ArrayBuffer.empty[File]

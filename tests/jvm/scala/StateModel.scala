@@ -11,7 +11,7 @@ import scala.util.Random
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaReader
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreState, Transaction}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
  * A random walk over one store, beside a sorted map for every version: whatever the store answers has to be
@@ -54,7 +54,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
   private val committed = mutable.ArrayBuffer(root)
   private val counts = mutable.Map.empty[String, Int].withDefaultValue(0)
   private var tip = root
-  private var state = new StoreState(memory, conf)
+  private var state = new StoreVersions(memory, conf)
   private var readers = List.empty[(Transaction, Node)]
   private var deltas = 0
 
@@ -137,7 +137,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
     ended(transaction)
     tip = new Node(at, rows, file, node)
     committed += tip
-    if (random.nextBoolean()) state.settleCommitted()
+    if (random.nextBoolean()) state.indexCommitted()
     same(state.tip, tip.at, "tip")
     count("commit")
   }
@@ -346,6 +346,6 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
       readers.foreach { case (reader, node) => finish(reader, node) }
       readers = Nil
     }
-    state = new StoreState(memory, conf)
+    state = new StoreVersions(memory, conf)
   }
 }

@@ -10,8 +10,8 @@ import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, EnvOpti
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, Record, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstFinder, SstTable}
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreState, Transaction}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstPointReader, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
  * Parts of the state against RocksDB and against what is plain: filters, tables, sorting, very large and
@@ -71,7 +71,7 @@ object StatePieces {
   }
 
   private def checkFinder(table: SstTable, keys: Seq[Array[Byte]]): Unit = {
-    val finder = new SstFinder
+    val finder = new SstPointReader
     keys.zipWithIndex.foreach { case (key, i) =>
       expect(finder.find(table, key), s"a key of ${key.length} bytes is not found")
       expect((finder.valueLength == Record.removed) == (i % 7 == 0), "removed or not is wrong")
@@ -123,7 +123,7 @@ object StatePieces {
   /** A state that fits in memory stays there whole, however often its keys change; the base is never asked. */
   private def keepsWhatFits(directory: File): Unit = {
     val memory = new StoreMemory(4L << 20)
-    val state = new StoreState(memory, StateConf(new File(directory, "fits")))
+    val state = new StoreVersions(memory, StateConf(new File(directory, "fits")))
     val keys = Array.tabulate(2000)(i => Array[Byte](0, 0, (i >> 8).toByte, i.toByte))
     var deltas = Vector.empty[File]
     var at = VersionId.empty
@@ -154,7 +154,7 @@ object StatePieces {
 
   private def takesLargeAndEmptyRows(directory: File): Unit = {
     val memory = new StoreMemory(32L << 20)
-    val state = new StoreState(memory, StateConf(new File(directory, "spill")))
+    val state = new StoreVersions(memory, StateConf(new File(directory, "spill")))
     val large = Array.tabulate[Byte](64 << 20)(i => (i * 31 >> 8).toByte)
     val rows = Seq(
       Array[Byte](0, 0) -> Array.emptyByteArray,

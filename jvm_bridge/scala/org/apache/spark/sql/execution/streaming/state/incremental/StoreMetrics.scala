@@ -125,7 +125,7 @@ object StoreMetrics {
     sum("incrementalIndexHits", "State store: look-ups answered from memory")(_.hits),
     sum("incrementalIndexMisses", "State store: look-ups that went to RocksDB")(_.misses),
     size("incrementalOverlayBytes", "State store: memory of changes not yet committed")(
-      _.memory.overlayBytes),
+      _.memory.memtableBytes),
     size("incrementalRecentBytes", "State store: memory of recent versions")(_.memory.recentBytes),
     size("incrementalIndexBytes", "State store: memory of the index over them")(_.memory.indexBytes),
     size("incrementalBaseBytes", "State store: memory that RocksDB keeps for the base")(_.memory.baseBytes),
@@ -147,7 +147,7 @@ object StoreMetrics {
     val memory = figures.memory
     StateStoreMetrics(
       figures.keys,
-      memory.overlayBytes + memory.recentBytes + memory.indexBytes + memory.baseBytes,
+      memory.memtableBytes + memory.recentBytes + memory.indexBytes + memory.baseBytes,
       readers.map { case (metric, read) => metric -> read(figures) }.toMap,
       Map(lastSnapshot.withNewId(id.partitionId, id.storeName) -> figures.merges.lastSnapshotVersion))
   }

@@ -7,7 +7,7 @@ import scala.jdk.CollectionConverters._
 import org.rocksdb.{InfoLogLevel, Options, RocksDB}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, SstFinder, SstTable, UnsupportedSstException}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, SstPointReader, SstTable, UnsupportedSstException}
 
 /**
  * A base whose SSTs are memory-mapped and read here, without native calls; RocksDB is only asked which files
@@ -90,8 +90,8 @@ private[base] final case class LevelFile(
 
 /** Reads the files of a [[TableBase]], for one transaction. */
 private[base] final class TableBaseReader(runs: Array[Array[LevelFile]]) extends BaseReader {
-  private val finder = new SstFinder
-  private val cursors = new java.util.ArrayList[RunsCursor]
+  private val finder = new SstPointReader
+  private val cursors = new java.util.ArrayList[MergingCursor]
 
   def get(hash: Long, key: Array[Byte]): Array[Byte] =
     if (find(hash, key) && finder.valueLength != Record.removed) Bytes.array(finder.valueAddress, finder.valueLength)
@@ -123,7 +123,7 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]]) extends
   }
 
   def cursor(from: Array[Byte], until: Array[Byte]): Cursor = {
-    val cursor = new RunsCursor(runs, from, until, cursors)
+    val cursor = new MergingCursor(runs, from, until, cursors)
     cursors.add(cursor)
     cursor
   }

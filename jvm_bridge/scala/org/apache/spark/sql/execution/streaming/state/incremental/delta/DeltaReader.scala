@@ -16,7 +16,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor
 final class DeltaReader(file: File) extends AutoCloseable {
   private val table = new SstTable(file)
   private val cursor = new SstCursor(table)
-  private val superseded = Superseded.rows(table)
+  private val overwritten = OverwrittenChanges.rows(table)
   private var begun = false
   private var open = true
   private var currentKey: Array[Byte] = _
@@ -29,8 +29,8 @@ final class DeltaReader(file: File) extends AutoCloseable {
   /** Moves to the next change; false when there is none, again and again. */
   def advance(): Boolean = {
     if (!open) false
-    else if (superseded.hasNext) {
-      val (key, value) = superseded.next()
+    else if (overwritten.hasNext) {
+      val (key, value) = overwritten.next()
       currentKey = key
       currentValue = value
       true

@@ -13,9 +13,9 @@ import org.apache.spark.unsafe.Platform
  * Writes changed records as a delta SST, in key order, and after them the reserved record.
  *
  * @param records    the records, in any order; sorted here, in place
- * @param superseded changes that they replaced
+ * @param overwritten changes that they replaced
  */
-private[incremental] final class DeltaWriter(records: Array[Long], superseded: Superseded) {
+private[incremental] final class DeltaWriter(records: Array[Long], overwritten: OverwrittenChanges) {
   KeyOrder.sort(records)
 
   def write(file: File, meta: Array[Byte], puts: Long, removes: Long): DeltaFile = {
@@ -50,7 +50,7 @@ private[incremental] final class DeltaWriter(records: Array[Long], superseded: S
       Bytes.put(key, address)
       Bytes.put(meta, address + key.length)
       sst.add(address, key.length, address + key.length, meta.length)
-      sst.finish(superseded.write)
+      sst.finish(overwritten.write)
     } finally Platform.freeMemory(address)
   }
 }

@@ -15,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentEx
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, Json, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreState, Transaction}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 
 /** A transaction with the column families of the version that it began on. */
@@ -57,11 +57,11 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   @volatile private var touched = false
 
-  private lazy val state: StoreState = {
+  private lazy val state: StoreVersions = {
     StoreMemory.shared.setBudget(agent.opened.memoryBudgetBytes)
     touched = true
     RocksDBLoader.loadLibrary() // off the task's thread: a load that is interrupted could not be repeated
-    new StoreState(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
+    new StoreVersions(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
   }
 
   val merges = new StoreMerges(name, agent, base => state.offerBase(base), published)
@@ -139,7 +139,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   /** Does now, beside what Spark does between two batches, what the next would wait for. */
   private def settle(): Unit =
-    try state.settleCommitted()
+    try state.indexCommitted()
     catch {
       case NonFatal(e) => logWarning(s"The newest version of $name is brought into the index by the next batch", e)
     }

@@ -41,7 +41,7 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
     end = segment.address + segment.bytes
   }
 
-  /** Every record that was allocated, superseded ones too, in order. */
+  /** Every record that was allocated, overwritten ones too, in order. */
   def foreach(use: Long => Unit): Unit = {
     val walk = new ArenaWalk(this)
     var record = walk.next()
@@ -96,7 +96,7 @@ private[incremental] object Arena {
 }
 
 /**
- * Goes through the records of places that no longer grow, superseded ones too, in order.
+ * Goes through the records of places that no longer grow, overwritten ones too, in order.
  *
  * @param starts where each place begins
  * @param ends   where the last record of each ends

@@ -60,10 +60,10 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
   }
 
   /** The wanted records with from <= key < until (null: no end), a source for each run. */
-  def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[RecordSource] =
+  def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[SortedRecords] =
     Seq.tabulate(count) { run =>
       val address = runs(run).address
-      new RecordSource(i => Platform.getLong(null, address + 8L * i), firstNotBefore(run, from), lengths(run), until, wanted)
+      new SortedRecords(i => Platform.getLong(null, address + 8L * i), firstNotBefore(run, from), lengths(run), until, wanted)
     }
 
   private def firstNotBefore(run: Int, key: Array[Byte]): Int = {

@@ -79,7 +79,7 @@ object StoreMemory {
 /**
  * Bytes that one store holds, by part, and the budget that all stores of the executor share.
  *
- * @param overlayBytes changes of open transactions
+ * @param memtableBytes changes of open transactions
  * @param recentBytes  rows of recent versions
  * @param indexBytes   the index over them
  * @param baseBytes    what the base keeps in memory
@@ -88,7 +88,7 @@ object StoreMemory {
  * @param budgetBytes  the budget
  */
 final case class MemoryUse(
-    overlayBytes: Long,
+    memtableBytes: Long,
     recentBytes: Long,
     indexBytes: Long,
     baseBytes: Long,

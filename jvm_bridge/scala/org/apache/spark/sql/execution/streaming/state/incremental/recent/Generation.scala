@@ -10,23 +10,23 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.KeyOrde
  *
  * @param at      that version
  * @param keys    number of keys of the store at that version
- * @param overlay the changes; its table is there until they are in the index
+ * @param memtable the changes; its table is there until they are in the index
  */
-private[incremental] final class Generation(val at: VersionId, val keys: Long, val overlay: Overlay) {
+private[incremental] final class Generation(val at: VersionId, val keys: Long, val memtable: MemTable) {
   private val references = new AtomicInteger(1)
 
   /** Its place among all that came into the index of a store, oldest first. */
-  var turn = 0L
+  var sequence = 0L
 
   /** How many keys it has a record of. */
-  val records: Long = overlay.size
+  val records: Long = memtable.size
 
   private var order: Array[Long] = _
 
-  /** All its records in key order; sorted at the first call. Any thread, while the overlay has its table. */
+  /** All its records in key order; sorted at the first call. Any thread, while the memtable has its table. */
   def sorted: Array[Long] = synchronized {
     if (order == null) {
-      order = overlay.records()
+      order = memtable.records()
       KeyOrder.sort(order)
     }
     order
@@ -39,5 +39,5 @@ private[incremental] final class Generation(val at: VersionId, val keys: Long, v
 
   def retain(): Unit = references.incrementAndGet()
 
-  def release(): Unit = if (references.decrementAndGet() == 0) overlay.free()
+  def release(): Unit = if (references.decrementAndGet() == 0) memtable.free()
 }

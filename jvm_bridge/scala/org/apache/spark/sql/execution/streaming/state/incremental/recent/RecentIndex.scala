@@ -119,7 +119,7 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
    * Reads what [[put]] of a record will read first. Several such reads wait for memory at the same time,
    * which the searches of several puts would do one after the other. The answer means nothing.
    */
-  def touch(record: Long): Int = {
+  def prefetch(record: Long): Int = {
     val head = Platform.getLong(null, slots + ((Record.hash(record) & mask) << 3))
     if (head == 0 || head == deleted) 0 else Record.hash(head & addressMask)
   }
@@ -183,7 +183,7 @@ private[recent] object RecentIndex {
   private val smallest = 128L
 
   /** Of how many records the memory is waited for at the same time. */
-  val touchedAtOnce = 64
+  val prefetchedAtOnce = 64
 
   private def tagOf(hash: Int): Long = (hash >>> 16).toLong << 48
 }

@@ -25,14 +25,14 @@ private[incremental] abstract class Cursor {
  * [[seek]] it.
  */
 private[incremental] final class SstCursor(table: SstTable) extends Cursor {
-  private val entry = new SstBlockReader(0)
+  private val entry = new VarintReader(0)
   private var block = 0
   private var blockStart = 0L
   private var end = 0L
   private var restartsEnd = 0L
   private var keyBuffer = 0L
   private var keyRoom = 0
-  private val expansion = new SstExpansion
+  private val expansion = new Lz4Block
 
   var valid = false
   var keyAddress = 0L

@@ -39,7 +39,7 @@ private[incremental] final class SstTable(val file: File) {
   private var filterProbes = 0
   private var keyFooter = 0
   private var plain = false
-  private val expansion = new SstExpansion
+  private val expansion = new Lz4Block
   private var valueLengths = false
 
   try parse()
@@ -71,7 +71,7 @@ private[incremental] final class SstTable(val file: File) {
   private def number(name: String): Long = properties.getOrElse(name, 0L)
 
   private def readHandle(): SstHandle = {
-    val entry = new SstBlockReader(footerAt)
+    val entry = new VarintReader(footerAt)
     val handle = SstHandle(entry.varint(), entry.varint())
     footerAt = entry.at
     checked(handle)
@@ -86,7 +86,7 @@ private[incremental] final class SstTable(val file: File) {
 
   private def readMeta(handle: SstHandle): Unit =
     foreachPlainEntry(handle) { (name, at, length) =>
-      val value = new SstBlockReader(at)
+      val value = new VarintReader(at)
       if (name == SstFormat.propertiesName) readProperties(checked(SstHandle(value.varint(), value.varint())))
       else if (name == SstFormat.filterName) readFilter(checked(SstHandle(value.varint(), value.varint())))
       else otherBlocks :+= name -> SstHandle(value.varint(), value.varint())
@@ -112,7 +112,7 @@ private[incremental] final class SstTable(val file: File) {
         val comparator = new String(Bytes.array(at, length), "UTF-8")
         require(comparator == SstFormat.comparatorName, s"its comparator is $comparator")
       } else if (name == "rocksdb.block.based.table.index.type") properties += name -> Platform.getInt(null, at).toLong
-      else if (SstTable.numbers(name)) properties += name -> new SstBlockReader(at).varint()
+      else if (SstTable.numbers(name)) properties += name -> new VarintReader(at).varint()
     }
 
   private def isUncompressed(handle: SstHandle): Boolean =
@@ -123,7 +123,7 @@ private[incremental] final class SstTable(val file: File) {
     val start = address + handle.offset
     val end = start + handle.bytes - 4 - 4L * Platform.getInt(null, start + handle.bytes - 4)
     if (end < start) fail("its metadata cannot be read")
-    val entry = new SstBlockReader(start)
+    val entry = new VarintReader(start)
     var name = ""
     while (entry.at < end) {
       val shared = entry.varint().toInt
@@ -164,7 +164,7 @@ private[incremental] final class SstTable(val file: File) {
 
   /** Where a data block is. */
   def block(i: Int): SstHandle = {
-    val entry = new SstBlockReader(indexEntry(i))
+    val entry = new VarintReader(indexEntry(i))
     val length = entry.varint()
     if (valueLengths) entry.varint()
     entry.at += length

@@ -17,7 +17,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes,
 private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: Int) {
   import SstWriter._
 
-  private val out = new SstBuffer(channel)
+  private val out = new SstBlockWriter(channel)
   private val index = new SstIndexBuilder
   private val filter = new SstFilterBuilder(expectedKeys)
   private var restarts = new Array[Int](64)
@@ -88,7 +88,7 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
    * @param putExtra puts blocks that RocksDB leaves alone, and returns their names, in order and between
    *                 those of the filter and of the properties, with their handles
    */
-  def finish(putExtra: SstBuffer => Seq[(String, SstHandle)]): Unit = {
+  def finish(putExtra: SstBlockWriter => Seq[(String, SstHandle)]): Unit = {
     if (restartCount > 0) endBlock()
     index.addLast(lastKey, lastKeyLength, blockPending)
     val dataBytes = out.bytes

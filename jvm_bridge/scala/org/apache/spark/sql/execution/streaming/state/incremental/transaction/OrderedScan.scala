@@ -1,29 +1,29 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, PrefixIndex, Record, RecordList, RecordSource, SourceMerge}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, PrefixIndex, Record, RecordList, SortedRecords}
 
 /** A scan in key order. */
 private[transaction] final class OrderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
     extends Scan(transaction, from, until, skip) {
-  private val memory = new SourceMerge(inMemory())
+  private val memory = new MergedRecords(inMemory())
   private val base = view.baseCursor(from, until)
 
   /** What memory has of the range, removed keys too: the newest record of each key, in one of the sources. */
-  private def inMemory(): Seq[RecordSource] = {
+  private def inMemory(): Seq[SortedRecords] = {
     val found = new RecordList
     val pending = view.pending.indices.map(pendingSource)
     if (PrefixIndex.serves(from, until)) {
       addWithPrefix(found)
       pending :+ source(found.sorted())
     } else {
-      overlay.changedIn(from, until)(found.add)
-      val older = view.recents.sourcesIn(from, until, isUnchanged(_, view.pending.length))
+      memtable.changedIn(from, until)(found.add)
+      val older = view.indexed.sourcesIn(from, until, isUnchanged(_, view.pending.length))
       pending ++ older :+ source(found.sorted())
     }
   }
 
-  private def source(sorted: Array[Long]): RecordSource =
-    new RecordSource(sorted(_), 0, sorted.length, null, _ => true)
+  private def source(sorted: Array[Long]): SortedRecords =
+    new SortedRecords(sorted(_), 0, sorted.length, null, _ => true)
 
   protected def step(): Boolean = {
     while (true) {

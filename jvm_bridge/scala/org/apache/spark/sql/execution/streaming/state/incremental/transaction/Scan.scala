@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
 import java.util.Arrays
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, Record, RecordList, RecordSource}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, Record, RecordList, SortedRecords}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
@@ -19,12 +19,12 @@ private[incremental] abstract class Scan(
     until: Array[Byte],
     skip: Int)
     extends AutoCloseable {
-  protected final val overlay = transaction.overlay
+  protected final val memtable = transaction.memtable
   protected final val view = transaction.view
   private val buffer = transaction.buffer
 
   /** How many keys the transaction had changed when the scan began. */
-  protected final val changed = overlay.changes
+  protected final val changed = memtable.changes
   private var open = true
 
   /** Where the row is: an array that stays as it is, and places in it. Null when there is none. */
@@ -32,7 +32,7 @@ private[incremental] abstract class Scan(
   final var keyAt = 0
   final var keyLength = 0
   final var valueLength = 0
-  overlay.pins += 1
+  memtable.pins += 1
 
   final def valueAt: Int = keyAt + keyLength
   /**
@@ -60,7 +60,7 @@ private[incremental] abstract class Scan(
 
   private def finish(): Unit = if (open) {
     open = false
-    overlay.pins -= 1
+    memtable.pins -= 1
     closeSources()
   }
 
@@ -89,14 +89,14 @@ private[incremental] abstract class Scan(
   /** Whether the transaction had changed that key when the scan began. */
   protected final def changedBefore(hash: Int, keyAt: Long, length: Int): Boolean =
     changed > 0 && {
-      val slot = overlay.find(hash, keyAt, length)
-      slot != 0 && overlay.changedBefore(slot, changed)
+      val slot = memtable.find(hash, keyAt, length)
+      slot != 0 && memtable.changedBefore(slot, changed)
     }
 
   /** What a pending generation has in the range, removed keys too, without what a newer one has. */
-  protected final def pendingSource(i: Int): RecordSource = {
+  protected final def pendingSource(i: Int): SortedRecords = {
     val sorted = view.pending(i).sorted
-    new RecordSource(sorted(_), firstNotBefore(sorted), sorted.length, until, isUnchanged(_, view.pending.length - 1 - i))
+    new SortedRecords(sorted(_), firstNotBefore(sorted), sorted.length, until, isUnchanged(_, view.pending.length - 1 - i))
   }
 
   private def firstNotBefore(sorted: Array[Long]): Int = {
@@ -120,12 +120,12 @@ private[incremental] abstract class Scan(
 
   /** Adds what changes and the index have of a prefix that [[PrefixIndex.serves]], removed keys too. */
   protected final def addWithPrefix(found: RecordList): Unit = {
-    overlay.changedWith(from)(found.add)
-    view.recents.foreachWith(from)(record => if (isUnchanged(record, view.pending.length)) found.add(record))
+    memtable.changedWith(from)(found.add)
+    view.indexed.foreachWith(from)(record => if (isUnchanged(record, view.pending.length)) found.add(record))
   }
 
   protected final def changedRecords(): Array[Long] =
-    if (changed == 0) Scan.none else overlay.changedRecords().filter(Record.within(_, from, until))
+    if (changed == 0) Scan.none else memtable.changedRecords().filter(Record.within(_, from, until))
 
   /** Moves to the next row of the base that memory has no record of; there may be no base. */
   protected final def step(base: Cursor): Boolean = {

@@ -6,7 +6,7 @@ import java.util.concurrent.atomic.AtomicBoolean
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaWriter
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, PrefixIndex, Record}
-import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, Overlay}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, MemTable}
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -19,11 +19,11 @@ import org.apache.spark.unsafe.Platform
  * @param readOnly whether changes are refused
  */
 final class Transaction private[transaction] (
-    state: StoreState,
+    state: StoreVersions,
     val at: VersionId,
     val readOnly: Boolean,
-    private[transaction] val view: View,
-    private[transaction] val overlay: Overlay) {
+    private[transaction] val view: ReadView,
+    private[transaction] val memtable: MemTable) {
   private val busy = new AtomicBoolean
   private val finished = new AtomicBoolean
   @volatile private var ended = false
@@ -37,8 +37,8 @@ final class Transaction private[transaction] (
   /** Where its scans copy rows to. */
   private[transaction] lazy val buffer = new EntryBuffer
 
-  /** The thread that changes the overlay now: it may drop generations that the view needs no more. */
-  @volatile private[transaction] var changer: Thread = _
+  /** The thread that changes the memtable now: it may drop generations that the view needs no more. */
+  @volatile private[transaction] var writingThread: Thread = _
 
   private[transaction] def enter(): Unit = {
     busy.set(true)
@@ -74,8 +74,8 @@ final class Transaction private[transaction] (
   }
 
   private def lookUp(hash: Long, key: Array[Byte]): Array[Byte] = {
-    val slot = overlay.find(hash, key)
-    if (slot != 0) valueOf(overlay.record(slot))
+    val slot = memtable.find(hash, key)
+    if (slot != 0) valueOf(memtable.record(slot))
     else {
       val record = view.record(hash, key)
       lastFound = record
@@ -83,7 +83,7 @@ final class Transaction private[transaction] (
       else {
         val asked = view.needsBase
         val value = view.fromBase(hash, key)
-        if (asked && !readOnly) overlay.remember(hash, key, value)
+        if (asked && !readOnly) memtable.remember(hash, key, value)
         value
       }
     }
@@ -121,13 +121,13 @@ final class Transaction private[transaction] (
   }
 
   private def changeQuick(hash: Long, key: Array[Byte], value: Array[Byte], room: Int): Unit = {
-    val slot = overlay.find(hash, key)
+    val slot = memtable.find(hash, key)
     val prior =
       if (slot != 0 || lastFound == 0 || !Record.hasKey(lastFound, hash.toInt, key)) 0L
-      else if (Record.isRemoved(lastFound)) Overlay.wasAbsent
-      else Overlay.wasPresent
+      else if (Record.isRemoved(lastFound)) MemTable.wasAbsent
+      else MemTable.wasPresent
     lastFound = 0
-    overlay.change(slot, hash, key, value, room, prior)
+    memtable.change(slot, hash, key, value, room, prior)
   }
 
   private def enterToChange(): Unit = {
@@ -137,11 +137,11 @@ final class Transaction private[transaction] (
       throw new IllegalStateException(s"The transaction on version ${at.version} of the state store is for reading only")
     }
     delta = null
-    changer = Thread.currentThread
+    writingThread = Thread.currentThread
   }
 
   private def exitFromChange(): Unit = {
-    changer = null
+    writingThread = null
     exit()
   }
 
@@ -150,8 +150,8 @@ final class Transaction private[transaction] (
     enterToChange()
     try {
       val hash = KeyHash.of(key)
-      val slot = overlay.find(hash, key)
-      if (overlay.appendRoom(slot) > value.length) overlay.append(slot, delimiter, value)
+      val slot = memtable.find(hash, key)
+      if (memtable.appendRoom(slot) > value.length) memtable.append(slot, delimiter, value)
       else {
         val old = lookUp(hash, key)
         if (old == null) changeQuick(hash, key, value, value.length)
@@ -160,7 +160,7 @@ final class Transaction private[transaction] (
           joined(old.length) = delimiter
           System.arraycopy(value, 0, joined, old.length + 1, value.length)
           val room =
-            if (slot != 0 && overlay.isChange(slot)) math.min(joined.length * 2L, Int.MaxValue - 64L).toInt
+            if (slot != 0 && memtable.isChange(slot)) math.min(joined.length * 2L, Int.MaxValue - 64L).toInt
             else joined.length
           changeQuick(hash, key, joined, room)
         }
@@ -208,12 +208,12 @@ final class Transaction private[transaction] (
   }
 
   private def countKeys(): Long = {
-    if (overlay.unknown > 0) {
-      overlay.foreachSlot { slot =>
-        if (overlay.isChange(slot) && !overlay.priorKnown(slot)) overlay.resolve(slot, view.contains(overlay.record(slot)))
+    if (memtable.unknown > 0) {
+      memtable.foreachSlot { slot =>
+        if (memtable.isChange(slot) && !memtable.priorKnown(slot)) memtable.resolve(slot, view.contains(memtable.record(slot)))
       }
     }
-    view.keys + overlay.balance
+    view.keys + memtable.balance
   }
 
   /**
@@ -225,12 +225,12 @@ final class Transaction private[transaction] (
     try {
       countKeys()
       var growth = new Array[Long](16)
-      overlay.foreachSlot { slot =>
-        if (overlay.isChange(slot)) {
-          val record = overlay.record(slot)
+      memtable.foreachSlot { slot =>
+        if (memtable.isChange(slot)) {
+          val record = memtable.record(slot)
           val key = Record.keyAddress(record)
           val id = (Platform.getByte(null, key) & 0xff) << 8 | Platform.getByte(null, key + 1) & 0xff
-          val before = if (overlay.wasThere(slot)) 1 else 0
+          val before = if (memtable.wasThere(slot)) 1 else 0
           if (id >= growth.length) growth = java.util.Arrays.copyOf(growth, id + 1)
           growth(id) += (if (Record.isRemoved(record)) 0 else 1) - before
         }
@@ -240,8 +240,8 @@ final class Transaction private[transaction] (
   }
 
   /** Keys that this transaction put, or removed, so far: each counted once, by its last change. */
-  def puts: Long = overlay.puts
-  def removes: Long = overlay.removes
+  def puts: Long = memtable.puts
+  def removes: Long = memtable.removes
 
   /** Look-ups of committed rows that memory answered, and those that the base had to. */
   def hits: Long = view.hits
@@ -254,8 +254,8 @@ final class Transaction private[transaction] (
   def writeDelta(file: File, meta: Array[Byte]): DeltaFile = {
     enter()
     try {
-      if (delta == null) delta = new DeltaWriter(overlay.changedRecords(), overlay.superseded)
-      delta.write(file, meta, overlay.puts, overlay.removes)
+      if (delta == null) delta = new DeltaWriter(memtable.changedRecords(), memtable.overwritten)
+      delta.write(file, meta, memtable.puts, memtable.removes)
     } finally exit()
   }
 
@@ -266,9 +266,9 @@ final class Transaction private[transaction] (
       try countKeys()
       finally exitFromChange()
     if (!end()) throw new IllegalStateException(s"The transaction on version ${at.version} of the state store was aborted")
-    overlay.superseded.free()
-    overlay.freeRuns()
-    try state.append(this, new Generation(as, keys, overlay))
+    memtable.overwritten.free()
+    memtable.freeRuns()
+    try state.append(this, new Generation(as, keys, memtable))
     finally state.ended(this)
   }
 
@@ -277,7 +277,7 @@ final class Transaction private[transaction] (
    * [[committed]].
    */
   def abort(): Unit = if (end()) {
-    overlay.free()
+    memtable.free()
     state.ended(this)
   }
 

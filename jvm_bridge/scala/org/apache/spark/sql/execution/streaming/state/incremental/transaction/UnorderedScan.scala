@@ -12,11 +12,11 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
   private var older = Scan.none
   private var next = 0
   private var slot = 0L
-  private val index = view.recents.index
+  private val index = view.indexed.index
 
-  /** Memory is read in its own order, not in the index's, unless most of it is superseded. */
-  private val walks = view.recents.records <= index.count * 3
-  private val arenas = view.recents.arenas
+  /** Memory is read in its own order, not in the index's, unless most of it is overwritten. */
+  private val walks = view.indexed.records <= index.count * 3
+  private val arenas = view.indexed.arenas
   private var walk: ArenaWalk = _
   private val some = new Array[Long](UnorderedScan.atOnce)
   private val newest = new Array[Long](UnorderedScan.atOnce)
@@ -43,7 +43,7 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
     while (next < older.length || pendingLeft > 0) {
       if (next == older.length) {
         pendingLeft -= 1
-        older = view.pending(pendingLeft).overlay.records()
+        older = view.pending(pendingLeft).memtable.records()
         next = 0
       } else {
         val record = older(next)
@@ -79,7 +79,7 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
       if (walk == null) walk = arenas.next()
       val n = walk.next(some)
       if (n == 0) walk = null
-      read = view.recents.newest(some, n, newest)
+      read = view.indexed.newest(some, n, newest)
     }
     read > 0
   }

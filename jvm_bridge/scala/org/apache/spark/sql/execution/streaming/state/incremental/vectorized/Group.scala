@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
-import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.catalyst.InternalRow
 
 /**
  * One group of a pass.

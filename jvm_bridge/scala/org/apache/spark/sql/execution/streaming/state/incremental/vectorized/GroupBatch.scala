@@ -3,8 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 import org.apache.arrow.vector.{BigIntVector, TinyIntVector, ValueVector, VectorSchemaRoot}
 import org.apache.arrow.vector.complex.{ListVector, StructVector}
 
-import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeRow}
+import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.arrow.{ArrowFieldWriter, ArrowWriter}
 import org.apache.spark.unsafe.types.UTF8String
 

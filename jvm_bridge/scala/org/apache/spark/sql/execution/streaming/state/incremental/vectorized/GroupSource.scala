@@ -2,11 +2,11 @@ package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
 import scala.collection.mutable.ArrayBuffer
 
-import org.apache.spark.sql.Row
 import org.apache.spark.sql.api.python.PythonSQLUtils
-import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection, UnsafeRow}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.Row
 
 /**
  * Packs groups into Arrow batches: whole groups while a batch has room, and a group in pieces where it alone

@@ -1,8 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
-import org.apache.spark.sql.SparkSessionExtensions
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
+import org.apache.spark.sql.SparkSessionExtensions
 
 /**
  * Session extension (`spark.sql.extensions`) that runs marked `applyInPandasWithState` functions for many

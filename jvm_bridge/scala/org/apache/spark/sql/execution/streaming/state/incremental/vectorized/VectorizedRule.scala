@@ -7,8 +7,8 @@ import scala.util.control.NonFatal
 import org.apache.spark.SPARK_VERSION
 import org.apache.spark.sql.catalyst.expressions.PythonUDF
 import org.apache.spark.sql.catalyst.rules.Rule
-import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
+import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.util.ArrowUtils
 
 /**

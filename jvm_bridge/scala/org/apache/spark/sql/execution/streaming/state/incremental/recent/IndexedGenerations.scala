@@ -6,7 +6,7 @@ import java.util.concurrent.atomic.AtomicInteger
 
 import scala.collection.mutable
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, PrefixIndex, Record, RecordList, RecordSource, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, PrefixIndex, Record, RecordList, SortedRecords, SortedRuns, StoreMemory}
 
 /**
  * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and
@@ -17,7 +17,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaW
  * piece by piece, and those of its records that are still the newest of their keys move to a new piece, whose
  * turn comes again. So a state that fits stays in memory whole, however often its keys change.
  */
-private[incremental] final class Recents(memory: StoreMemory, spillDirectory: File) {
+private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDirectory: File) {
   private val references = new AtomicInteger(1)
 
   /** The records in key order; null until somebody asked for order. */
@@ -26,15 +26,15 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   /** The records by prefix; null until somebody scanned a prefix. */
   private var prefixes: PrefixIndex = _
 
-  /** Keeps the reads of [[RecentIndex.touch]] from being left out. */
-  private var touched = 0
+  /** Keeps the reads of [[RecentIndex.prefetch]] from being left out. */
+  private var prefetched = 0
 
   /** Whether the marks of records say what this index says; else they are another's, which has them too. */
   @volatile private var marksHold = true
   val index = new RecentIndex(memory, spillDirectory)
   val generations = mutable.ArrayDeque.empty[Generation]
-  private val pieces = mutable.ArrayDeque.empty[MergedPiece]
-  private var turns = 0L
+  private val pieces = mutable.ArrayDeque.empty[EvictableSegment]
+  private var lastSequence = 0L
 
   /** How many of the oldest generations the base holds too. */
   var merged = 0
@@ -59,30 +59,30 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
 
   /** Adds the next generation, whose reference becomes this one's. */
   def publish(generation: Generation): Unit = {
-    val overlay = generation.overlay
+    val memtable = generation.memtable
     index.reserve(generation.records)
-    putAll(overlay.records())
+    putAll(memtable.records())
     if (runs != null) runs.add(generation.sorted, isNewest)
     generation.forgetOrder()
-    overlay.freeTable()
+    memtable.freeTable()
     append(generation)
   }
 
   private def append(generation: Generation): Unit = {
-    generation.turn = nextTurn()
+    generation.sequence = nextSequence()
     generations.append(generation)
   }
 
-  private def nextTurn(): Long = {
-    turns += 1
-    turns
+  private def nextSequence(): Long = {
+    lastSequence += 1
+    lastSequence
   }
 
   /**
    * The newest records with from <= key < until (null: no end), removed ones too, as sorted sources. The first
    * call sorts all.
    */
-  def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[RecordSource] =
+  def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[SortedRecords] =
     ordered().sourcesIn(from, until, record => isNewest(record) && wanted(record))
 
   /**
@@ -124,20 +124,20 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   def indexBytes: Long =
     index.bytes + (if (runs == null) 0 else runs.bytes) + (if (prefixes == null) 0 else prefixes.bytes)
 
-  /** How many records its generations have, superseded ones not counted. */
+  /** How many records its generations have, overwritten ones not counted. */
   def records: Long = generations.iterator.map(_.records).sum + pieces.iterator.map(_.records).sum
 
-  /** Where its records are, superseded ones too. */
+  /** Where its records are, overwritten ones too. */
   def arenas: Iterator[ArenaWalk] =
-    pieces.iterator.map(_.walk) ++ generations.iterator.map(g => new ArenaWalk(g.overlay.arena))
+    pieces.iterator.map(_.walk) ++ generations.iterator.map(g => new ArenaWalk(g.memtable.arena))
 
   private def putAll(records: Array[Long]): Unit = {
     var from = 0
     while (from < records.length) {
-      val until = math.min(from + RecentIndex.touchedAtOnce, records.length)
+      val until = math.min(from + RecentIndex.prefetchedAtOnce, records.length)
       var i = from
       while (i < until) {
-        touched += index.touch(records(i))
+        prefetched += index.prefetch(records(i))
         i += 1
       }
       i = from
@@ -158,8 +158,8 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
    * The beginning of another, with the n oldest generations of this one, which changes no more and whose marks
    * go with them. Their records are found by walking the arenas.
    */
-  def cut(n: Int): Recents = {
-    val other = new Recents(memory, spillDirectory)
+  def cut(n: Int): IndexedGenerations = {
+    val other = new IndexedGenerations(memory, spillDirectory)
     marksHold = false
     VarHandle.fullFence()
     generations.take(n).foreach(other.adopt)
@@ -170,7 +170,7 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   private def adopt(generation: Generation): Unit = {
     generation.retain()
     index.reserve(generation.records)
-    generation.overlay.arena.foreach { record =>
+    generation.memtable.arena.foreach { record =>
       Record.unmark(record)
       index.put(record)
     }
@@ -214,24 +214,26 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
    * @param saving whether its newest records may move, where they are few enough and the budget has room
    */
   def evict(saving: Boolean): Long =
-    if (!isPieceOldest && !divide()) evictGeneration(saving)
+    if (!isPieceOldest && !splitIntoSegments()) evictGeneration(saving)
     else {
       val oldest = pieces.removeHead()
-      val saved = leave(oldest.walk, oldest.bytes, saving, oldest.holds)
+      val saved = relocateNewest(oldest.walk, oldest.bytes, saving, oldest.holds)
       oldest.free()
       oldest.bytes - saved
     }
 
-  private def isPieceOldest: Boolean = pieces.nonEmpty && (merged == 0 || pieces.head.turn < generations.head.turn)
+  private def isPieceOldest: Boolean = pieces.nonEmpty && (merged == 0 || pieces.head.sequence < generations.head.sequence)
 
   /** Divides the oldest generation into pieces, which are the oldest then; false where it is to stay whole. */
-  private def divide(): Boolean = {
+  private def splitIntoSegments(): Boolean = {
     val oldest = generations.head
-    val arena = oldest.overlay.arena
+    val arena = oldest.memtable.arena
     val divides = arena.segmentCount > 1 && !oldest.isShared && runs == null
     if (divides) {
       val records = oldest.records / arena.segmentCount
-      pieces.prependAll(arena.giveAway().map { case (segment, end) => new MergedPiece(segment, end, records, oldest.turn) })
+      pieces.prependAll(arena.giveAway().map { case (segment, end) =>
+        new EvictableSegment(segment, end, records, oldest.sequence)
+      })
       generations.removeHead().release()
       merged -= 1
     }
@@ -241,15 +243,15 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
   private def evictGeneration(saving: Boolean): Long = {
     val oldest = generations.removeHead()
     merged -= 1
-    val bytes = oldest.overlay.bytes
-    val arena = oldest.overlay.arena
-    val saved = leave(new ArenaWalk(arena), bytes, saving, arena.holds)
+    val bytes = oldest.memtable.bytes
+    val arena = oldest.memtable.arena
+    val saved = relocateNewest(new ArenaWalk(arena), bytes, saving, arena.holds)
     oldest.release()
     bytes - saved
   }
 
   /** Takes the records of a place out of the index, or saves them; the bytes of those that were saved. */
-  private def leave(walk: ArenaWalk, bytes: Long, saving: Boolean, holds: Long => Boolean): Long = {
+  private def relocateNewest(walk: ArenaWalk, bytes: Long, saving: Boolean, holds: Long => Boolean): Long = {
     val newest = new RecordList
     var newestBytes = 0L
     var record = walk.next()
@@ -260,8 +262,8 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
       }
       record = walk.next()
     }
-    val few = saving && newestBytes > 0 && newestBytes <= bytes * Recents.mostSaved
-    val saved = if (few) MergedPiece.reserve(newestBytes, nextTurn(), memory) else None
+    val few = saving && newestBytes > 0 && newestBytes <= bytes * IndexedGenerations.mostSaved
+    val saved = if (few) EvictableSegment.reserve(newestBytes, nextSequence(), memory) else None
     val moved = if (saved.isEmpty || runs == null) null else new mutable.LongMap[Long]
     newest.foreach { record =>
       if (saved.isEmpty || Record.isRemoved(record)) {
@@ -281,7 +283,7 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
 
   def mergedBytes: Long = bytes(0, merged) + pieces.iterator.map(_.bytes).sum
   def unmergedBytes: Long = bytes(merged, generations.size)
-  def spilledBytes: Long = generations.iterator.map(_.overlay.spilledBytes).sum +
+  def spilledBytes: Long = generations.iterator.map(_.memtable.spilledBytes).sum +
     pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + (if (runs == null) 0 else runs.spilledBytes) +
     (if (prefixes == null) 0 else prefixes.spilledBytes)
 
@@ -289,14 +291,14 @@ private[incremental] final class Recents(memory: StoreMemory, spillDirectory: Fi
     var sum = 0L
     var i = from
     while (i < until) {
-      sum += generations(i).overlay.bytes
+      sum += generations(i).memtable.bytes
       i += 1
     }
     sum
   }
 }
 
-private[incremental] object Recents {
+private[incremental] object IndexedGenerations {
 
   /** The share of a piece that may be saved: beyond it, too many records move for each one that goes. */
   private val mostSaved = 0.75

@@ -5,13 +5,13 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.Bytes
 import org.apache.spark.unsafe.Platform
 
 /** Memory outside the heap for a block that was stored compressed; one block at a time. One thread. */
-private[sst] final class SstExpansion {
+private[sst] final class Lz4Block {
   private var address = 0L
   private var room = 0
 
   /** Expands a block compressed with LZ4 (its length when expanded stands first); the length. */
   def expand(start: Long, bytes: Int): Int = {
-    val header = new SstBlockReader(start)
+    val header = new VarintReader(start)
     val length = Math.toIntExact(header.varint())
     val rest = bytes - (header.at - start).toInt
     val content = new Array[Byte](length)

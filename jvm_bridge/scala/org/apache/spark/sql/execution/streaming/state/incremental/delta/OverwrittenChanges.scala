@@ -3,14 +3,14 @@ package org.apache.spark.sql.execution.streaming.state.incremental.delta
 import java.io.File
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, Record, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstBuffer, SstHandle, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstBlockWriter, SstHandle, SstTable}
 import org.apache.spark.unsafe.Platform
 
 /**
  * Changes of a transaction that later ones of the same transaction replaced, in order of time. The change
  * feed shows them; no version needs them. Takes memory with the first of them. One thread at a time.
  */
-private[incremental] final class Superseded(memory: StoreMemory, spillDirectory: File) {
+private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDirectory: File) {
   private val arena = new Arena(memory, spillDirectory)
 
   def bytes: Long = arena.bytes
@@ -30,10 +30,10 @@ private[incremental] final class Superseded(memory: StoreMemory, spillDirectory:
    * Writes them as blocks of their own, as docs/format.md describes. Returns the names and handles of these,
    * none where there is no change.
    */
-  def write(out: SstBuffer): Seq[(String, SstHandle)] = {
+  def write(out: SstBlockWriter): Seq[(String, SstHandle)] = {
     val blocks = Seq.newBuilder[SstHandle]
     arena.foreach { record =>
-      if (out.blockBytes >= Superseded.blockBytes) blocks += out.endBlock()
+      if (out.blockBytes >= OverwrittenChanges.blockBytes) blocks += out.endBlock()
       val keyLength = Record.keyLength(record)
       val valueLength = Record.valueLength(record)
       out.ensure(8L + keyLength + math.max(valueLength, 0))
@@ -43,13 +43,13 @@ private[incremental] final class Superseded(memory: StoreMemory, spillDirectory:
       out.putBytes(null, Record.valueAddress(record), math.max(valueLength, 0))
     }
     if (out.blockBytes > 0) blocks += out.endBlock()
-    blocks.result().zipWithIndex.map { case (handle, n) => Superseded.blockName(n) -> handle }
+    blocks.result().zipWithIndex.map { case (handle, n) => OverwrittenChanges.blockName(n) -> handle }
   }
 
   def free(): Unit = arena.free()
 }
 
-private[incremental] object Superseded {
+private[incremental] object OverwrittenChanges {
   private val blockBytes = 256 << 10
   private val namePrefix = "incremental.superseded."
 
@@ -63,17 +63,17 @@ private[incremental] object Superseded {
   /** Each key and value (null: removed) of a block. */
   private def rows(at: Long, bytes: Long): Iterator[(Array[Byte], Array[Byte])] =
     new Iterator[(Array[Byte], Array[Byte])] {
-      private var next0 = at
+      private var nextAddress = at
 
-      override def hasNext: Boolean = next0 < at + bytes
+      override def hasNext: Boolean = nextAddress < at + bytes
 
       override def next(): (Array[Byte], Array[Byte]) = {
-        val keyLength = Platform.getInt(null, next0)
-        val valueLength = Platform.getInt(null, next0 + 4)
-        val key = Bytes.array(next0 + 8, keyLength)
+        val keyLength = Platform.getInt(null, nextAddress)
+        val valueLength = Platform.getInt(null, nextAddress + 4)
+        val key = Bytes.array(nextAddress + 8, keyLength)
         val value =
-          if (valueLength == Record.removed) null else Bytes.array(next0 + 8 + keyLength, valueLength)
-        next0 += 8L + keyLength + math.max(valueLength, 0)
+          if (valueLength == Record.removed) null else Bytes.array(nextAddress + 8 + keyLength, valueLength)
+        nextAddress += 8L + keyLength + math.max(valueLength, 0)
         (key, value)
       }
     }

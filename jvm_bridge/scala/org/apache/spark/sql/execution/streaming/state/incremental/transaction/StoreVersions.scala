@@ -6,7 +6,7 @@ import java.util.concurrent.locks.ReentrantLock
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseDirectory}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, MemoryUse, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, Overlay, Recents}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, IndexedGenerations, MemTable}
 
 /**
  * Settings of one store's data plane.
@@ -23,22 +23,22 @@ final case class StateConf(spillDirectory: File)
  * drawn from the executor's budget; when that is full, rows that the base holds too are dropped, the oldest
  * first; what then has no room goes to memory-mapped files.
  */
-final class StoreState(memory: StoreMemory, conf: StateConf) {
+final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private val lock = new ReentrantLock
   private var closed = false
   private var base: Base = _
-  private var recents = new Recents(memory, conf.spillDirectory)
+  private var indexed = new IndexedGenerations(memory, conf.spillDirectory)
   private var pending = Vector.empty[Generation]
   private var offered: Base = _
   private var writers = Set.empty[Transaction]
   private var readers = Set.empty[Transaction]
-  private var lastOverlayBytes = 0L
-  private var lastOverlayKeys = 0L
+  private var lastMemtableBytes = 0L
+  private var lastMemtableKeys = 0L
   private var settling = false
   @volatile private var reclaimable = 0L
   private val cache = new StoreMemory.Reclaimable {
     def reclaimableBytes: Long = reclaimable
-    def reclaim(bytes: Long): Long = StoreState.this.reclaim(bytes)
+    def reclaim(bytes: Long): Long = StoreVersions.this.reclaim(bytes)
   }
   memory.register(cache)
 
@@ -52,7 +52,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
 
   private def baseAt: VersionId = if (base == null) VersionId.empty else base.at
 
-  private def versions: Vector[Generation] = recents.generations.toVector ++ pending
+  private def versions: Vector[Generation] = indexed.generations.toVector ++ pending
 
   /** The newest version that memory holds. */
   def tip: VersionId = locked(versions.lastOption.map(_.at).getOrElse(baseAt))
@@ -68,33 +68,33 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     check()
     adoptOffered()
     val n = position(if (at.version == 0) VersionId.empty else at)
-    if (n < 0 || readOnly && n < recents.generations.size) None
+    if (n < 0 || readOnly && n < indexed.generations.size) None
     else {
-      Some(begin(settle(n), at, readOnly))
+      Some(begin(bringIn(n), at, readOnly))
     }
   }
 
   /** How many generations lead to a version; -1 when it is not to be had. */
   private def position(at: VersionId): Int =
-    if (at == baseAt) recents.merged
+    if (at == baseAt) indexed.merged
     else {
       val i = versions.indexWhere(_.at == at)
-      if (i >= recents.merged) i + 1 else -1
+      if (i >= indexed.merged) i + 1 else -1
     }
 
   /**
    * Brings into the index what leads to the n-th generation, and makes room for the next changes. How many
    * pending generations remain on the way there.
    */
-  private def settle(n: Int): Int = {
+  private def bringIn(n: Int): Int = {
     settling = true
     try {
-      if (n < recents.generations.size) replace(recents.cut(n))
-      val above = n - recents.generations.size
-      if (recents.readers > 0) above
+      if (n < indexed.generations.size) replace(indexed.cut(n))
+      val above = n - indexed.generations.size
+      if (indexed.readers > 0) above
       else {
         publish(above)
-        makeRoom(math.min(lastOverlayBytes + lastOverlayBytes / 2, memory.budgetBytes / 8) + Arena.smallestSegment)
+        makeRoom(math.min(lastMemtableBytes + lastMemtableBytes / 2, memory.budgetBytes / 8) + Arena.smallestSegment)
         0
       }
     } finally {
@@ -104,37 +104,37 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
   }
 
   private def publish(n: Int): Unit = (0 until n).foreach { _ =>
-    makeRoom(recents.roomFor(pending.head))
-    recents.publish(pending.head)
+    makeRoom(indexed.roomFor(pending.head))
+    indexed.publish(pending.head)
     pending = pending.tail
   }
 
-  /** Makes it here, where records may be saved; what a larger overlay takes later is taken without. */
+  /** Makes it here, where records may be saved; what a larger memtable takes later is taken without. */
   private def makeRoom(bytes: Long): Unit =
-    while (recents.evictable && memory.usedBytes + bytes > memory.budgetBytes) recents.evict(saving = true)
+    while (indexed.evictable && memory.usedBytes + bytes > memory.budgetBytes) indexed.evict(saving = true)
 
   /**
    * Brings into the index what was committed last, as the next begin would. Nothing while a transaction is
    * open. Any thread.
    */
-  def settleCommitted(): Unit = locked {
-    if (!closed && pending.nonEmpty && recents.readers == 0) settle(versions.size)
+  def indexCommitted(): Unit = locked {
+    if (!closed && pending.nonEmpty && indexed.readers == 0) bringIn(versions.size)
   }
 
-  private def replace(kept: Recents): Unit = {
-    recents.release()
-    recents = kept
+  private def replace(kept: IndexedGenerations): Unit = {
+    indexed.release()
+    indexed = kept
     pending.foreach(_.release())
     pending = Vector.empty
   }
 
   private def begin(pendingCount: Int, at: VersionId, readOnly: Boolean): Transaction = {
     val above = pending.take(pendingCount).toArray
-    val keys = above.lastOption.orElse(recents.generations.lastOption).map(_.keys).getOrElse(baseKeys)
-    val view = new View(at, keys, recents, above, base)
+    val keys = above.lastOption.orElse(indexed.generations.lastOption).map(_.keys).getOrElse(baseKeys)
+    val view = new ReadView(at, keys, indexed, above, base)
     val transaction =
       new Transaction(this, at, readOnly, view,
-        new Overlay(memory, conf.spillDirectory, if (readOnly) 0 else lastOverlayKeys.toInt))
+        new MemTable(memory, conf.spillDirectory, if (readOnly) 0 else lastMemtableKeys.toInt))
     if (readOnly) readers += transaction else writers += transaction
     transaction
   }
@@ -163,7 +163,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
   }
 
   private def restart(newBase: Base): Unit = {
-    replace(new Recents(memory, conf.spillDirectory))
+    replace(new IndexedGenerations(memory, conf.spillDirectory))
     if (base != null) base.release()
     base = newBase
     dropOffered()
@@ -198,34 +198,34 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
 
   private def adoptOffered(): Unit =
     if (offered != null && !versions.lastOption.exists(_.at.version < offered.at.version)) {
-      if (position(offered.at) > recents.generations.size) settle(position(offered.at))
+      if (position(offered.at) > indexed.generations.size) bringIn(position(offered.at))
       val i = versions.indexWhere(_.at == offered.at)
-      if (i < recents.merged) dropOffered()
-      else if (i < recents.generations.size) {
+      if (i < indexed.merged) dropOffered()
+      else if (i < indexed.generations.size) {
         if (base != null) base.release()
         base = offered
         offered = null
-        recents.merged = i + 1
+        indexed.merged = i + 1
       }
     }
 
   /** Memory is full of versions that no base holds: a merge of kind ingest up to this one would free it. */
   def wantsIngest: Option[VersionId] = locked {
-    val unmerged = recents.unmergedBytes + pending.map(_.overlay.bytes).sum
-    val full = spilledBytes > 0 || memory.usedBytes + lastOverlayBytes > memory.budgetBytes / 10 * 9
-    if (full && unmerged > 0 && unmerged >= recents.mergedBytes) versions.lastOption.map(_.at) else None
+    val unmerged = indexed.unmergedBytes + pending.map(_.memtable.bytes).sum
+    val full = spilledBytes > 0 || memory.usedBytes + lastMemtableBytes > memory.budgetBytes / 10 * 9
+    if (full && unmerged > 0 && unmerged >= indexed.mergedBytes) versions.lastOption.map(_.at) else None
   }
 
-  private def spilledBytes: Long = recents.spilledBytes + pending.map(_.overlay.spilledBytes).sum
+  private def spilledBytes: Long = indexed.spilledBytes + pending.map(_.memtable.spilledBytes).sum
 
   def memoryUse: MemoryUse = locked {
-    val overlays = (writers ++ readers).toSeq.map(_.overlay)
+    val memtables = (writers ++ readers).toSeq.map(_.memtable)
     MemoryUse(
-      overlayBytes = overlays.map(_.bytes).sum,
-      recentBytes = recents.mergedBytes + recents.unmergedBytes + pending.map(_.overlay.bytes).sum,
-      indexBytes = recents.indexBytes,
+      memtableBytes = memtables.map(_.bytes).sum,
+      recentBytes = indexed.mergedBytes + indexed.unmergedBytes + pending.map(_.memtable.bytes).sum,
+      indexBytes = indexed.indexBytes,
       baseBytes = if (base == null) 0 else base.bytes,
-      spilledBytes = spilledBytes + overlays.map(_.spilledBytes).sum,
+      spilledBytes = spilledBytes + memtables.map(_.spilledBytes).sum,
       usedBytes = memory.usedBytes,
       budgetBytes = memory.budgetBytes)
   }
@@ -237,7 +237,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     if (!closed) {
       closed = true
       memory.unregister(cache)
-      recents.release()
+      indexed.release()
       pending.foreach(_.release())
       pending = Vector.empty
       if (base != null) base.release()
@@ -249,14 +249,14 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
    * Appends a transaction's changes to the version that it began on, if that is still on the way to the tip.
    */
   private[transaction] def append(transaction: Transaction, generation: Generation): Unit = locked {
-    val n = if (closed || (transaction.view.recents ne recents)) -1 else position(transaction.at)
-    if (n < recents.generations.size) generation.release()
+    val n = if (closed || (transaction.view.indexed ne indexed)) -1 else position(transaction.at)
+    if (n < indexed.generations.size) generation.release()
     else {
-      pending.drop(n - recents.generations.size).foreach(_.release())
-      pending = pending.take(n - recents.generations.size) :+ generation
+      pending.drop(n - indexed.generations.size).foreach(_.release())
+      pending = pending.take(n - indexed.generations.size) :+ generation
       if (offered != null && offered.at.version > transaction.at.version) dropOffered()
-      lastOverlayBytes = generation.overlay.bytes
-      lastOverlayKeys = generation.records
+      lastMemtableBytes = generation.memtable.bytes
+      lastMemtableKeys = generation.records
     }
   }
 
@@ -267,7 +267,7 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     noteReclaimable()
   }
 
-  private def noteReclaimable(): Unit = reclaimable = if (closed) 0 else recents.mergedBytes
+  private def noteReclaimable(): Unit = reclaimable = if (closed) 0 else indexed.mergedBytes
 
   /** Drops merged generations, unless a transaction of another thread reads them or the store is busy. */
   private def reclaim(bytes: Long): Long =
@@ -275,14 +275,14 @@ final class StoreState(memory: StoreMemory, conf: StateConf) {
     else
       try {
         var freed = 0L
-        while (mayEvict && freed < bytes) freed += recents.evict(saving = false)
+        while (mayEvict && freed < bytes) freed += indexed.evict(saving = false)
         noteReclaimable()
         freed
       } finally lock.unlock()
 
   private def mayEvict: Boolean =
-    !closed && !settling && recents.evictable &&
-      (recents.readers == 0 || recents.readers == 1 && writers.exists { t =>
-        (t.changer eq Thread.currentThread) && (t.view.recents eq recents) && (t.view.base eq base) && t.overlay.pins == 0
+    !closed && !settling && indexed.evictable &&
+      (indexed.readers == 0 || indexed.readers == 1 && writers.exists { t =>
+        (t.writingThread eq Thread.currentThread) && (t.view.indexed eq indexed) && (t.view.base eq base) && t.memtable.pins == 0
       })
 }

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
 import java.io.File
 
-import org.apache.spark.sql.execution.streaming.state.incremental.delta.Superseded
+import org.apache.spark.sql.execution.streaming.state.incremental.delta.OverwrittenChanges
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, PrefixIndex, Record, RecordList, Segment, SortedRuns, StoreMemory}
 import org.apache.spark.unsafe.Platform
 
@@ -13,17 +13,17 @@ import org.apache.spark.unsafe.Platform
  *
  * A slot is 8 bytes record address (48 bits) and flags (16 bits), 4 bytes hash, 4 bytes ordinal: how many
  * keys had been changed when this one was first. What was there before the transaction is remembered as
- * [[Overlay.wasAbsent]] or [[Overlay.wasPresent]] where it is known; so the number of keys stays exact.
+ * [[MemTable.wasAbsent]] or [[MemTable.wasPresent]] where it is known; so the number of keys stays exact.
  *
  * @param expectedKeys what to make room for at once
  */
-private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: File, expectedKeys: Int) {
-  import Overlay._
+private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: File, expectedKeys: Int) {
+  import MemTable._
 
   val arena = new Arena(memory, spillDirectory)
 
   /** What changes of this transaction replaced of its own. */
-  val superseded = new Superseded(memory, spillDirectory)
+  val overwritten = new OverwrittenChanges(memory, spillDirectory)
 
   /**
    * Changed records in key order, and those that are not in there yet; null until somebody asked for order.
@@ -61,11 +61,11 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
   def size: Long = count
 
   def bytes: Long =
-    arena.bytes + superseded.bytes + (if (table == null) 0 else table.bytes) + (if (runs == null) 0 else runs.bytes) +
+    arena.bytes + overwritten.bytes + (if (table == null) 0 else table.bytes) + (if (runs == null) 0 else runs.bytes) +
       (if (prefixes == null) 0 else prefixes.bytes)
 
   def spilledBytes: Long =
-    arena.spilledBytes + superseded.spilledBytes + (if (table != null && table.spilled) table.bytes else 0) +
+    arena.spilledBytes + overwritten.spilledBytes + (if (table != null && table.spilled) table.bytes else 0) +
       (if (runs == null) 0 else runs.spilledBytes) + (if (prefixes == null) 0 else prefixes.spilledBytes)
 
   /** The slot of a key, 0 when it has none. */
@@ -112,26 +112,26 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
    * @param slot  what [[find]] said
    * @param value null removes
    * @param room  for the value to grow, at least its length
-   * @param prior [[Overlay.wasAbsent]], [[Overlay.wasPresent]], or 0: not known, or the slot knows
+   * @param prior [[MemTable.wasAbsent]], [[MemTable.wasPresent]], or 0: not known, or the slot knows
    */
   def change(slot: Long, hash: Long, key: Array[Byte], value: Array[Byte], room: Int, prior: Long): Unit = {
     val length = if (value == null) Record.removed else value.length
     val old = if (slot == 0) 0L else record(slot)
-    if (old != 0 && isChange(slot)) superseded.add(old)
-    val record0 =
+    if (old != 0 && isChange(slot)) overwritten.add(old)
+    val target =
       if (old != 0 && pins == 0 && Record.valueRoom(old) >= length) old
       else newRecord(hash, key, room)
-    if (value != null) Platform.copyMemory(value, Platform.BYTE_ARRAY_OFFSET, null, Record.valueAddress(record0), length)
+    if (value != null) Platform.copyMemory(value, Platform.BYTE_ARRAY_OFFSET, null, Record.valueAddress(target), length)
     val at = if (slot == 0) insert(hash) else slot
     account(at, -1, if (old == 0) Record.removed else Record.valueLength(old))
-    Record.setValueLength(record0, length)
+    Record.setValueLength(target, length)
     val head = if (slot == 0) 0L else Platform.getLong(null, at)
     if ((head & changed) == 0) Platform.putInt(null, at + 12, changes)
     val known = if ((head & (wasAbsent | wasPresent)) != 0) head & (wasAbsent | wasPresent) else prior
-    Platform.putLong(null, at, record0 | changed | known)
-    if (prefixes != null && (head & changed) == 0) prefixes.add(record0)
-    else if (prefixes != null && record0 != old) prefixes.replace(old, record0)
-    if (unsorted != null && (record0 != old || (head & changed) == 0)) unsorted.add(record0)
+    Platform.putLong(null, at, target | changed | known)
+    if (prefixes != null && (head & changed) == 0) prefixes.add(target)
+    else if (prefixes != null && target != old) prefixes.replace(old, target)
+    if (unsorted != null && (target != old || (head & changed) == 0)) unsorted.add(target)
     account(at, 1, length)
   }
 
@@ -311,12 +311,12 @@ private[incremental] final class Overlay(memory: StoreMemory, spillDirectory: Fi
 
   def free(): Unit = {
     freeTable()
-    superseded.free()
+    overwritten.free()
     arena.free()
   }
 }
 
-private[incremental] object Overlay {
+private[incremental] object MemTable {
   private val slotBytes = 16L
   private val smallestTable = 256L
   private val addressMask = (1L << 48) - 1

@@ -7,8 +7,8 @@ import org.apache.spark.unsafe.Platform
  * Looks single keys up in SSTs with uncompressed blocks. The value that was found lies in the mapped file.
  * One thread.
  */
-private[incremental] final class SstFinder {
-  private val entry = new SstBlockReader(0)
+private[incremental] final class SstPointReader {
+  private val entry = new VarintReader(0)
 
   var valueAddress = 0L
 

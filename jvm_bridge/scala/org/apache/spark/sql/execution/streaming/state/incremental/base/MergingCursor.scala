@@ -9,11 +9,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, S
  * ones are left out. The runs are in a heap, so that one which is much larger than the others costs two
  * comparisons a row.
  */
-private[base] final class RunsCursor(
+private[base] final class MergingCursor(
     files: Array[Array[LevelFile]],
     from: Array[Byte],
     until: Array[Byte],
-    openCursors: java.util.ArrayList[RunsCursor])
+    openCursors: java.util.ArrayList[MergingCursor])
     extends Cursor {
   private val heap = new Array[RunCursor](files.length)
   private var size = 0

@@ -10,8 +10,8 @@ import org.apache.spark.unsafe.Platform
  * The output of an SST writer: collects bytes outside the heap, ends blocks with their trailers, and writes
  * whole blocks to the file, counting its CRC-32. One thread.
  */
-private[incremental] final class SstBuffer(channel: FileChannel) {
-  private var buffer = ByteBuffer.allocateDirect(SstBuffer.roomBytes)
+private[incremental] final class SstBlockWriter(channel: FileChannel) {
+  private var buffer = ByteBuffer.allocateDirect(SstBlockWriter.roomBytes)
   private var address = Platform.getDirectBufferAddress(buffer)
   private var at = 0
   private var block = 0
@@ -107,6 +107,6 @@ private[incremental] final class SstBuffer(channel: FileChannel) {
   }
 }
 
-private[incremental] object SstBuffer {
+private[incremental] object SstBlockWriter {
   private val roomBytes = 256 << 10
 }

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.sst
 import org.apache.spark.unsafe.Platform
 
 /** A place in a block, from which numbers are read. */
-private[sst] final class SstBlockReader(var at: Long) {
+private[sst] final class VarintReader(var at: Long) {
 
   /** A number of up to 64 bits, seven in a byte, the lowest first. */
   def varint(): Long = {

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseReader}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, Record}
-import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, Recents}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, IndexedGenerations}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 import org.apache.spark.unsafe.Platform
 
@@ -15,13 +15,13 @@ import org.apache.spark.unsafe.Platform
  * @param pending generations that are not in the index, oldest first
  * @param base    null: nothing lies below
  */
-private[transaction] final class View(
+private[transaction] final class ReadView(
     val at: VersionId,
     val keys: Long,
-    val recents: Recents,
+    val indexed: IndexedGenerations,
     val pending: Array[Generation],
     val base: Base) {
-  recents.retain()
+  indexed.retain()
   pending.foreach(_.retain())
   if (base != null) base.retain()
   private var reader: BaseReader = _
@@ -32,7 +32,7 @@ private[transaction] final class View(
   def misses: Long = missCount
 
   /** Whether the base has rows that memory has not. */
-  def needsBase: Boolean = base != null && !(pending.length == 0 && recents.index.present == keys)
+  def needsBase: Boolean = base != null && !(pending.length == 0 && indexed.index.present == keys)
 
   private def baseReader: BaseReader = {
     if (reader == null) reader = base.reader()
@@ -44,27 +44,27 @@ private[transaction] final class View(
     var i = pending.length
     while (i > 0) {
       i -= 1
-      val overlay = pending(i).overlay
-      val slot = overlay.find(hash, key)
+      val memtable = pending(i).memtable
+      val slot = memtable.find(hash, key)
       if (slot != 0) {
         hitCount += 1
-        return overlay.record(slot)
+        return memtable.record(slot)
       }
     }
-    val found = recents.index.find(hash, key)
+    val found = indexed.index.find(hash, key)
     if (found != 0) hitCount += 1
     found
   }
 
   /** Whether memory has any record of the key of a row in the base. */
   def overrides(hash: Int, keyAt: Long, length: Int): Boolean =
-    pendingHas(pending.length, hash, keyAt, length) || recents.index.find(hash, keyAt, length) != 0
+    pendingHas(pending.length, hash, keyAt, length) || indexed.index.find(hash, keyAt, length) != 0
 
   /** Whether one of the generations from that position on that are not in the index has the key. */
   def pendingHas(n: Int, hash: Int, keyAt: Long, length: Int): Boolean = {
     var i = pending.length - n
     while (i < pending.length) {
-      if (pending(i).overlay.find(hash, keyAt, length) != 0) return true
+      if (pending(i).memtable.find(hash, keyAt, length) != 0) return true
       i += 1
     }
     false
@@ -88,11 +88,11 @@ private[transaction] final class View(
     var i = pending.length
     while (i > 0) {
       i -= 1
-      val overlay = pending(i).overlay
-      val slot = overlay.find(hash, at, length)
-      if (slot != 0) return !Record.isRemoved(overlay.record(slot))
+      val memtable = pending(i).memtable
+      val slot = memtable.find(hash, at, length)
+      if (slot != 0) return !Record.isRemoved(memtable.record(slot))
     }
-    val found = recents.index.find(hash, at, length)
+    val found = indexed.index.find(hash, at, length)
     if (found != 0) !Record.isRemoved(found)
     else needsBase && {
       val key = Record.key(record)
@@ -106,7 +106,7 @@ private[transaction] final class View(
 
   def release(): Unit = {
     if (reader != null) reader.close()
-    recents.release()
+    indexed.release()
     pending.foreach(_.release())
     if (base != null) base.release()
   }

@@ -7,13 +7,17 @@ import org.apache.spark.unsafe.Platform
  * A segment of records that the base holds too and whose generation is gone: a part of one that is too large
  * to be dropped at once, or the records that outlived others. One thread at a time.
  *
- * @param turn its place among all that came into the index of a store, oldest first
+ * @param sequence its place among all that came into the index of a store, oldest first
  */
-private[recent] final class MergedPiece(segment: Segment, private var end: Long, private var count: Long, val turn: Long) {
+private[recent] final class EvictableSegment(
+    segment: Segment,
+    private var end: Long,
+    private var count: Long,
+    val sequence: Long) {
   def bytes: Long = segment.bytes
   def spilledBytes: Long = if (segment.spilled) segment.bytes else 0
 
-  /** About how many records it has, superseded ones not counted. */
+  /** About how many records it has, overwritten ones not counted. */
   def records: Long = count
 
   /** Copies a record, for which room was reserved; the copy. */
@@ -33,12 +37,12 @@ private[recent] final class MergedPiece(segment: Segment, private var end: Long,
   def free(): Unit = segment.free()
 }
 
-private[recent] object MergedPiece {
+private[recent] object EvictableSegment {
 
   /** Room for records of so many bytes; none when the budget has not so many left. */
-  def reserve(bytes: Long, turn: Long, memory: StoreMemory): Option[MergedPiece] =
+  def reserve(bytes: Long, sequence: Long, memory: StoreMemory): Option[EvictableSegment] =
     if (memory.reserve(bytes)) {
       val segment = Segment.reserved(bytes, memory)
-      Some(new MergedPiece(segment, segment.address, 0, turn))
+      Some(new EvictableSegment(segment, segment.address, 0, sequence))
     } else None
 }

@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
 /** Several sources, no two with the same key, as one in key order. One thread. */
-private[incremental] final class SourceMerge(all: Seq[RecordSource]) {
+private[incremental] final class MergedRecords(all: Seq[SortedRecords]) {
   private val sources = all.filter(_.record != 0).sortWith((a, b) => Record.compare(a.record, b.record) < 0).toArray
   private var first = 0
 
@@ -15,7 +15,7 @@ private[incremental] final class SourceMerge(all: Seq[RecordSource]) {
   }
 
   /** Puts the first source, which has moved on, behind those that come before it now. */
-  private def sink(source: RecordSource): Unit = {
+  private def sink(source: SortedRecords): Unit = {
     var i = first
     while (i + 1 < sources.length && Record.compare(sources(i + 1).record, source.record) < 0) {
       sources(i) = sources(i + 1)
@@ -34,7 +34,7 @@ private[incremental] final class SourceMerge(all: Seq[RecordSource]) {
  * @param until  records from this key on are left out (null: none)
  * @param wanted records of which this is false are left out
  */
-private[incremental] final class RecordSource(
+private[incremental] final class SortedRecords(
     at: Int => Long,
     from: Int,
     end: Int,
