@@ -24,7 +24,8 @@ def commands(document: str) -> list[str]:
 
 
 def pages() -> list[Path]:
-    return [CHECKOUT / "README.md", *sorted((CHECKOUT / "docs").rglob("*.md"))]
+    top = [CHECKOUT / "README.md", CHECKOUT / "CONTRIBUTING.md"]
+    return [*top, *sorted((CHECKOUT / "docs").rglob("*.md"))]
 
 
 @pytest.fixture(scope="module")

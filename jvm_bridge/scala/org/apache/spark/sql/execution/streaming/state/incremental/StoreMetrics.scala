@@ -123,12 +123,13 @@ object StoreMetrics {
 
   private val memory: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     sum("incrementalIndexHits", "State store: look-ups answered from memory")(_.hits),
-    sum("incrementalIndexMisses", "State store: look-ups that memory could not answer and that went to the base")(_.misses),
+    sum("incrementalIndexMisses", "State store: look-ups that went to the base")(_.misses),
     size("incrementalOverlayBytes", "State store: memory of changes not yet committed")(
       _.memory.memtableBytes),
     size("incrementalRecentBytes", "State store: memory of recent versions")(_.memory.recentBytes),
     size("incrementalIndexBytes", "State store: memory of the index over them")(_.memory.indexBytes),
-    size("incrementalBaseBytes", "State store: memory of the base: RocksDB's cache, if snapshots are compressed")(_.memory.baseBytes),
+    size("incrementalBaseBytes", "State store: memory of RocksDB's cache for compressed bases")(
+      _.memory.baseBytes),
     size("incrementalSpilledBytes", "State store: recent versions in memory-mapped files")(
       _.memory.spilledBytes),
     sum("incrementalInternalKeys", "State store: keys of internal column families")(_.families.internalKeys),
