@@ -1,0 +1,107 @@
+"""The rooms of the data plane: the packages of the Scala sources, and which may use which.
+
+Declared here once: a test compares it with the sources, and the table in docs/architecture.md with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+PACKAGE = "org.apache.spark.sql.execution.streaming.state.incremental"
+ROOT = "(root)"
+
+
+class Room(NamedTuple):
+    """A package: what it is for, and the other packages that it may use."""
+
+    purpose: str
+    may_use: frozenset[str]
+
+
+def _room(purpose: str, may_use: str = "") -> Room:
+    return Room(purpose, frozenset(may_use.split()))
+
+
+ROOMS: Mapping[str, Room] = {
+    "checkpoint": _room("versions, column families, deltas, JSON: values"),
+    "memory": _room("memory outside the heap: the budget, arenas, records, hashes, orders of keys"),
+    "sst": _room("RocksDB's SST files, read and written", "memory"),
+    "delta": _room("a batch's changes as a file", "checkpoint memory sst"),
+    "base": _room("a RocksDB directory, read only", "checkpoint memory sst"),
+    "recent": _room("memtables, and the index over those of recent versions", "checkpoint memory delta"),
+    "transaction": _room(
+        "the versions of a store, transactions and scans on them",
+        "checkpoint memory sst delta base recent",
+    ),
+    "agent": _room("the agent's process and the calls to it", "checkpoint"),
+    "local": _room(
+        "a store as an executor has it: its versions, its agent, its merges",
+        "checkpoint memory base transaction agent",
+    ),
+    "rows": _room("Spark's rows to bytes and back", "checkpoint memory transaction"),
+    ROOT: _room(
+        "what Spark calls, under names that configurations and offset logs hold",
+        "checkpoint memory delta transaction agent local rows",
+    ),
+    "vectorized": _room("vectorised functions: Spark's physical operator and its Python runner"),
+}
+
+
+def used_by(text: str) -> tuple[str, set[str]]:
+    """The room that a Scala source is in, and the other rooms that it refers to.
+
+    Raises ValueError when the source has no single package clause, or imports all that the root has.
+    """
+    code = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+    clauses = re.findall(r"^\s*package\s+([\w.]+)", code, flags=re.MULTILINE)
+    if len(clauses) != 1 or not (clauses[0] + ".").startswith(PACKAGE + "."):
+        raise ValueError(f"its package clauses are {clauses}, not one below {PACKAGE}")
+    room = clauses[0][len(PACKAGE) + 1 :] or ROOT
+    members = re.findall(re.escape(PACKAGE) + r"\s*\.\s*(\w+|\{)", code)
+    if "{" in members or "_" in members:
+        raise ValueError("it imports the root as a whole")
+    rooms = {member if member[0].islower() else ROOT for member in members}
+    return room, rooms - {room}
+
+
+def violations(sources: Iterable[Path]) -> list[str]:
+    """What these sources do against the declaration, each as one line."""
+    found = []
+    for source in sources:
+        try:
+            room, used = used_by(source.read_text(encoding="utf-8"))
+        except ValueError as error:
+            found.append(f"{source.name}: {error}")
+            continue
+        if room not in ROOMS:
+            found.append(f"{source.name}: the room {room} is not declared")
+            continue
+        found += [
+            f"{source.name}: {room} may not use {other}" for other in sorted(used - ROOMS[room].may_use)
+        ]
+        folder = source.parent.name
+        if folder != (PACKAGE.rpartition(".")[2] if room == ROOT else room):
+            found.append(f"{source.name}: it is in the folder {folder} and in the package of {room}")
+    return found
+
+
+def circle(rooms: Mapping[str, Room]) -> list[str]:
+    """The rooms on a circle, and those that use one of them; none when there is no circle."""
+    left = {name: set(room.may_use) for name, room in rooms.items()}
+    while free := [name for name, used in left.items() if not used & left.keys()]:
+        for name in free:
+            del left[name]
+    return sorted(left)
+
+
+def table() -> str:
+    """The declaration as docs/architecture.md shows it."""
+    lines = ["| package | what | may use |", "|---|---|---|"]
+    for name, room in ROOMS.items():
+        shown = "the root" if name == ROOT else f"`{name}`"
+        used = ", ".join(f"`{other}`" for other in ROOMS if other in room.may_use)
+        lines.append(f"| {shown} | {room.purpose} | {used} |")
+    return "\n".join(lines)

@@ -1,0 +1,55 @@
+"""The packages of the data plane use each other only as it is declared, and the declaration has no circle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import scala_rooms
+from scala_rooms import PACKAGE, ROOMS, ROOT, Room
+
+
+def _sources(checkout: Path) -> list[Path]:
+    return sorted(path for tree in (checkout / "jvm_bridge").glob("scala*") for path in tree.rglob("*.scala"))
+
+
+def test_rooms_use_only_what_they_may(checkout: Path) -> None:
+    sources = _sources(checkout)
+    assert len(sources) > 50
+    assert scala_rooms.violations(sources) == []
+
+
+def test_every_room_is_there_and_uses_what_it_may(checkout: Path) -> None:
+    used: dict[str, set[str]] = {}
+    for source in _sources(checkout):
+        room, others = scala_rooms.used_by(source.read_text(encoding="utf-8"))
+        used.setdefault(room, set()).update(others)
+    assert used == {name: set(room.may_use) for name, room in ROOMS.items()}
+
+
+def test_the_declaration_has_no_circle() -> None:
+    assert scala_rooms.circle(ROOMS) == []
+    assert scala_rooms.circle({"a": Room("", frozenset("b")), "b": Room("", frozenset("a"))}) == ["a", "b"]
+
+
+def test_a_forbidden_reference_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "memory"
+    folder.mkdir()
+    source = folder / "Stray.scala"
+    source.write_text(f"package {PACKAGE}.memory\n\nclass Stray(table: {PACKAGE}.sst.SstTable)\n")
+    assert scala_rooms.violations([source]) == ["Stray.scala: memory may not use sst"]
+    source.write_text(f"package {PACKAGE}.memory\n\nimport {PACKAGE}.StoreMetrics\n")
+    assert scala_rooms.violations([source]) == [f"Stray.scala: memory may not use {ROOT}"]
+    source.write_text(f"package {PACKAGE}.memory\n\n// {PACKAGE}.sst.SstTable\nclass Stray\n")
+    assert scala_rooms.violations([source]) == []
+
+
+@pytest.mark.parametrize("evasion", [f"import {PACKAGE}._\n", f"import {PACKAGE}.{{sst}}\n", "package sst\n"])
+def test_a_reference_that_cannot_be_read_is_refused(evasion: str) -> None:
+    with pytest.raises(ValueError, match=r"whole|package clauses"):
+        scala_rooms.used_by(f"package {PACKAGE}.memory\n{evasion}\nclass Stray\n")
+
+
+def test_the_page_shows_the_declaration(checkout: Path) -> None:
+    page = (checkout / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert scala_rooms.table() in page
