@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -46,8 +46,12 @@ class Database:
 
         self.directory = directory
         self._cancelled = self._closed = False
+        if settings.compression is None and not create:
+            settings = replace(settings, compression=written_compression(directory))
+        options = rocks_options(settings, create=create)
         with translated("open", str(directory)):
-            self._db = rocksdict.Rdict(str(directory), rocks_options(settings, create=create))
+            # Without column_families rocksdict takes most settings from the OPTIONS file, not from `options`.
+            self._db = rocksdict.Rdict(str(directory), options, column_families={"default": options})
 
     def __enter__(self) -> Database:
         return self
@@ -214,8 +218,8 @@ def small_files(directory: Path) -> dict[str, bytes]:
     database is closed."""
     current = (directory / "CURRENT").read_bytes()
     manifest = current.decode("ascii").strip()
-    options = max((path.name for path in directory.glob("OPTIONS-*")), default=None)
-    names = ["CURRENT", manifest, *([options] if options else [])]
+    options = _newest_options(directory)
+    names = ["CURRENT", manifest, *([options.name] if options else [])]
     return {name: (directory / name).read_bytes() for name in names}
 
 
@@ -223,9 +227,9 @@ def tidy(directory: Path, tables: set[str]) -> None:
     """Removes from a closed database's directory all but its small files and the SSTs named."""
     keep = {"CURRENT", *tables}
     manifest = (directory / "CURRENT").read_text("ascii").strip()
-    options = max((path.name for path in directory.glob("OPTIONS-*")), default="")
+    options = _newest_options(directory)
     for path in directory.iterdir():
-        if path.name not in keep | {manifest, options}:
+        if path.name not in keep | {manifest} and path != options:
             path.unlink()
 
 
@@ -235,11 +239,18 @@ def rocksdb_version(options_file: bytes) -> str:
     return found[1].decode("ascii") if found else ""
 
 
-def written_compression(options_file: bytes) -> str:
-    """`DatabaseSettings.compression` of the database that wrote an `OPTIONS-*` file; `none` when it does not
-    say."""
-    found = re.search(rb"^\s*compression=k(\w+)Compression", options_file, re.MULTILINE)
+def written_compression(directory: Path) -> str:
+    """`DatabaseSettings.compression` with which the closed database in a directory was written last."""
+    options = _newest_options(directory)
+    text = options.read_bytes() if options else b""
+    found = re.search(rb"^\s*compression=k(\w+)Compression", text, re.MULTILINE)
     return "lz4" if found and found[1] == b"LZ4" else "none"
+
+
+def _newest_options(directory: Path) -> Path | None:
+    """Numbers have six digits, later more: they are compared as numbers."""
+    found = [path for path in directory.glob("OPTIONS-*") if path.name.rpartition("-")[2].isdigit()]
+    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def _number(file: Any) -> int:

@@ -18,13 +18,14 @@ _NEVER_STALL = 1 << 30
 class DatabaseSettings:
     """How databases are written. Immutable; safe for any thread.
 
-    `compression` is `none` or `lz4`. `max_runs` is the number of sorted runs above which an incremental merge
-    compacts; `size_amplification_percent` the size of all younger runs, relative to the oldest, at which
-    everything is rewritten. `rate_limit_bytes` per second bounds what compaction writes (0: no bound);
-    `max_open_files` how many tables an open database keeps open (-1: all of them).
+    `compression` is `none`, `lz4`, or None: as the database was written last, `none` for a new one.
+    `max_runs` is the number of sorted runs above which an incremental merge compacts;
+    `size_amplification_percent` the size of all younger runs, relative to the oldest, at which everything is
+    rewritten. `rate_limit_bytes` per second bounds what compaction writes (0: no bound); `max_open_files` how
+    many tables an open database keeps open (-1: all of them).
     """
 
-    compression: str = "none"
+    compression: str | None = None
     block_bytes: int = 4 << 10
     file_bytes: int = 8 << 20
     threads: int = 2
@@ -41,7 +42,7 @@ def rocks_options(settings: DatabaseSettings, *, create: bool = False) -> Any:
     options = rocksdict.Options(raw_mode=True)
     options.create_if_missing(create)
     options.set_block_based_table_factory(_table(settings))
-    options.set_compression_type(getattr(rocksdict.DBCompressionType, settings.compression)())
+    options.set_compression_type(getattr(rocksdict.DBCompressionType, settings.compression or "none")())
     options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
     options.set_universal_compaction_options(_universal(settings))
     options.set_level_zero_file_num_compaction_trigger(settings.max_runs)

@@ -9,7 +9,13 @@ import pytest
 
 from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.engine import ROCKSDB_VERSION
-from state_store.engine.database import Database, rocksdb_version, small_files, tidy
+from state_store.engine.database import (
+    Database,
+    rocksdb_version,
+    small_files,
+    tidy,
+    written_compression,
+)
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import file_crc32, write_delta
 from state_store.errors import BusyError, DamagedError, StateStoreError, StorageError
@@ -177,3 +183,56 @@ def test_a_missing_sst_is_named(filled: Database) -> None:
 def test_two_cannot_open_one_directory(database: Database) -> None:
     with pytest.raises(BusyError):
         Database(database.directory, SETTINGS)
+
+
+def rows_of(count: int) -> dict[bytes, bytes | None]:
+    return {b"\0\0%06d" % row: b"value " * 20 for row in range(count)}
+
+
+def total_bytes(database: Database) -> int:
+    return sum(file.bytes for file in database.files())
+
+
+@pytest.mark.parametrize(("first", "then", "smaller"), [("none", "lz4", True), ("lz4", "none", False)])
+def test_settings_hold_for_a_database_that_was_written_with_others(
+    tmp_path: Path, first: str, then: str, smaller: bool
+) -> None:
+    directory = tmp_path / "db"
+    directory.mkdir()
+    with Database(directory, DatabaseSettings(compression=first), create=True) as database:
+        database.ingest([delta(tmp_path / "1.sst", 1, rows_of(3000))])
+        database.compact_all()
+        before = total_bytes(database)
+        assert len(database.files()) == 1
+    assert written_compression(directory) == first
+    with Database(directory, DatabaseSettings(compression=then, file_bytes=4 << 10)) as database:
+        database.compact_all()
+        assert (total_bytes(database) < before / 2) is smaller
+        assert (total_bytes(database) > before * 2) is not smaller
+        assert len(database.files()) > 1
+    assert written_compression(directory) == then
+
+
+def test_without_compression_a_database_stays_as_it_was(tmp_path: Path) -> None:
+    directory = tmp_path / "db"
+    directory.mkdir()
+    with Database(directory, DatabaseSettings(compression="lz4"), create=True) as database:
+        database.ingest([delta(tmp_path / "1.sst", 1, rows_of(3000))])
+        database.compact_all()
+        before = total_bytes(database)
+    with Database(directory, DatabaseSettings()) as database:
+        database.compact_all()
+        assert total_bytes(database) == pytest.approx(before, rel=0.1)
+    with Database(tmp_path / "new", DatabaseSettings(), create=True):
+        pass
+    assert written_compression(tmp_path / "new") == "none"
+
+
+def test_the_newest_options_are_those_with_the_highest_number(tmp_path: Path) -> None:
+    (tmp_path / "CURRENT").write_text("MANIFEST-1000001\n")
+    (tmp_path / "MANIFEST-1000001").write_bytes(b"")
+    (tmp_path / "OPTIONS-999999").write_bytes(b"older")
+    (tmp_path / "OPTIONS-1000003").write_bytes(b"newer")
+    assert small_files(tmp_path)["OPTIONS-1000003"] == b"newer"
+    tidy(tmp_path, set())
+    assert {path.name for path in tmp_path.iterdir()} == {"CURRENT", "MANIFEST-1000001", "OPTIONS-1000003"}
