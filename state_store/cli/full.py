@@ -16,14 +16,11 @@ from state_store.cli import exit_codes, inventory
 from state_store.cli.command import chosen, query_command
 from state_store.cli.descriptors import MOST_FILES, share
 from state_store.cli.fence import Fence
-from state_store.cli.inventory import Inventory
 from state_store.cli.output import number_column, print_error, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
 from state_store.cli.query import Query, StoreKey
 from state_store.cli.sites import site
-from state_store.deletion.catalog import read_archive
 from state_store.deletion.lease import Lease
-from state_store.engine.database import written_compression
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import MissingError, StateStoreError
 from state_store.settings.option_types import DURATION
@@ -196,7 +193,7 @@ def full_checkpoint(
     """Makes a full checkpoint of exactly the version `committed` of a store; an id of None means the only
     attempt with that number.
 
-    `compression` is none, lz4, or None: as the newest snapshot that a restore of the version starts from.
+    `compression` is none, lz4, or None: as the snapshot that a restore of the version starts from.
     Its database keeps at most `open_files` tables open. `meter` hears how many bytes are going to be moved.
 
     Raises MissingError when that version cannot be restored, never taking another; ConflictError when the
@@ -212,9 +209,7 @@ def full_checkpoint(
             f"{describe_restorable(found.registry.checkpoints())}",
             file=storage.location,
         )
-    settings = DatabaseSettings(
-        compression=compression or _compression(storage, found, of), max_open_files=open_files
-    )
+    settings = DatabaseSettings(compression=compression, max_open_files=open_files)
     fence = Fence(storage, of, found.plan(of).deltas)
     if meter is not None:
         meter.expect(2 * sum(file.bytes for file in found.registry.files(of) if not file.is_snapshot))
@@ -238,16 +233,6 @@ def full_checkpoint(
         restored.chain.bytes,
         (time.perf_counter() - began) * 1000,
     )
-
-
-def _compression(storage: Storage, found: Inventory, of: VersionId) -> str:
-    """How the tables of the snapshot are compressed that a restore of `of` starts from."""
-    snapshot = found.plan(of).snapshot
-    if snapshot is None:
-        return DatabaseSettings().compression
-    database = read_archive(storage, snapshot).database
-    options = next((data for name, data in database.items() if name.startswith("OPTIONS-")), b"")
-    return written_compression(options)
 
 
 def _row(made: FullCheckpoint) -> tuple[object, ...]:

@@ -24,10 +24,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from state_store.cli.commands import execute
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _EXTRA:
+        lacking = (error.name or "").partition(".")[0]
+        if lacking not in _EXTRA:
             raise
         print(
-            f"state-store: the command line needs the Python package '{error.name}': "
+            f"state-store: the command line needs the Python package '{lacking}': "
             "pip install 'incremental-state-store[cli]'",
             file=sys.stderr,
         )

@@ -34,7 +34,7 @@ def options(names: tuple[str, ...], markdown: bool, conf: bool, as_json: bool) -
         raise click.UsageError("--markdown, --conf and --json exclude each other")
     named = [_named(given) for given in names]
     if markdown or conf:
-        click.echo(pages.reference() if markdown else pages.template(), nl=False)
+        output().out(pages.reference() if markdown else pages.template(), end="", highlight=False)
     elif as_json:
         print_json([_json(one) for one in named or OPTIONS])
     elif named:

@@ -42,6 +42,8 @@ class Meter:
         self._task = self._progress.add_task(what, total=0, done=0, stores=stores)
         self._lock = threading.Lock()
         self._done = self._expected_bytes = 0
+        self.shown = threading.Event()
+        """Set once it is on the terminal."""
         self._timer = threading.Timer(SHOWN_AFTER_S, self._show)
         self._timer.daemon = True
 
@@ -76,6 +78,7 @@ class Meter:
 
     def _show(self) -> None:
         self._progress.start()
+        self.shown.set()
 
 
 class MeteredStorage(Storage):

@@ -281,10 +281,11 @@ def _restore_newest(
     committed another meanwhile and the first is gone."""
     for _ in range(TRIES):
         wanted = committed()
+        if found.restorable(wanted) is None:
+            found = inventory.take(found.key, place.storage)  # the query may have gone on since
         outcome = _restore(found, place, wanted, every=every)
-        if outcome.restored == wanted or committed() == wanted:
+        if outcome.restored is not None or committed() == wanted:
             break
-        found = inventory.take(found.key, place.storage)
     return outcome
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
+import shutil
 import uuid
 import zlib
 from pathlib import Path
@@ -11,8 +14,10 @@ from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.cli.query import StoreKey
 from state_store.deletion.lease import Lease
+from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import write_delta
+from state_store.errors import StateStoreError
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
 from state_store.settings.options import Options
@@ -20,7 +25,7 @@ from state_store.snapshots.context import Site
 from state_store.snapshots.local_database import Base
 from state_store.snapshots.merge import merge
 from state_store.snapshots.publish import Published, publish
-from state_store.snapshots.restore import restore
+from state_store.snapshots.restore import Restored, restore
 from state_store.spark import PROVIDER_CLASS, PROVIDER_KEY
 from state_store.storage import Storage, open_storage
 
@@ -40,6 +45,7 @@ class QueryDirectory:
         provider: str = PROVIDER_CLASS,
         ids: bool = True,
         location: str | None = None,
+        settings: DatabaseSettings | None = None,
     ) -> None:
         self.root, self.scratch, self.ids = root, scratch, ids
         self.location = location or str(root)
@@ -48,29 +54,60 @@ class QueryDirectory:
         self.version = 0
         self.state: dict[StoreKey, dict[bytes, bytes]] = {key: {} for key in self.keys}
         self.newest: dict[StoreKey, VersionId] = {}
+        self.settings = settings or DatabaseSettings()
+        self._before = copy.deepcopy(self.state)
         self._provider = provider
         self._names = names
         self.scratch.mkdir(parents=True, exist_ok=True)
-        stores = [{"storeName": name, "numColsPrefixKey": 0, "numPartitions": partitions} for name in names]
-        operator = {"operatorId": 0, "operatorName": "applyInPandasWithState"}
-        self._write("state/0/_metadata/metadata", {"operatorInfo": operator, "stateStoreInfo": stores})
+        self._describe(partitions)
+
+    def copied(self, root: Path) -> QueryDirectory:
+        """The same query in another local directory; what happens to one does not touch the other."""
+        other = copy.deepcopy(self)
+        shutil.copytree(self.root, root)
+        other.root, other.location, other.storage = root, str(root), open_storage(str(root))
+        return other
 
     def commit(self, rows: Rows, *, logged: bool = True) -> None:
         """A batch that writes ``rows`` into every store; with ``logged`` Spark has it in its commit log."""
         self.version += 1
+        self._before = copy.deepcopy(self.state)
         conf = {PROVIDER_KEY: self._provider}
         metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf}
         self._write(f"offsets/{self.version - 1}", metadata, "{}")
         for key in self.keys:
             self.newest[key] = self.write_version(key, rows, self.newest.get(key))
         if logged:
-            by_partition: list[list[str]] = []
-            for key in self.keys:
-                if key.name == self._names[0]:
-                    by_partition.append([])
-                by_partition[-1].append(str(self.newest[key].id))
-            unique = {"stateUniqueIds": {"0": by_partition}} if self.ids else {}
-            self._write(f"commits/{self.version - 1}", {"nextBatchWatermarkMs": 0, **unique})
+            self._log_commit()
+
+    def multiply(self, partitions: int) -> None:
+        """Makes every partition one with the files of the first, which is the only one so far."""
+        (first,) = self.keys
+        self.keys = [StoreKey(0, partition) for partition in range(partitions)]
+        for key in self.keys[1:]:
+            shutil.copytree(self.root / first.path, self.root / key.path, copy_function=os.link)
+            self.newest[key], self.state[key] = self.newest[first], dict(self.state[first])
+        self._describe(partitions)
+        self._log_commit()
+
+    def run_again(self, rows: Rows) -> None:
+        """The newest batch once more, with another result: under format 1 its deltas are replaced."""
+        self.state = copy.deepcopy(self._before)
+        for key in self.keys:
+            self.write_version(key, rows, None)
+
+    def restored(self, key: StoreKey) -> dict[bytes, bytes]:
+        """The rows of one store's newest version, from its files."""
+        base, place = self._base(key)
+        with Database(base.directory, place.settings) as database:
+            return {name[2:]: value for name, value in database.scan() if name.startswith(b"\0\0")}
+
+    def complaints(self, key: StoreKey) -> str:
+        """What a restore of one store's newest version says is wrong, whether or not it can be made."""
+        try:
+            return "\n".join(self._restore(key)[0].warnings)
+        except StateStoreError as error:
+            return error.message
 
     def write_version(self, key: StoreKey, rows: Rows, parent: VersionId | None) -> VersionId:
         """Stores the delta of one store's next version."""
@@ -89,7 +126,9 @@ class QueryDirectory:
         sorted_rows = sorted((b"\0\0" + name, value) for name, value in rows.items())
         write_delta(local, sorted_rows, record)
         crc = zlib.crc32(local.read_bytes()) if self.ids else None
-        self.store(key).upload(local, DeltaName(of.version, of.id, parent_id, crc).path)
+        self.store(key).upload(
+            local, DeltaName(of.version, of.id, parent_id, crc).path, overwrite=not self.ids
+        )
         return of
 
     def merge(self, key: StoreKey, kind: str) -> Published:
@@ -106,12 +145,32 @@ class QueryDirectory:
         return sorted(path for path in (self.root / key.path).glob("*/*") if path.is_file())
 
     def _base(self, key: StoreKey) -> tuple[Base, Site]:
+        restored, place = self._restore(key)
+        return restored.base, place
+
+    def _restore(self, key: StoreKey) -> tuple[Restored, Site]:
         directory = self.scratch / str(uuid.uuid4())
         workspace = Workspace(directory)
         workspace.open()
         cache = LocalCache(directory / "cache", 1 << 30).store(str(key))
-        place = Site(self.store(key), cache, workspace, DatabaseSettings(), self.ids)
-        return restore(place, self.newest[key]).base, place
+        place = Site(self.store(key), cache, workspace, self.settings, self.ids)
+        return restore(place, self.newest[key]), place
+
+    def _describe(self, partitions: int) -> None:
+        stores = [
+            {"storeName": name, "numColsPrefixKey": 0, "numPartitions": partitions} for name in self._names
+        ]
+        operator = {"operatorId": 0, "operatorName": "applyInPandasWithState"}
+        self._write("state/0/_metadata/metadata", {"operatorInfo": operator, "stateStoreInfo": stores})
+
+    def _log_commit(self) -> None:
+        by_partition: list[list[str]] = []
+        for key in self.keys:
+            if key.name == self._names[0]:
+                by_partition.append([])
+            by_partition[-1].append(str(self.newest[key].id))
+        unique = {"stateUniqueIds": {"0": by_partition}} if self.ids else {}
+        self._write(f"commits/{self.version - 1}", {"nextBatchWatermarkMs": 0, **unique})
 
     def _write(self, path: str, content: dict, *more: str) -> None:
         text = "\n".join(["v1", json.dumps(content), *more])

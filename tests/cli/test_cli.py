@@ -16,10 +16,11 @@ from state_store.cli.query import StoreKey
 FIRST = StoreKey(0, 0)
 
 
-@pytest.fixture
-def query(tmp_path):
+@pytest.fixture(scope="module")
+def six_batches(tmp_path_factory):
     """Two partitions after six batches: a merge at version 3, a full checkpoint at 5."""
-    made = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch")
+    directory = tmp_path_factory.mktemp("six-batches")
+    made = QueryDirectory(directory / "checkpoint", directory / "scratch")
     for batch in range(6):
         made.commit(rows(batch * 10, 30))
         if batch == 2:
@@ -27,6 +28,11 @@ def query(tmp_path):
         if batch == 4:
             [made.merge(key, "full") for key in made.keys]
     return made
+
+
+@pytest.fixture
+def query(six_batches, tmp_path):
+    return six_batches.copied(tmp_path / "checkpoint")
 
 
 def run(capsys, *arguments: object) -> tuple[int, str, str]:

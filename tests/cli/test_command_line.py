@@ -1,0 +1,203 @@
+"""The command line as such: help, examples, completion, progress, and what happens without its packages."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import pty
+import shlex
+import subprocess
+import sys
+import threading
+
+import click
+import pytest
+from click.shell_completion import BashComplete
+from query_directory import QueryDirectory, rows
+from rich.console import Console
+
+from state_store.cli import exit_codes, progress
+from state_store.cli.commands import state_store_command
+from state_store.cli.main import main
+from state_store.cli.progress import Meter, MeteredStorage
+from state_store.errors import KINDS
+from state_store.storage import open_storage
+
+COMMANDS = sorted(state_store_command.commands)
+
+
+def help_of(capsys, *arguments: str) -> str:
+    assert main([*arguments, "--help"]) == exit_codes.OK
+    return capsys.readouterr().out
+
+
+def examples(text: str) -> list[list[str]]:
+    return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith("    state-store ")]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_examples_that_its_arguments_allow(capsys, command):
+    found = examples(help_of(capsys, command))
+    assert found
+    for words in found:
+        assert words[0] == command
+        words = list(itertools.takewhile(lambda word: word not in ("|", ">"), words))
+        with click.Context(state_store_command, info_name="state-store") as parent:
+            state_store_command.commands[command].make_context(command, words[1:], parent=parent)
+
+
+def test_the_help_has_exit_codes_and_all_commands(capsys):
+    text = help_of(capsys)
+    assert all(f"\n  {command} " in text for command in COMMANDS)
+    codes = {exit_codes.OK, exit_codes.PROBLEM, *exit_codes.OF_KIND.values()}
+    assert all(f"\n    {code}  " in text for code in codes)
+    assert len(examples(text)) >= 3
+
+
+def test_every_kind_of_error_has_an_exit_code():
+    assert set(exit_codes.OF_KIND) == set(KINDS)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_for_the_shell(capsys, shell):
+    assert main(["completion", shell]) == exit_codes.OK
+    out = capsys.readouterr().out
+    assert f"_STATE_STORE_COMPLETE={shell}_complete" in out
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("ver", {"verify"}),
+        ("verify --all", {"--all-versions"}),
+        ("options memoryB", {"memoryBudget"}),
+        ("full --compression ", {"none", "lz4"}),
+    ],
+)
+def test_the_shell_completes(typed, offered):
+    *before, begun = typed.split(" ")
+    shell = BashComplete(state_store_command, {}, "state-store", "_STATE_STORE_COMPLETE")
+    assert {one.value for one in shell.get_completions(before, begun)} == offered
+
+
+def test_the_process_answers_a_shell_that_completes():
+    typed = {"_STATE_STORE_COMPLETE": "bash_complete", "COMP_WORDS": "state-store ver", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from state_store.cli.main import run; run()"],
+        env={**os.environ, **typed},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "plain,verify\n"
+
+
+@pytest.mark.parametrize("package", ["click", "rich"])
+def test_without_its_packages_the_command_says_in_one_line_what_to_install(package):
+    code = f"import sys; sys.modules['{package}'] = None; from state_store.cli.main import run; run()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == exit_codes.USAGE
+    assert done.stderr.count("\n") == 1
+    assert f"'{package}'" in done.stderr
+    assert "pip install 'incremental-state-store[cli]'" in done.stderr
+
+
+def test_the_agent_and_the_package_need_no_package_of_the_command_line():
+    code = (
+        "import sys; sys.modules.update(click=None, rich=None); "
+        "import state_store.agent.__main__, state_store.spark, state_store.embedded.store"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_a_file_is_no_checkpoint_directory(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert main(["verify", str(tmp_path / "file")]) == exit_codes.USAGE
+    assert "is a file" in capsys.readouterr().err
+
+
+def shown(meter_of) -> str:
+    """What a terminal shows of a meter while `meter_of(console)` is under way."""
+    file = io.StringIO()
+    meter_of(Console(file=file, force_terminal=True, width=120))
+    return file.getvalue()
+
+
+def test_progress_shows_bytes_rate_and_time_left(monkeypatch):
+    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
+
+    def work(console):
+        with Meter("verified", 3, console=console) as meter:
+            meter.expect(5_000_000)
+            meter.expect(5_000_000)
+            meter.moved(1_000_000)
+            meter.moved(3_000_000)
+            meter.store_done()
+            meter.shown.wait(30)
+
+    text = shown(work)
+    assert "verified 1/3 stores" in text
+    assert "4.0/10.0 MB" in text
+    assert "MB/s" in text or "?" in text
+
+
+def test_short_work_shows_no_progress():
+    def work(console):
+        with Meter("verified", 1, console=console) as meter:
+            meter.expect(1)
+            meter.moved(1)
+            meter.store_done()
+
+    assert shown(work) == ""
+
+
+def test_a_metered_storage_tells_what_is_moved(tmp_path):
+    told = []
+
+    class Noted(Meter):
+        def moved(self, size_bytes):
+            told.append(size_bytes)
+
+    storage = MeteredStorage(open_storage(str(tmp_path / "store")), Noted("x", 1))
+    (tmp_path / "local").write_bytes(b"12345")
+    storage.upload(tmp_path / "local", "shared/file")
+    storage.download("shared/file", tmp_path / "again")
+    assert told == [5, 5]
+    storage.write("shared/other", b"1")
+    assert [entry.name for entry in storage.list("shared")] == ["file", "other"]
+    storage.delete("shared/other")
+    assert not storage.exists("shared/other")
+    assert storage.read("shared/file", 1, 2) == b"23"
+
+
+def test_tables_fit_a_narrow_terminal_and_lose_nothing(tmp_path):
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1)
+    query.commit(rows(0, 3))
+    columns = 70
+    command = [sys.executable, "-m", "state_store.cli", "files", str(query.root)]
+    leader, follower = pty.openpty()
+    printed: list[bytes] = []
+
+    def read():
+        while True:
+            try:
+                data = os.read(leader, 1 << 16)
+            except OSError:
+                return
+            if not data:
+                return
+            printed.append(data)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
+    subprocess.run(command, stdout=follower, env=environment, timeout=60, check=True)
+    os.close(follower)
+    reader.join(30)
+    os.close(leader)
+    lines = click.unstyle(b"".join(printed).decode()).splitlines()
+    assert max(map(len, lines)) <= columns
+    name = next(path.name for path in query.files(query.keys[0]))
+    rejoined = "".join(line[13:].split("  ")[0].strip() for line in lines)
+    assert name[:20] in rejoined

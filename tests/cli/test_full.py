@@ -1,0 +1,194 @@
+"""`state-store full`: exactly the version that Spark committed, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+from query_directory import QueryDirectory, rows
+
+from state_store.checkpoint.names import VersionId
+from state_store.cli import exit_codes, full
+from state_store.cli.main import main
+from state_store.cli.query import StoreKey
+from state_store.engine.settings import DatabaseSettings
+from state_store.errors import ConflictError, MissingError
+
+FIRST = StoreKey(0, 0)
+
+
+@pytest.fixture
+def query(tmp_path):
+    """One store under checkpoint format 1 after three batches."""
+    made = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1, ids=False)
+    for batch in range(3):
+        made.commit(rows(batch * 10, 20))
+    return made
+
+
+def run_json(capsys, *arguments: object) -> tuple[int, dict]:
+    code = main([*map(str, arguments), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def snapshots(query, key=FIRST) -> list[str]:
+    return [path.name for path in query.files(key) if path.suffix == ".zip"]
+
+
+def test_without_ids_a_batch_that_runs_is_not_taken(query, capsys):
+    query.commit(rows(90, 5), logged=False)
+    code, made = run_json(capsys, "full", query.root)
+    assert code == exit_codes.OK
+    assert [one["version"] for one in made["stores"]] == [3]
+    assert snapshots(query) == [f"{3:020}.zip"]
+
+
+def replacing(query, monkeypatch, name, *, after=False):
+    """While `full` works, just before or after it calls `name`, the newest batch runs again."""
+    real = getattr(full, name)
+
+    def late(*arguments, **named):
+        if not after:
+            query.run_again(rows(7, 3, b"second"))
+        result = real(*arguments, **named)
+        if after:
+            query.run_again(rows(7, 3, b"second"))
+        return result
+
+    monkeypatch.setattr(full, name, late)
+
+
+@pytest.mark.parametrize(
+    ("step", "after"),
+    [("restore", False), ("restore", True), ("merge", True), ("publish", False), ("publish", True)],
+)
+@pytest.mark.parametrize("merged", [False, True], ids=["deltas", "snapshot"])
+def test_without_ids_a_version_that_is_replaced_meanwhile_is_not_published(
+    query, monkeypatch, capsys, step, after, merged
+):
+    if merged:
+        query.merge(FIRST, "incremental")
+    replacing(query, monkeypatch, step, after=after)
+    code, made = run_json(capsys, "full", query.root)
+    assert code == exit_codes.RETRY
+    (failed,) = made["stores"]
+    assert failed["error"]["kind"] == "conflict"
+    assert f"{3:020}.sst" in failed["error"]["message"]
+    if not merged:
+        assert any(path.parent.name == "shared" for path in query.files(FIRST)) == (step == "publish")
+    elif step != "publish":
+        # The batch that runs again takes the snapshot of its version away itself.
+        query.store(FIRST).delete(f"snapshot/{3:020}.zip")
+    assert snapshots(query) == []
+    assert query.restored(FIRST) == query.state[FIRST]
+
+
+def test_a_delta_that_a_cleanup_removes_meanwhile_is_no_conflict(query, monkeypatch, capsys):
+    real = full.publish
+
+    def late(*arguments, **named):
+        query.store(FIRST).delete(f"delta/{1:020}.sst")
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(full, "publish", late)
+    code, _ = run_json(capsys, "full", query.root)
+    assert code == exit_codes.OK
+    assert query.restored(FIRST) == query.state[FIRST]
+
+
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_committed_version_that_cannot_be_restored_is_an_error(tmp_path, ids):
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1, ids=ids)
+    for batch in range(3):
+        query.commit(rows(batch * 10, 20))
+    for path in query.files(FIRST):
+        if path.name.startswith(f"{3:020}"):
+            path.unlink()
+    with pytest.raises(
+        MissingError, match="which Spark committed last, cannot be restored; versions that can"
+    ):
+        full.full_checkpoint(FIRST, query.store(FIRST), query.newest[FIRST])
+    assert snapshots(query) == []
+
+
+def test_attempts_that_cannot_be_told_apart_are_a_conflict(tmp_path):
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1)
+    query.commit(rows(0, 3))
+    query.write_version(FIRST, rows(0, 4), None)
+    with pytest.raises(ConflictError, match="2 attempts of version 1"):
+        full.full_checkpoint(FIRST, query.store(FIRST), VersionId(1, None))
+
+
+def test_nothing_is_made_before_the_first_commit(tmp_path, capsys):
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch")
+    query.commit(rows(0, 3), logged=False)
+    assert main(["full", str(query.root)]) == exit_codes.NOT_FOUND
+    assert "has not committed a batch" in capsys.readouterr().err
+    assert snapshots(query) == []
+
+
+def test_a_store_that_fails_does_not_stop_the_others(tmp_path, capsys):
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch")
+    query.commit(rows(0, 3))
+    [path.unlink() for path in query.files(FIRST)]
+    code, made = run_json(capsys, "full", query.root)
+    assert code == exit_codes.NOT_FOUND
+    assert [one.get("version") for one in made["stores"]] == [None, 1]
+    assert main(["full", str(query.root)]) == exit_codes.NOT_FOUND
+    printed = capsys.readouterr()
+    assert "0/1/default" in printed.out
+    assert "cannot be restored" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("written", "asked", "made"),
+    [("lz4", None, "lz4"), ("none", None, "none"), ("none", "lz4", "lz4"), ("lz4", "none", "none")],
+)
+def test_compression_is_that_of_the_query(tmp_path, written, asked, made):
+    settings = DatabaseSettings(compression=written)
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1, settings=settings)
+    query.commit(rows(0, 3000))
+    before = query.merge(FIRST, "full").manifest
+    query.commit(rows(0, 3))
+    storage = query.store(FIRST)
+    after = full.full_checkpoint(FIRST, storage, query.newest[FIRST], compression=asked)
+    ratio = {("none", "lz4"): 1 / 8.7, ("lz4", "none"): 8.7}.get((written, made), 1)
+    assert after.bytes == pytest.approx(before.total_bytes * ratio, rel=0.1)
+
+
+def test_the_lease_lasts_as_long_as_is_asked(query, monkeypatch):
+    given = []
+    real = full.Lease
+
+    def noted(storage, *, expiry_ms):
+        given.append(expiry_ms)
+        return real(storage, expiry_ms=expiry_ms)
+
+    monkeypatch.setattr(full, "Lease", noted)
+    assert main(["full", str(query.root), "--lease-expiry", "20min"]) == exit_codes.OK
+    assert main(["full", str(query.root)]) == exit_codes.OK
+    assert given == [20 * 60_000, 60 * 60_000]
+    assert main(["full", str(query.root), "--lease-expiry", "soon"]) == exit_codes.USAGE
+
+
+@pytest.mark.parametrize("command", ["full", "verify"])
+def test_few_descriptors_are_enough(tmp_path, command):
+    """Eight stores of more tables each than half of what the process may open."""
+    limit = 96
+    small = DatabaseSettings(file_bytes=4 << 10)
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1, settings=small)
+    query.commit(rows(0, 15_000))
+    assert query.merge(FIRST, "full").new_files > limit / 2
+    query.commit(rows(0, 3))
+    query.multiply(8)
+    done = subprocess.run(
+        [sys.executable, "-m", "state_store.cli", command, str(query.root), "--stores", "8"],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == exit_codes.OK, done.stderr

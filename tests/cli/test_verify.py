@@ -1,0 +1,121 @@
+"""`state-store verify` beside a running query, and its words, which are those of a restore."""
+
+from __future__ import annotations
+
+import pytest
+from faults import FaultyStorage
+from query_directory import QueryDirectory, rows
+
+from state_store.checkpoint.names import VersionId
+from state_store.cli.query import StoreKey
+from state_store.cli.verify import verify_store
+
+FIRST = StoreKey(0, 0)
+
+
+@pytest.fixture
+def query(tmp_path):
+    """One store of six versions: a merge at 2, a full checkpoint at 4."""
+    made = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1)
+    for batch in range(6):
+        made.commit(rows(batch * 10, 20))
+        if batch in (1, 3):
+            made.merge(FIRST, "full" if batch == 3 else "incremental")
+    return made
+
+
+def retire_below(query, floor: int) -> None:
+    """What a clean-up removes: all files older than version `floor`."""
+    for path in query.files(FIRST):
+        if int(path.name[:20]) < floor:
+            path.unlink()
+
+
+def during(query, operation, action, *, nth=1) -> FaultyStorage:
+    """The store's storage; before the `nth` time of `operation` the query does `action`."""
+    seen = []
+
+    def fault(what, path):
+        if what == operation:
+            seen.append(path)
+            if len(seen) == nth:
+                action()
+
+    return FaultyStorage(query.store(FIRST), fault)
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_files_that_a_cleanup_removes_meanwhile_are_no_problem(query, every):
+    storage = during(query, "download", lambda: retire_below(query, 4))
+    verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST], every=every)
+    assert verdict.findings == ()
+    assert verdict.restored == query.newest[FIRST]
+    assert verdict.keys == len(query.state[FIRST])
+
+
+@pytest.mark.parametrize(
+    ("operation", "nth"), [("download", 1), ("list", 4)], ids=["while-files-are-read", "while-it-is-restored"]
+)
+def test_a_query_that_goes_on_and_retires_the_version_is_followed(query, operation, nth):
+    def go_on():
+        for batch in range(6, 9):
+            query.commit(rows(batch * 10, 20))
+        query.merge(FIRST, "full")
+        query.commit(rows(0, 5, b"w"))
+        retire_below(query, 9)
+
+    storage = during(query, operation, go_on, nth=nth)
+    verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST])
+    assert verdict.findings == ()
+    assert verdict.restored == query.newest[FIRST]
+    assert verdict.restored.version == 10
+
+
+def test_a_file_that_is_needed_and_goes_meanwhile_is_a_problem(query):
+    (table,) = [path for path in query.files(FIRST) if path.name.startswith(f"{4:020}-")]
+    storage = during(query, "download", table.unlink)
+    verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST])
+    assert any(table.name in one.file for one in verdict.findings)
+
+
+def test_a_damaged_file_is_a_problem_although_the_query_goes_on(query):
+    delta = next(path for path in query.files(FIRST) if path.name.startswith(f"{5:020}_"))
+    data = bytearray(delta.read_bytes())
+    data[100] ^= 1
+    delta.unlink()
+    delta.write_bytes(data)
+    storage = during(query, "download", lambda: retire_below(query, 4))
+    verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST], every=True)
+    assert {one.file.rpartition("/")[2] for one in verdict.findings} == {delta.name}
+    assert {one.version.version for one in verdict.findings if one.version} == {5, 6}
+
+
+def test_a_committed_version_that_is_gone_is_a_problem(query):
+    gone = VersionId(6, "another-id")
+    verdict = verify_store(FIRST, query.store(FIRST), lambda: gone)
+    assert verdict.restored is None
+    (finding,) = verdict.findings
+    assert "version 6 (another-id), which Spark committed last, cannot be restored" in finding.what
+
+
+def test_before_the_first_commit_the_files_alone_are_checked(query):
+    verdict = verify_store(FIRST, query.store(FIRST), lambda: None)
+    assert (verdict.restored, verdict.findings) == (None, ())
+
+
+@pytest.mark.parametrize("harm", ["flip", "truncate"])
+@pytest.mark.parametrize("prefix", [f"{6:020}_", f"{4:020}-"], ids=["delta", "table"])
+def test_a_damage_is_told_in_the_words_of_a_restore(query, harm, prefix):
+    path = next(path for path in query.files(FIRST) if path.name.startswith(prefix))
+    data = bytearray(path.read_bytes())
+    path.unlink()
+    if harm == "flip":
+        data[10] ^= 1
+        path.write_bytes(data)
+    else:
+        path.write_bytes(data[:-10])
+    verdict = verify_store(FIRST, query.store(FIRST), lambda: query.newest[FIRST])
+    of_the_file = next(one for one in verdict.findings if one.file == f"{path.parent.name}/{path.name}")
+    told = query.complaints(FIRST)
+    assert path.name in told
+    assert of_the_file.what in told
