@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ from state_store.storage import Storage
 
 STORES = 4
 """Stores that `full` and `verify` work on at once: each needs local disk, memory and descriptors."""
+
+TRIES = 3
+"""How often a store is begun with, where the query goes on and retires the version meanwhile."""
 
 COMPRESSIONS = ("none", "lz4")
 
@@ -149,22 +153,24 @@ def full(
     """
     query = Query.open(checkpoint)
     keys = query.stores(chosen(operator, partition, name))
-    committed = query.committed()
-    if not committed:
+    if query.committed_batch() is None:
         raise MissingError(f"Spark has not committed a batch of {query.location} yet", file=query.location)
     resources = share(stores)
     with Meter("full checkpoints", len(keys)) as meter:
 
         def one(key: StoreKey, storage: Storage) -> FullCheckpoint | Failure:
             try:
-                return full_checkpoint(
-                    key,
-                    storage,
-                    committed[key],
-                    compression=compression,
-                    lease_expiry_ms=lease_expiry_ms,
-                    open_files=resources.open_files,
-                    meter=meter,
+                return _of_newest(
+                    lambda: query.committed()[key],
+                    lambda version: full_checkpoint(
+                        key,
+                        storage,
+                        version,
+                        compression=compression,
+                        lease_expiry_ms=lease_expiry_ms,
+                        open_files=resources.open_files,
+                        meter=meter,
+                    ),
                 )
             except StateStoreError as error:
                 return Failure(key, error)
@@ -178,6 +184,21 @@ def full(
         for failure in failed:
             print_error(failure.error, as_json=False)
     return exit_codes.OF_KIND[failed[0].error.kind] if failed else exit_codes.OK
+
+
+def _of_newest(
+    committed: Callable[[], VersionId], make: Callable[[VersionId], FullCheckpoint]
+) -> FullCheckpoint:
+    """Makes one of the version that Spark committed last; of a later one where the query goes on and retires
+    that meanwhile."""
+    for _ in range(TRIES - 1):
+        version = committed()
+        try:
+            return make(version)
+        except MissingError:
+            if committed() == version:
+                raise
+    return make(committed())
 
 
 def full_checkpoint(

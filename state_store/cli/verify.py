@@ -59,10 +59,11 @@ _FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("prob
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong; `file` is below the store's directory. `version` is the one that cannot be
-    restored, where it is about one."""
+    """Something that is wrong; `kind` as in errors, `file` is below the store's directory. `version` is the
+    one that cannot be restored, where it is about one."""
 
     key: StoreKey
+    kind: str
     file: str
     what: str
     version: VersionId | None = None
@@ -90,7 +91,7 @@ class Verdict:
             "restored": version_json(self.restored),
             "keys": self.keys,
             "restorable": [version_json(of) for of in self.restorable],
-            "findings": [{"file": one.file, "what": one.what} for one in self.findings],
+            "findings": [{"kind": one.kind, "file": one.file, "what": one.what} for one in self.findings],
         }
 
 
@@ -124,9 +125,9 @@ def verify(
 
     Reads every file of the state, compares it with its checksum, checks that full checkpoints share nothing
     with older ones, and restores the version that Spark committed last into a temporary directory. Exits with
-    1 when anything is wrong. Beside a running query, what a clean-up removed meanwhile is looked at again
-    before it is called a problem. Needs local disk for the state of a partition, for each store read at once,
-    and writes nothing to checkpoint storage.
+    1 when anything is wrong, with 4 when all that is wrong is that the storage failed. Beside a running
+    query, what a clean-up removed meanwhile is looked at again before it is called a problem. Needs local
+    disk for the state of a partition, for each store read at once, and writes nothing to checkpoint storage.
     """
     query = Query.open(checkpoint)
     keys = query.stores(chosen(operator, partition, name))
@@ -151,6 +152,9 @@ def verify(
         print_json({"checkpoint": query.location, "ok": not findings, "stores": found})
     else:
         _print(verdicts, findings)
+    codes = {exit_codes.OF_KIND[one.kind] for one in findings}
+    if codes and codes <= {exit_codes.RETRY}:
+        return exit_codes.RETRY
     return exit_codes.PROBLEM if findings else exit_codes.OK
 
 
@@ -221,12 +225,12 @@ def _confirmed(findings: list[Finding], again: Inventory, committed: VersionId |
 
 def _unreadable(found: Inventory) -> Iterator[Finding]:
     for path, why in found.unreadable.items():
-        yield Finding(found.key, path, why)
+        yield Finding(found.key, "damaged", path, why)
     sizes = found.listing.sst_bytes()
     for snapshot, manifest in found.manifests.items():
         for entry in manifest.files:
             if entry.path not in sizes:
-                yield Finding(found.key, entry.path, f"is missing, and {snapshot.path} needs it")
+                yield Finding(found.key, "missing", entry.path, f"is missing, and {snapshot.path} needs it")
 
 
 def _shared_by_full(found: Inventory) -> Iterator[Finding]:
@@ -237,7 +241,7 @@ def _shared_by_full(found: Inventory) -> Iterator[Finding]:
         for entry in full.files:
             if entry.path in older:
                 what = f"is shared by the full checkpoint {full.of} and the older {older[entry.path].of}"
-                yield Finding(found.key, entry.path, what)
+                yield Finding(found.key, "damaged", entry.path, what)
 
 
 def _checksums(found: Inventory, place: Site, committed: VersionId | None, directory: Path) -> list[Finding]:
@@ -266,10 +270,10 @@ def _checksums(found: Inventory, place: Site, committed: VersionId | None, direc
             if why is None and wanted.verifiable and path in kept:
                 place.cache.keep(path, local)
         except StateStoreError as error:
-            return Finding(found.key, path, error.message)
+            return Finding(found.key, error.kind, path, error.message)
         finally:
             local.unlink(missing_ok=True)
-        return None if why is None else Finding(found.key, path, f"is damaged: {why}")
+        return None if why is None else Finding(found.key, "damaged", path, f"is damaged: {why}")
 
     return [one for one in parallel(_THREADS, check, sorted(sizes)) if one is not None]
 
@@ -294,12 +298,13 @@ def _restore(found: Inventory, place: Site, wanted: VersionId | None, *, every: 
     findings, keys, restored = [], 0, None
     if wanted is not None and newest is None:
         what = f"version {wanted}, which Spark committed last, cannot be restored: files of it are missing"
-        findings.append(Finding(found.key, "delta/", what, wanted))
+        findings.append(Finding(found.key, "missing", "delta/", what, wanted))
     for of in versions if every else [newest] if newest else []:
         try:
             base = restore(place, of).base
         except StateStoreError as error:
-            findings.append(Finding(found.key, error.file or "", f"version {of}: {error.message}", of))
+            what = f"version {of}: {error.message}"
+            findings.append(Finding(found.key, error.kind, error.file or "", what, of))
             continue
         shutil.rmtree(base.directory, ignore_errors=True)
         if of == newest:

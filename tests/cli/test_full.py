@@ -17,7 +17,7 @@ from state_store.cli.query import StoreKey
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import ConflictError, MissingError
 
-FIRST = StoreKey(0, 0)
+FIRST, SECOND = StoreKey(0, 0), StoreKey(0, 1)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def replacing(query, monkeypatch, name, *, after=False):
 
 @pytest.mark.parametrize(
     ("step", "after"),
-    [("restore", False), ("restore", True), ("merge", True), ("publish", False), ("publish", True)],
+    [("restore", False), ("merge", True), ("publish", False), ("publish", True)],
 )
 @pytest.mark.parametrize("merged", [False, True], ids=["deltas", "snapshot"])
 def test_without_ids_a_version_that_is_replaced_meanwhile_is_not_published(
@@ -97,6 +97,30 @@ def test_a_delta_that_a_cleanup_removes_meanwhile_is_no_conflict(query, monkeypa
     code, _ = run_json(capsys, "full", query.root)
     assert code == exit_codes.OK
     assert query.restored(FIRST) == query.state[FIRST]
+
+
+@pytest.mark.parametrize("step", ["restore", "publish"])
+def test_a_query_that_goes_on_and_retires_the_version_is_followed(tmp_path, monkeypatch, capsys, step):
+    """With `publish`: between one store and the next. With `restore`: while the store is worked on."""
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=2)
+    query.commit(rows(0, 20))
+    real, calls = getattr(full, step), []
+
+    def late(*arguments, **named):
+        calls.append(arguments)
+        if len(calls) == 1:
+            for batch in range(3):
+                query.commit(rows(batch * 10, 20))
+            [query.merge(key, "full") for key in query.keys]
+            old = [path for key in query.keys for path in query.files(key) if int(path.name[:20]) < 4]
+            [path.unlink() for path in old]
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(full, step, late)
+    code, made = run_json(capsys, "full", query.root, "--stores", 1)
+    assert code == exit_codes.OK
+    assert [one["version"] for one in made["stores"]] == ([4, 4] if step == "restore" else [1, 4])
+    assert query.restored(SECOND) == query.state[SECOND]
 
 
 @pytest.mark.parametrize("ids", [True, False])

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from faults import FaultyStorage
 from query_directory import QueryDirectory, rows
 
 from state_store.checkpoint.names import VersionId
-from state_store.cli.query import StoreKey
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+from state_store.cli.query import Query, StoreKey
 from state_store.cli.verify import verify_store
+from state_store.errors import StorageError
 
 FIRST = StoreKey(0, 0)
 
@@ -119,3 +124,19 @@ def test_a_damage_is_told_in_the_words_of_a_restore(query, harm, prefix):
     told = query.complaints(FIRST)
     assert path.name in told
     assert of_the_file.what in told
+
+
+def test_a_storage_that_fails_is_not_called_damaged(query, monkeypatch, capsys):
+    storage = FaultyStorage(query.store(FIRST))
+
+    def refuse(operation, path):
+        if operation == "download" and f"{5:020}" in path:
+            raise StorageError("the storage refused", file=path)
+
+    storage.fault = refuse
+    monkeypatch.setattr(Query, "storage", lambda self, key: storage)
+    assert main(["verify", str(query.root), "--json"]) == exit_codes.RETRY
+    (store,) = json.loads(capsys.readouterr().out)["stores"]
+    assert {one["kind"] for one in store["findings"]} == {"storage"}
+    next(path for path in query.files(FIRST) if path.name.startswith(f"{4:020}_")).write_bytes(b"damaged")
+    assert main(["verify", str(query.root)]) == exit_codes.PROBLEM
