@@ -65,7 +65,7 @@ class _Inputs:
         with Database(self.base, self.settings, create=True) as database:
             database.ingest([work / "base.sst"])
             database.compact_all()
-            self.base_bytes = sum(file.bytes for file in database.files())
+            self.base_bytes = sum(file.size_bytes for file in database.files())
             tables = {file.name for file in database.files()}
         tidy(self.base, tables)
         self.deltas = []
@@ -144,9 +144,9 @@ def _merge(
     return {
         "seconds": time.perf_counter() - started,
         "cpu_seconds": _cpu_seconds() - cpu,
-        "rewritten_bytes": sum(file.bytes for file in made),
+        "rewritten_bytes": sum(file.size_bytes for file in made),
         "files": len(files),
-        "bytes": sum(file.bytes for file in files),
+        "bytes": sum(file.size_bytes for file in files),
     }
 
 

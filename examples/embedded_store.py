@@ -21,8 +21,8 @@ def main(location: str) -> None:
             for word in line.split():
                 count = int(store.get(word.encode()) or 0)
                 store.put(word.encode(), str(count + 1).encode())
-            store.put(store.at.version.to_bytes(8, "big"), line.encode(), "lines")
-            print(f"version {store.commit().version}: {line}")
+            store.put(store.version.number.to_bytes(8, "big"), line.encode(), "lines")
+            print(f"version {store.commit().number}: {line}")
         print(store.to_arrow().to_pylist())
 
 

@@ -87,7 +87,7 @@ def check_checkpoint(checkpoint: str | Path) -> None:
 
     storage = open_storage(str(checkpoint))
     try:
-        batches = [int(entry.name) for entry in storage.list("offsets") if entry.name.isdigit()]
+        batches = [int(entry.name) for entry in storage.list_files("offsets") if entry.name.isdigit()]
         if batches:
             newest = storage.read(f"offsets/{max(batches)}")
             check_pinned(pinned_conf(newest.decode("utf-8")), str(checkpoint))

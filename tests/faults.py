@@ -24,9 +24,9 @@ class FaultyStorage(Storage):
         self.fault: Fault = fault or (lambda operation, path: None)
         self.calls: builtins.list[tuple[str, str]] = []
 
-    def list(self, directory: str) -> builtins.list[Entry]:
+    def list_files(self, directory: str) -> builtins.list[Entry]:
         self._note("list", directory)
-        return self.inner.list(directory)
+        return self.inner.list_files(directory)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         self._note("read", path)

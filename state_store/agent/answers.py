@@ -10,7 +10,7 @@ from state_store.checkpoint.names import VersionId
 from state_store.deletion.retention import Cleanup
 from state_store.planning.chain import Chain
 from state_store.planning.policy import Due
-from state_store.snapshots.local_database import Base
+from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.publish import Published
 from state_store.snapshots.restore import Restored
 
@@ -21,13 +21,13 @@ def restored(restored: Restored, predicted_ms: float | None) -> dict[str, Any]:
         "directory": str(base.directory),
         "keys": base.keys,
         "column_families": encode_column_families(base.column_families),
-        "bytes": base.bytes,
+        "bytes": base.size_bytes,
         "files": len(base.files),
         "snapshot_version": chain.snapshot.version if chain.snapshot else None,
         "deltas": len(chain.deltas),
         "local_files": restored.fetched.local_files,
         "fetched_files": restored.fetched.files,
-        "fetched_bytes": restored.fetched.bytes,
+        "fetched_bytes": restored.fetched.size_bytes,
         "predicted_ms": predicted_ms,
         "phases": dict(restored.phases),
         "warnings": list(restored.warnings),
@@ -35,12 +35,12 @@ def restored(restored: Restored, predicted_ms: float | None) -> dict[str, Any]:
 
 
 def merged(
-    base: Base, kind: str, published: Published | None, chain: Chain, phases: dict[str, float]
+    base: LocalDatabase, kind: str, published: Published | None, chain: Chain, phases: dict[str, float]
 ) -> dict[str, Any]:
     return {
         "directory": str(base.directory),
-        "version": base.at.version,
-        "id": base.at.id,
+        "version": base.version.number,
+        "id": base.version.checkpoint_id,
         "kind": kind,
         "keys": base.keys,
         "shared_files": published.shared_files if published else 0,
@@ -56,7 +56,7 @@ def cleaned(cleanup: Cleanup, retained: Sequence[VersionId]) -> dict[str, Any]:
     return {
         "deleted_files": len(cleanup.deleted),
         "deleted_bytes": cleanup.deleted_bytes,
-        "retained": [{"version": of.version, "id": of.id} for of in retained],
+        "retained": [{"version": version.number, "id": version.checkpoint_id} for version in retained],
     }
 
 

@@ -12,15 +12,15 @@ from typing import Any
 
 from state_store import __version__
 from state_store.agent.connection import CurrentJvm
-from state_store.agent.identity import Identity
 from state_store.agent.store import OpenStore
+from state_store.agent.store_id import StoreId
 from state_store.checkpoint.names import VersionId
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import InternalError
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
 from state_store.settings.options import Options, by_name, parse
-from state_store.snapshots.context import Site
+from state_store.snapshots.context import StoreContext
 from state_store.snapshots.merge import KINDS
 from state_store.storage.open import open_storage
 
@@ -32,7 +32,7 @@ def database_settings(options: Options) -> DatabaseSettings:
         compression=options.snapshot_compression,
         threads=options.merge_threads,
         size_amplification_percent=max(1, round(share * 100)),
-        rate_limit_bytes=options.merge_rate_limit,
+        rate_limit_bytes=options.merge_rate_limit_bytes_per_s,
     )
 
 
@@ -88,8 +88,9 @@ class Calls:
     def _open(self, request: dict[str, Any]) -> dict[str, Any]:
         store = self._store(request)
         return {
-            "incoming": str(store.site.workspace.incoming),
-            "memory_budget_bytes": store.options.memory_budget - _own_share(store.options.memory_budget),
+            "incoming": str(store.context.workspace.incoming),
+            "memory_budget_bytes": store.options.memory_budget_bytes
+            - _own_share(store.options.memory_budget_bytes),
             "options": by_name(store.options),
         }
 
@@ -101,7 +102,7 @@ class Calls:
 
     def _commit(self, request: dict[str, Any]) -> dict[str, Any]:
         store = self._store(request)
-        delta = store.identity.delta(
+        delta = store.store_id.delta(
             request["version"], request.get("id"), request.get("parent"), request["crc"]
         )
         return store.commit(delta, Path(request["path"]), request["bytes"], request["crc"], request["keys"])
@@ -131,25 +132,25 @@ class Calls:
         return store
 
     def _new_store(self, fields: dict[str, Any], options: Options) -> OpenStore:
-        identity = Identity.of(fields)
+        store_id = StoreId.from_fields(fields)
         root = self._root(options)
         cache = LocalCache(
-            root.parent / "kept" if options.local_dir else root / "kept", options.local_recovery_budget
+            root.parent / "kept" if options.local_dir else root / "kept", options.local_recovery_budget_bytes
         )
         workspace = Workspace(root / _digest(*_key(fields)))
         workspace.open()
-        site = Site(
-            open_storage(identity.location, jvm=CurrentJvm()),
-            cache.store(identity.location),
+        context = StoreContext(
+            open_storage(store_id.location, jvm=CurrentJvm()),
+            cache.store(store_id.location),
             workspace,
             self._settings(options),
-            identity.ids,
+            store_id.has_checkpoint_ids,
             options.transfer_threads,
         )
         slots = self._merge_slots.setdefault(
             options.max_concurrent_merges, threading.Semaphore(options.max_concurrent_merges)
         )
-        return OpenStore(identity, options, site, slots, self._now_ms, cache.prune)
+        return OpenStore(store_id, options, context, slots, self._now_ms, cache.prune)
 
     def _root(self, options: Options) -> Path:
         """Where this agent works; its name is the same for an agent that replaces this one."""

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from state_store.agent import answers
-from state_store.agent.bases import Bases
-from state_store.agent.identity import Identity
+from state_store.agent.local_databases import LocalDatabases
 from state_store.agent.log import log
-from state_store.agent.nice import run_nicely
+from state_store.agent.priority import run_at_low_priority
+from state_store.agent.store_id import StoreId
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.names import (
     DELTA_DIRECTORY,
@@ -37,10 +37,10 @@ from state_store.deletion.retention import Cleanup, Retention
 from state_store.errors import ConflictError, DamagedError, MissingError
 from state_store.files.transfer import fetch, verify
 from state_store.planning.chain import Chain, ChainDelta
-from state_store.planning.policy import History, Policy
+from state_store.planning.policy import Policy, StoreStatistics
 from state_store.settings.options import Options
-from state_store.snapshots.context import Site
-from state_store.snapshots.local_database import Base
+from state_store.snapshots.context import StoreContext
+from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.merge import FULL, INCREMENTAL, INGEST, merge
 from state_store.snapshots.publish import Published, publish
 from state_store.snapshots.restore import Restored, restore, wanted_deltas
@@ -51,23 +51,23 @@ class OpenStore:
 
     def __init__(
         self,
-        identity: Identity,
+        store_id: StoreId,
         options: Options,
-        site: Site,
+        context: StoreContext,
         merge_slots: threading.Semaphore,
         now_ms: Callable[[], int],
         prune: Callable[[], object],
     ) -> None:
-        self.identity = identity
+        self.store_id = store_id
         self.options = options
-        self.site = site
+        self.context = context
         self._merge_slots = merge_slots
         self._now_ms = now_ms
         self._prune = prune
-        policy = identity.retention(options)
+        policy = store_id.retention(options)
         self._keep = policy.keep
         self._retention = Retention(
-            site.storage,
+            context.storage,
             policy,
             clock_ms=now_ms,
             threads=options.transfer_threads,
@@ -75,18 +75,18 @@ class OpenStore:
         self._rewinds = 0  # how often the store went back, or may have
         self._registry: Registry | None = None
         self._superseded: set[int] = set()  # versions whose deltas nobody needs since a merge
-        self._policy = Policy(options, identity.location)
-        self._history = History()
+        self._policy = Policy(options, store_id.location)
+        self._statistics = StoreStatistics()
         self._lock = threading.RLock()
         self._merging = threading.Lock()
         self._chain: Chain | None = None
-        self._bases = Bases(site.workspace)
+        self._bases = LocalDatabases(context.workspace)
 
     # ---- restore -----------------------------------------------------------------------------------------
 
-    def restore(self, of: VersionId, start: VersionId | None) -> dict[str, Any]:
-        restored = restore(self.site, of, start=start)
-        predicted_ms = self._history.predict_restore_ms(restored.chain)
+    def restore(self, version: VersionId, start: VersionId | None) -> dict[str, Any]:
+        restored = restore(self.context, version, start=start)
+        predicted_ms = self._statistics.predict_restore_ms(restored.chain)
         self._learn_restore(restored)
         with self._lock:
             self._chain, self._registry = restored.chain, None
@@ -105,7 +105,7 @@ class OpenStore:
 
     def commit(self, delta: DeltaName, path: Path, size_bytes: int, crc32: int, keys: int) -> dict[str, Any]:
         start = time.perf_counter()
-        if not self.identity.ids:
+        if not self.store_id.has_checkpoint_ids:
             self._rewind(delta.version)
         chain = self._chain_before(delta)
         found_ms = _elapsed_ms(start)
@@ -113,11 +113,13 @@ class OpenStore:
         self._store_delta(delta, path, size_bytes)
         stored_ms = _elapsed_ms(start)
         with self._lock:
-            current = self._chain if self._chain is not None and self._chain.tip == chain.tip else chain
+            current = (
+                self._chain if self._chain is not None and self._chain.version == chain.version else chain
+            )
             self._chain = chain = current.commit(ChainDelta(delta, size_bytes, crc32))
             self._register(delta, size_bytes)
-            self._history.committed(keys)
-            due = self._policy.due(chain, self._history, self._now_ms())
+            self._statistics.note_commit(keys)
+            due = self._policy.due(chain, self._statistics, self._now_ms())
         phases = {"chain_ms": found_ms, "store_ms": stored_ms}
         return {"merge": answers.due(due), "chain": chain.to_json(), "phases": phases}
 
@@ -130,47 +132,49 @@ class OpenStore:
         """
         with self._lock:
             chain, base = self._chain, self._bases.newest
-            if chain is not None and chain.tip is not None and chain.tip.version >= version:
+            if chain is not None and chain.version is not None and chain.version.number >= version:
                 self._chain, self._registry = None, None
             registry = self._registry
-            if registry is not None and any(of.version >= version for of in registry.checkpoints()):
+            if registry is not None and any(version.number >= version for version in registry.checkpoints()):
                 self._registry = None  # a clean-up read what another attempt had left
-            if base is not None and base.at.version >= version:
+            if base is not None and base.version.number >= version:
                 self._bases.adopt(None)
             if self._chain is not chain:
                 self._rewinds += 1
-        for entry in self.site.storage.list(SNAPSHOT_DIRECTORY):
+        for entry in self.context.storage.list_files(SNAPSHOT_DIRECTORY):
             name = SnapshotName.parse(entry.name)
             if name is not None and name.version >= version:
-                self.site.storage.delete(name.path)
+                self.context.storage.delete(name.path)
 
     def _chain_before(self, delta: DeltaName) -> Chain:
         """The chain that `delta` continues; read from storage when this process does not know it."""
         with self._lock:
             chain = self._chain or Chain()
         before = delta.builds_on
-        if chain.tip == before or chain.tip == delta.of:
+        if chain.version == before or chain.version == delta.version_id:
             return chain
         if before is None:
-            self._found(Chain())
+            self._note_chain_age(Chain())
             return Chain()
         chain = self._read_chain(before)
-        self._found(chain)
+        self._note_chain_age(chain)
         with self._lock:
             self._chain = chain
         return chain
 
-    def _read_chain(self, of: VersionId) -> Chain:
-        listing = read_listing(self.site.storage)
-        plan = Lineages(listing.deltas, listing.snapshots).plan(of)
-        snapshot = None if plan.snapshot is None else read_archive(self.site.storage, plan.snapshot).manifest
-        return Chain.found(
-            of, snapshot, [ChainDelta.found(name, listing.deltas[name]) for name in plan.deltas]
+    def _read_chain(self, version: VersionId) -> Chain:
+        listing = read_listing(self.context.storage)
+        plan = Lineages(listing.deltas, listing.snapshots).plan(version)
+        snapshot = (
+            None if plan.snapshot is None else read_archive(self.context.storage, plan.snapshot).manifest
+        )
+        return Chain.from_listing(
+            version, snapshot, [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
         )
 
     def _store_delta(self, delta: DeltaName, path: Path, size_bytes: int) -> None:
         """One durable write by name; the same delta again is success."""
-        storage, file = self.site.storage, f"{self.site.storage.location}/{delta.path}"
+        storage, file = self.context.storage, f"{self.context.storage.location}/{delta.path}"
         try:
             found = path.stat().st_size
         except FileNotFoundError:
@@ -183,11 +187,11 @@ class OpenStore:
                 file=file,
             )
         try:
-            storage.upload(path, delta.path, overwrite=not self.identity.ids)
+            storage.upload(path, delta.path, overwrite=not self.store_id.has_checkpoint_ids)
         except ConflictError:
             if not self._is_stored(delta, size_bytes):
                 raise
-        self.site.cache.adopt(delta.path, path)
+        self.context.cache.adopt(delta.path, path)
 
     def _register(self, delta: DeltaName, size_bytes: int) -> None:
         if self._registry is not None:
@@ -199,48 +203,51 @@ class OpenStore:
     def _is_stored(self, delta: DeltaName, size_bytes: int) -> bool:
         directory, _, name = delta.path.partition("/")
         return any(
-            entry.name == name and entry.bytes == size_bytes for entry in self.site.storage.list(directory)
+            entry.name == name and entry.size_bytes == size_bytes
+            for entry in self.context.storage.list_files(directory)
         )
 
     # ---- merge -------------------------------------------------------------------------------------------
 
-    def merge(self, of: VersionId, kind: str, reason: str) -> dict[str, Any]:
+    def merge(self, version: VersionId, kind: str, reason: str) -> dict[str, Any]:
         if not self._merging.acquire(blocking=False):
             return {"skipped": "a merge of this store is running"}
         try:
             if kind == INGEST:
-                return self._merge(of, kind, reason)
-            if not self._merge_slots.acquire(timeout=self.options.min_pause_between_merges / 1000 + 1):
+                return self._merge(version, kind, reason)
+            if not self._merge_slots.acquire(timeout=self.options.min_pause_between_merges_ms / 1000 + 1):
                 return {"skipped": f"{self.options.max_concurrent_merges} merges of other stores are running"}
             try:
-                return self._merge(of, kind, reason)
+                return self._merge(version, kind, reason)
             finally:
                 self._merge_slots.release()
         finally:
             self._merging.release()
 
-    def _merge(self, of: VersionId, kind: str, reason: str) -> dict[str, Any]:
+    def _merge(self, version: VersionId, kind: str, reason: str) -> dict[str, Any]:
         start = time.perf_counter()
         snapshot = self._known_chain().snapshot
-        if kind == INCREMENTAL and snapshot is not None and snapshot.of == of:
-            return _has_snapshot(of)
+        if kind == INCREMENTAL and snapshot is not None and snapshot.version_id == version:
+            return _has_snapshot(version)
         try:
-            return run_nicely(lambda: self._merge_nicely(of, kind, reason, start))
+            return run_at_low_priority(lambda: self._merge_at_low_priority(version, kind, reason, start))
         except BaseException:
             if kind != INGEST:
-                self._history.merge_failed(self._now_ms())
+                self._statistics.note_failed_merge(self._now_ms())
             raise
 
-    def _merge_nicely(self, of: VersionId, kind: str, reason: str, start: float) -> dict[str, Any]:
+    def _merge_at_low_priority(
+        self, version: VersionId, kind: str, reason: str, start: float
+    ) -> dict[str, Any]:
         rewinds = self._rewinds
         if kind != INGEST:
             self._look_for_newer_snapshot()
-        base, deltas = self._start_of_merge(of)
-        end = time.monotonic() + self.options.merge_timeout / 1000
+        base, deltas = self._start_of_merge(version)
+        end = time.monotonic() + self.options.merge_timeout_ms / 1000
         try:
-            if kind == INCREMENTAL and base.snapshot is not None and base.snapshot.of == of:
-                return _has_snapshot(of)
-            merged = merge(self.site, base, deltas, of, kind, deadline=lambda: time.monotonic() > end)
+            if kind == INCREMENTAL and base.snapshot is not None and base.snapshot.version_id == version:
+                return _has_snapshot(version)
+            merged = merge(self.context, base, deltas, version, kind, deadline=lambda: time.monotonic() > end)
         finally:
             self._bases.take_back(base.directory)
         phases = dict(merged.phases)
@@ -248,10 +255,10 @@ class OpenStore:
             self._offer(merged.base, None, rewinds)
             return answers.merged(merged.base, kind, None, self._known_chain(), phases)
         try:
-            if not self.identity.ids:
+            if not self.store_id.has_checkpoint_ids:
                 self._check_deltas(deltas)
-            lease = Lease(self.site.storage, expiry_ms=self.options.lease_expiry)
-            published = publish(self.site, merged.base, lease, full=kind == FULL, now_ms=self._now_ms)
+            lease = Lease(self.context.storage, expiry_ms=self.options.lease_expiry_ms)
+            published = publish(self.context, merged.base, lease, full=kind == FULL, now_ms=self._now_ms)
             self._withdraw_if_rewound(published, rewinds)
         except BaseException:
             shutil.rmtree(merged.base.directory, ignore_errors=True)
@@ -262,22 +269,22 @@ class OpenStore:
         manifest = published.manifest
         self._log(
             "INFO",
-            f"merged version {of} ({reason}): {manifest.kind}, {published.shared_files} files shared, "
+            f"merged version {version} ({reason}): {manifest.kind}, {published.shared_files} files shared, "
             f"{published.new_files} new, {published.uploaded_bytes} bytes uploaded, "
             f"{_elapsed_ms(start):.0f} ms",
         )
         return answers.merged(published.base, manifest.kind, published, self._known_chain(), phases)
 
-    def _start_of_merge(self, of: VersionId) -> tuple[Base, list[ChainDelta]]:
-        """A base at or before `of` and the deltas between; the base is to be taken back afterwards."""
+    def _start_of_merge(self, version: VersionId) -> tuple[LocalDatabase, list[ChainDelta]]:
+        """A base at or before `version` and the deltas between; the base is to be taken back afterwards."""
         with self._lock:
             base, chain = self._bases.borrow(), self._chain
         if base is not None:
-            deltas = None if chain is None else chain.between(base.at, of)
+            deltas = None if chain is None else chain.between(base.version, version)
             if deltas is not None:
                 return base, list(deltas)
             self._bases.take_back(base.directory)
-        restored = restore(self.site, of).base
+        restored = restore(self.context, version).base
         self._bases.hand_out(restored)
         return restored, []
 
@@ -288,23 +295,27 @@ class OpenStore:
             chain = self._chain
         if chain is None:
             return
-        mine = {delta.name.of for delta in chain.deltas} | ({chain.snapshot.of} if chain.snapshot else set())
-        entries = self.site.storage.list(SNAPSHOT_DIRECTORY)
-        names = [name for entry in entries if (name := SnapshotName.parse(entry.name)) and name.of in mine]
+        mine = {delta.name.version_id for delta in chain.deltas} | (
+            {chain.snapshot.version_id} if chain.snapshot else set()
+        )
+        entries = self.context.storage.list_files(SNAPSHOT_DIRECTORY)
+        names = [
+            name for entry in entries if (name := SnapshotName.parse(entry.name)) and name.version_id in mine
+        ]
         if not names:
             return
-        manifest = read_archive(self.site.storage, max(names, key=lambda name: name.version)).manifest
+        manifest = read_archive(self.context.storage, max(names, key=lambda name: name.version)).manifest
         with self._lock:
             if self._chain is None or self._chain.snapshot != chain.snapshot or manifest == chain.snapshot:
                 return
             self._chain, self._registry = self._chain.publish(manifest), None
-            self._history.found(manifest)
+            self._statistics.note_snapshot(manifest)
             self._bases.adopt(None)
 
     def _check_deltas(self, deltas: list[ChainDelta]) -> None:
         """Without ids another executor may have replaced a delta since this one committed it."""
         for delta in deltas:
-            data = self.site.storage.read(delta.name.path)
+            data = self.context.storage.read(delta.name.path)
             if delta.crc32 is not None and zlib.crc32(data) != delta.crc32:
                 raise ConflictError(
                     f"'{delta.name.path}' was replaced by another executor since it was committed here",
@@ -313,63 +324,67 @@ class OpenStore:
 
     def _withdraw_if_rewound(self, published: Published, rewinds: int) -> None:
         """Without ids a snapshot of an attempt that was given up meanwhile must not stay."""
-        if self.identity.ids:
+        if self.store_id.has_checkpoint_ids:
             return
         with self._lock:
             rewound = self._rewinds != rewinds
         if rewound:
-            self.site.storage.delete(published.manifest.snapshot.path)
-            raise ConflictError(f"version {published.manifest.of} was given up while it was merged")
+            self.context.storage.delete(published.manifest.snapshot.path)
+            raise ConflictError(f"version {published.manifest.version_id} was given up while it was merged")
 
-    def _offer(self, base: Base, published: Published | None, rewinds: int) -> None:
+    def _offer(self, base: LocalDatabase, published: Published | None, rewinds: int) -> None:
         """Notes a merge's base, unless the store has gone another way; the JVM holds it from now on."""
         self._bases.hand_out(base)
         with self._lock:
             chain = self._chain
-            if not self.identity.ids and rewinds != self._rewinds:
+            if not self.store_id.has_checkpoint_ids and rewinds != self._rewinds:
                 return
             if chain is None and published is not None:
-                chain = self._chain = Chain.found(base.at, published.manifest, [])
-            if chain is not None and chain.tip is not None and chain.between(base.at, chain.tip) is not None:
+                chain = self._chain = Chain.from_listing(base.version, published.manifest, [])
+            if (
+                chain is not None
+                and chain.version is not None
+                and chain.between(base.version, chain.version) is not None
+            ):
                 if published is not None:
                     self._chain = chain.publish(published.manifest)
                 self._bases.adopt(base)
 
     def _learn_restore(self, restored: Restored) -> None:
         with self._lock:
-            cost, phases = self._history.cost, restored.phases
+            cost, phases = self._statistics.cost, restored.phases
             cost.observe_choice(phases["choose_ms"])
             if not restored.fetched.local_files:
-                cost.observe_fetch(restored.fetched.files, restored.fetched.bytes, phases["fetch_ms"])
-            cost.observe_verification(restored.base.bytes, phases["verify_ms"])
+                cost.observe_fetch(restored.fetched.files, restored.fetched.size_bytes, phases["fetch_ms"])
+            cost.observe_verification(restored.base.size_bytes, phases["verify_ms"])
             cost.observe_ingestion(len(restored.chain.deltas), phases["ingest_ms"])
-            self._history.committed(restored.base.keys)
-        self._found(restored.chain)
+            self._statistics.note_commit(restored.base.keys)
+        self._note_chain_age(restored.chain)
 
-    def _found(self, chain: Chain) -> None:
+    def _note_chain_age(self, chain: Chain) -> None:
         """Notes how old a chain is that was read from storage; its oldest file tells where nothing else
         does."""
-        history, options = self._history, self.options
+        statistics, options = self._statistics, self.options
         with self._lock:
-            history.found(chain.snapshot)
-            asked = bool(options.full_interval or options.full_schedule) and history.full_ms is None
+            statistics.note_snapshot(chain.snapshot)
+            asked = bool(options.full_interval_ms or options.full_schedule) and statistics.full_ms is None
         if not asked:
             return
         times = [
             entry.modified_ms
             for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY)
-            for entry in self.site.storage.list(directory)
+            for entry in self.context.storage.list_files(directory)
             if f"{directory}/{entry.name}" in chain.paths()
         ]
         with self._lock:
-            history.begun(min(times, default=self._now_ms()))
+            statistics.note_chain_start(min(times, default=self._now_ms()))
 
     def _learn_merge(self, published: Published, phases: dict[str, float], deltas: int) -> None:
         with self._lock:
-            cost = self._history.cost
+            cost = self._statistics.cost
             cost.observe_fetch(published.new_files + 1, published.uploaded_bytes, phases["upload_ms"])
             cost.observe_ingestion(deltas, phases["ingest_ms"])
-            self._history.merged(published.manifest, self._now_ms())
+            self._statistics.note_merge(published.manifest, self._now_ms())
             if self._registry is not None:
                 freed = self._registry.publish(published.manifest, published.archive_bytes)
                 self._superseded |= {file.origin for file in freed}
@@ -382,46 +397,50 @@ class OpenStore:
             due = (
                 registry is None
                 or self._retention.is_due(registry, newest)
-                or any(version <= newest.version - self._keep for version in self._superseded)
+                or any(version <= newest.number - self._keep for version in self._superseded)
             )
-        cleanup = self._retention.cleanup(newest) if due else Cleanup(newest.version - self._keep + 1)
+        cleanup = self._retention.cleanup(newest) if due else Cleanup(newest.number - self._keep + 1)
         if cleanup.skipped:
             self._log("WARNING", f"nothing was deleted: {cleanup.skipped}")
         if registry is None:
-            registry = Inventory.read(self.site.storage, {}).registry(cleanup.floor)
+            registry = Inventory.read(self.context.storage, {}).registry(cleanup.floor)
         with self._lock:
             registry.retire_below(cleanup.floor)
             self._superseded = {version for version in self._superseded if version >= cleanup.floor}
             self._registry = registry
             retained = registry.checkpoints()
         if due:
-            if chain is not None and chain.tip == newest:
-                self.site.cache.retain(chain.paths())
+            if chain is not None and chain.version == newest:
+                self.context.cache.retain(chain.paths())
             self._prune()
         return answers.cleaned(cleanup, retained)
 
     # ---- the rest ----------------------------------------------------------------------------------------
 
-    def deltas(self, of: VersionId, first: int) -> dict[str, Any]:
-        listing = read_listing(self.site.storage)
-        names = {name.of: name for name in listing.deltas}
+    def deltas(self, version: VersionId, first: int) -> dict[str, Any]:
+        listing = read_listing(self.context.storage)
+        names = {name.version_id: name for name in listing.deltas}
         path: list[DeltaName] = []
-        at: VersionId | None = of
-        while at is not None and at.version >= first:
+        at: VersionId | None = version
+        while at is not None and at.number >= first:
             if at not in names:
-                Lineages(listing.deltas, []).plan(of)  # says what is missing
+                Lineages(listing.deltas, []).plan(version)  # says what is missing
                 break
             path.append(names[at])
             at = names[at].builds_on
-        deltas = [ChainDelta.found(name, listing.deltas[name]) for name in reversed(path)]
-        directory = self.site.workspace.new_base(of.version)
+        deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in reversed(path)]
+        directory = self.context.workspace.new_base(version.number)
         wanted = wanted_deltas(deltas, directory)
-        fetch(self.site.storage, self.site.cache, wanted, self.site.transfer_threads)
-        verify(self.site.storage, self.site.cache, wanted, self.site.transfer_threads)
+        fetch(self.context.storage, self.context.cache, wanted, self.context.transfer_threads)
+        verify(self.context.storage, self.context.cache, wanted, self.context.transfer_threads)
         return {
             "directory": str(directory),
             "files": [
-                {"version": delta.name.version, "id": delta.name.id, "path": str(directory / delta.name.name)}
+                {
+                    "version": delta.name.version,
+                    "id": delta.name.checkpoint_id,
+                    "path": str(directory / delta.name.name),
+                }
                 for delta in deltas
             ],
         }
@@ -429,7 +448,7 @@ class OpenStore:
     def status(self) -> dict[str, Any]:
         now_ms = self._now_ms()
         with self._lock:
-            snapshot_ms, full_ms = self._history.ages_ms(now_ms)
+            snapshot_ms, full_ms = self._statistics.ages_ms(now_ms)
         return {
             "last_snapshot_ms": snapshot_ms,
             "last_full_ms": full_ms,
@@ -437,10 +456,10 @@ class OpenStore:
         }
 
     def close(self) -> dict[str, Any]:
-        self.site.workspace.remove()
+        self.context.workspace.remove()
         if not self.options.local_recovery:
-            self.site.cache.remove()
-        self.site.storage.close()
+            self.context.cache.remove()
+        self.context.storage.close()
         return {}
 
     def _known_chain(self) -> Chain:
@@ -448,11 +467,11 @@ class OpenStore:
             return self._chain or Chain()
 
     def _log(self, level: str, message: str) -> None:
-        log(level, self.identity.label, message)
+        log(level, self.store_id.label, message)
 
 
-def _has_snapshot(of: VersionId) -> dict[str, Any]:
-    return {"skipped": f"version {of} has a snapshot already"}
+def _has_snapshot(version: VersionId) -> dict[str, Any]:
+    return {"skipped": f"version {version} has a snapshot already"}
 
 
 def _elapsed_ms(start: float) -> float:

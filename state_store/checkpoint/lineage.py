@@ -14,9 +14,9 @@ from state_store.errors import ConflictError, MissingError
 
 @dataclass(frozen=True)
 class Plan:
-    """How to make version `of`: open `snapshot` (None: start empty), ingest `deltas` in this order."""
+    """How to make `version`: open `snapshot` (None: start empty), ingest `deltas` in this order."""
 
-    of: VersionId
+    version: VersionId
     snapshot: SnapshotName | None
     deltas: tuple[DeltaName, ...]
 
@@ -31,35 +31,35 @@ class Lineages:
     def __init__(self, deltas: Iterable[DeltaName], snapshots: Iterable[SnapshotName]) -> None:
         self._deltas: dict[VersionId, list[DeltaName]] = {}
         for delta in sorted(set(deltas), key=lambda delta: delta.name):
-            self._deltas.setdefault(delta.of, []).append(delta)
-        self._snapshots = {snapshot.of for snapshot in snapshots}
+            self._deltas.setdefault(delta.version_id, []).append(delta)
+        self._snapshots = {snapshot.version_id for snapshot in snapshots}
 
-    def plan(self, of: VersionId, *, start: VersionId | None = None) -> Plan:
-        """The files that make `of`; with `start`, from exactly the snapshot of that version.
+    def plan(self, version: VersionId, *, start: VersionId | None = None) -> Plan:
+        """The files that make `version`; with `start`, from exactly the snapshot of that version.
 
         Raises MissingError, naming the first file that lacks and the versions that can be made, and
         ConflictError when two deltas claim to be the same version.
         """
         deltas: list[DeltaName] = []
-        at: VersionId | None = of if of.version > 0 else None
+        at: VersionId | None = version if version.number > 0 else None
         while at is not None:
             if at in self._snapshots and start in (None, at):
-                return Plan(of, SnapshotName(*at), tuple(reversed(deltas)))
-            if start is not None and at.version <= start.version:
-                raise self._no_such_start(of, start)
+                return Plan(version, SnapshotName(*at), tuple(reversed(deltas)))
+            if start is not None and at.number <= start.number:
+                raise self._no_such_start(version, start)
             delta = self._delta(at)
             if delta is None:
-                raise self._missing(of, at)
+                raise self._missing(version, at)
             deltas.append(delta)
             at = delta.builds_on
         if start is not None:
-            raise self._no_such_start(of, start)
-        return Plan(of, None, tuple(reversed(deltas)))
+            raise self._no_such_start(version, start)
+        return Plan(version, None, tuple(reversed(deltas)))
 
-    def history(self, of: VersionId) -> list[VersionId]:
-        """`of` and the versions that it came from, newest first, as far back as the listing has deltas."""
+    def history(self, version: VersionId) -> list[VersionId]:
+        """`version` and the versions that it came from, newest first, as far back as the listing has deltas."""
         found: list[VersionId] = []
-        at: VersionId | None = of
+        at: VersionId | None = version
         while at is not None and (at in self._deltas or at in self._snapshots):
             found.append(at)
             delta = self._delta(at)
@@ -69,48 +69,48 @@ class Lineages:
     def restorable(self) -> list[VersionId]:
         """All versions that the listing can make, oldest first."""
         known: set[VersionId] = set(self._snapshots)
-        for of in sorted(self._deltas, key=_order):
-            if len(self._deltas[of]) > 1:
+        for version in sorted(self._deltas, key=_order):
+            if len(self._deltas[version]) > 1:
                 continue
-            base = self._deltas[of][0].builds_on
+            base = self._deltas[version][0].builds_on
             if base is None or base in known:
-                known.add(of)
+                known.add(version)
         return sorted(known, key=_order)
 
-    def _delta(self, of: VersionId) -> DeltaName | None:
-        found = self._deltas.get(of, [])
+    def _delta(self, version: VersionId) -> DeltaName | None:
+        found = self._deltas.get(version, [])
         if len(found) > 1:
             names = "' and '".join(delta.path for delta in found)
             raise ConflictError(
-                f"'{names}' both claim to be version {of}: remove the one that the query did not commit",
+                f"'{names}' both claim to be version {version}: remove the one that the query did not commit",
                 file=found[0].path,
             )
         return found[0] if found else None
 
-    def _missing(self, of: VersionId, at: VersionId) -> MissingError:
+    def _missing(self, version: VersionId, at: VersionId) -> MissingError:
         lacking = missing_delta_path(at)
-        needed = "" if at == of else f", which version {of} builds on,"
+        needed = "" if at == version else f", which version {version} builds on,"
         return MissingError(
-            f"version {of} cannot be restored: there is no '{lacking}'{needed} and no snapshot at or after "
+            f"version {version} cannot be restored: there is no '{lacking}'{needed} and no snapshot at or after "
             f"it; {describe_restorable(self.restorable())}",
             file=lacking,
         )
 
-    def _no_such_start(self, of: VersionId, start: VersionId) -> MissingError:
+    def _no_such_start(self, version: VersionId, start: VersionId) -> MissingError:
         file = SnapshotName(*start).path
         why = "is not on the lineage of that version" if start in self._snapshots else "does not exist"
         available = ", ".join(str(at) for at in sorted(self._snapshots, key=_order)) or "none"
         return MissingError(
-            f"version {of} cannot be read from the snapshot '{file}': it {why}; "
+            f"version {version} cannot be read from the snapshot '{file}': it {why}; "
             f"snapshots there are: {available}",
             file=file,
         )
 
 
-def missing_delta_path(of: VersionId) -> str:
-    """The path that the delta of `of` would have, with `*` where its name cannot be known."""
-    tail = "" if of.id is None else f"_{of.id}_*"
-    return f"delta/{of.version:020d}{tail}.sst"
+def missing_delta_path(version: VersionId) -> str:
+    """The path that the delta of `version` would have, with `*` where its name cannot be known."""
+    tail = "" if version.checkpoint_id is None else f"_{version.checkpoint_id}_*"
+    return f"delta/{version.number:020d}{tail}.sst"
 
 
 def describe_restorable(versions: Sequence[VersionId]) -> str:
@@ -120,15 +120,15 @@ def describe_restorable(versions: Sequence[VersionId]) -> str:
     if not versions:
         return "no version of this store can be restored"
     runs: list[list[VersionId]] = []
-    for of in versions:
-        if runs and of.id is None and runs[-1][-1] == (of.version - 1, None):
-            runs[-1].append(of)
+    for version in versions:
+        if runs and version.checkpoint_id is None and runs[-1][-1] == (version.number - 1, None):
+            runs[-1].append(version)
         else:
-            runs.append([of])
+            runs.append([version])
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
     shown = ", ".join(texts[-10:])
     return f"versions that can be restored: {'..., ' if len(texts) > 10 else ''}{shown}"
 
 
-def _order(of: VersionId) -> tuple[int, str]:
-    return of.version, of.id or ""
+def _order(version: VersionId) -> tuple[int, str]:
+    return version.number, version.checkpoint_id or ""

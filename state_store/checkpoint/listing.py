@@ -24,7 +24,7 @@ class Listing:
     shared: Mapping[SharedName, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, files: Iterable[tuple[str, int]]) -> Listing:
+    def from_files(cls, files: Iterable[tuple[str, int]]) -> Listing:
         """From pairs of path (below the store's directory) and bytes."""
         deltas: dict[DeltaName, int] = {}
         snapshots: dict[SnapshotName, int] = {}

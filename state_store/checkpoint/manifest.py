@@ -28,7 +28,7 @@ class FileEntry:
 
     name: str
     path: str
-    bytes: int
+    size_bytes: int
     sha256: str
     level: int
     origin: int
@@ -42,7 +42,7 @@ class Manifest:
     """
 
     version: int
-    id: str | None
+    checkpoint_id: str | None
     kind: str
     previous: VersionId | None
     full: VersionId | None
@@ -56,22 +56,22 @@ class Manifest:
     created_ms: int = 0
 
     @property
-    def of(self) -> VersionId:
-        return VersionId(self.version, self.id)
+    def version_id(self) -> VersionId:
+        return VersionId(self.version, self.checkpoint_id)
 
     @property
     def snapshot(self) -> SnapshotName:
-        return SnapshotName(self.version, self.id)
+        return SnapshotName(self.version, self.checkpoint_id)
 
     @property
     def total_bytes(self) -> int:
-        return sum(entry.bytes for entry in self.files)
+        return sum(entry.size_bytes for entry in self.files)
 
     def to_json(self) -> bytes:
         return encode(
             {
                 "version": self.version,
-                "id": self.id,
+                "id": self.checkpoint_id,
                 "kind": self.kind,
                 "previous": _encode_version(self.previous),
                 "full": _encode_version(self.full),
@@ -97,7 +97,7 @@ class Manifest:
             raise document.damaged(f"has '{kind}' as 'kind', where '{INCREMENTAL}' or '{FULL}' belongs")
         manifest = cls(
             version=document.integer("version", least=1),
-            id=document.optional_text("id"),
+            checkpoint_id=document.optional_text("id"),
             kind=kind,
             previous=_decode_version(document, "previous"),
             full=_decode_version(document, "full"),
@@ -110,7 +110,9 @@ class Manifest:
             writer=document.text("writer"),
             created_ms=document.integer("created_ms"),
         )
-        if manifest.id is None and any(entry.path.startswith(DELTA_DIRECTORY) for entry in manifest.files):
+        if manifest.checkpoint_id is None and any(
+            entry.path.startswith(DELTA_DIRECTORY) for entry in manifest.files
+        ):
             raise document.damaged("refers to a delta, which a retry may replace where versions have no ids")
         return manifest
 
@@ -128,7 +130,7 @@ def _decode_file(member: Document) -> FileEntry:
     entry = FileEntry(
         name=member.text("name"),
         path=member.text("path"),
-        bytes=member.integer("bytes"),
+        size_bytes=member.integer("bytes"),
         sha256=member.text("sha256"),
         level=member.integer("level"),
         origin=member.integer("origin", least=1),
@@ -142,8 +144,8 @@ def _decode_file(member: Document) -> FileEntry:
     return entry
 
 
-def _encode_version(of: VersionId | None) -> dict[str, Any] | None:
-    return None if of is None else {"version": of.version, "id": of.id}
+def _encode_version(version: VersionId | None) -> dict[str, Any] | None:
+    return None if version is None else {"version": version.number, "id": version.checkpoint_id}
 
 
 def _decode_version(document: Document, name: str) -> VersionId | None:

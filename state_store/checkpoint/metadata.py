@@ -28,7 +28,7 @@ class DeltaMetadata:
     """
 
     version: int
-    id: str | None
+    checkpoint_id: str | None
     parent: str | None
     keys: int
     puts: int
@@ -37,14 +37,14 @@ class DeltaMetadata:
     writer: str = ""
 
     @property
-    def of(self) -> VersionId:
-        return VersionId(self.version, self.id)
+    def version_id(self) -> VersionId:
+        return VersionId(self.version, self.checkpoint_id)
 
     def to_json(self) -> bytes:
         return encode(
             {
                 "version": self.version,
-                "id": self.id,
+                "id": self.checkpoint_id,
                 "parent": self.parent,
                 "keys": self.keys,
                 "puts": self.puts,
@@ -60,7 +60,7 @@ class DeltaMetadata:
         document = Document.parse(data, file)
         return cls(
             version=document.integer("version", least=1),
-            id=document.optional_text("id"),
+            checkpoint_id=document.optional_text("id"),
             parent=document.optional_text("parent"),
             keys=document.integer("keys"),
             puts=document.integer("puts"),

@@ -32,11 +32,11 @@ _SHARED = re.compile(r"(\d{20})-([0-9a-f]{8})-(\d+)\.sst")
 class VersionId(NamedTuple):
     """A version of a store; `id` is Spark's checkpoint id of it, None under checkpoint format 1."""
 
-    version: int
-    id: str | None
+    number: int
+    checkpoint_id: str | None
 
     def __str__(self) -> str:
-        return f"{self.version}" if self.id is None else f"{self.version} ({self.id})"
+        return f"{self.number}" if self.checkpoint_id is None else f"{self.number} ({self.checkpoint_id})"
 
 
 @dataclass(frozen=True)
@@ -44,19 +44,19 @@ class DeltaName:
     """Name of the delta that made `version`. Under format 1 `id`, `parent` and `crc` are all None."""
 
     version: int
-    id: str | None = None
+    checkpoint_id: str | None = None
     parent: str | None = None
     crc: int | None = None
 
     def __post_init__(self) -> None:
         _check_version(self.version, least=1)
-        if self.id is None:
+        if self.checkpoint_id is None:
             if self.parent is not None or self.crc is not None:
                 raise FormatError("a delta without id has neither parent nor checksum in its name")
             return
-        _check_id(self.id)
+        _check_id(self.checkpoint_id)
         _check_id(self.parent)
-        if self.id == EMPTY_PARENT:
+        if self.checkpoint_id == EMPTY_PARENT:
             raise FormatError(f"the checkpoint id '{EMPTY_PARENT}' is reserved for 'no parent'")
         if self.crc is None or not 0 <= self.crc < 1 << 32:
             raise FormatError(f"the checksum of delta {self.version} must be 32 bits, not {self.crc!r}")
@@ -69,8 +69,8 @@ class DeltaName:
         return cls(int(match[1]), match[2], match[3], None if match[4] is None else int(match[4], 16))
 
     @property
-    def of(self) -> VersionId:
-        return VersionId(self.version, self.id)
+    def version_id(self) -> VersionId:
+        return VersionId(self.version, self.checkpoint_id)
 
     @property
     def builds_on(self) -> VersionId | None:
@@ -81,9 +81,9 @@ class DeltaName:
 
     @property
     def name(self) -> str:
-        if self.id is None:
+        if self.checkpoint_id is None:
             return f"{self.version:020d}.sst"
-        return f"{self.version:020d}_{self.id}_{self.parent}_{self.crc:08x}.sst"
+        return f"{self.version:020d}_{self.checkpoint_id}_{self.parent}_{self.crc:08x}.sst"
 
     @property
     def path(self) -> str:
@@ -95,12 +95,12 @@ class SnapshotName:
     """Name of the snapshot of `version`; `id` is None under format 1."""
 
     version: int
-    id: str | None = None
+    checkpoint_id: str | None = None
 
     def __post_init__(self) -> None:
         _check_version(self.version, least=1)
-        if self.id is not None:
-            _check_id(self.id)
+        if self.checkpoint_id is not None:
+            _check_id(self.checkpoint_id)
 
     @classmethod
     def parse(cls, name: str) -> SnapshotName | None:
@@ -110,12 +110,16 @@ class SnapshotName:
         return cls(int(match[1]), match[2])
 
     @property
-    def of(self) -> VersionId:
-        return VersionId(self.version, self.id)
+    def version_id(self) -> VersionId:
+        return VersionId(self.version, self.checkpoint_id)
 
     @property
     def name(self) -> str:
-        return f"{self.version:020d}.zip" if self.id is None else f"{self.version:020d}_{self.id}.zip"
+        return (
+            f"{self.version:020d}.zip"
+            if self.checkpoint_id is None
+            else f"{self.version:020d}_{self.checkpoint_id}.zip"
+        )
 
     @property
     def path(self) -> str:
@@ -165,7 +169,7 @@ def tombstone_path(cleaner: str) -> str:
     return f"{TOMBSTONE_DIRECTORY}/{cleaner}.json"
 
 
-def is_claim(name: str) -> bool:
+def is_file_list_name(name: str) -> bool:
     """Whether `name`, without its directory, is that of a lease or a tombstone."""
     return _CLAIM.fullmatch(name) is not None
 

@@ -35,7 +35,7 @@ class StoredFile:
     """
 
     path: str
-    bytes: int
+    size_bytes: int
     origin: int
     sha256: str | None = None
     crc32: int | None = None
@@ -64,7 +64,7 @@ class StoredFile:
     def of_entry(cls, entry: FileEntry) -> StoredFile:
         directory, _, name = entry.path.partition("/")
         delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
-        return cls(entry.path, entry.bytes, entry.origin, entry.sha256, delta.crc if delta else None)
+        return cls(entry.path, entry.size_bytes, entry.origin, entry.sha256, delta.crc if delta else None)
 
 
 class Registry:
@@ -74,21 +74,21 @@ class Registry:
         self._files: dict[VersionId, dict[str, StoredFile]] = {}
         self._holders: dict[str, set[VersionId]] = {}
 
-    def register(self, of: VersionId, files: Iterable[StoredFile]) -> list[StoredFile]:
-        """Notes that checkpoint `of` needs exactly `files`; again with others replaces them.
+    def register(self, version: VersionId, files: Iterable[StoredFile]) -> list[StoredFile]:
+        """Notes that `version` needs exactly `files`; again with others replaces them.
 
-        Returns the files that nobody needs any more (only ever some when `of` was registered before).
+        Returns the files that nobody needs any more (only ever some when `version` was registered before).
         """
         needed = {file.path: file for file in files}
-        previous = self._files.get(of, {})
-        self._files[of] = needed
+        previous = self._files.get(version, {})
+        self._files[version] = needed
         for path in needed:
-            self._holders.setdefault(path, set()).add(of)
-        return self._drop(of, [file for path, file in previous.items() if path not in needed])
+            self._holders.setdefault(path, set()).add(version)
+        return self._drop(version, [file for path, file in previous.items() if path not in needed])
 
-    def retire(self, of: VersionId) -> list[StoredFile]:
-        """Forgets checkpoint `of` (an unknown one is fine); returns the files that nobody needs any more."""
-        return self._drop(of, list(self._files.pop(of, {}).values()))
+    def retire(self, version: VersionId) -> list[StoredFile]:
+        """Forgets `version` (an unknown one is fine); returns the files that nobody needs any more."""
+        return self._drop(version, list(self._files.pop(version, {}).values()))
 
     def commit(self, delta: DeltaName, size_bytes: int) -> None:
         """Registers the version that `delta` makes: the files of the version before, and this one.
@@ -101,7 +101,7 @@ class Registry:
             if base not in self._files:
                 raise MissingError(f"version {base}, which '{delta.path}' builds on, is not in the registry")
             files = self._files[base]
-        self.register(delta.of, [*files.values(), StoredFile.of_delta(delta, size_bytes)])
+        self.register(delta.version_id, [*files.values(), StoredFile.of_delta(delta, size_bytes)])
 
     def publish(self, manifest: Manifest, size_bytes: int) -> list[StoredFile]:
         """Notes a new snapshot (its archive has `size_bytes`): registered checkpoints at or after it on its
@@ -109,20 +109,24 @@ class Registry:
         base = [StoredFile.of_snapshot(manifest.snapshot, size_bytes)]
         base += [StoredFile.of_entry(entry) for entry in manifest.files]
         freed: list[StoredFile] = []
-        for of, files in list(self._files.items()):
-            if of == manifest.of or self._passes(files, manifest.snapshot):
+        for version, files in list(self._files.items()):
+            if version == manifest.version_id or self._passes(files, manifest.snapshot):
                 tail = [file for file in files.values() if file.is_delta and file.origin > manifest.version]
-                freed += self.register(of, [*base, *tail])
+                freed += self.register(version, [*base, *tail])
         return [file for file in freed if file.path not in self._holders]
 
     def retire_below(self, floor: int) -> list[StoredFile]:
         """Retires all versions below `floor`; returns the files that nobody needs any more."""
-        return [file for of in self.checkpoints() if of.version < floor for file in self.retire(of)]
+        return [
+            file for version in self.checkpoints() if version.number < floor for file in self.retire(version)
+        ]
 
     def freed_below(self, floor: int) -> list[str]:
         """Paths of the files that `retire_below` would free; changes nothing."""
         return sorted(
-            path for path, holders in self._holders.items() if all(of.version < floor for of in holders)
+            path
+            for path, holders in self._holders.items()
+            if all(version.number < floor for version in holders)
         )
 
     def count(self, path: str) -> int:
@@ -133,9 +137,9 @@ class Registry:
         """The checkpoints that keep the file alive, oldest first."""
         return sorted(self._holders.get(path, ()), key=_order)
 
-    def files(self, of: VersionId) -> list[StoredFile]:
-        """The files that checkpoint `of` needs, by path; none when it is not registered."""
-        return sorted(self._files.get(of, {}).values(), key=lambda file: file.path)
+    def files(self, version: VersionId) -> list[StoredFile]:
+        """The files that `version` needs, by path; none when it is not registered."""
+        return sorted(self._files.get(version, {}).values(), key=lambda file: file.path)
 
     def checkpoints(self) -> list[VersionId]:
         """The retained checkpoints, oldest first."""
@@ -147,7 +151,7 @@ class Registry:
 
     def entry(self, path: str) -> StoredFile:
         """The file at `path`. Raises MissingError when no checkpoint needs it."""
-        known = [self._files[of][path] for of in self.holders(path)]
+        known = [self._files[version][path] for version in self.holders(path)]
         if not known:
             raise MissingError(f"no retained checkpoint needs '{path}'", file=path)
         return next((file for file in known if file.sha256 is not None), known[-1])
@@ -169,9 +173,9 @@ class Registry:
         usable = whole_snapshots(listing, manifests)
         lineages = Lineages(listing.deltas, usable)
         registry = cls()
-        for of in lineages.restorable():
-            if of.version >= floor:
-                registry.register(of, files_of(lineages.plan(of), usable, listing))
+        for version in lineages.restorable():
+            if version.number >= floor:
+                registry.register(version, files_of(lineages.plan(version), usable, listing))
         return registry
 
     def _passes(self, files: Mapping[str, StoredFile], snapshot: SnapshotName) -> bool:
@@ -181,15 +185,15 @@ class Registry:
         if start >= snapshot.version:
             return snapshot.path in files
         return any(
-            file.is_delta and file.origin == snapshot.version and delta_of(file.path) == snapshot.of
+            file.is_delta and file.origin == snapshot.version and delta_of(file.path) == snapshot.version_id
             for file in files.values()
         )
 
-    def _drop(self, of: VersionId, files: Iterable[StoredFile]) -> list[StoredFile]:
+    def _drop(self, version: VersionId, files: Iterable[StoredFile]) -> list[StoredFile]:
         freed = []
         for file in files:
             holders = self._holders[file.path]
-            holders.discard(of)
+            holders.discard(version)
             if not holders:
                 del self._holders[file.path]
                 freed.append(file)
@@ -214,7 +218,7 @@ def whole_snapshots(
         snapshot: manifests[snapshot]
         for snapshot in listing.snapshots
         if snapshot in manifests
-        and all(sizes.get(entry.path) == entry.bytes for entry in manifests[snapshot].files)
+        and all(sizes.get(entry.path) == entry.size_bytes for entry in manifests[snapshot].files)
     }
 
 
@@ -222,8 +226,8 @@ def delta_of(path: str) -> VersionId | None:
     """The version whose delta is at `path`; None when the path is not a delta's."""
     directory, _, name = path.partition("/")
     delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
-    return None if delta is None else delta.of
+    return None if delta is None else delta.version_id
 
 
-def _order(of: VersionId) -> tuple[int, str]:
-    return of.version, of.id or ""
+def _order(version: VersionId) -> tuple[int, str]:
+    return version.number, version.checkpoint_id or ""

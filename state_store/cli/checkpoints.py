@@ -35,7 +35,7 @@ class Checkpoint:
     """One restorable version of one store. `wrote` is what was made at it: `delta`, `merge`, `full`."""
 
     key: StoreKey
-    of: VersionId
+    version: VersionId
     committed: bool
     made_ms: int
     wrote: tuple[str, ...]
@@ -48,8 +48,8 @@ class Checkpoint:
     def to_json(self) -> dict[str, Any]:
         start = None if self.start is None else {"kind": self.start[0], "version": self.start[1]}
         return {
-            "version": self.of.version,
-            "id": self.of.id,
+            "version": self.version.number,
+            "id": self.version.checkpoint_id,
             "committed": self.committed,
             "made_ms": self.made_ms,
             "wrote": list(self.wrote),
@@ -101,26 +101,26 @@ def history(store: Inventory, committed: VersionId | None) -> list[Checkpoint]:
     that Spark committed last."""
     newest = store.restorable(committed)
     lineage = set(store.lineages.history(newest)) if newest else set()
-    return [_checkpoint(store, of, of in lineage) for of in store.registry.checkpoints()]
+    return [_checkpoint(store, version, version in lineage) for version in store.registry.checkpoints()]
 
 
-def _checkpoint(store: Inventory, of: VersionId, committed: bool) -> Checkpoint:
-    files = [file for file in store.registry.files(of) if not file.is_snapshot]
-    manifest = store.manifest(of)
-    delta, own = store.delta(of), store.manifests.get(SnapshotName(*of))
+def _checkpoint(store: Inventory, version: VersionId, committed: bool) -> Checkpoint:
+    files = [file for file in store.registry.files(version) if not file.is_snapshot]
+    manifest = store.manifest(version)
+    delta, own = store.delta(version), store.manifests.get(SnapshotName(*version))
     wrote = (["delta"] if delta else []) + ([_kind(own.kind)] if own else [])
-    new = {file.path: file.bytes for file in files if file.origin == of.version}
-    path = delta.path if delta else SnapshotName(*of).path
+    new = {file.path: file.size_bytes for file in files if file.origin == version.number}
+    path = delta.path if delta else SnapshotName(*version).path
     return Checkpoint(
         store.key,
-        of,
+        version,
         committed,
         store.modified_ms[path],
         tuple(wrote),
         None if manifest is None else (_kind(manifest.kind), manifest.version),
-        len(store.plan(of).deltas),
+        len(store.plan(version).deltas),
         len(files),
-        sum(file.bytes for file in files),
+        sum(file.size_bytes for file in files),
         sum(new.values()) or (store.listing.deltas[delta] if delta else 0),
     )
 
@@ -144,8 +144,8 @@ def _groups(
 
 
 def _rows(members: list[Checkpoint]) -> Iterator[tuple[object, ...]]:
-    ordered = sorted(members, key=lambda one: one.of.version)
-    for version, group in itertools.groupby(ordered, key=lambda one: one.of.version):
+    ordered = sorted(members, key=lambda one: one.version.number)
+    for version, group in itertools.groupby(ordered, key=lambda one: one.version.number):
         same = list(group)
         yield (
             version,

@@ -24,7 +24,7 @@ class Fence:
     def __init__(self, storage: Storage, version: VersionId, deltas: Iterable[DeltaName]) -> None:
         self._storage = storage
         self._version = version
-        names = {*deltas, DeltaName(version.version)} if version.id is None else set()
+        names = {*deltas, DeltaName(version.number)} if version.checkpoint_id is None else set()
         self._noted = {name.path: self._crc32(name.path) for name in names}
 
     def check(self) -> None:

@@ -50,7 +50,7 @@ class HeldFile:
             "bytes": self.bytes,
             "origin": self.origin,
             "count": len(self.holders),
-            "holders": [version_json(of) for of in self.holders],
+            "holders": [version_json(version) for version in self.holders],
         }
 
 
@@ -83,7 +83,7 @@ def files(
     def wanted(file: HeldFile) -> bool:
         if unneeded and file.holders:
             return False
-        return needed_by is None or any(of.version == needed_by for of in file.holders)
+        return needed_by is None or any(version.number == needed_by for version in file.holders)
 
     query = Query.open(checkpoint)
     taken = query.for_each(query.stores(chosen(operator, partition, name)), inventory.take)
@@ -107,7 +107,7 @@ def held_files(store: Inventory) -> Iterator[HeldFile]:
 
 
 def _row(file: HeldFile) -> tuple[object, ...]:
-    versions = runs(sorted({of.version for of in file.holders}))
+    versions = runs(sorted({version.number for version in file.holders}))
     return str(file.key), file.path, file.bytes, file.origin, len(file.holders), versions or "-"
 
 

@@ -56,7 +56,7 @@ class FullCheckpoint:
     """The full checkpoint of one store and what it took."""
 
     key: StoreKey
-    of: VersionId
+    version: VersionId
     keys: int
     files: int
     bytes: int
@@ -69,8 +69,8 @@ class FullCheckpoint:
             "operator": self.key.operator,
             "partition": self.key.partition,
             "name": self.key.name,
-            "version": self.of.version,
-            "id": self.of.id,
+            "version": self.version.number,
+            "id": self.version.checkpoint_id,
             "keys": self.keys,
             "files": self.files,
             "bytes": self.bytes,
@@ -131,7 +131,7 @@ class _Duration(click.ParamType):
     "--lease-expiry",
     "lease_expiry_ms",
     type=_Duration(),
-    default=Options().lease_expiry,
+    default=Options().lease_expiry_ms,
     help="The query's leaseExpiry, such as 30min. Default: 1h.",
 )
 def full(
@@ -207,7 +207,7 @@ def full_checkpoint(
     committed: VersionId,
     *,
     compression: str | None = None,
-    lease_expiry_ms: int = Options().lease_expiry,
+    lease_expiry_ms: int = Options().lease_expiry_ms,
     open_files: int = MOST_FILES,
     meter: Meter | None = None,
 ) -> FullCheckpoint:
@@ -223,35 +223,39 @@ def full_checkpoint(
     """
     began = time.perf_counter()
     found = inventory.take(key, storage)
-    of = found.restorable(committed)
-    if of is None:
+    version = found.restorable(committed)
+    if version is None:
         raise MissingError(
             f"version {committed} of {storage.location}, which Spark committed last, cannot be restored; "
             f"{describe_restorable(found.registry.checkpoints())}",
             file=storage.location,
         )
     settings = DatabaseSettings(compression=compression, max_open_files=open_files)
-    fence = Fence(storage, of, found.plan(of).deltas)
+    fence = Fence(storage, version, found.plan(version).deltas)
     if meter is not None:
-        meter.expect(2 * sum(file.bytes for file in found.registry.files(of) if not file.is_snapshot))
+        meter.expect(
+            2 * sum(file.size_bytes for file in found.registry.files(version) if not file.is_snapshot)
+        )
     with (
         tempfile.TemporaryDirectory(prefix="state-store-full-") as directory,
-        site(storage, Path(directory), found, settings) as place,
+        site(storage, Path(directory), found, settings) as context,
     ):
-        restored = restore(place, of)
-        merged = merge(place, restored.base, [], of, FULL)
+        restored = restore(context, version)
+        merged = merge(context, restored.base, [], version, FULL)
         fence.check()
         lease = Lease(storage, expiry_ms=lease_expiry_ms)
-        published = publish(place, merged.base, lease, full=True, now_ms=lambda: time.time_ns() // 1_000_000)
+        published = publish(
+            context, merged.base, lease, full=True, now_ms=lambda: time.time_ns() // 1_000_000
+        )
         fence.check_published(published.manifest.snapshot)
     return FullCheckpoint(
         key,
-        of,
+        version,
         published.manifest.keys,
         len(published.manifest.files),
         published.manifest.total_bytes,
         restored.chain.files,
-        restored.chain.bytes,
+        restored.chain.size_bytes,
         (time.perf_counter() - began) * 1000,
     )
 
@@ -259,7 +263,7 @@ def full_checkpoint(
 def _row(made: FullCheckpoint) -> tuple[object, ...]:
     return (
         made.key,
-        made.of.version,
+        made.version.number,
         made.keys,
         made.files,
         size(made.bytes),

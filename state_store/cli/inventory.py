@@ -51,27 +51,27 @@ class Inventory:
         if wanted is None:
             return None
         same = [
-            of
-            for of in self.registry.checkpoints()
-            if of.version == wanted.version and wanted.id in (None, of.id)
+            version
+            for version in self.registry.checkpoints()
+            if version.number == wanted.number and wanted.checkpoint_id in (None, version.checkpoint_id)
         ]
         if len(same) > 1:
             raise ConflictError(
-                f"{len(same)} attempts of version {wanted.version} are in store {self.key}, and Spark's "
+                f"{len(same)} attempts of version {wanted.number} are in store {self.key}, and Spark's "
                 "commit log has no id that says which one it took"
             )
         return same[0] if same else None
 
-    def plan(self, of: VersionId) -> Plan:
-        return self.lineages.plan(of)
+    def plan(self, version: VersionId) -> Plan:
+        return self.lineages.plan(version)
 
-    def delta(self, of: VersionId) -> DeltaName | None:
-        """The delta that made `of`, where it is still there."""
-        return next((delta for delta in self.listing.deltas if delta.of == of), None)
+    def delta(self, version: VersionId) -> DeltaName | None:
+        """The delta that made `version`, where it is still there."""
+        return next((delta for delta in self.listing.deltas if delta.version_id == version), None)
 
-    def manifest(self, of: VersionId) -> Manifest | None:
-        """The manifest of the snapshot that a restore of `of` starts from; None: it starts from nothing."""
-        snapshot = self.plan(of).snapshot
+    def manifest(self, version: VersionId) -> Manifest | None:
+        """The manifest of the snapshot that a restore of `version` starts from; None: it starts from nothing."""
+        snapshot = self.plan(version).snapshot
         return None if snapshot is None else self.manifests[snapshot]
 
 
@@ -80,10 +80,10 @@ def take(key: StoreKey, storage: Storage) -> Inventory:
     sizes: dict[str, int] = {}
     modified_ms: dict[str, int] = {}
     for directory in (SNAPSHOT_DIRECTORY, DELTA_DIRECTORY, SHARED_DIRECTORY):
-        for entry in storage.list(directory):
-            sizes[f"{directory}/{entry.name}"] = entry.bytes
+        for entry in storage.list_files(directory):
+            sizes[f"{directory}/{entry.name}"] = entry.size_bytes
             modified_ms[f"{directory}/{entry.name}"] = entry.modified_ms
-    listing = Listing.of(sizes.items())
+    listing = Listing.from_files(sizes.items())
     manifests, unreadable = _manifests(storage, listing)
     return Inventory(key, listing, manifests, unreadable, modified_ms)
 

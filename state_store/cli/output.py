@@ -94,8 +94,8 @@ def runs(versions: Sequence[int]) -> str:
     return " ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
 
 
-def version_json(of: VersionId | None) -> dict[str, Any] | None:
-    return None if of is None else {"version": of.version, "id": of.id}
+def version_json(version: VersionId | None) -> dict[str, Any] | None:
+    return None if version is None else {"version": version.number, "id": version.checkpoint_id}
 
 
 def _json(value: Any) -> str:

@@ -89,8 +89,8 @@ class MeteredStorage(Storage):
         self._storage = storage
         self._meter = meter
 
-    def list(self, directory: str) -> builtins.list[Entry]:
-        return self._storage.list(directory)
+    def list_files(self, directory: str) -> builtins.list[Entry]:
+        return self._storage.list_files(directory)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         return self._storage.read(path, offset, length)

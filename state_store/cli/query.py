@@ -182,7 +182,7 @@ class Query:
         return parallel(at_once, one, keys)
 
     def _newest(self, log: str) -> int | None:
-        batches = [int(entry.name) for entry in self._storage.list(log) if entry.name.isdigit()]
+        batches = [int(entry.name) for entry in self._storage.list_files(log) if entry.name.isdigit()]
         return max(batches, default=None)
 
 

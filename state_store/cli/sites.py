@@ -10,21 +10,23 @@ from state_store.cli.inventory import Inventory
 from state_store.engine.settings import DatabaseSettings
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
-from state_store.snapshots.context import Site
+from state_store.snapshots.context import StoreContext
 from state_store.storage import Storage
 
 
 @contextmanager
-def site(storage: Storage, directory: Path, found: Inventory, settings: DatabaseSettings) -> Iterator[Site]:
+def site(
+    storage: Storage, directory: Path, found: Inventory, settings: DatabaseSettings
+) -> Iterator[StoreContext]:
     """A site for a store below `directory`, gone afterwards; files fetched once are linked the next time."""
     cache = LocalCache(directory / "cache", budget_bytes=1 << 62).store(storage.location)
     workspace = Workspace(directory / "work")
     workspace.open()
-    ids = any(delta.id is not None for delta in found.listing.deltas) or any(
-        snapshot.id is not None for snapshot in found.listing.snapshots
+    ids = any(delta.checkpoint_id is not None for delta in found.listing.deltas) or any(
+        snapshot.checkpoint_id is not None for snapshot in found.listing.snapshots
     )
     try:
-        yield Site(storage, cache, workspace, settings, ids)
+        yield StoreContext(storage, cache, workspace, settings, ids)
     finally:
         workspace.remove()
         cache.remove()

@@ -35,7 +35,7 @@ from state_store.cli.sites import site
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import StateStoreError
 from state_store.files.transfer import Wanted, difference, parallel
-from state_store.snapshots.context import Site
+from state_store.snapshots.context import StoreContext
 from state_store.snapshots.restore import restore
 from state_store.storage import Storage
 
@@ -90,7 +90,7 @@ class Verdict:
             "bytes": self.bytes,
             "restored": version_json(self.restored),
             "keys": self.keys,
-            "restorable": [version_json(of) for of in self.restorable],
+            "restorable": [version_json(version) for version in self.restorable],
             "findings": [{"kind": one.kind, "file": one.file, "what": one.what} for one in self.findings],
         }
 
@@ -180,11 +180,11 @@ def verify_store(
         meter.expect(sum(sizes.values()))
     with (
         tempfile.TemporaryDirectory(prefix="state-store-verify-") as directory,
-        site(storage, Path(directory), found, settings) as place,
+        site(storage, Path(directory), found, settings) as context,
     ):
         findings = [*_unreadable(found), *_shared_by_full(found)]
-        findings += _checksums(found, place, committed(), Path(directory))
-        outcome = _restore_newest(found, place, committed, every=every)
+        findings += _checksums(found, context, committed(), Path(directory))
+        outcome = _restore_newest(found, context, committed, every=every)
     findings += outcome.findings
     if findings:
         findings = _confirmed(findings, inventory.take(key, storage), committed())
@@ -240,11 +240,13 @@ def _shared_by_full(found: Inventory) -> Iterator[Finding]:
         older = {entry.path: one for one in manifests if one.version < full.version for entry in one.files}
         for entry in full.files:
             if entry.path in older:
-                what = f"is shared by the full checkpoint {full.of} and the older {older[entry.path].of}"
+                what = f"is shared by the full checkpoint {full.version_id} and the older {older[entry.path].version_id}"
                 yield Finding(found.key, "damaged", entry.path, what)
 
 
-def _checksums(found: Inventory, place: Site, committed: VersionId | None, directory: Path) -> list[Finding]:
+def _checksums(
+    found: Inventory, context: StoreContext, committed: VersionId | None, directory: Path
+) -> list[Finding]:
     """Compares every SST with what is known of it; what the committed version needs is kept for its
     restore."""
     known: dict[str, FileEntry] = {
@@ -259,16 +261,16 @@ def _checksums(found: Inventory, place: Site, committed: VersionId | None, direc
         entry, local = known.get(path), directory / path.replace("/", "-")
         wanted = Wanted(
             path,
-            sizes[path] if entry is None else entry.bytes,
+            sizes[path] if entry is None else entry.size_bytes,
             local,
             sha256=None if entry is None else entry.sha256,
             crc32=crcs.get(path),
         )
         try:
-            place.storage.download(path, local)
+            context.storage.download(path, local)
             why = difference(wanted)
             if why is None and wanted.verifiable and path in kept:
-                place.cache.keep(path, local)
+                context.cache.keep(path, local)
         except StateStoreError as error:
             return Finding(found.key, error.kind, path, error.message)
         finally:
@@ -279,36 +281,36 @@ def _checksums(found: Inventory, place: Site, committed: VersionId | None, direc
 
 
 def _restore_newest(
-    found: Inventory, place: Site, committed: Callable[[], VersionId | None], *, every: bool
+    found: Inventory, context: StoreContext, committed: Callable[[], VersionId | None], *, every: bool
 ) -> _Outcome:
     """Restores the version that Spark committed last, with `every` all others too; again where Spark has
     committed another meanwhile and the first is gone."""
     for _ in range(TRIES):
         wanted = committed()
         if found.restorable(wanted) is None:
-            found = inventory.take(found.key, place.storage)  # the query may have gone on since
-        outcome = _restore(found, place, wanted, every=every)
+            found = inventory.take(found.key, context.storage)  # the query may have gone on since
+        outcome = _restore(found, context, wanted, every=every)
         if outcome.restored is not None or committed() == wanted:
             break
     return outcome
 
 
-def _restore(found: Inventory, place: Site, wanted: VersionId | None, *, every: bool) -> _Outcome:
+def _restore(found: Inventory, context: StoreContext, wanted: VersionId | None, *, every: bool) -> _Outcome:
     newest, versions = found.restorable(wanted), found.registry.checkpoints()
     findings, keys, restored = [], 0, None
     if wanted is not None and newest is None:
         what = f"version {wanted}, which Spark committed last, cannot be restored: files of it are missing"
         findings.append(Finding(found.key, "missing", "delta/", what, wanted))
-    for of in versions if every else [newest] if newest else []:
+    for version in versions if every else [newest] if newest else []:
         try:
-            base = restore(place, of).base
+            base = restore(context, version).base
         except StateStoreError as error:
-            what = f"version {of}: {error.message}"
-            findings.append(Finding(found.key, error.kind, error.file or "", what, of))
+            what = f"version {version}: {error.message}"
+            findings.append(Finding(found.key, error.kind, error.file or "", what, version))
             continue
         shutil.rmtree(base.directory, ignore_errors=True)
-        if of == newest:
-            keys, restored = base.keys, of
+        if version == newest:
+            keys, restored = base.keys, version
     return _Outcome(restored, keys, versions, findings)
 
 
@@ -318,9 +320,9 @@ def _print(verdicts: list[Verdict], findings: list[Finding]) -> None:
             one.key,
             one.files,
             size(one.bytes),
-            one.restored.version if one.restored else "-",
+            one.restored.number if one.restored else "-",
             one.keys,
-            runs(sorted({of.version for of in one.restorable})) or "-",
+            runs(sorted({version.number for version in one.restorable})) or "-",
             Text("damaged", "red") if one.findings else Text("good", "green"),
         )
         for one in verdicts

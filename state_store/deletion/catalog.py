@@ -21,10 +21,10 @@ def read_listing(storage: Storage, *, shared: bool = False) -> Listing:
     one that it needs.
     """
     directories = [SNAPSHOT_DIRECTORY, DELTA_DIRECTORY, *([SHARED_DIRECTORY] if shared else [])]
-    return Listing.of(
-        (f"{directory}/{entry.name}", entry.bytes)
+    return Listing.from_files(
+        (f"{directory}/{entry.name}", entry.size_bytes)
         for directory in directories
-        for entry in storage.list(directory)
+        for entry in storage.list_files(directory)
     )
 
 
@@ -32,8 +32,8 @@ def read_archive(storage: Storage, snapshot: SnapshotName) -> Archive:
     """The snapshot's archive. Raises MissingError, DamagedError or FormatError, naming it."""
     file = f"{storage.location}/{snapshot.path}"
     archive = unpack(storage.read(snapshot.path), file=file)
-    if archive.manifest.of != snapshot.of:
+    if archive.manifest.version_id != snapshot.version_id:
         raise DamagedError(
-            f"'{file}' is damaged: it says that it is version {archive.manifest.of}", file=file
+            f"'{file}' is damaged: it says that it is version {archive.manifest.version_id}", file=file
         )
     return archive

@@ -51,28 +51,28 @@ class Inventory:
         tombstones = read_tombstones(storage)
         entries = {name.path: read.entry for name, read in snapshots.items()}
         for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY):
-            entries |= {f"{directory}/{entry.name}": entry for entry in storage.list(directory)}
+            entries |= {f"{directory}/{entry.name}": entry for entry in storage.list_files(directory)}
         return cls(snapshots, tombstones, entries)
 
     @cached_property
     def listing(self) -> Listing:
-        return Listing.of((path, entry.bytes) for path, entry in self.entries.items())
+        return Listing.from_files((path, entry.size_bytes) for path, entry in self.entries.items())
 
     @cached_property
     def condemned(self) -> frozenset[str]:
         return frozenset().union(*self.tombstones.values())
 
     @cached_property
-    def whole(self) -> dict[SnapshotName, Manifest]:
+    def restorable_snapshots(self) -> dict[SnapshotName, Manifest]:
         """The snapshots that can be restored from now."""
         return whole_snapshots(self.listing, self._manifests)
 
     @cached_property
-    def certain(self) -> dict[SnapshotName, Manifest]:
+    def uncondemned_snapshots(self) -> dict[SnapshotName, Manifest]:
         """Those of `whole` that nobody may be about to break: none of their files is condemned."""
         return {
             name: manifest
-            for name, manifest in self.whole.items()
+            for name, manifest in self.restorable_snapshots.items()
             if all(entry.path not in self.condemned for entry in manifest.files)
         }
 
@@ -90,13 +90,13 @@ class Inventory:
         for name, read in self.snapshots.items():
             if read.manifest is None and name.version >= floor:
                 return f"'{name.path}' is damaged, so it is not known which files it needs"
-        if newest not in Lineages(self.listing.deltas, self.whole).restorable():
+        if newest not in Lineages(self.listing.deltas, self.restorable_snapshots).restorable():
             return f"version {newest} cannot be restored from the files that are there"
         return None
 
     def registry(self, floor: int) -> Registry:
         """Who needs which file, of the versions from `floor` up."""
-        return Registry.rebuild(self.listing, self.whole, floor=floor)
+        return Registry.rebuild(self.listing, self.restorable_snapshots, floor=floor)
 
     def candidates(self, floor: int, orphaned_before_ms: int) -> set[str]:
         """The files that no version from `floor` up needs, whether or not the snapshots in doubt come to
@@ -105,7 +105,7 @@ class Inventory:
         A shared file that no snapshot names may be on its way into one: it must be last modified before
         `orphaned_before_ms`, or condemned already.
         """
-        certain = Registry.rebuild(self.listing, self.certain, floor=floor)
+        certain = Registry.rebuild(self.listing, self.uncondemned_snapshots, floor=floor)
         needed = {file.path for registry in (certain, self.registry(floor)) for file in registry.entries()}
         going = {name for name in self.snapshots if name.version < floor and name.path not in needed}
         for name, manifest in self._manifests.items():
@@ -135,7 +135,7 @@ def read_snapshots(
 ) -> dict[SnapshotName, ReadSnapshot]:
     """The snapshots there are now. Raises FormatError when one is of a newer format."""
     found: dict[SnapshotName, ReadSnapshot] = {}
-    for entry in storage.list(SNAPSHOT_DIRECTORY):
+    for entry in storage.list_files(SNAPSHOT_DIRECTORY):
         name = SnapshotName.parse(entry.name)
         if name is None:
             continue

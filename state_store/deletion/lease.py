@@ -19,13 +19,13 @@ import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
-from state_store.checkpoint.claim import pack_claim, unpack_claim
+from state_store.checkpoint.file_list import pack_file_list, unpack_file_list
 from state_store.checkpoint.names import (
     DELTA_DIRECTORY,
     SHARED_DIRECTORY,
     TOMBSTONE_DIRECTORY,
     SnapshotName,
-    is_claim,
+    is_file_list_name,
     lease_path,
 )
 from state_store.errors import MissingError, StateStoreError
@@ -55,7 +55,7 @@ class Lease:
         self._expiry_ms = expiry_ms
         self._clock_ms = clock_ms
         self._unique = unique
-        self._held: set[str] = set()
+        self._files: set[str] = set()
         self._written: list[str] = []
         self._valid_from_ms: float | None = None
 
@@ -71,20 +71,20 @@ class Lease:
             if error is None:
                 raise
 
-    def claim(self, paths: Iterable[str]) -> frozenset[str]:
+    def hold(self, paths: Iterable[str]) -> frozenset[str]:
         """Holds the existing files at `paths`, so that a snapshot may refer to them.
 
         Returns those that it must not refer to, because they are condemned or gone; they are not held.
         """
-        self._held |= set(paths)
-        return self._hold_and_check() if self._held else frozenset()
+        self._files |= set(paths)
+        return self._renew_and_check() if self._files else frozenset()
 
     def announce(self, paths: Iterable[str]) -> None:
         """Holds files that are about to be uploaded; call before that, with names that were never used."""
         fresh = set(paths)
         if self._valid_from_ms is None:
             self._valid_from_ms = self._clock_ms()
-        self._held |= fresh
+        self._files |= fresh
         self._write(fresh)
 
     def publish(self, snapshot: SnapshotName, archive: bytes, *, overwrite: bool = False) -> frozenset[str]:
@@ -95,12 +95,12 @@ class Lease:
         exists and `overwrite` is false.
         """
         if self._age_ms() >= self._expiry_ms / 2:
-            lost = self._hold_and_check()
+            lost = self._renew_and_check()
             if lost:
                 return lost
         self._storage.write(snapshot.path, archive, overwrite=overwrite)
         if self._age_ms() >= self._expiry_ms:
-            lost = self._hold_and_check()
+            lost = self._renew_and_check()
             if lost:
                 self._storage.delete(snapshot.path)
                 return lost
@@ -112,14 +112,14 @@ class Lease:
         while self._written:
             self._storage.delete(self._written[-1])
             self._written.pop()
-        self._held.clear()
+        self._files.clear()
         self._valid_from_ms = None
 
-    def _hold_and_check(self) -> frozenset[str]:
+    def _renew_and_check(self) -> frozenset[str]:
         now_ms = self._clock_ms()
-        self._write(self._held)
-        lost = self._lost(self._held)
-        self._held -= lost
+        self._write(self._files)
+        lost = self._lost(self._files)
+        self._files -= lost
         self._valid_from_ms = now_ms
         return lost
 
@@ -127,7 +127,7 @@ class Lease:
         """Adds a file to the lease. No name is used twice: what is swept was never just renewed."""
         path = lease_path(self._unique())
         self._written.append(path)
-        self._storage.write(path, pack_claim(paths))
+        self._storage.write(path, pack_file_list(paths))
 
     def _age_ms(self) -> float:
         """Time since what is held was last held and found in order; fresh files are as old as that."""
@@ -138,7 +138,7 @@ class Lease:
         existing = {
             f"{directory}/{entry.name}"
             for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY)
-            for entry in self._storage.list(directory)
+            for entry in self._storage.list_files(directory)
         }
         return frozenset(path for path in paths if path in condemned or path not in existing)
 
@@ -151,12 +151,12 @@ def read_condemned(storage: Storage) -> frozenset[str]:
 def read_tombstones(storage: Storage) -> dict[str, frozenset[str]]:
     """Each tombstone's path, and the files that it names."""
     found: dict[str, frozenset[str]] = {}
-    for entry in storage.list(TOMBSTONE_DIRECTORY):
+    for entry in storage.list_files(TOMBSTONE_DIRECTORY):
         path = f"{TOMBSTONE_DIRECTORY}/{entry.name}"
-        if not is_claim(entry.name):
+        if not is_file_list_name(entry.name):
             continue
         try:
-            found[path] = unpack_claim(storage.read(path), file=path)
+            found[path] = unpack_file_list(storage.read(path), file=path)
         except MissingError:
             continue
     return found

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from state_store.checkpoint.claim import pack_claim, unpack_claim
+from state_store.checkpoint.file_list import pack_file_list, unpack_file_list
 from state_store.checkpoint.names import (
     DELTA_DIRECTORY,
     LEASE_DIRECTORY,
@@ -27,7 +27,7 @@ from state_store.checkpoint.names import (
     TOMBSTONE_DIRECTORY,
     SnapshotName,
     VersionId,
-    is_claim,
+    is_file_list_name,
     tombstone_path,
 )
 from state_store.checkpoint.registry import Registry
@@ -107,7 +107,7 @@ class Retention:
     def is_due(self, registry: Registry, newest: VersionId) -> bool:
         """Whether a clean-up would find something, by what this process knows; makes no storage call."""
         if self._policy.age_ms and self._committed_ms is None:
-            return newest.version > LEAST_CHECKPOINTS
+            return newest.number > LEAST_CHECKPOINTS
         return bool(registry.freed_below(self._floor(newest, self._committed_ms or {})))
 
     def cleanup(self, newest: VersionId) -> Cleanup:
@@ -117,7 +117,7 @@ class Retention:
         FormatError on files of a newer program, and as the storage does; what was not deleted is found again
         the next time. The caller then retires the versions below `floor` in its own registry.
         """
-        if newest.version <= (LEAST_CHECKPOINTS if self._policy.age_ms else self._policy.keep):
+        if newest.number <= (LEAST_CHECKPOINTS if self._policy.age_ms else self._policy.keep):
             return Cleanup(floor=1)
         inventory = Inventory.read(self._storage, self._known)
         self._known, self._committed_ms = inventory.snapshots, inventory.committed_ms
@@ -129,19 +129,19 @@ class Retention:
         return Cleanup(
             floor=floor,
             deleted=tuple(deleted),
-            deleted_bytes=sum(inventory.entries[path].bytes for path in deleted),
+            deleted_bytes=sum(inventory.entries[path].size_bytes for path in deleted),
             retained=tuple(inventory.registry(floor).checkpoints()),
         )
 
     def _floor(self, newest: VersionId, committed_ms: Mapping[int, int]) -> int:
         """The lowest version that stays."""
-        floor = newest.version - self._policy.keep + 1
+        floor = newest.number - self._policy.keep + 1
         if self._policy.age_ms:
             limit_ms = self._clock_ms() - self._policy.age_ms
             floor = max(
                 [floor, *(version + 1 for version, at_ms in committed_ms.items() if at_ms < limit_ms)]
             )
-        return max(1, min(floor, newest.version - LEAST_CHECKPOINTS + 1))
+        return max(1, min(floor, newest.number - LEAST_CHECKPOINTS + 1))
 
     def _delete(self, inventory: Inventory, floor: int) -> list[str]:
         # The newest file tells the storage's time, or an earlier one: what looks expired then, is.
@@ -149,18 +149,18 @@ class Retention:
         candidates = inventory.candidates(floor, newest_ms - self._policy.temporary_expiry_ms)
         if not candidates and not inventory.tombstones:
             return []
-        written = self._condemn(candidates - inventory.condemned)
+        written = self._write_tombstone(candidates - inventory.condemned)
         now_ms = max(newest_ms, written.modified_ms if written else 0)
-        held = self._leased(now_ms)
-        held |= self._referenced(inventory, candidates)
+        held = self._leased_files(now_ms)
+        held |= self._referenced_files(inventory, candidates)
         doomed = candidates - held
         self._delete_all(path for path in doomed if path.startswith(SNAPSHOT_DIRECTORY))
         self._delete_all(path for path in doomed if not path.startswith(SNAPSHOT_DIRECTORY))
-        self._bury(inventory, written, candidates, doomed)
+        self._delete_finished_tombstones(inventory, written, candidates, doomed)
         self._sweep(now_ms)
         return sorted(doomed)
 
-    def _condemn(self, paths: set[str]) -> Entry | None:
+    def _write_tombstone(self, paths: set[str]) -> Entry | None:
         """Writes a tombstone, and returns it as the storage has it.
 
         None when there was nothing to write, or another cleaner has deleted all its files and it already.
@@ -168,19 +168,19 @@ class Retention:
         if not paths:
             return None
         path = tombstone_path(self._unique())
-        self._storage.write(path, pack_claim(paths))
-        entries = self._storage.list(TOMBSTONE_DIRECTORY)
+        self._storage.write(path, pack_file_list(paths))
+        entries = self._storage.list_files(TOMBSTONE_DIRECTORY)
         return next((entry for entry in entries if path.endswith(f"/{entry.name}")), None)
 
-    def _leased(self, now_ms: int) -> set[str]:
+    def _leased_files(self, now_ms: int) -> set[str]:
         """The files that live leases name."""
         files: set[str] = set()
-        for entry in self._storage.list(LEASE_DIRECTORY):
+        for entry in self._storage.list_files(LEASE_DIRECTORY):
             path = f"{LEASE_DIRECTORY}/{entry.name}"
-            if not is_claim(entry.name) or self._is_expired(entry, now_ms):
+            if not is_file_list_name(entry.name) or self._is_expired(entry, now_ms):
                 continue
             try:
-                files |= unpack_claim(self._storage.read(path), file=path)
+                files |= unpack_file_list(self._storage.read(path), file=path)
             except MissingError:
                 continue  # given back: if it came to a snapshot, the next listing has it
         return files
@@ -188,7 +188,7 @@ class Retention:
     def _is_expired(self, entry: Entry, now_ms: int) -> bool:
         return entry.modified_ms < now_ms - self._policy.lease_expiry_ms
 
-    def _referenced(self, inventory: Inventory, candidates: set[str]) -> set[str]:
+    def _referenced_files(self, inventory: Inventory, candidates: set[str]) -> set[str]:
         """The files that the snapshots there are now name, but for those that are going themselves."""
         files: set[str] = set()
         for name, read in read_snapshots(self._storage, inventory.snapshots).items():
@@ -206,7 +206,7 @@ class Retention:
     def _delete_all(self, paths: Iterable[str]) -> None:
         parallel(self._threads, self._storage.delete, sorted(paths))
 
-    def _bury(
+    def _delete_finished_tombstones(
         self, inventory: Inventory, written: Entry | None, condemned: set[str], deleted: set[str]
     ) -> None:
         """Removes the tombstones, ours and those seen before the files were, none of whose files is left."""
@@ -221,8 +221,8 @@ class Retention:
         """Removes unfinished writes, and leases of writers that died."""
         limit_ms = now_ms - self._policy.temporary_expiry_ms
         for directory in _DIRECTORIES:
-            for entry in self._storage.list(directory):
+            for entry in self._storage.list_files(directory):
                 unfinished = entry.name.endswith(TEMPORARY_SUFFIX) and entry.modified_ms < limit_ms
                 abandoned = directory == LEASE_DIRECTORY and self._is_expired(entry, now_ms)
-                if unfinished or (abandoned and is_claim(entry.name)):
+                if unfinished or (abandoned and is_file_list_name(entry.name)):
                     self._storage.delete(f"{directory}/{entry.name}")

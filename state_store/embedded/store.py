@@ -35,7 +35,7 @@ from state_store.engine.sst import write_delta
 from state_store.errors import InternalError, MissingError
 from state_store.files.local_cache import StoreCache
 from state_store.files.workspace import Workspace
-from state_store.snapshots.context import Site
+from state_store.snapshots.context import StoreContext
 from state_store.snapshots.merge import FULL, INCREMENTAL, merge
 from state_store.snapshots.publish import WRITER, Published, publish
 from state_store.snapshots.restore import restore
@@ -58,16 +58,16 @@ class EmbeddedStore:
     storage does.
     """
 
-    def __init__(self, storage: Storage, directory: Path, *, ids: bool = True) -> None:
-        self._site = Site(
+    def __init__(self, storage: Storage, directory: Path, *, has_checkpoint_ids: bool = True) -> None:
+        self._context = StoreContext(
             storage,
             StoreCache(directory / "kept"),
             Workspace(directory / "work"),
             DatabaseSettings(),
-            ids,
+            has_checkpoint_ids,
         )
         self._directory = directory
-        self._at = EMPTY
+        self._version = EMPTY
         self._changes: dict[bytes, bytes | None] = {}
         self._counts: dict[int, int] = {}
         self._families: dict[str, ColumnFamily] = {}
@@ -75,11 +75,17 @@ class EmbeddedStore:
         self._open_at(EMPTY)
 
     @classmethod
-    def open(cls, location: str, *, at: VersionId | None = None, ids: bool = True) -> EmbeddedStore:
+    def open(
+        cls, location: str, *, version: VersionId | None = None, has_checkpoint_ids: bool = True
+    ) -> EmbeddedStore:
         """The store whose directory is at `location` (a path or URI), at its newest version or at `at`."""
-        store = cls(open_storage(location), Path(tempfile.mkdtemp(prefix="state-store-")), ids=ids)
+        store = cls(
+            open_storage(location),
+            Path(tempfile.mkdtemp(prefix="state-store-")),
+            has_checkpoint_ids=has_checkpoint_ids,
+        )
         try:
-            store.load(at)
+            store.load(version)
         except BaseException:
             store.close()
             raise
@@ -98,13 +104,13 @@ class EmbeddedStore:
         if self._database is not None:
             self._database.close()
             self._database = None
-        self._site.storage.close()
+        self._context.storage.close()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     @property
-    def at(self) -> VersionId:
+    def version(self) -> VersionId:
         """The version that the changes so far build on; 0 is empty."""
-        return self._at
+        return self._version
 
     @property
     def families(self) -> dict[str, ColumnFamily]:
@@ -116,15 +122,15 @@ class EmbeddedStore:
 
     def versions(self) -> list[VersionId]:
         """The versions that can be restored, oldest first."""
-        listing = read_listing(self._site.storage)
+        listing = read_listing(self._context.storage)
         return Lineages(listing.deltas, listing.snapshots).restorable()
 
-    def load(self, at: VersionId | None = None) -> VersionId:
+    def load(self, version: VersionId | None = None) -> VersionId:
         """Goes to version `at`, by default to the newest; changes since the last commit are dropped."""
-        if at is None:
-            at = max(self.versions(), key=lambda of: of.version, default=EMPTY)
-        self._open_at(at)
-        return at
+        if version is None:
+            version = max(self.versions(), key=lambda version: version.number, default=EMPTY)
+        self._open_at(version)
+        return version
 
     # ---- rows --------------------------------------------------------------------------------------------
 
@@ -190,21 +196,25 @@ class EmbeddedStore:
 
     def commit(self) -> VersionId:
         """Makes the changes the next version, durably; gives it."""
-        version = VersionId(self._at.version + 1, str(uuid.uuid4()) if self._site.ids else None)
-        parent = (self._at.id or EMPTY_PARENT) if self._site.ids else None
+        version = VersionId(
+            self._version.number + 1, str(uuid.uuid4()) if self._context.has_checkpoint_ids else None
+        )
+        parent = (self._version.checkpoint_id or EMPTY_PARENT) if self._context.has_checkpoint_ids else None
         removes = sum(value is None for value in self._changes.values())
         families = self.families
         keys = sum(one.keys for one in families.values())
         puts = len(self._changes) - removes
-        metadata = DeltaMetadata(version.version, version.id, parent, keys, puts, removes, families, WRITER)
-        with self._site.workspace.scratch() as scratch:
+        metadata = DeltaMetadata(
+            version.number, version.checkpoint_id, parent, keys, puts, removes, families, WRITER
+        )
+        with self._context.workspace.scratch() as scratch:
             path = scratch / "delta.sst"
             _, crc = write_delta(path, sorted(self._changes.items()), metadata)
-            crc_in_name = crc if self._site.ids else None
-            name = DeltaName(version.version, version.id, parent, crc_in_name)
-            self._site.storage.upload(path, name.path, overwrite=not self._site.ids)
+            crc_in_name = crc if self._context.has_checkpoint_ids else None
+            name = DeltaName(version.number, version.checkpoint_id, parent, crc_in_name)
+            self._context.storage.upload(path, name.path, overwrite=not self._context.has_checkpoint_ids)
             self._open.ingest([path])
-        self._at, self._committed = version, families
+        self._version, self._committed = version, families
         self.abort()
         return version
 
@@ -216,19 +226,19 @@ class EmbeddedStore:
     def checkpoint(self, *, full: bool = False, now_ms: Callable[[], int] | None = None) -> Published:
         """Publishes a snapshot of the committed version, with `full` one that shares no file with another."""
         clock = now_ms or (lambda: time.time_ns() // 1_000_000)
-        restored = restore(self._site, self._at)
-        merged = merge(self._site, restored.base, [], self._at, FULL if full else INCREMENTAL)
-        lease = Lease(self._site.storage, expiry_ms=_LEASE_EXPIRY_MS)
-        return publish(self._site, merged.base, lease, full=full, now_ms=clock)
+        restored = restore(self._context, self._version)
+        merged = merge(self._context, restored.base, [], self._version, FULL if full else INCREMENTAL)
+        lease = Lease(self._context.storage, expiry_ms=_LEASE_EXPIRY_MS)
+        return publish(self._context, merged.base, lease, full=full, now_ms=clock)
 
-    def _open_at(self, at: VersionId) -> None:
-        base = restore(self._site, at).base
+    def _open_at(self, version: VersionId) -> None:
+        base = restore(self._context, version).base
         if self._database is not None:
             self._database.close()
             shutil.rmtree(self._database.directory, ignore_errors=True)
-        self._database = Database(base.directory, self._site.settings)
+        self._database = Database(base.directory, self._context.settings)
         self._committed = dict(base.column_families) or {DEFAULT_FAMILY: ColumnFamily(0)}
-        self._at = at
+        self._version = version
         self.abort()
 
     @property
@@ -249,7 +259,7 @@ class EmbeddedStore:
         if one is None:
             known = ", ".join(sorted(self._families))
             raise MissingError(
-                f"there is no column family '{family}' in version {self._at}; there are: {known}"
+                f"there is no column family '{family}' in version {self._version}; there are: {known}"
             )
         return one.id.to_bytes(2, "big")
 

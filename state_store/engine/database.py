@@ -34,7 +34,7 @@ class TableFile:
 
     name: str
     level: int
-    bytes: int
+    size_bytes: int
     entries: int
 
 
@@ -90,10 +90,10 @@ class Database:
         with translated("ingest into", str(self.directory)):
             self._db.ingest_external_file([str(path) for path in paths], options)
         added = sorted((file for file in self.files() if file.name not in before), key=_number)
-        if [file.bytes for file in added] != sizes:
+        if [file.size_bytes for file in added] != sizes:
             raise DamagedError(
                 f"'{self.directory}' did not take the {len(paths)} files it was given: sizes {sizes} became "
-                f"{[file.bytes for file in added]}",
+                f"{[file.size_bytes for file in added]}",
                 file=str(self.directory),
             )
         return [file.name for file in added]

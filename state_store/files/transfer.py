@@ -31,7 +31,7 @@ class Wanted:
     """
 
     path: str
-    bytes: int
+    size_bytes: int
     target: Path
     sha256: str | None = None
     crc32: int | None = None
@@ -46,7 +46,7 @@ class Fetched:
     """What a fetch did: files and bytes that came from storage, files that were local."""
 
     files: int
-    bytes: int
+    size_bytes: int
     local_files: int
 
 
@@ -115,8 +115,8 @@ def verify(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], thread
 def difference(wanted: Wanted) -> str | None:
     """How the file at its target differs from what is known of it, in words; None: it does not."""
     size_bytes = wanted.target.stat().st_size
-    if size_bytes != wanted.bytes:
-        return f"it has {size_bytes} bytes instead of {wanted.bytes}"
+    if size_bytes != wanted.size_bytes:
+        return f"it has {size_bytes} bytes instead of {wanted.size_bytes}"
     if wanted.sha256 is not None:
         found = sha256_of(wanted.target)
         return None if found == wanted.sha256 else f"its SHA-256 is {found} instead of {wanted.sha256}"
@@ -183,7 +183,7 @@ def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:
 
 def _summary(wanted: Sequence[Wanted], local: Sequence[bool]) -> Fetched:
     remote = [one for one, was_local in zip(wanted, local, strict=True) if not was_local]
-    return Fetched(len(remote), sum(one.bytes for one in remote), len(wanted) - len(remote))
+    return Fetched(len(remote), sum(one.size_bytes for one in remote), len(wanted) - len(remote))
 
 
 def _each_chunk(path: Path, use: Callable[[memoryview], object]) -> None:

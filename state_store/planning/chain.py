@@ -14,11 +14,11 @@ class ChainDelta:
     """A delta of the chain and its size; `crc32` is known from its name, or because it was committed here."""
 
     name: DeltaName
-    bytes: int
+    size_bytes: int
     crc32: int | None = None
 
     @classmethod
-    def found(cls, name: DeltaName, size_bytes: int) -> ChainDelta:
+    def from_listing(cls, name: DeltaName, size_bytes: int) -> ChainDelta:
         """A delta as a listing shows it."""
         return cls(name, size_bytes, name.crc)
 
@@ -27,16 +27,16 @@ class ChainDelta:
 class Chain:
     """What version `tip` is made of. Immutable: each change gives a new one."""
 
-    tip: VersionId | None = None
+    version: VersionId | None = None
     snapshot: Manifest | None = None
     deltas: tuple[ChainDelta, ...] = ()
     delta_bytes: int = 0
 
     @classmethod
-    def found(cls, tip: VersionId, snapshot: Manifest | None, deltas: Sequence[ChainDelta]) -> Chain:
+    def from_listing(cls, tip: VersionId, snapshot: Manifest | None, deltas: Sequence[ChainDelta]) -> Chain:
         """The chain of `tip` (version 0: none) as checkpoint storage has it."""
-        size_bytes = sum(delta.bytes for delta in deltas)
-        return cls(tip if tip.version else None, snapshot, tuple(deltas), size_bytes)
+        size_bytes = sum(delta.size_bytes for delta in deltas)
+        return cls(tip if tip.number else None, snapshot, tuple(deltas), size_bytes)
 
     @property
     def deltas_since_full(self) -> int:
@@ -55,29 +55,36 @@ class Chain:
         return self.snapshot_files + len(self.deltas)
 
     @property
-    def bytes(self) -> int:
+    def size_bytes(self) -> int:
         return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
 
     def commit(self, delta: ChainDelta) -> Chain:
         """With one more delta; one of the same version replaces the last."""
-        if self.deltas and self.deltas[-1].name.of == delta.name.of:
+        if self.deltas and self.deltas[-1].name.version_id == delta.name.version_id:
             before = replace(
-                self, deltas=self.deltas[:-1], delta_bytes=self.delta_bytes - self.deltas[-1].bytes
+                self, deltas=self.deltas[:-1], delta_bytes=self.delta_bytes - self.deltas[-1].size_bytes
             )
             return before.commit(delta)
         deltas = (*self.deltas, delta)
-        return replace(self, tip=delta.name.of, deltas=deltas, delta_bytes=self.delta_bytes + delta.bytes)
+        return replace(
+            self,
+            version=delta.name.version_id,
+            deltas=deltas,
+            delta_bytes=self.delta_bytes + delta.size_bytes,
+        )
 
     def publish(self, manifest: Manifest) -> Chain:
         """With a newer snapshot: only the deltas after it are left."""
         left = tuple(delta for delta in self.deltas if delta.name.version > manifest.version)
-        return replace(self, snapshot=manifest, deltas=left, delta_bytes=sum(delta.bytes for delta in left))
+        return replace(
+            self, snapshot=manifest, deltas=left, delta_bytes=sum(delta.size_bytes for delta in left)
+        )
 
-    def between(self, after: VersionId | None, of: VersionId) -> Sequence[ChainDelta] | None:
-        """The deltas that lead from `after` to `of`, oldest first; None when this chain does not know."""
-        found = {delta.name.of: delta for delta in self.deltas}
+    def between(self, after: VersionId | None, version: VersionId) -> Sequence[ChainDelta] | None:
+        """The deltas that lead from `after` to `version`, oldest first; None when this chain does not know."""
+        found = {delta.name.version_id: delta for delta in self.deltas}
         path: list[ChainDelta] = []
-        at: VersionId | None = of
+        at: VersionId | None = version
         while at is not None and at != after:
             delta = found.get(at)
             if delta is None:
@@ -97,5 +104,5 @@ class Chain:
             "deltas_since_full": self.deltas_since_full,
             "merges_since_full": self.merges_since_full,
             "files": self.files,
-            "bytes": self.bytes,
+            "bytes": self.size_bytes,
         }

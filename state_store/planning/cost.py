@@ -33,11 +33,11 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Load:
+class RestoreWork:
     """What a restore has to do: SST files and their bytes, and how many of them are deltas to ingest."""
 
     files: int
-    bytes: int
+    size_bytes: int
     deltas: int
 
 
@@ -52,13 +52,13 @@ class CostModel:
         self._open = Rate(8.0, 1)
         self._delta = Rate(1.5, 16)
 
-    def predict_restore_ms(self, load: Load) -> float:
+    def predict_restore_ms(self, work: RestoreWork) -> float:
         """Milliseconds from the listing to the database."""
-        mib = load.bytes / _MIB
-        ingest_ms = self._open.ms_per_unit + load.deltas * self._delta.ms_per_unit if load.deltas else 0.0
+        mib = work.size_bytes / _MIB
+        ingest_ms = self._open.ms_per_unit + work.deltas * self._delta.ms_per_unit if work.deltas else 0.0
         return (
             self._choose.ms_per_unit
-            + load.files * self._file.ms_per_unit
+            + work.files * self._file.ms_per_unit
             + mib * (self._fetch_mib.ms_per_unit + self._verify_mib.ms_per_unit)
             + ingest_ms
         )

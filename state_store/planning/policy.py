@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from state_store.checkpoint.manifest import FULL, INCREMENTAL, Manifest
 from state_store.planning.chain import Chain
-from state_store.planning.cost import CostModel, Load
+from state_store.planning.cost import CostModel, RestoreWork
 from state_store.planning.schedule import jitter_ms, last_occurrence_ms
 from state_store.settings.options import Options
 
@@ -33,7 +33,7 @@ class Due:
     reason: str
 
 
-class History:
+class StoreStatistics:
     """What this process knows of one store beyond its chain: times (wall clock, ms), sizes, measured
     costs."""
 
@@ -53,14 +53,14 @@ class History:
         known."""
         return self._begun_ms if self.full_ms is None else self.full_ms
 
-    def begun(self, at_ms: int) -> None:
+    def note_chain_start(self, at_ms: int) -> None:
         """The oldest file of the chain was written then."""
         self._begun_ms = at_ms
 
-    def committed(self, keys: int) -> None:
+    def note_commit(self, keys: int) -> None:
         self.keys = keys
 
-    def found(self, snapshot: Manifest | None) -> None:
+    def note_snapshot(self, snapshot: Manifest | None) -> None:
         """The chain was read from storage, with this newest snapshot."""
         if snapshot is None:
             return
@@ -69,7 +69,7 @@ class History:
             self.full_ms = snapshot.created_ms
             self._live = (snapshot.total_bytes, snapshot.keys)
 
-    def merged(self, manifest: Manifest, now_ms: int) -> None:
+    def note_merge(self, manifest: Manifest, now_ms: int) -> None:
         """A snapshot was published."""
         self.failures = 0
         self.merge_ended_ms = self.snapshot_ms = now_ms
@@ -77,7 +77,7 @@ class History:
             self.full_ms = now_ms
             self._live = (manifest.total_bytes, manifest.keys)
 
-    def merge_failed(self, now_ms: int) -> None:
+    def note_failed_merge(self, now_ms: int) -> None:
         self.failures += 1
         self.merge_ended_ms = now_ms
 
@@ -96,7 +96,7 @@ class History:
 
     def predict_restore_ms(self, chain: Chain) -> float:
         """Of the chain as it is, with no local files."""
-        return self.cost.predict_restore_ms(Load(chain.files, chain.bytes, len(chain.deltas)))
+        return self.cost.predict_restore_ms(RestoreWork(chain.files, chain.size_bytes, len(chain.deltas)))
 
 
 class Policy:
@@ -104,30 +104,30 @@ class Policy:
 
     def __init__(self, options: Options, *names: object) -> None:
         self._options = options
-        self._jitter_ms = jitter_ms(options.full_schedule_jitter, *names)
+        self._jitter_ms = jitter_ms(options.full_schedule_jitter_ms, *names)
 
-    def due(self, chain: Chain, history: History, now_ms: int) -> Due | None:
+    def due(self, chain: Chain, statistics: StoreStatistics, now_ms: int) -> Due | None:
         """The merge to make after a commit, if any; a full one where both kinds are due."""
-        ended_ms = history.merge_ended_ms
-        if ended_ms is not None and 0 <= now_ms - ended_ms < self._options.min_pause_between_merges:
+        ended_ms = statistics.merge_ended_ms
+        if ended_ms is not None and 0 <= now_ms - ended_ms < self._options.min_pause_between_merges_ms:
             return None
         if not chain.deltas:
             return None
-        full = self._full(chain, history, now_ms)
+        full = self._full(chain, statistics, now_ms)
         if full is not None:
             return Due(FULL, full)
         incremental = self._incremental(chain)
         if incremental is not None:
             return Due(INCREMENTAL, incremental)
-        return self._by_objective(chain, history)
+        return self._by_objective(chain, statistics)
 
-    def _full(self, chain: Chain, history: History, now_ms: int) -> str | None:
+    def _full(self, chain: Chain, statistics: StoreStatistics, now_ms: int) -> str | None:
         reasons = (
             self._full_by_length(chain),
-            self._full_by_files(chain, history),
-            self._full_by_space(chain, history),
-            self._full_by_interval(history, now_ms),
-            self._full_by_schedule(history, now_ms),
+            self._full_by_files(chain, statistics),
+            self._full_by_space(chain, statistics),
+            self._full_by_interval(statistics, now_ms),
+            self._full_by_schedule(statistics, now_ms),
         )
         return next((reason for reason in reasons if reason is not None), None)
 
@@ -139,12 +139,12 @@ class Policy:
             return f"{chain.merges_since_full} merges since the last full checkpoint (fullAfterMerges)"
         return None
 
-    def _full_by_files(self, chain: Chain, history: History) -> str | None:
+    def _full_by_files(self, chain: Chain, statistics: StoreStatistics) -> str | None:
         most = self._options.full_after_files
         if not most or chain.files <= most:
             return None
         snapshot = chain.snapshot
-        live, total = history.live_bytes(), chain.bytes
+        live, total = statistics.live_bytes(), chain.size_bytes
         # A full checkpoint of this size may itself need that many files; it must at least halve them.
         if snapshot is not None and live is not None and total:
             expected = snapshot_files_when_full(snapshot, live)
@@ -152,31 +152,31 @@ class Policy:
                 return None
         return f"{chain.files} files (fullAfterFiles)"
 
-    def _full_by_space(self, chain: Chain, history: History) -> str | None:
-        most, live = self._options.full_space_amplification, history.live_bytes()
+    def _full_by_space(self, chain: Chain, statistics: StoreStatistics) -> str | None:
+        most, live = self._options.full_space_amplification, statistics.live_bytes()
         if not most or not live or chain.deltas_since_full < AMPLIFICATION_LEAST_DELTAS:
             return None
-        factor = chain.bytes / live
+        factor = chain.size_bytes / live
         if factor <= most:
             return None
         return f"the files take {factor:.1f} times the live state (fullSpaceAmplification)"
 
-    def _full_by_interval(self, history: History, now_ms: int) -> str | None:
-        interval_ms = self._options.full_interval
-        if not interval_ms or history.since_ms is None:
+    def _full_by_interval(self, statistics: StoreStatistics, now_ms: int) -> str | None:
+        interval_ms = self._options.full_interval_ms
+        if not interval_ms or statistics.since_ms is None:
             return None
-        age_ms = now_ms - history.since_ms
+        age_ms = now_ms - statistics.since_ms
         if age_ms < interval_ms + self._jitter_ms:
             return None
         return f"the last full checkpoint is {age_ms // 1000} s old (fullInterval)"
 
-    def _full_by_schedule(self, history: History, now_ms: int) -> str | None:
+    def _full_by_schedule(self, statistics: StoreStatistics, now_ms: int) -> str | None:
         cron = self._options.full_schedule
-        if not cron or history.since_ms is None:
+        if not cron or statistics.since_ms is None:
             return None
         zone = self._options.full_schedule_time_zone
         at_ms = last_occurrence_ms(cron, zone, now_ms - self._jitter_ms)
-        if at_ms is None or at_ms + self._jitter_ms <= history.since_ms:
+        if at_ms is None or at_ms + self._jitter_ms <= statistics.since_ms:
             return None
         return f"scheduled at '{cron}' {zone} (fullSchedule)"
 
@@ -188,20 +188,22 @@ class Policy:
             return f"{deltas} deltas of {chain.delta_bytes >> 20} MiB in all (maxDeltaShare)"
         return None
 
-    def _by_objective(self, chain: Chain, history: History) -> Due | None:
+    def _by_objective(self, chain: Chain, statistics: StoreStatistics) -> Due | None:
         """A merge saves the ingestion of deltas, a full checkpoint the bytes that are there twice as well.
         Where the live bytes alone take longer than the objective, nothing is made that does not save a
         tenth."""
-        objective_ms = self._options.restore_objective
+        objective_ms = self._options.restore_objective_ms
         if not objective_ms or len(chain.deltas) < OBJECTIVE_LEAST_DELTAS:
             return None
-        predicted_ms = history.predict_restore_ms(chain)
+        predicted_ms = statistics.predict_restore_ms(chain)
         if predicted_ms <= objective_ms:
             return None
         reason = f"a restore would take {predicted_ms:.0f} ms (restoreObjective)"
-        live = min(history.live_bytes() or chain.bytes, chain.bytes)
-        for kind, size_bytes in ((INCREMENTAL, chain.bytes), (FULL, live)):
-            after_ms = history.cost.predict_restore_ms(Load(chain.snapshot_files + 1, size_bytes, 0))
+        live = min(statistics.live_bytes() or chain.size_bytes, chain.size_bytes)
+        for kind, size_bytes in ((INCREMENTAL, chain.size_bytes), (FULL, live)):
+            after_ms = statistics.cost.predict_restore_ms(
+                RestoreWork(chain.snapshot_files + 1, size_bytes, 0)
+            )
             if after_ms <= objective_ms or (kind == FULL and after_ms < predicted_ms * 0.9):
                 return Due(kind, reason)
         return None
@@ -217,16 +219,16 @@ def young_share(chain: Chain) -> float:
     counts as that."""
     snapshot = chain.snapshot
     if snapshot is None or not snapshot.files:
-        largest = max(delta.bytes for delta in chain.deltas)
-        return (chain.bytes - largest) / max(1, largest)
+        largest = max(delta.size_bytes for delta in chain.deltas)
+        return (chain.size_bytes - largest) / max(1, largest)
     deepest = max(entry.level for entry in snapshot.files)
-    oldest = sum(entry.bytes for entry in snapshot.files if entry.level == deepest)
+    oldest = sum(entry.size_bytes for entry in snapshot.files if entry.level == deepest)
     if deepest == 0:
-        oldest = max(entry.bytes for entry in snapshot.files)
-    return (chain.bytes - oldest) / max(1, oldest)
+        oldest = max(entry.size_bytes for entry in snapshot.files)
+    return (chain.size_bytes - oldest) / max(1, oldest)
 
 
 def snapshot_files_when_full(snapshot: Manifest, live_bytes: int) -> int:
     """Files of a full snapshot, guessed from the largest file of this one."""
-    largest = max((entry.bytes for entry in snapshot.files), default=1)
+    largest = max((entry.size_bytes for entry in snapshot.files), default=1)
     return max(1, -(-live_bytes // max(1, largest)))

@@ -74,7 +74,7 @@ def option(name: str, type: OptionType, default: str, *, group: str, doc: str, t
 class Options:
     """The parsed options of one query, an attribute each: durations in milliseconds, sizes in bytes."""
 
-    memory_budget: int = option(
+    memory_budget_bytes: int = option(
         "memoryBudget",
         at_least(BYTES, 16 << 20),
         "512m",
@@ -105,7 +105,7 @@ class Options:
         after a check of their checksums, instead of reading them from checkpoint storage.""",
         trade_off="Faster restores against local disk space of about the live state.",
     )
-    local_recovery_budget: int = option(
+    local_recovery_budget_bytes: int = option(
         "localRecoveryBudget",
         BYTES,
         "20g",
@@ -114,7 +114,7 @@ class Options:
         oldest go first.""",
         trade_off="More disk against more files to read again from checkpoint storage after a restart.",
     )
-    restore_objective: int = option(
+    restore_objective_ms: int = option(
         "restoreObjective",
         DURATION,
         "10s",
@@ -155,7 +155,7 @@ class Options:
         lz4 roughly halves what typical rows take in checkpoint storage and on local disk, and makes those
         reads several times slower.""",
     )
-    min_pause_between_merges: int = option(
+    min_pause_between_merges_ms: int = option(
         "minPauseBetweenMerges",
         DURATION,
         "1s",
@@ -164,7 +164,7 @@ class Options:
         trade_off="""A longer pause bounds the load of merging under a high rate of batches; the chain may
         then grow past maxDeltas meanwhile.""",
     )
-    merge_timeout: int = option(
+    merge_timeout_ms: int = option(
         "mergeTimeout",
         at_least(DURATION, 1000),
         "10min",
@@ -191,7 +191,7 @@ class Options:
         doc="Threads that RocksDB may use for the compaction within one merge.",
         trade_off="More shorten full checkpoints of large partitions at the cost of cores.",
     )
-    merge_rate_limit: int = option(
+    merge_rate_limit_bytes_per_s: int = option(
         "mergeRateLimit",
         BYTES,
         "0",
@@ -252,7 +252,7 @@ class Options:
         state by more than this factor. 0: never for this reason.""",
         trade_off="A smaller factor keeps storage and restore small and rewrites more often.",
     )
-    full_interval: int = option(
+    full_interval_ms: int = option(
         "fullInterval",
         DURATION,
         "0",
@@ -278,7 +278,7 @@ class Options:
         doc="Time zone of fullSchedule, as an IANA name such as Europe/Berlin.",
         trade_off="Zones with daylight saving skip or repeat an hour twice a year; UTC does not.",
     )
-    full_schedule_jitter: int = option(
+    full_schedule_jitter_ms: int = option(
         "fullScheduleJitter",
         DURATION,
         "10min",
@@ -298,7 +298,7 @@ class Options:
         trade_off="""More make older versions readable and hold files longer. The newest restorable one is
         always kept.""",
     )
-    retained_age: int = option(
+    retained_age_ms: int = option(
         "retainedAge",
         DURATION,
         "0",
@@ -307,7 +307,7 @@ class Options:
         matter.""",
         trade_off="As retainedCheckpoints. The newest restorable one is always kept.",
     )
-    lease_expiry: int = option(
+    lease_expiry_ms: int = option(
         "leaseExpiry",
         at_least(DURATION, 60_000),
         "1h",
@@ -316,7 +316,7 @@ class Options:
         trade_off="""Must be longer than mergeTimeout. Shorter frees the files of dead writers sooner; a slow
         writer has to check its files again.""",
     )
-    temporary_expiry: int = option(
+    temporary_expiry_ms: int = option(
         "temporaryExpiry",
         at_least(DURATION, 60_000),
         "1d",
@@ -370,7 +370,7 @@ class Options:
         the one that PySpark uses there (spark.pyspark.python, PYSPARK_PYTHON, or python3).""",
         trade_off="Set it where the Python of the workers lacks rocksdict and cannot be given it.",
     )
-    agent_start_timeout: int = option(
+    agent_start_timeout_ms: int = option(
         "agentStartTimeout",
         at_least(DURATION, 1000),
         "60s",
@@ -378,7 +378,7 @@ class Options:
         doc="Longest that an agent may take from its start until it answers.",
         trade_off="Longer tolerates slow disks and loaded machines; shorter reports a broken Python sooner.",
     )
-    call_timeout: int = option(
+    call_timeout_ms: int = option(
         "callTimeout",
         at_least(DURATION, 1000),
         "120s",
@@ -437,10 +437,10 @@ def _find(name: str) -> tuple[str, Option]:
 
 
 def _check(options: Options) -> None:
-    if options.lease_expiry <= options.merge_timeout:
+    if options.lease_expiry_ms <= options.merge_timeout_ms:
         raise OptionError(
-            f"option {PREFIX}leaseExpiry ({options.lease_expiry} ms) must be longer than "
-            f"{PREFIX}mergeTimeout ({options.merge_timeout} ms), or the files of a running merge could be "
+            f"option {PREFIX}leaseExpiry ({options.lease_expiry_ms} ms) must be longer than "
+            f"{PREFIX}mergeTimeout ({options.merge_timeout_ms} ms), or the files of a running merge could be "
             "deleted. Raise the first or lower the second.",
             option=PREFIX + "leaseExpiry",
         )

@@ -11,12 +11,12 @@ from state_store.storage.contract import Storage
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where a store's files are and are worked on; `ids`: whether versions have ids (checkpoint format 2)."""
+class StoreContext:
+    """Where a store's files are and are worked on; `has_checkpoint_ids`: whether versions have ids (checkpoint format 2)."""
 
     storage: Storage
     cache: StoreCache
     workspace: Workspace
     settings: DatabaseSettings
-    ids: bool
+    has_checkpoint_ids: bool
     transfer_threads: int = 8

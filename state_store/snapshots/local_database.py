@@ -12,20 +12,20 @@ from state_store.checkpoint.names import VersionId
 
 
 @dataclass(frozen=True)
-class BaseFile:
+class DatabaseFile:
     """An SST of a base. `path` is where checkpoint storage has it, None when it has not; `sha256` is None
     until somebody computed it; `origin` is the version that wrote it, `level` its place in the LSM tree (0 to
     6)."""
 
     path: str | None
-    bytes: int
+    size_bytes: int
     sha256: str | None
     origin: int
     level: int
 
 
 @dataclass(frozen=True)
-class Base:
+class LocalDatabase:
     """A database at version `at`, `keys` in it. Nothing in `directory` is modified; a merge works on links.
 
     `files` are its SSTs by name in the directory, `snapshot` the manifest of the newest snapshot that it was
@@ -33,12 +33,12 @@ class Base:
     """
 
     directory: Path
-    at: VersionId
-    files: Mapping[str, BaseFile]
+    version: VersionId
+    files: Mapping[str, DatabaseFile]
     keys: int
     column_families: Mapping[str, ColumnFamily]
     snapshot: Manifest | None
 
     @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files.values())
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files.values())

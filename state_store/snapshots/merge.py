@@ -23,8 +23,8 @@ from state_store.engine.database import Database, TableFile, small_files, tidy
 from state_store.errors import InternalError
 from state_store.files.transfer import fetch, verify
 from state_store.planning.chain import ChainDelta
-from state_store.snapshots.context import Site
-from state_store.snapshots.local_database import Base
+from state_store.snapshots.context import StoreContext
+from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.restore import check_version, describe, ingest_deltas, wanted_deltas
 
 INGEST = "ingest"
@@ -41,37 +41,37 @@ class Merged:
     """The new base and the milliseconds by phase: link, fetch (of deltas that are not local), ingest,
     compact."""
 
-    base: Base
+    base: LocalDatabase
     phases: dict[str, float]
 
 
 def merge(
-    site: Site,
-    base: Base,
+    context: StoreContext,
+    base: LocalDatabase,
     deltas: Sequence[ChainDelta],
-    of: VersionId,
+    version: VersionId,
     kind: str,
     *,
     deadline: Callable[[], bool] = lambda: False,
 ) -> Merged:
-    """The base of version `of`, which `deltas` lead to from `base`; `kind` is one of KINDS.
+    """The base of `version`, which `deltas` lead to from `base`; `kind` is one of KINDS.
 
     Raises DamagedError or MissingError for a delta, BusyError when `deadline()` says that it took too long,
     StorageError when the disk fails. On failure nothing is left behind.
     """
-    directory = site.workspace.new_base(of.version)
+    directory = context.workspace.new_base(version.number)
     try:
-        return _merge(site, base, list(deltas), of, kind, directory, deadline)
+        return _merge(context, base, list(deltas), version, kind, directory, deadline)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
 
 
 def _merge(
-    site: Site,
-    base: Base,
+    context: StoreContext,
+    base: LocalDatabase,
     deltas: list[ChainDelta],
-    of: VersionId,
+    version: VersionId,
     kind: str,
     directory: Path,
     deadline: Callable[[], bool],
@@ -79,25 +79,29 @@ def _merge(
     clock = _Laps()
     link_database(base, directory)
     clock.lap("link_ms")
-    with site.workspace.scratch() as scratch:
+    with context.workspace.scratch() as scratch:
         wanted = wanted_deltas(deltas, scratch)
-        fetch(site.storage, site.cache, wanted, site.transfer_threads)
-        verify(site.storage, site.cache, wanted, site.transfer_threads)
+        fetch(context.storage, context.cache, wanted, context.transfer_threads)
+        verify(context.storage, context.cache, wanted, context.transfer_threads)
         clock.lap("fetch_ms")
-        with Database(directory, site.settings) as database:
+        with Database(directory, context.settings) as database:
             known = {**base.files, **ingest_deltas(database, deltas, scratch)}
             clock.lap("ingest_ms")
             _compact(database, kind, deadline)
-            files = describe(database, known, of)
-            keys, families = check_version(database, of, deltas[-1].name if deltas else None, site.storage)
+            files = describe(database, known, version)
+            keys, families = check_version(
+                database, version, deltas[-1].name if deltas else None, context.storage
+            )
     if kind == FULL and not files.keys().isdisjoint(known):
-        raise InternalError(f"a full merge of version {of} kept older files: {sorted(files.keys() & known)}")
+        raise InternalError(
+            f"a full merge of version {version} kept older files: {sorted(files.keys() & known)}"
+        )
     tidy(directory, set(files))
     clock.lap("compact_ms")
-    return Merged(Base(directory, of, files, keys, families, base.snapshot), clock.phases)
+    return Merged(LocalDatabase(directory, version, files, keys, families, base.snapshot), clock.phases)
 
 
-def link_database(base: Base, directory: Path) -> None:
+def link_database(base: LocalDatabase, directory: Path) -> None:
     """Makes a database in `directory` that is free to change: hard links of the SSTs, copies of the rest."""
     for name in base.files:
         os.link(base.directory / name, directory / name)

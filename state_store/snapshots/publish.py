@@ -21,8 +21,8 @@ from state_store.deletion.lease import Lease
 from state_store.engine.database import rocksdb_version, small_files
 from state_store.errors import BusyError
 from state_store.files.transfer import parallel, sha256_of
-from state_store.snapshots.context import Site
-from state_store.snapshots.local_database import Base, BaseFile
+from state_store.snapshots.context import StoreContext
+from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
 
 _TRIES = 3
 WRITER = f"incremental-state-store {__version__}"
@@ -36,7 +36,7 @@ class Published:
     included).
     """
 
-    base: Base
+    base: LocalDatabase
     manifest: Manifest
     archive_bytes: int
     shared_files: int
@@ -47,8 +47,8 @@ class Published:
 
 
 def publish(
-    site: Site,
-    base: Base,
+    context: StoreContext,
+    base: LocalDatabase,
     lease: Lease,
     *,
     full: bool,
@@ -63,30 +63,34 @@ def publish(
     UnknownOutcomeError when the storage fails.
     """
     start = time.perf_counter()
-    files = _with_checksums(site, base)
+    files = _with_checksums(context, base)
     checksum_ms = (time.perf_counter() - start) * 1000
-    shared = {} if full else {name: file for name, file in files.items() if _may_share(file, site.ids)}
+    shared = (
+        {}
+        if full
+        else {name: file for name, file in files.items() if _may_share(file, context.has_checkpoint_ids)}
+    )
     start = time.perf_counter()
     with lease:
-        lost = lease.claim(str(file.path) for file in shared.values()) if shared else frozenset()
+        lost = lease.hold(str(file.path) for file in shared.values()) if shared else frozenset()
         stored = {name: file for name, file in shared.items() if file.path not in lost}
-        uploaded: dict[str, BaseFile] = {}
+        uploaded: dict[str, DatabaseFile] = {}
         for _ in range(_TRIES):
-            new = _fresh_names(base.at, files.keys() - stored.keys(), files, random_32())
-            _upload(site, base, lease, new)
+            new = _fresh_names(base.version, files.keys() - stored.keys(), files, random_32())
+            _upload(context, base, lease, new)
             uploaded |= new
             stored |= new
             shares = any(name not in uploaded for name in stored)
             manifest = _manifest(base, stored, shares=shares, created_ms=now_ms())
             archive = pack(manifest, small_files(base.directory))
-            lost = lease.publish(manifest.snapshot, archive, overwrite=full or not site.ids)
+            lost = lease.publish(manifest.snapshot, archive, overwrite=full or not context.has_checkpoint_ids)
             if not lost:
                 break
             stored = {name: file for name, file in stored.items() if file.path not in lost}
         else:
             raise BusyError(f"the files of snapshot '{manifest.snapshot.path}' were deleted {_TRIES} times")
     for name in uploaded:
-        site.cache.keep(str(stored[name].path), base.directory / name)
+        context.cache.keep(str(stored[name].path), base.directory / name)
     older = {entry.path for entry in base.snapshot.files} if base.snapshot else set()
     return Published(
         base=replace(base, files=stored, snapshot=manifest),
@@ -95,33 +99,36 @@ def publish(
         shared_files=len(stored) - len(uploaded),
         new_files=len(uploaded),
         own_files=sum(entry.path not in older for entry in manifest.files),
-        uploaded_bytes=sum(file.bytes for file in uploaded.values()) + len(archive),
+        uploaded_bytes=sum(file.size_bytes for file in uploaded.values()) + len(archive),
         phases={"checksum_ms": checksum_ms, "upload_ms": (time.perf_counter() - start) * 1000},
     )
 
 
 def _fresh_names(
-    at: VersionId, names: Iterable[str], files: Mapping[str, BaseFile], unique: int
-) -> dict[str, BaseFile]:
+    version: VersionId, names: Iterable[str], files: Mapping[str, DatabaseFile], unique: int
+) -> dict[str, DatabaseFile]:
     return {
-        name: replace(files[name], path=SharedName(at.version, unique, _number(name)).path) for name in names
+        name: replace(files[name], path=SharedName(version.number, unique, _number(name)).path)
+        for name in names
     }
 
 
-def _upload(site: Site, base: Base, lease: Lease, new: Mapping[str, BaseFile]) -> None:
+def _upload(
+    context: StoreContext, base: LocalDatabase, lease: Lease, new: Mapping[str, DatabaseFile]
+) -> None:
     if not new:
         return
     lease.announce(str(file.path) for file in new.values())
     parallel(
-        site.transfer_threads,
-        lambda name: site.storage.upload(base.directory / name, str(new[name].path)),
+        context.transfer_threads,
+        lambda name: context.storage.upload(base.directory / name, str(new[name].path)),
         new,
     )
 
 
-def _with_checksums(site: Site, base: Base) -> dict[str, BaseFile]:
+def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, DatabaseFile]:
     lacking = [name for name, file in base.files.items() if file.sha256 is None]
-    found = parallel(site.transfer_threads, lambda name: sha256_of(base.directory / name), lacking)
+    found = parallel(context.transfer_threads, lambda name: sha256_of(base.directory / name), lacking)
     computed = dict(zip(lacking, found, strict=True))
     return {
         name: replace(file, sha256=computed[name]) if name in computed else file
@@ -129,25 +136,27 @@ def _with_checksums(site: Site, base: Base) -> dict[str, BaseFile]:
     }
 
 
-def _may_share(file: BaseFile, ids: bool) -> bool:
+def _may_share(file: DatabaseFile, has_checkpoint_ids: bool) -> bool:
     """A delta of a store without ids may be replaced by a retried batch, so no snapshot refers to it."""
-    return file.path is not None and (ids or file.path.startswith(SHARED_DIRECTORY + "/"))
+    return file.path is not None and (has_checkpoint_ids or file.path.startswith(SHARED_DIRECTORY + "/"))
 
 
-def _manifest(base: Base, files: Mapping[str, BaseFile], *, shares: bool, created_ms: int) -> Manifest:
+def _manifest(
+    base: LocalDatabase, files: Mapping[str, DatabaseFile], *, shares: bool, created_ms: int
+) -> Manifest:
     previous = base.snapshot
-    full_at = base.at if not shares else (previous.full if previous else None)
+    full_at = base.version if not shares else (previous.full if previous else None)
     options = next(
         (data for name, data in small_files(base.directory).items() if name.startswith("OPT")), b""
     )
     return Manifest(
-        version=base.at.version,
-        id=base.at.id,
+        version=base.version.number,
+        checkpoint_id=base.version.checkpoint_id,
         kind=INCREMENTAL if shares else FULL,
-        previous=previous.of if previous else None,
+        previous=previous.version_id if previous else None,
         full=full_at,
         merges_since_full=0 if not shares else (previous.merges_since_full if previous else 0) + 1,
-        deltas_since_full=base.at.version - (full_at.version if full_at else 0),
+        deltas_since_full=base.version.number - (full_at.number if full_at else 0),
         keys=base.keys,
         files=tuple(_entry(name, files[name]) for name in sorted(files, key=_number)),
         column_families=base.column_families,
@@ -157,9 +166,9 @@ def _manifest(base: Base, files: Mapping[str, BaseFile], *, shares: bool, create
     )
 
 
-def _entry(name: str, file: BaseFile) -> FileEntry:
+def _entry(name: str, file: DatabaseFile) -> FileEntry:
     assert file.path is not None and file.sha256 is not None
-    return FileEntry(name, file.path, file.bytes, file.sha256, file.level, file.origin)
+    return FileEntry(name, file.path, file.size_bytes, file.sha256, file.level, file.origin)
 
 
 def _number(name: str) -> int:

@@ -5,7 +5,7 @@ linked, the others downloaded in parallel, all verified. Where a snapshot is mis
 with more deltas is taken, with a warning that names the file. Exactly the asked version, or an error that
 names the file and the versions that can still be restored: never another version.
 
-Functions keep no state; any thread may call them, with a `Site` of its own store.
+Functions keep no state; any thread may call them, with a `StoreContext` of its own store.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from state_store.engine.database import Database, tidy
 from state_store.errors import DamagedError, MissingError, StateStoreError
 from state_store.files.transfer import Background, Fetched, Wanted, fetch, verify
 from state_store.planning.chain import Chain, ChainDelta
-from state_store.snapshots.context import Site
-from state_store.snapshots.local_database import Base, BaseFile
+from state_store.snapshots.context import StoreContext
+from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
 from state_store.storage.contract import Storage
 
 _TRIES = 3
@@ -38,7 +38,7 @@ _TRIES = 3
 class Restored:
     """A base of exactly the asked version, the chain behind it, and what it took (milliseconds by phase)."""
 
-    base: Base
+    base: LocalDatabase
     chain: Chain
     fetched: Fetched
     phases: Mapping[str, float]
@@ -63,8 +63,8 @@ class _Progress:
             self.phases[name] += (time.perf_counter() - start) * 1000
 
 
-def restore(site: Site, of: VersionId, *, start: VersionId | None = None) -> Restored:
-    """Makes a base of version `of`; with `start`, from exactly the snapshot of that version.
+def restore(context: StoreContext, version: VersionId, *, start: VersionId | None = None) -> Restored:
+    """Makes a base of `version`; with `start`, from exactly the snapshot of that version.
 
     Raises MissingError or DamagedError when it cannot be made, FormatError for a format not known,
     ConflictError when two deltas claim to be one version, StorageError when the storage fails.
@@ -72,7 +72,7 @@ def restore(site: Site, of: VersionId, *, start: VersionId | None = None) -> Res
     progress = _Progress()
     for attempt in range(_TRIES):
         try:
-            return _restore_listed(site, of, start, progress)
+            return _restore_listed(context, version, start, progress)
         except MissingError:
             # A cleanup may have removed what this listing still showed, with a newer snapshot in its place.
             if attempt == _TRIES - 1 or start is not None:
@@ -80,19 +80,21 @@ def restore(site: Site, of: VersionId, *, start: VersionId | None = None) -> Res
     raise AssertionError("unreachable")
 
 
-def _restore_listed(site: Site, of: VersionId, start: VersionId | None, progress: _Progress) -> Restored:
+def _restore_listed(
+    context: StoreContext, version: VersionId, start: VersionId | None, progress: _Progress
+) -> Restored:
     with progress.phase("choose_ms"):
-        listing = read_listing(site.storage)
+        listing = read_listing(context.storage)
     snapshots = set(listing.snapshots)
     failure: StateStoreError | None = None
     while True:
         with progress.phase("choose_ms"):
-            plan = _plan(listing, snapshots, of, start, failure)
+            plan = _plan(listing, snapshots, version, start, failure)
         try:
-            return _follow(site, plan, listing, progress)
+            return _restore_plan(context, plan, listing, progress)
         except (DamagedError, MissingError) as error:
-            if plan.snapshot is None or start is not None or _blames_delta(error, plan):
-                raise _hopeless(error, listing, snapshots, plan) from error
+            if plan.snapshot is None or start is not None or _is_delta_at_fault(error, plan):
+                raise _unrestorable(error, listing, snapshots, plan) from error
             progress.warnings.append(f"snapshot '{plan.snapshot.path}' is not used: {error.message}")
             snapshots.discard(plan.snapshot)
             failure = failure or error
@@ -101,12 +103,12 @@ def _restore_listed(site: Site, of: VersionId, start: VersionId | None, progress
 def _plan(
     listing: Listing,
     snapshots: set[SnapshotName],
-    of: VersionId,
+    version: VersionId,
     start: VersionId | None,
     failure: StateStoreError | None,
 ) -> Plan:
     try:
-        return Lineages(listing.deltas, snapshots).plan(of, start=start)
+        return Lineages(listing.deltas, snapshots).plan(version, start=start)
     except MissingError as error:
         if failure is None:
             raise
@@ -114,15 +116,15 @@ def _plan(
         raise type(failure)(message, file=failure.file) from error  # type: ignore[call-arg]
 
 
-def _follow(site: Site, plan: Plan, listing: Listing, progress: _Progress) -> Restored:
+def _restore_plan(context: StoreContext, plan: Plan, listing: Listing, progress: _Progress) -> Restored:
     with progress.phase("choose_ms"):
-        archive = None if plan.snapshot is None else read_archive(site.storage, plan.snapshot)
+        archive = None if plan.snapshot is None else read_archive(context.storage, plan.snapshot)
     while True:
         warned = len(progress.warnings)
-        directory = site.workspace.new_base(plan.of.version)
+        directory = context.workspace.new_base(plan.version.number)
         try:
-            with site.workspace.scratch() as scratch:
-                restored = _build(site, plan, listing, archive, directory, scratch, progress)
+            with context.workspace.scratch() as scratch:
+                restored = _fetch_and_open(context, plan, listing, archive, directory, scratch, progress)
         except BaseException:
             _remove(directory)
             raise
@@ -132,8 +134,8 @@ def _follow(site: Site, plan: Plan, listing: Listing, progress: _Progress) -> Re
         assert len(progress.warnings) > warned
 
 
-def _build(
-    site: Site,
+def _fetch_and_open(
+    context: StoreContext,
     plan: Plan,
     listing: Listing,
     archive: Archive | None,
@@ -145,18 +147,20 @@ def _build(
 
     The tables are verified while the deltas, which were verified before, are ingested.
     """
-    deltas = [ChainDelta.found(name, listing.deltas[name]) for name in plan.deltas]
+    deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
     tables = wanted_tables(archive.manifest if archive else None, directory)
     changes = wanted_deltas(deltas, scratch)
     with progress.phase("fetch_ms"):
-        fetched = fetch(site.storage, site.cache, [*tables, *changes], site.transfer_threads)
+        fetched = fetch(context.storage, context.cache, [*tables, *changes], context.transfer_threads)
     with progress.phase("verify_ms"):
-        progress.warnings += verify(site.storage, site.cache, changes, site.transfer_threads)
-    with Background(lambda: verify(site.storage, site.cache, tables, site.transfer_threads)) as verification:
+        progress.warnings += verify(context.storage, context.cache, changes, context.transfer_threads)
+    with Background(
+        lambda: verify(context.storage, context.cache, tables, context.transfer_threads)
+    ) as verification:
         base, failure = None, None
         with progress.phase("ingest_ms"):
             try:
-                base = _assemble(site, plan, archive, directory, deltas, scratch)
+                base = _open_database(context, plan, archive, directory, deltas, scratch)
             except StateStoreError as error:
                 failure = error
         with progress.phase("verify_ms"):
@@ -167,14 +171,14 @@ def _build(
     if failure is not None:
         raise failure
     assert base is not None
-    chain = Chain.found(plan.of, base.snapshot, deltas)
+    chain = Chain.from_listing(plan.version, base.snapshot, deltas)
     return Restored(base, chain, fetched, progress.phases, tuple(progress.warnings))
 
 
 def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
     """The SSTs of a snapshot, under their names in the database below `directory`."""
     return [
-        Wanted(entry.path, entry.bytes, directory / entry.name, sha256=entry.sha256)
+        Wanted(entry.path, entry.size_bytes, directory / entry.name, sha256=entry.sha256)
         for entry in (manifest.files if manifest else ())
     ]
 
@@ -182,43 +186,47 @@ def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
 def wanted_deltas(deltas: list[ChainDelta], directory: Path) -> list[Wanted]:
     """The deltas, under their names in checkpoint storage below `directory`."""
     return [
-        Wanted(delta.name.path, delta.bytes, directory / delta.name.name, crc32=delta.crc32)
+        Wanted(delta.name.path, delta.size_bytes, directory / delta.name.name, crc32=delta.crc32)
         for delta in deltas
     ]
 
 
-def _assemble(
-    site: Site,
+def _open_database(
+    context: StoreContext,
     plan: Plan,
     archive: Archive | None,
     directory: Path,
     deltas: list[ChainDelta],
     scratch: Path,
-) -> Base:
-    files: dict[str, BaseFile] = {}
+) -> LocalDatabase:
+    files: dict[str, DatabaseFile] = {}
     if archive is not None:
         for name, data in archive.database.items():
             (directory / name).write_bytes(data)
-        files = base_files(archive.manifest)
+        files = database_files(archive.manifest)
     snapshot = archive.manifest if archive else None
     if snapshot is not None and not deltas:
-        return Base(directory, plan.of, files, snapshot.keys, snapshot.column_families, snapshot)
-    with Database(directory, site.settings, create=archive is None) as database:
-        files = describe(database, files | ingest_deltas(database, deltas, scratch), plan.of)
-        keys, families = check_version(database, plan.of, deltas[-1].name if deltas else None, site.storage)
+        return LocalDatabase(
+            directory, plan.version, files, snapshot.keys, snapshot.column_families, snapshot
+        )
+    with Database(directory, context.settings, create=archive is None) as database:
+        files = describe(database, files | ingest_deltas(database, deltas, scratch), plan.version)
+        keys, families = check_version(
+            database, plan.version, deltas[-1].name if deltas else None, context.storage
+        )
     tidy(directory, set(files))
-    return Base(directory, plan.of, files, keys, families, snapshot)
+    return LocalDatabase(directory, plan.version, files, keys, families, snapshot)
 
 
-def base_files(manifest: Manifest) -> dict[str, BaseFile]:
+def database_files(manifest: Manifest) -> dict[str, DatabaseFile]:
     """The files of a snapshot's database by name."""
     return {
-        entry.name: BaseFile(entry.path, entry.bytes, entry.sha256, entry.origin, entry.level)
+        entry.name: DatabaseFile(entry.path, entry.size_bytes, entry.sha256, entry.origin, entry.level)
         for entry in manifest.files
     }
 
 
-def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, BaseFile]:
+def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
     """Ingests the deltas that lie in `directory` under their own names; gives their files by database
     name."""
     try:
@@ -228,55 +236,57 @@ def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path)
         file = error.file if blamed is None else blamed.name.path
         raise DamagedError(error.message, file=file) from error
     return {
-        name: BaseFile(delta.name.path, delta.bytes, None, delta.name.version, 0)
+        name: DatabaseFile(delta.name.path, delta.size_bytes, None, delta.name.version, 0)
         for name, delta in zip(names, deltas, strict=True)
     }
 
 
-def describe(database: Database, known: Mapping[str, BaseFile], of: VersionId) -> dict[str, BaseFile]:
-    """The live files of an open database by name: those in `known`, and others as written by `of` just
+def describe(
+    database: Database, known: Mapping[str, DatabaseFile], version: VersionId
+) -> dict[str, DatabaseFile]:
+    """The live files of an open database by name: those in `known`, and others as written by `version` just
     now."""
     return {
         file.name: replace(known[file.name], level=file.level)
         if file.name in known
-        else BaseFile(None, file.bytes, None, of.version, file.level)
+        else DatabaseFile(None, file.size_bytes, None, version.number, file.level)
         for file in database.files()
     }
 
 
 def check_version(
-    database: Database, of: VersionId, delta: DeltaName | None, storage: Storage
+    database: Database, version: VersionId, delta: DeltaName | None, storage: Storage
 ) -> tuple[int, Mapping[str, ColumnFamily]]:
-    """Number of keys and the column families that an open database says it has; it must say that it is `of`.
+    """Number of keys and the column families that an open database says it has; it must say that it is `version`.
 
     Raises DamagedError otherwise. `delta` is the newest one ingested (None: the database is empty).
     """
     file = f"{storage.location}/{delta.path}" if delta else str(database.directory)
     data = database.metadata()
     if data is None:
-        if of.version == 0:
+        if version.number == 0:
             return 0, {}
         raise DamagedError(f"'{file}' is damaged: it lacks the reserved record", file=file)
     metadata = DeltaMetadata.from_json(data, file=file)
-    if metadata.of != of:
+    if metadata.version_id != version:
         raise DamagedError(
-            f"'{file}' is damaged: it says that it is version {metadata.of}, not {of}", file=file
+            f"'{file}' is damaged: it says that it is version {metadata.version_id}, not {version}", file=file
         )
     return metadata.keys, metadata.column_families
 
 
-def _blames_delta(error: StateStoreError, plan: Plan) -> bool:
+def _is_delta_at_fault(error: StateStoreError, plan: Plan) -> bool:
     return any(error.file and error.file.endswith(delta.path) for delta in plan.deltas)
 
 
-def _hopeless(
+def _unrestorable(
     error: DamagedError | MissingError, listing: Listing, snapshots: set[SnapshotName], plan: Plan
 ) -> StateStoreError:
     """The same error, with the versions that can be restored without the file that it blames."""
     bad = {delta for delta in plan.deltas if error.file and error.file.endswith(delta.path)}
     bad_snapshots = {plan.snapshot} if plan.snapshot and not bad else set()
     left = Lineages(set(listing.deltas) - bad, snapshots - bad_snapshots).restorable()
-    message = f"version {plan.of} cannot be restored: {error.message}; {describe_restorable(left)}"
+    message = f"version {plan.version} cannot be restored: {error.message}; {describe_restorable(left)}"
     return type(error)(message, file=error.file)
 
 

@@ -51,10 +51,10 @@ class StorageConformance(ABC):
         storage.close()
 
     def names(self, storage: Storage, directory: str) -> list[str]:
-        return [entry.name for entry in storage.list(directory)]
+        return [entry.name for entry in storage.list_files(directory)]
 
     def test_nothing_is_there_at_first(self, storage: Storage) -> None:
-        assert storage.list("delta") == []
+        assert storage.list_files("delta") == []
         assert not storage.exists("delta/a.sst")
 
     def test_written_is_what_is_stored(self, storage: Storage) -> None:
@@ -66,7 +66,7 @@ class StorageConformance(ABC):
     def test_stored_is_what_is_read(self, storage: Storage) -> None:
         self.put_raw(storage, "delta/a.sst", b"0123456789")
         assert storage.read("delta/a.sst") == b"0123456789"
-        assert [(entry.name, entry.bytes) for entry in storage.list("delta")] == [("a.sst", 10)]
+        assert [(entry.name, entry.size_bytes) for entry in storage.list_files("delta")] == [("a.sst", 10)]
 
     def test_an_empty_file(self, storage: Storage, tmp_path: Path) -> None:
         storage.write("shared/a.sst", b"")
@@ -130,7 +130,7 @@ class StorageConformance(ABC):
     def test_upload_of_a_file_that_is_not_there(self, storage: Storage, tmp_path: Path) -> None:
         with pytest.raises((StorageError, MissingError), match="nowhere"):
             storage.upload(tmp_path / "nowhere", "shared/a.sst")
-        assert storage.list("shared") == []
+        assert storage.list_files("shared") == []
 
     def test_big_files_go_both_ways(self, storage: Storage, tmp_path: Path) -> None:
         data = secrets.token_bytes(_BIG_BYTES)
@@ -154,7 +154,7 @@ class StorageConformance(ABC):
         storage.delete("delta/a.sst")
         storage.delete("nowhere/a.sst")
         assert self.get_raw(storage, "delta/a.sst") is None
-        assert storage.list("delta") == []
+        assert storage.list_files("delta") == []
 
     def test_lists_files_by_name_and_no_directories(self, storage: Storage) -> None:
         for name in ("b", "a", "c.tmp"):
@@ -177,7 +177,7 @@ class StorageConformance(ABC):
     def test_times_are_milliseconds_and_do_not_run_back(self, storage: Storage) -> None:
         storage.write("shared/a", b"")
         storage.write("shared/b", b"")
-        first, second = storage.list("shared")
+        first, second = storage.list_files("shared")
         assert 1_600_000_000_000 < first.modified_ms <= second.modified_ms < 10_000_000_000_000
 
     def test_names_with_all_that_the_format_allows(self, storage: Storage) -> None:

@@ -23,7 +23,7 @@ class Entry:
     """A file of a listing. `modified_ms` is by the storage's clock, milliseconds since 1970 UTC."""
 
     name: str
-    bytes: int
+    size_bytes: int
     modified_ms: int
 
 
@@ -39,7 +39,7 @@ class Storage(ABC):
     """The URI (or local path) of the store's directory, for messages."""
 
     @abstractmethod
-    def list(self, directory: str) -> list[Entry]:
+    def list_files(self, directory: str) -> list[Entry]:
         """The files directly in `directory`, sorted by name; empty when it does not exist. Subdirectories are
         left out.
         """

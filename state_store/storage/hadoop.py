@@ -37,7 +37,7 @@ class HadoopStorage(Storage):
         self._made: set[str] = set()
         self._lock = threading.Lock()
 
-    def list(self, directory: str) -> list[Entry]:
+    def list_files(self, directory: str) -> list[Entry]:
         answer, _ = self._call("list", directory)
         entries = [Entry(one["name"], one["bytes"], one["modified_ms"]) for one in answer["entries"]]
         return sorted(entries, key=lambda entry: entry.name)

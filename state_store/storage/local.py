@@ -25,7 +25,7 @@ class LocalStorage(Storage):
         self.directory = Path(directory)
         self.location = str(self.directory)
 
-    def list(self, directory: str) -> list[Entry]:
+    def list_files(self, directory: str) -> list[Entry]:
         entries = []
         with self._translated("list", directory):
             try:

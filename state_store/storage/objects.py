@@ -35,7 +35,7 @@ class ArrowStorage(Storage):
         self._directory = directory.rstrip("/")
         self.location = (location or directory).rstrip("/")
 
-    def list(self, directory: str) -> list[Entry]:
+    def list_files(self, directory: str) -> list[Entry]:
         from pyarrow.fs import FileType
 
         entries = [

@@ -41,7 +41,7 @@ class WebHdfsStorage(Storage):
         scheme = "swebhdfs" if protocol == "https" else "webhdfs"
         self.location = f"{scheme}://{authority}{self._directory}"
 
-    def list(self, directory: str) -> list[Entry]:
+    def list_files(self, directory: str) -> list[Entry]:
         entries = [
             Entry(name, status["length"], status["modificationTime"])
             for name, status in self._statuses(directory)

@@ -120,7 +120,7 @@ def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[A
     path = header["path"].removeprefix("remote:/").strip("/")
     match header["fs"]:
         case "list":
-            return {"entries": [vars(entry) for entry in storage.list(path)]}, b""
+            return {"entries": [vars(entry) for entry in storage.list_files(path)]}, b""
         case "read":
             return {}, storage.read(path, header["offset"], header["length"])
         case "write" if "upload" in header:

@@ -60,11 +60,11 @@ class Walk:
         return {
             f"{directory[0].replace('s', 'm')}{origin_of(f'{directory}/{entry.name}')}"
             for directory in ("delta", "shared")
-            for entry in self.storage.list(directory)
+            for entry in self.storage.list_files(directory)
         }
 
     def snapshots_on_disk(self) -> list[int]:
-        return [int(entry.name[:20]) for entry in self.storage.list("snapshot")]
+        return [int(entry.name[:20]) for entry in self.storage.list_files("snapshot")]
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_store.checkpoint.archive import pack, unpack
-from state_store.checkpoint.claim import pack_claim, unpack_claim
+from state_store.checkpoint.file_list import pack_file_list, unpack_file_list
 from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import SharedName, VersionId
@@ -217,10 +217,10 @@ def _zip(without: str | None = None, extra: str | None = None) -> bytes:
 
 @given(st.sets(st.text(max_size=20)))
 def test_claims(paths: set[str]) -> None:
-    assert unpack_claim(pack_claim(paths), file="lease/a.json") == paths
+    assert unpack_file_list(pack_file_list(paths), file="lease/a.json") == paths
 
 
 @pytest.mark.parametrize("data", [b"", b'{"format":1}', b'{"format":1,"files":[1]}'])
 def test_damaged_claims(data: bytes) -> None:
     with pytest.raises(DamagedError, match=r"lease/a\.json"):
-        unpack_claim(data, file="lease/a.json")
+        unpack_file_list(data, file="lease/a.json")

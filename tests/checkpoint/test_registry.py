@@ -140,7 +140,7 @@ class FilesAndRegistry(RuleBasedStateMachine):
     def _commit(self, base: VersionId | None, version: int) -> None:
         self.names += 1
         if self.with_ids:
-            parent = base.id if base else EMPTY_PARENT
+            parent = base.checkpoint_id if base else EMPTY_PARENT
             delta = DeltaName(version, f"n{self.names}", parent, self.names)
         else:
             delta = DeltaName(version)
@@ -151,7 +151,7 @@ class FilesAndRegistry(RuleBasedStateMachine):
     def commit(self) -> None:
         tips = self._tips()
         newest = tips[-1] if tips else None
-        self._commit(newest, newest.version + 1 if newest else 1)
+        self._commit(newest, newest.number + 1 if newest else 1)
 
     @precondition(lambda self: self.with_ids)
     @rule(data=st.data())
@@ -159,7 +159,7 @@ class FilesAndRegistry(RuleBasedStateMachine):
         tips = self._tips()
         if tips:
             base = data.draw(st.sampled_from(tips))
-            self._commit(base, base.version + 1)
+            self._commit(base, base.number + 1)
 
     @rule(data=st.data(), share=st.booleans(), take_over=st.booleans())
     def merge(self, data: st.DataObject, share: bool, take_over: bool) -> None:
@@ -170,7 +170,7 @@ class FilesAndRegistry(RuleBasedStateMachine):
         if self.with_ids and of in stores_snapshots(self.files):
             return
         self.names += 1
-        fresh = stores.shared(of.version, self.names)
+        fresh = stores.shared(of.number, self.names)
         paths = {fresh}
         for file in self.registry.files(of):
             if (file.path.startswith("shared/") and share) or (file.is_delta and take_over and self.with_ids):
@@ -186,7 +186,7 @@ class FilesAndRegistry(RuleBasedStateMachine):
         tips = self._tips()
         if not tips:
             return
-        self.floor = max(self.floor, tips[-1].version - keep + 1)
+        self.floor = max(self.floor, tips[-1].number - keep + 1)
         for file in self.registry.retire_below(self.floor):
             del self.files[file.path]
 
@@ -211,7 +211,7 @@ class FilesAndRegistry(RuleBasedStateMachine):
 
 
 def stores_snapshots(files: dict[str, bytes]) -> set[VersionId]:
-    return {name.of for name in stores.listing(files).snapshots}
+    return {name.version_id for name in stores.listing(files).snapshots}
 
 
 TestRandomWalk = FilesAndRegistry.TestCase

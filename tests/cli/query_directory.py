@@ -21,8 +21,8 @@ from state_store.errors import StateStoreError
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
 from state_store.settings.options import Options
-from state_store.snapshots.context import Site
-from state_store.snapshots.local_database import Base
+from state_store.snapshots.context import StoreContext
+from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.merge import merge
 from state_store.snapshots.publish import Published, publish
 from state_store.snapshots.restore import Restored, restore
@@ -116,26 +116,33 @@ class QueryDirectory:
         state.update({name: value for name, value in rows.items() if value is not None})
         for name in [name for name, value in rows.items() if value is None]:
             state.pop(name, None)
-        parent_id = (parent.id if parent else "empty") if self.ids else None
+        parent_id = (parent.checkpoint_id if parent else "empty") if self.ids else None
         puts = sum(value is not None for value in rows.values())
         families = {"default": ColumnFamily(0, False, len(state))}
         record = DeltaMetadata(
-            of.version, of.id, parent_id or "empty", len(state), puts, len(rows) - puts, families, "tests"
+            of.number,
+            of.checkpoint_id,
+            parent_id or "empty",
+            len(state),
+            puts,
+            len(rows) - puts,
+            families,
+            "tests",
         )
         local = self.scratch / f"{uuid.uuid4()}.sst"
         sorted_rows = sorted((b"\0\0" + name, value) for name, value in rows.items())
         write_delta(local, sorted_rows, record)
         crc = zlib.crc32(local.read_bytes()) if self.ids else None
         self.store(key).upload(
-            local, DeltaName(of.version, of.id, parent_id, crc).path, overwrite=not self.ids
+            local, DeltaName(of.number, of.checkpoint_id, parent_id, crc).path, overwrite=not self.ids
         )
         return of
 
     def merge(self, key: StoreKey, kind: str) -> Published:
         """Makes a snapshot of the newest version, from its newest snapshot, as the agent does."""
         base, place = self._base(key)
-        merged = merge(place, base, [], base.at, kind)
-        lease = Lease(place.storage, expiry_ms=Options().lease_expiry)
+        merged = merge(place, base, [], base.version, kind)
+        lease = Lease(place.storage, expiry_ms=Options().lease_expiry_ms)
         return publish(place, merged.base, lease, full=kind == "full", now_ms=lambda: 1_700_000_000_000)
 
     def store(self, key: StoreKey) -> Storage:
@@ -144,16 +151,16 @@ class QueryDirectory:
     def files(self, key: StoreKey) -> list[Path]:
         return sorted(path for path in (self.root / key.path).glob("*/*") if path.is_file())
 
-    def _base(self, key: StoreKey) -> tuple[Base, Site]:
+    def _base(self, key: StoreKey) -> tuple[LocalDatabase, StoreContext]:
         restored, place = self._restore(key)
         return restored.base, place
 
-    def _restore(self, key: StoreKey) -> tuple[Restored, Site]:
+    def _restore(self, key: StoreKey) -> tuple[Restored, StoreContext]:
         directory = self.scratch / str(uuid.uuid4())
         workspace = Workspace(directory)
         workspace.open()
         cache = LocalCache(directory / "cache", 1 << 30).store(str(key))
-        place = Site(self.store(key), cache, workspace, self.settings, self.ids)
+        place = StoreContext(self.store(key), cache, workspace, self.settings, self.ids)
         return restore(place, self.newest[key]), place
 
     def _describe(self, partitions: int) -> None:
@@ -168,7 +175,7 @@ class QueryDirectory:
         for key in self.keys:
             if key.name == self._names[0]:
                 by_partition.append([])
-            by_partition[-1].append(str(self.newest[key].id))
+            by_partition[-1].append(str(self.newest[key].checkpoint_id))
         unique = {"stateUniqueIds": {"0": by_partition}} if self.ids else {}
         self._write(f"commits/{self.version - 1}", {"nextBatchWatermarkMs": 0, **unique})
 

@@ -228,7 +228,7 @@ def test_stores_are_found_by_operator_partition_and_name(tmp_path, capsys):
     assert [(one["partition"], one["name"]) for one in found] == [(2, names[1])]
     assert len(run_json(capsys, "checkpoints", query.root)["stores"]) == 6
     committed = run_json(capsys, "checkpoints", query.root)["stores"][3]["checkpoints"]
-    assert committed[0]["id"] == query.newest[StoreKey(0, 1, names[1])].id
+    assert committed[0]["id"] == query.newest[StoreKey(0, 1, names[1])].checkpoint_id
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_a_metered_storage_tells_what_is_moved(tmp_path):
     storage.download("shared/file", tmp_path / "again")
     assert told == [5, 5]
     storage.write("shared/other", b"1")
-    assert [entry.name for entry in storage.list("shared")] == ["file", "other"]
+    assert [entry.name for entry in storage.list_files("shared")] == ["file", "other"]
     storage.delete("shared/other")
     assert not storage.exists("shared/other")
     assert storage.read("shared/file", 1, 2) == b"23"

@@ -73,7 +73,7 @@ def test_a_query_that_goes_on_and_retires_the_version_is_followed(query, operati
     verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST])
     assert verdict.findings == ()
     assert verdict.restored == query.newest[FIRST]
-    assert verdict.restored.version == 10
+    assert verdict.restored.number == 10
 
 
 def test_a_file_that_is_needed_and_goes_meanwhile_is_a_problem(query):
@@ -92,7 +92,7 @@ def test_a_damaged_file_is_a_problem_although_the_query_goes_on(query):
     storage = during(query, "download", lambda: retire_below(query, 4))
     verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST], every=True)
     assert {one.file.rpartition("/")[2] for one in verdict.findings} == {delta.name}
-    assert {one.version.version for one in verdict.findings if one.version} == {5, 6}
+    assert {one.version.number for one in verdict.findings if one.version} == {5, 6}
 
 
 def test_a_committed_version_that_is_gone_is_a_problem(query):

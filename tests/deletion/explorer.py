@@ -307,7 +307,7 @@ class _Replay(Storage):
     def clock_ms(self) -> float:
         return self._ask("clock")
 
-    def list(self, directory: str) -> list[Entry]:
+    def list_files(self, directory: str) -> list[Entry]:
         return list(self._ask("list", directory))
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:

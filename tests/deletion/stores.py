@@ -54,15 +54,15 @@ def sized_manifest(of: VersionId, sizes: dict[str, int]) -> Manifest:
         FileEntry(
             name=f"{number:06d}.sst",
             path=path,
-            bytes=sizes[path],
+            size_bytes=sizes[path],
             sha256=hashlib.sha256(content(path)).hexdigest(),
             level=6,
             origin=origin_of(path),
         )
         for number, path in enumerate(sorted(sizes), 10)
     )
-    kind = FULL if all(entry.origin == of.version for entry in entries) else INCREMENTAL
-    return Manifest(of.version, of.id, kind, None, None, 0, 0, 0, entries)
+    kind = FULL if all(entry.origin == of.number for entry in entries) else INCREMENTAL
+    return Manifest(of.number, of.checkpoint_id, kind, None, None, 0, 0, 0, entries)
 
 
 def archive(of: VersionId, paths: Iterable[str]) -> bytes:
@@ -94,7 +94,7 @@ def manifests(files: dict[str, bytes]) -> dict[SnapshotName, Manifest]:
 
 
 def listing(files: dict[str, bytes]) -> Listing:
-    return Listing.of((path, len(data)) for path, data in files.items())
+    return Listing.from_files((path, len(data)) for path, data in files.items())
 
 
 def broken_snapshots(files: dict[str, bytes]) -> list[SnapshotName]:

@@ -31,14 +31,14 @@ EXPIRY_MS = 60_000
 
 def newest(storage: LocalStorage) -> int:
     return max(
-        (int(entry.name[:20]) for entry in storage.list("delta") if is_sst_path(f"delta/{entry.name}")),
+        (int(entry.name[:20]) for entry in storage.list_files("delta") if is_sst_path(f"delta/{entry.name}")),
         default=0,
     )
 
 
 def commit(storage: LocalStorage, chance: random.Random) -> None:
     """The next version; no faster than snapshots follow, so that the chain stays short."""
-    snapshots = storage.list("snapshot")
+    snapshots = storage.list_files("snapshot")
     last = max((int(entry.name[:20]) for entry in snapshots), default=0)
     version = newest(storage) + 1
     if version < last + 3 * MERGE_EVERY:
@@ -53,10 +53,10 @@ def write(storage: LocalStorage, chance: random.Random) -> None:
     if storage.exists(SnapshotName(*of).path):
         return
     paths = _some_files(storage, of, chance)
-    fresh = (stores.shared(of.version, chance.getrandbits(32)) for _ in count())
+    fresh = (stores.shared(of.number, chance.getrandbits(32)) for _ in count())
     time.sleep(chance.random() / 100)
     with Lease(storage, expiry_ms=EXPIRY_MS) as lease:
-        lost = lease.claim(paths)
+        lost = lease.hold(paths)
         added = [next(fresh) for _ in range(len(lost) + 1)]
         lease.announce(added)
         for path in added:
@@ -73,11 +73,11 @@ def write(storage: LocalStorage, chance: random.Random) -> None:
 
 def _some_files(storage: LocalStorage, of: VersionId, chance: random.Random) -> set[str]:
     known = read_snapshots(storage, {})
-    older = [read.manifest for name, read in known.items() if name.version <= of.version and read.manifest]
+    older = [read.manifest for name, read in known.items() if name.version <= of.number and read.manifest]
     base = chance.choice(older) if older else None
     start = base.version if base else 0
     paths = {entry.path for entry in base.files} if base else set()
-    paths |= {stores.delta(number).path for number in range(start + 1, of.version + 1)}
+    paths |= {stores.delta(number).path for number in range(start + 1, of.number + 1)}
     return set(chance.sample(sorted(paths), min(len(paths), 6)))
 
 
@@ -99,11 +99,13 @@ def check(storage: LocalStorage, chance: random.Random) -> None:
         inventory = Inventory.read(storage, {})
         floor = max(1, newest(storage) - KEEP + 1)
         broken = [
-            name for name in inventory.snapshots.keys() - inventory.whole.keys() if name.version >= floor
+            name
+            for name in inventory.snapshots.keys() - inventory.restorable_snapshots.keys()
+            if name.version >= floor
         ]
         if broken:
             raise AssertionError(f"files are gone of {broken}")
-        found = {of.version for of in inventory.registry(0).checkpoints()}
+        found = {of.number for of in inventory.registry(0).checkpoints()}
         missing = set(range(floor, before + 1)) - found
         if not missing:
             return

@@ -63,7 +63,7 @@ def writer(
         fresh = (stores.shared(of, 100 * number + sst, sst) for sst in count(1))
         with kind(storage, expiry_ms=EXPIRY_MS, clock_ms=clock_ms, unique=names(f"w{number}")) as lease:
             paths = set(shares)
-            lost = lease.claim(paths)
+            lost = lease.hold(paths)
             new = 1
             while True:
                 added = [next(fresh) for _ in range(len(lost) + new)]
@@ -178,23 +178,27 @@ class _WithoutSweep(Retention):
 
 
 class _ChecksBeforeItHolds(Lease):
-    def _hold_and_check(self) -> frozenset[str]:
-        lost = self._lost(self._held)
-        self._write(self._held)
+    def _renew_and_check(self) -> frozenset[str]:
+        lost = self._lost(self._files)
+        self._write(self._files)
         self._valid_from_ms = self._clock_ms()
         return lost
 
 
 class _LooksAtFilesBeforeTombstones(Lease):
     def _lost(self, paths: set[str]) -> frozenset[str]:
-        existing = {f"{at}/{entry.name}" for at in ("delta", "shared") for entry in self._storage.list(at)}
+        existing = {
+            f"{at}/{entry.name}" for at in ("delta", "shared") for entry in self._storage.list_files(at)
+        }
         condemned = read_condemned(self._storage)
         return frozenset(path for path in paths if path in condemned or path not in existing)
 
 
 class _IgnoresTombstones(Lease):
     def _lost(self, paths: set[str]) -> frozenset[str]:
-        existing = {f"{at}/{entry.name}" for at in ("delta", "shared") for entry in self._storage.list(at)}
+        existing = {
+            f"{at}/{entry.name}" for at in ("delta", "shared") for entry in self._storage.list_files(at)
+        }
         return frozenset(paths - existing)
 
 
@@ -211,33 +215,33 @@ class _NeverLooksAgain(Lease):
 
 
 class _ReadsSnapshotsBeforeLeases(_WithoutSweep):
-    def _condemn(self, paths: set[str]) -> Entry | None:
-        written = super()._condemn(paths)
-        self._early = super()._referenced(Inventory({}, {}, {}), {stores.snapshot(2).path})
+    def _write_tombstone(self, paths: set[str]) -> Entry | None:
+        written = super()._write_tombstone(paths)
+        self._early = super()._referenced_files(Inventory({}, {}, {}), {stores.snapshot(2).path})
         return written
 
-    def _referenced(self, inventory: Inventory, candidates: set[str]) -> set[str]:
+    def _referenced_files(self, inventory: Inventory, candidates: set[str]) -> set[str]:
         return self._early
 
 
 class _TakesTombstonesBack(_WithoutSweep):
-    def _bury(self, inventory, written, condemned, deleted) -> None:
+    def _delete_finished_tombstones(self, inventory, written, condemned, deleted) -> None:
         for path in [*inventory.tombstones, *([f"tombstone/{written.name}"] if written else [])]:
             self._storage.delete(path)
 
 
 class _DoesNotLookAgain(_WithoutSweep):
-    def _referenced(self, inventory: Inventory, candidates: set[str]) -> set[str]:
+    def _referenced_files(self, inventory: Inventory, candidates: set[str]) -> set[str]:
         return set()
 
 
 class _DoesNotAskForLeases(_WithoutSweep):
-    def _leased(self, now_ms: int) -> set[str]:
+    def _leased_files(self, now_ms: int) -> set[str]:
         return set()
 
 
 class _DoesNotCondemn(_WithoutSweep):
-    def _condemn(self, paths: set[str]) -> None:
+    def _write_tombstone(self, paths: set[str]) -> None:
         return None
 
 

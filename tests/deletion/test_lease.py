@@ -8,7 +8,7 @@ import pytest
 from faults import FaultyStorage, fail_at
 
 from deletion import stores
-from state_store.checkpoint.claim import pack_claim, unpack_claim
+from state_store.checkpoint.file_list import pack_file_list, unpack_file_list
 from state_store.checkpoint.names import tombstone_path
 from state_store.deletion.lease import Lease
 from state_store.errors import ConflictError, StorageError
@@ -47,8 +47,8 @@ def held(storage: FaultyStorage) -> set[str]:
     """The files that the leases in storage name."""
     return {
         path
-        for entry in storage.inner.list("lease")
-        for path in unpack_claim(storage.inner.read(f"lease/{entry.name}"), file=entry.name)
+        for entry in storage.inner.list_files("lease")
+        for path in unpack_file_list(storage.inner.read(f"lease/{entry.name}"), file=entry.name)
     }
 
 
@@ -57,7 +57,7 @@ def publish(lease: Lease, *paths: str) -> frozenset[str]:
 
 
 def test_what_is_claimed_is_held_until_it_is_published(storage: FaultyStorage, lease: Lease) -> None:
-    assert lease.claim([A]) == frozenset()
+    assert lease.hold([A]) == frozenset()
     lease.announce([NEW])
     assert held(storage) == {A, NEW}
     assert publish(lease, A) == frozenset()
@@ -67,12 +67,12 @@ def test_what_is_claimed_is_held_until_it_is_published(storage: FaultyStorage, l
 
 def test_condemned_and_missing_files_are_refused(storage: FaultyStorage, lease: Lease) -> None:
     missing = stores.shared(2, 9)
-    storage.write(tombstone_path("cleaner"), pack_claim([B]))
-    assert lease.claim([A, B, missing]) == {B, missing}
+    storage.write(tombstone_path("cleaner"), pack_file_list([B]))
+    assert lease.hold([A, B, missing]) == {B, missing}
 
 
 def test_a_young_lease_is_not_checked_again(storage: FaultyStorage, lease: Lease, clock: Clock) -> None:
-    lease.claim([A])
+    lease.hold([A])
     clock.now_ms = EXPIRY_MS / 2 - 1
     storage.calls.clear()
     publish(lease, A)
@@ -80,7 +80,7 @@ def test_a_young_lease_is_not_checked_again(storage: FaultyStorage, lease: Lease
 
 
 def test_an_old_one_is_renewed_and_checked(storage: FaultyStorage, lease: Lease, clock: Clock) -> None:
-    lease.claim([A, B])
+    lease.hold([A, B])
     clock.now_ms = EXPIRY_MS / 2
     storage.delete(A)
     assert publish(lease, A, B) == {A}
@@ -92,7 +92,7 @@ def test_an_old_one_is_renewed_and_checked(storage: FaultyStorage, lease: Lease,
 def test_fresh_files_do_not_make_an_old_claim_young(
     storage: FaultyStorage, lease: Lease, clock: Clock
 ) -> None:
-    lease.claim([A])
+    lease.hold([A])
     clock.now_ms = EXPIRY_MS
     storage.delete(A)
     lease.announce([NEW])
@@ -103,7 +103,7 @@ def test_fresh_files_do_not_make_an_old_claim_young(
 def test_a_snapshot_that_came_too_late_is_taken_back(
     storage: FaultyStorage, lease: Lease, clock: Clock
 ) -> None:
-    lease.claim([A])
+    lease.hold([A])
 
     def sleep_in_the_write(operation: str, path: str) -> None:
         if operation == "write" and path.startswith("snapshot/"):
@@ -116,8 +116,8 @@ def test_a_snapshot_that_came_too_late_is_taken_back(
 
 
 def test_renewal_never_reuses_a_name(storage: FaultyStorage, lease: Lease, clock: Clock) -> None:
-    lease.claim([A])
-    before = {entry.name for entry in storage.list("lease")}
+    lease.hold([A])
+    before = {entry.name for entry in storage.list_files("lease")}
     clock.now_ms = EXPIRY_MS
     storage.delete(A)
     publish(lease, A)
@@ -125,24 +125,24 @@ def test_renewal_never_reuses_a_name(storage: FaultyStorage, lease: Lease, clock
         path for operation, path in storage.calls if operation == "write" and path.startswith("lease/")
     ]
     assert len(written) == len(set(written)) == 2
-    assert before < {entry.name for entry in storage.list("lease")}
+    assert before < {entry.name for entry in storage.list_files("lease")}
 
 
 def test_an_existing_snapshot_stays_unless_it_is_to_be_replaced(storage: FaultyStorage, lease: Lease) -> None:
     storage.write(stores.snapshot(3).path, b"theirs")
     with pytest.raises(ConflictError), lease:
-        lease.claim([A])
+        lease.hold([A])
         publish(lease, A)
     assert storage.read(stores.snapshot(3).path) == b"theirs"
     assert held(storage) == set()
-    lease.claim([A])
+    lease.hold([A])
     assert lease.publish(stores.snapshot(3), b"ours", overwrite=True) == frozenset()
     assert storage.read(stores.snapshot(3).path) == b"ours"
 
 
 def test_leaving_gives_it_back_and_hides_no_error(storage: FaultyStorage, lease: Lease) -> None:
     with pytest.raises(ZeroDivisionError), lease:
-        lease.claim([A])
+        lease.hold([A])
         storage.fault = fail_at("delete", "lease/")
         raise ZeroDivisionError
     storage.fault = lambda operation, path: None
@@ -153,11 +153,11 @@ def test_leaving_gives_it_back_and_hides_no_error(storage: FaultyStorage, lease:
 def test_a_lease_that_cannot_be_given_back_says_so(storage: FaultyStorage, lease: Lease) -> None:
     storage.fault = fail_at("delete", "lease/")
     with pytest.raises(StorageError, match="injected"), lease:
-        lease.claim([A])
+        lease.hold([A])
 
 
 def test_a_full_snapshot_needs_no_claim(storage: FaultyStorage, lease: Lease) -> None:
-    assert lease.claim([]) == frozenset()
+    assert lease.hold([]) == frozenset()
     lease.announce([NEW])
     storage.write(NEW, b"")
     storage.calls.clear()

@@ -9,7 +9,7 @@ import pytest
 from faults import FaultyStorage, fail_at
 
 from deletion import stores
-from state_store.checkpoint.claim import pack_claim
+from state_store.checkpoint.file_list import pack_file_list
 from state_store.checkpoint.names import lease_path
 from state_store.checkpoint.registry import Registry
 from state_store.deletion.inventory import Inventory
@@ -159,7 +159,9 @@ class TestWhatIsKept:
         storage.write("snapshot/00000000000000000004.zip", stores.archive(of, [A]))
         cleanup = Retention(storage, RetentionPolicy(batches=2)).cleanup(stores.VersionId(6, None))
         assert cleanup.retained == (stores.VersionId(5, None), stores.VersionId(6, None))
-        assert [entry.name for entry in storage.list("delta")] == [f"{number:020d}.sst" for number in (5, 6)]
+        assert [entry.name for entry in storage.list_files("delta")] == [
+            f"{number:020d}.sst" for number in (5, 6)
+        ]
 
 
 class TestWhatItCosts:
@@ -235,8 +237,8 @@ class TestLeftovers:
         held, loose = stores.shared(2, 1), stores.shared(2, 2)
         store = Store(tmp_path, 8, {3: [held, loose], 6: [B]})
         live, dead = lease_path("live"), lease_path("dead")
-        store.put(live, pack_claim([held]))
-        store.put(dead, pack_claim([loose]))
+        store.put(live, pack_file_list([held]))
+        store.put(dead, pack_file_list([loose]))
         store.age(dead, 2 * HOUR_MS)
         store.clean()
         assert {held, live} <= store.files()
@@ -245,7 +247,7 @@ class TestLeftovers:
     def test_what_a_lease_held_goes_when_it_is_given_back(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
         lease = Lease(store.storage.inner, expiry_ms=HOUR_MS)
-        assert lease.claim([A]) == frozenset()
+        assert lease.hold([A]) == frozenset()
         store.clean()
         assert A in store.files()
         lease.release()

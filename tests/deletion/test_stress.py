@@ -69,11 +69,9 @@ def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
 def _assert_in_order(storage: LocalStorage, reports: list[str]) -> None:
     top = stress.newest(storage)
     assert top > 3 * stress.KEEP, reports
-    names = [entry.name for entry in storage.list("delta")]
+    names = [entry.name for entry in storage.list_files("delta")]
     assert len(names) < top / 2, f"hardly anything was ever deleted: {reports}"
-    retained = [
-        of.version for of in Inventory.read(storage, {}).registry(top - stress.KEEP + 1).checkpoints()
-    ]
+    retained = [of.number for of in Inventory.read(storage, {}).registry(top - stress.KEEP + 1).checkpoints()]
     assert retained == list(range(top - stress.KEEP + 1, top + 1))
     _after_the_dead_are_gone(storage, top)
 
@@ -85,7 +83,7 @@ def _after_the_dead_are_gone(storage: LocalStorage, top: int) -> None:
     fresh = stores.shared(top + 2, 1)
     storage.write(fresh, stores.content(fresh))
     name = stores.snapshot(top + 2)
-    storage.write(name.path, stores.archive(name.of, [fresh]))
+    storage.write(name.path, stores.archive(name.version_id, [fresh]))
     later = time.time() + 3600
     os.utime(storage.directory / stores.delta(top + 3).path, (later, later))
     policy = RetentionPolicy(batches=2, lease_expiry_ms=1000, temporary_expiry_ms=1000)

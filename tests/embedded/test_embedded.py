@@ -32,7 +32,7 @@ class Machine(RuleBasedStateMachine):
         self.rows: Rows = {}
         self.committed: dict[VersionId, Rows] = {VersionId(0, None): {}}
         self.store.commit()
-        self.committed[self.store.at] = {}
+        self.committed[self.store.version] = {}
 
     @rule(family=FAMILIES, key=KEYS, value=st.binary(max_size=4))
     def put(self, family: str, key: bytes, value: bytes) -> None:
@@ -65,12 +65,12 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def abort(self) -> None:
         self.store.abort()
-        self.rows = dict(self.committed[self.store.at])
+        self.rows = dict(self.committed[self.store.version])
 
     @precondition(lambda self: len(self.committed) > 2)
     @rule(data=st.data())
     def load(self, data: st.DataObject) -> None:
-        at = data.draw(st.sampled_from([of for of in self.committed if of.version]))
+        at = data.draw(st.sampled_from([of for of in self.committed if of.number]))
         self.store.load(at)
         self.rows = dict(self.committed[at])
 
@@ -110,16 +110,16 @@ def test_it_reads_what_the_agent_committed_and_the_agent_what_it_did(tmp_path: P
     job.commit({b"\0\0a": b"1", b"\0\0b": b"2"})
     job.commit({b"\0\0a": None})
     with EmbeddedStore.open(str(tmp_path / "state")) as store:
-        assert store.at == VersionId(2, job.id)
+        assert store.version == VersionId(2, job.id)
         assert list(store.scan()) == [(b"b", b"2")]
         store.put(b"c", b"3")
         at = store.commit()
         store.checkpoint(full=True)
-    job.versions[3] = (at.id, {b"\0\0b": b"2", b"\0\0c": b"3"})
+    job.versions[3] = (at.checkpoint_id, {b"\0\0b": b"2", b"\0\0c": b"3"})
     answer = job.restore(3)
     assert answer["snapshot_version"] == 3
     assert contents(answer["directory"]) == job.state
-    with EmbeddedStore.open(str(tmp_path / "state"), at=VersionId(1, job.versions[1][0])) as store:
+    with EmbeddedStore.open(str(tmp_path / "state"), version=VersionId(1, job.versions[1][0])) as store:
         assert dict(store.scan()) == {b"a": b"1", b"b": b"2"}
 
 

@@ -75,7 +75,7 @@ def test_scans_are_ordered_and_bounded(filled: Database) -> None:
 
 def test_young_runs_are_merged_and_the_large_one_is_left(filled: Database) -> None:
     before = {file.name: file for file in filled.files()}
-    largest = max(before.values(), key=lambda file: file.bytes).name
+    largest = max(before.values(), key=lambda file: file.size_bytes).name
     filled.compact_runs()
     after = {file.name for file in filled.files()}
     assert after & before.keys() == {largest}
@@ -190,7 +190,7 @@ def rows_of(count: int) -> dict[bytes, bytes | None]:
 
 
 def total_bytes(database: Database) -> int:
-    return sum(file.bytes for file in database.files())
+    return sum(file.size_bytes for file in database.files())
 
 
 @pytest.mark.parametrize(("first", "then", "smaller"), [("none", "lz4", True), ("lz4", "none", False)])

@@ -6,7 +6,7 @@ from state_store.planning.chain import Chain, ChainDelta
 
 
 def delta(version: int, id_: str, parent: str, size_bytes: int = 10) -> ChainDelta:
-    return ChainDelta.found(DeltaName(version, id_, parent, 7), size_bytes)
+    return ChainDelta.from_listing(DeltaName(version, id_, parent, 7), size_bytes)
 
 
 def chain(count: int) -> Chain:
@@ -19,13 +19,13 @@ def chain(count: int) -> Chain:
 def snapshot(version: int) -> Manifest:
     of = VersionId(version, f"v{version}")
     file = FileEntry("000009.sst", f"shared/{version:020d}-00000000-9.sst", 100, "0" * 64, 6, version)
-    return Manifest(version, of.id, FULL, None, of, 0, 0, 5, (file,))
+    return Manifest(version, of.checkpoint_id, FULL, None, of, 0, 0, 5, (file,))
 
 
 def test_a_commit_made_again_changes_nothing() -> None:
     once = chain(3)
     assert once.commit(once.deltas[-1]) == once
-    assert (once.delta_bytes, once.files, once.tip) == (30, 3, VersionId(3, "v3"))
+    assert (once.delta_bytes, once.files, once.version) == (30, 3, VersionId(3, "v3"))
 
 
 def test_another_size_replaces_the_last() -> None:
@@ -36,7 +36,7 @@ def test_another_size_replaces_the_last() -> None:
 def test_a_snapshot_replaces_the_deltas_up_to_it() -> None:
     made = chain(5).publish(snapshot(3))
     assert [one.name.version for one in made.deltas] == [4, 5]
-    assert (made.delta_bytes, made.bytes, made.files) == (20, 120, 3)
+    assert (made.delta_bytes, made.size_bytes, made.files) == (20, 120, 3)
     assert made.deltas_since_full == 2
     assert made.paths() == {entry.path for entry in snapshot(3).files} | {d.name.path for d in made.deltas}
 

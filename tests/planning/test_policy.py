@@ -9,8 +9,8 @@ import pytest
 from state_store.checkpoint.manifest import FileEntry, Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.planning.chain import Chain, ChainDelta
-from state_store.planning.cost import Load
-from state_store.planning.policy import Due, History, Policy
+from state_store.planning.cost import RestoreWork
+from state_store.planning.policy import Due, Policy, StoreStatistics
 from state_store.settings.options import parse
 
 MIB = 1 << 20
@@ -57,7 +57,7 @@ def snapshot(
 
 
 def chain(deltas: int, delta_bytes: int = 1000, of: Manifest | None = None) -> Chain:
-    found = Chain.found(VersionId(of.version, of.id), of, []) if of else Chain()
+    found = Chain.from_listing(VersionId(of.version, of.checkpoint_id), of, []) if of else Chain()
     first = (of.version if of else 0) + 1
     for version in range(first, first + deltas):
         parent = f"v{version - 1}" if version > first else ("s" if of else "empty")
@@ -65,15 +65,17 @@ def chain(deltas: int, delta_bytes: int = 1000, of: Manifest | None = None) -> C
     return found
 
 
-def history(of: Manifest | None = None, keys: int = 1000) -> History:
-    made = History()
-    made.found(of)
-    made.committed(keys)
+def history(of: Manifest | None = None, keys: int = 1000) -> StoreStatistics:
+    made = StoreStatistics()
+    made.note_snapshot(of)
+    made.note_commit(keys)
     return made
 
 
-def due(policy: Policy, chain: Chain, history: History | None = None, now_ms: int = NOW_MS) -> Due | None:
-    return policy.due(chain, history or History(), now_ms)
+def due(
+    policy: Policy, chain: Chain, history: StoreStatistics | None = None, now_ms: int = NOW_MS
+) -> Due | None:
+    return policy.due(chain, history or StoreStatistics(), now_ms)
 
 
 def kind_of(answer: Due | None, option: str) -> str | None:
@@ -146,8 +148,8 @@ def test_interval_since_the_last_full_checkpoint() -> None:
 
 
 def test_the_first_interval_counts_from_the_first_commit() -> None:
-    made = History()
-    made.begun(NOW_MS)
+    made = StoreStatistics()
+    made.note_chain_start(NOW_MS)
     rule = policy(fullInterval="1h")
     assert due(rule, chain(1), made, NOW_MS + 3_599_000) is None
     assert kind_of(due(rule, chain(1), made, NOW_MS + 3_600_000), "fullInterval") == "full"
@@ -214,7 +216,7 @@ def test_a_full_checkpoint_where_a_merge_would_not_be_enough() -> None:
     full = snapshot(sizes=(8 * MIB,))
     made = history(full)
     heavy = chain(60, MIB, of=full)
-    objective_ms = int(made.cost.predict_restore_ms(Load(2, 10 * MIB, 0)))
+    objective_ms = int(made.cost.predict_restore_ms(RestoreWork(2, 10 * MIB, 0)))
     answer = due(policy(restoreObjective=f"{objective_ms}ms"), heavy, made)
     assert kind_of(answer, "restoreObjective") == "full"
 

@@ -107,7 +107,7 @@ def test_options_that_contradict_each_other_are_refused():
 
 def test_options_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Options().memory_budget = 1  # type: ignore[misc]
+        Options().memory_budget_bytes = 1  # type: ignore[misc]
 
 
 def test_every_option_is_documented_and_named_after_its_attribute():

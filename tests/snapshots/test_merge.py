@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from agent.harness import InProcess, Job, contents
 
-from state_store.checkpoint.claim import pack_claim
+from state_store.checkpoint.file_list import pack_file_list
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import SnapshotName, tombstone_path
 from state_store.deletion.catalog import read_archive
@@ -53,10 +53,10 @@ def test_an_incremental_merge_shares_what_did_not_change(job: Job) -> None:
     assert answer["kind"] == "incremental"
     assert paths(job, 4) < paths(job, 10)
     assert answer["shared_files"] == len(paths(job, 4))
-    assert answer["uploaded_bytes"] < 10_000 < sum(entry.bytes for entry in manifest(job, 4).files)
+    assert answer["uploaded_bytes"] < 10_000 < sum(entry.size_bytes for entry in manifest(job, 4).files)
     made = manifest(job, 10)
     assert (made.merges_since_full, made.deltas_since_full) == (1, 6)
-    assert made.full == made.previous == manifest(job, 4).of
+    assert made.full == made.previous == manifest(job, 4).version_id
     assert made.keys == len(job.state)
     assert made.rocksdb_version == "9.8.4"
 
@@ -70,7 +70,7 @@ def test_a_full_merge_shares_nothing(job: Job) -> None:
     assert (answer["kind"], answer["shared_files"]) == ("full", 0)
     assert paths(job, 11).isdisjoint(before)
     assert {entry.origin for entry in made.files} == {11}
-    assert (made.merges_since_full, made.deltas_since_full, made.full) == (0, 0, made.of)
+    assert (made.merges_since_full, made.deltas_since_full, made.full) == (0, 0, made.version_id)
 
 
 def test_removed_rows_take_no_space_after_a_full_merge(job: Job) -> None:
@@ -128,7 +128,7 @@ def test_a_late_snapshot_trusts_nothing_that_it_planned_to_share(job: Job, how: 
     (shared,) = paths(job, 4)
     job.merge("ingest")
     if how == "condemned":
-        LocalStorage(job.location).write(tombstone_path("cleaner"), pack_claim({shared}))
+        LocalStorage(job.location).write(tombstone_path("cleaner"), pack_file_list({shared}))
     else:
         (job.location / shared).unlink()
     if "delta" in how:
@@ -157,7 +157,7 @@ def test_it_goes_on_from_a_full_checkpoint_that_another_process_made(job: Job) -
     job.commit({b"\0\0more": b"1"})
     job.merge("incremental")
     made = manifest(job, 11)
-    assert made.previous == manifest(job, 8).of
+    assert made.previous == manifest(job, 8).version_id
     assert min(entry.origin for entry in made.files) >= 8
     assert contents(job.restore()["directory"]) == job.state
 

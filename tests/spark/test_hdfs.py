@@ -35,4 +35,4 @@ def test_a_query_goes_on_from_hdfs(spark, hdfs_cluster: HdfsCluster, tmp_path: P
     assert newest == {key: (counts[key], sums[key]) for key in counts}
     assert len(flow.state()) == len(counts)
     storage = open_storage(hdfs_cluster.webhdfs("/query/state/0/0"))
-    assert storage.list("delta")
+    assert storage.list_files("delta")

@@ -38,7 +38,7 @@ class _Calls:
         return answer, data
 
     def _list(self, at: Path, name: str, body: bytes) -> tuple[dict[str, Any], bytes]:
-        return {"entries": [vars(entry) for entry in LocalStorage(at).list(name)]}, b""
+        return {"entries": [vars(entry) for entry in LocalStorage(at).list_files(name)]}, b""
 
     def _read(
         self, at: Path, name: str, body: bytes, offset: int, length: int

@@ -57,7 +57,7 @@ class TestHardLinks:
         finally:
             source.unlink()
         assert storage.read("shared/a") == b"abc"
-        assert [entry.name for entry in storage.list("shared")] == ["a"]
+        assert [entry.name for entry in storage.list_files("shared")] == ["a"]
 
 
 class _Trace:
@@ -129,7 +129,7 @@ class TestDurability:
         monkeypatch.setattr(os, failing, fail)
         with pytest.raises(StorageError, match=r"delta/a.*No space left"):
             storage.write("delta/a", b"abc")
-        assert [entry.name for entry in storage.list("delta")] == ["first"]
+        assert [entry.name for entry in storage.list_files("delta")] == ["first"]
 
     def test_a_failed_replacement_keeps_the_old(
         self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
@@ -144,7 +144,7 @@ class TestDurability:
             with pytest.raises(StorageError, match="Input/output"):
                 storage.write("delta/a", b"new", overwrite=True)
         assert storage.read("delta/a") == b"old"
-        assert [entry.name for entry in storage.list("delta")] == ["a"]
+        assert [entry.name for entry in storage.list_files("delta")] == ["a"]
 
     def test_short_writes_are_continued(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         real = os.write
@@ -169,7 +169,7 @@ class TestErrors:
     def test_the_directory_vanishes(self, storage: LocalStorage) -> None:
         storage.write("delta/a", b"1")
         shutil.rmtree(storage.directory)
-        assert storage.list("delta") == []
+        assert storage.list_files("delta") == []
         with pytest.raises(MissingError, match="delta/a"):
             storage.read("delta/a")
         storage.write("delta/a", b"2")

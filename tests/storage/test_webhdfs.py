@@ -109,4 +109,4 @@ def _connection_error() -> Exception:
 def test_nobody_listens(tmp_path: Path) -> None:
     storage = open_storage("webhdfs://127.0.0.1:9/store")
     with pytest.raises(StorageError, match=r"webhdfs://127\.0\.0\.1:9/store/delta"):
-        storage.list("delta")
+        storage.list_files("delta")

@@ -14,7 +14,7 @@ T = TypeVar("T")
 NICENESS = 10
 
 
-def run_nicely(work: Callable[[], T]) -> T:
+def run_at_low_priority(work: Callable[[], T]) -> T:
     """`work()` in a thread of its own with low priority, which threads that it makes inherit (RocksDB's too).
 
     A thread of its own because a priority once given up is not had back without a privilege. What `work`

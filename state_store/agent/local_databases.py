@@ -9,30 +9,30 @@ import threading
 from pathlib import Path
 
 from state_store.files.workspace import Workspace
-from state_store.snapshots.local_database import Base
+from state_store.snapshots.local_database import LocalDatabase
 
 
-class Bases:
+class LocalDatabases:
     """Who uses which base; a directory that nobody uses any more is removed. Safe for any thread."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
         self._lock = threading.Lock()
-        self._newest: Base | None = None
+        self._newest: LocalDatabase | None = None
         self._held: dict[Path, int] = {}
 
     @property
-    def newest(self) -> Base | None:
+    def newest(self) -> LocalDatabase | None:
         return self._newest
 
-    def borrow(self) -> Base | None:
+    def borrow(self) -> LocalDatabase | None:
         """The newest base, which stays until it is taken back."""
         with self._lock:
             if self._newest is not None:
                 self._held[self._newest.directory] = self._held.get(self._newest.directory, 0) + 1
             return self._newest
 
-    def adopt(self, base: Base | None) -> None:
+    def adopt(self, base: LocalDatabase | None) -> None:
         """From now on `base` is the newest (None: there is none)."""
         with self._lock:
             old, self._newest = self._newest, base
@@ -40,7 +40,7 @@ class Bases:
         if old is not None and unused:
             _remove(old.directory)
 
-    def hand_out(self, base: Base) -> None:
+    def hand_out(self, base: LocalDatabase) -> None:
         """The JVM is about to open it: it stays until as many calls of `take_back`."""
         with self._lock:
             self._held[base.directory] = self._held.get(base.directory, 0) + 1

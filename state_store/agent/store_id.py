@@ -13,7 +13,7 @@ from state_store.settings.options import Options
 
 
 @dataclass(frozen=True)
-class Identity:
+class StoreId:
     """Which store it is, as the JVM names it; `label` is for the log."""
 
     location: str
@@ -21,7 +21,7 @@ class Identity:
     partition: int
     name: str
     run: str
-    ids: bool
+    has_checkpoint_ids: bool
     retain: int
 
     @property
@@ -29,7 +29,7 @@ class Identity:
         return f"{self.operator}/{self.partition}/{self.name}"
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Identity:
+    def from_fields(cls, fields: Mapping[str, Any]) -> StoreId:
         """From the `store` object of a call."""
         return cls(
             location=fields["location"],
@@ -37,7 +37,7 @@ class Identity:
             partition=fields["partition"],
             name=fields["name"],
             run=fields["run"],
-            ids=fields["ids"],
+            has_checkpoint_ids=fields["ids"],
             retain=fields["retain"],
         )
 
@@ -46,14 +46,14 @@ class Identity:
         return RetentionPolicy(
             self.retain,
             options.retained_checkpoints,
-            options.retained_age,
-            options.lease_expiry,
-            options.temporary_expiry,
+            options.retained_age_ms,
+            options.lease_expiry_ms,
+            options.temporary_expiry_ms,
         )
 
     def delta(self, version: int, id_: str | None, parent: str | None, crc: int) -> DeltaName:
         """The name under which the JVM's delta is committed."""
-        if not self.ids:
+        if not self.has_checkpoint_ids:
             return DeltaName(version)
         if id_ is None:
             raise InternalError(f"version {version} of a store with ids came without its id")
