@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,9 +21,9 @@ class FaultyStorage(Storage):
         self.inner = inner
         self.location = inner.location
         self.fault: Fault = fault or (lambda operation, path: None)
-        self.calls: builtins.list[tuple[str, str]] = []
+        self.calls: list[tuple[str, str]] = []
 
-    def list_files(self, directory: str) -> builtins.list[Entry]:
+    def list_files(self, directory: str) -> list[Entry]:
         self._note("list", directory)
         return self.inner.list_files(directory)
 

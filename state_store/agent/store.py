@@ -37,7 +37,8 @@ from state_store.deletion.retention import Cleanup, Retention
 from state_store.errors import ConflictError, DamagedError, MissingError
 from state_store.files.transfer import fetch, verify
 from state_store.planning.chain import Chain, ChainDelta
-from state_store.planning.policy import Policy, StoreStatistics
+from state_store.planning.policy import Policy
+from state_store.planning.statistics import StoreStatistics
 from state_store.settings.options import Options
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import LocalDatabase
@@ -135,7 +136,7 @@ class OpenStore:
             if chain is not None and chain.version is not None and chain.version.number >= version:
                 self._chain, self._registry = None, None
             registry = self._registry
-            if registry is not None and any(version.number >= version for version in registry.checkpoints()):
+            if registry is not None and any(kept.number >= version for kept in registry.checkpoints()):
                 self._registry = None  # a clean-up read what another attempt had left
             if base is not None and base.version.number >= version:
                 self._bases.adopt(None)

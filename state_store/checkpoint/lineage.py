@@ -57,7 +57,7 @@ class Lineages:
         return Plan(version, None, tuple(reversed(deltas)))
 
     def history(self, version: VersionId) -> list[VersionId]:
-        """`version` and the versions that it came from, newest first, as far back as the listing has deltas."""
+        """`version` and those that it came from, newest first, as far back as the listing has deltas."""
         found: list[VersionId] = []
         at: VersionId | None = version
         while at is not None and (at in self._deltas or at in self._snapshots):
@@ -91,8 +91,8 @@ class Lineages:
         lacking = missing_delta_path(at)
         needed = "" if at == version else f", which version {version} builds on,"
         return MissingError(
-            f"version {version} cannot be restored: there is no '{lacking}'{needed} and no snapshot at or after "
-            f"it; {describe_restorable(self.restorable())}",
+            f"version {version} cannot be restored: there is no '{lacking}'{needed} and no snapshot at or "
+            f"after it; {describe_restorable(self.restorable())}",
             file=lacking,
         )
 

@@ -79,7 +79,7 @@ class Manifest:
                 "deltas_since_full": self.deltas_since_full,
                 "keys": self.keys,
                 "column_families": encode_column_families(self.column_families),
-                "files": [vars(entry) for entry in self.files],
+                "files": [_encode_file(entry) for entry in self.files],
                 "rocksdb_version": self.rocksdb_version,
                 "writer": self.writer,
                 "created_ms": self.created_ms,
@@ -115,6 +115,17 @@ class Manifest:
         ):
             raise document.damaged("refers to a delta, which a retry may replace where versions have no ids")
         return manifest
+
+
+def _encode_file(entry: FileEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "path": entry.path,
+        "bytes": entry.size_bytes,
+        "sha256": entry.sha256,
+        "level": entry.level,
+        "origin": entry.origin,
+    }
 
 
 def _decode_files(document: Document) -> tuple[FileEntry, ...]:

@@ -15,12 +15,12 @@ from state_store.checkpoint.lineage import describe_restorable
 from state_store.checkpoint.names import VersionId
 from state_store.cli import exit_codes, inventory
 from state_store.cli.command import chosen, query_command
+from state_store.cli.contexts import store_context
 from state_store.cli.descriptors import MOST_FILES, share
 from state_store.cli.fence import Fence
 from state_store.cli.output import number_column, print_error, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
 from state_store.cli.query import Query, StoreKey
-from state_store.cli.sites import site
 from state_store.deletion.lease import Lease
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import MissingError, StateStoreError
@@ -238,7 +238,7 @@ def full_checkpoint(
         )
     with (
         tempfile.TemporaryDirectory(prefix="state-store-full-") as directory,
-        site(storage, Path(directory), found, settings) as context,
+        store_context(storage, Path(directory), found, settings) as context,
     ):
         restored = restore(context, version)
         merged = merge(context, restored.base, [], version, FULL)

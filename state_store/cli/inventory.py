@@ -70,7 +70,7 @@ class Inventory:
         return next((delta for delta in self.listing.deltas if delta.version_id == version), None)
 
     def manifest(self, version: VersionId) -> Manifest | None:
-        """The manifest of the snapshot that a restore of `version` starts from; None: it starts from nothing."""
+        """The manifest of the snapshot that a restore of `version` starts from; None: from nothing."""
         snapshot = self.plan(version).snapshot
         return None if snapshot is None else self.manifests[snapshot]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -89,7 +88,7 @@ class MeteredStorage(Storage):
         self._storage = storage
         self._meter = meter
 
-    def list_files(self, directory: str) -> builtins.list[Entry]:
+    def list_files(self, directory: str) -> list[Entry]:
         return self._storage.list_files(directory)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
@@ -112,7 +111,7 @@ class MeteredStorage(Storage):
     def exists(self, path: str) -> bool:
         return self._storage.exists(path)
 
-    def directories(self, directory: str | None = None) -> builtins.list[str]:
+    def directories(self, directory: str | None = None) -> list[str]:
         return self._storage.directories(directory)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from state_store.checkpoint.manifest import FULL, FileEntry
 from state_store.checkpoint.names import VersionId
 from state_store.cli import exit_codes, inventory
 from state_store.cli.command import chosen, query_command
+from state_store.cli.contexts import store_context
 from state_store.cli.descriptors import MOST_FILES, share
 from state_store.cli.full import STORES
 from state_store.cli.inventory import Inventory
@@ -31,7 +32,6 @@ from state_store.cli.output import (
 )
 from state_store.cli.progress import Meter
 from state_store.cli.query import Query, StoreKey
-from state_store.cli.sites import site
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import StateStoreError
 from state_store.files.transfer import Wanted, difference, parallel
@@ -180,7 +180,7 @@ def verify_store(
         meter.expect(sum(sizes.values()))
     with (
         tempfile.TemporaryDirectory(prefix="state-store-verify-") as directory,
-        site(storage, Path(directory), found, settings) as context,
+        store_context(storage, Path(directory), found, settings) as context,
     ):
         findings = [*_unreadable(found), *_shared_by_full(found)]
         findings += _checksums(found, context, committed(), Path(directory))
@@ -240,7 +240,8 @@ def _shared_by_full(found: Inventory) -> Iterator[Finding]:
         older = {entry.path: one for one in manifests if one.version < full.version for entry in one.files}
         for entry in full.files:
             if entry.path in older:
-                what = f"is shared by the full checkpoint {full.version_id} and the older {older[entry.path].version_id}"
+                other = older[entry.path].version_id
+                what = f"is shared by the full checkpoint {full.version_id} and the older {other}"
                 yield Finding(found.key, "damaged", entry.path, what)
 
 

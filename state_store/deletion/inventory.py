@@ -69,7 +69,7 @@ class Inventory:
 
     @cached_property
     def uncondemned_snapshots(self) -> dict[SnapshotName, Manifest]:
-        """Those of `whole` that nobody may be about to break: none of their files is condemned."""
+        """The `restorable_snapshots` none of whose files is condemned: nobody is about to break them."""
         return {
             name: manifest
             for name, manifest in self.restorable_snapshots.items()

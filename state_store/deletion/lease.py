@@ -2,7 +2,7 @@
 
 The writer's half of the protocol of docs/deletion.md:
 
-1. `claim`: write a lease that names the existing files to be shared; *then* read the tombstones; *then* see
+1. `hold`: write a lease that names the existing files to be shared; *then* read the tombstones; *then* see
 which of
    the files exist. A file that is condemned or gone must be uploaded anew, under a fresh name.
 2. `announce` fresh names before their upload.

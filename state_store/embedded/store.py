@@ -4,7 +4,7 @@ with EmbeddedStore.open("/checkpoints/q/state/0/0") as store: store.put(b"key", 
 
 It starts at the newest version that can be restored. Changes are visible at once to its own reads, to nobody
 else before `commit`, and gone after `abort`. Keys and values are bytes; where Spark wrote them, those of its
-encoders. Every version has an id (Spark's checkpoint format 2), unless `ids=False`.
+encoders. Every version has an id (Spark's checkpoint format 2), unless `has_checkpoint_ids=False`.
 
 A store belongs to one thread at a time. It must not write where a query is running: the query's own next
 commit would then be of the same version with another id, and restoring that version without an id would be
@@ -78,7 +78,7 @@ class EmbeddedStore:
     def open(
         cls, location: str, *, version: VersionId | None = None, has_checkpoint_ids: bool = True
     ) -> EmbeddedStore:
-        """The store whose directory is at `location` (a path or URI), at its newest version or at `at`."""
+        """The store whose directory is at `location` (a path or URI), at `version` (None: the newest)."""
         store = cls(
             open_storage(location),
             Path(tempfile.mkdtemp(prefix="state-store-")),
@@ -116,8 +116,8 @@ class EmbeddedStore:
     def families(self) -> dict[str, ColumnFamily]:
         """The column families and how many keys each has, changes included."""
         return {
-            name: replace(one, keys=one.keys + self._counts.get(one.id, 0))
-            for name, one in self._families.items()
+            name: replace(column_family, keys=column_family.keys + self._counts.get(column_family.id, 0))
+            for name, column_family in self._families.items()
         }
 
     def versions(self) -> list[VersionId]:
@@ -126,7 +126,7 @@ class EmbeddedStore:
         return Lineages(listing.deltas, listing.snapshots).restorable()
 
     def load(self, version: VersionId | None = None) -> VersionId:
-        """Goes to version `at`, by default to the newest; changes since the last commit are dropped."""
+        """Goes to `version`, by default to the newest; changes since the last commit are dropped."""
         if version is None:
             version = max(self.versions(), key=lambda version: version.number, default=EMPTY)
         self._open_at(version)
@@ -189,7 +189,7 @@ class EmbeddedStore:
     def create_family(self, name: str) -> None:
         """Makes a column family; one that exists is fine."""
         if name not in self._families:
-            taken = [one.id for one in self._families.values()]
+            taken = [column_family.id for column_family in self._families.values()]
             self._families[name] = ColumnFamily(max(taken, default=-1) + 1)
 
     # ---- versions ----------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class EmbeddedStore:
         parent = (self._version.checkpoint_id or EMPTY_PARENT) if self._context.has_checkpoint_ids else None
         removes = sum(value is None for value in self._changes.values())
         families = self.families
-        keys = sum(one.keys for one in families.values())
+        keys = sum(column_family.keys for column_family in families.values())
         puts = len(self._changes) - removes
         metadata = DeltaMetadata(
             version.number, version.checkpoint_id, parent, keys, puts, removes, families, WRITER
@@ -255,13 +255,13 @@ class EmbeddedStore:
         self._counts[id_] = self._counts.get(id_, 0) + (value is not None) - was
 
     def _prefix(self, family: str) -> bytes:
-        one = self._families.get(family)
-        if one is None:
+        column_family = self._families.get(family)
+        if column_family is None:
             known = ", ".join(sorted(self._families))
             raise MissingError(
                 f"there is no column family '{family}' in version {self._version}; there are: {known}"
             )
-        return one.id.to_bytes(2, "big")
+        return column_family.id.to_bytes(2, "big")
 
 
 def _overlaid(

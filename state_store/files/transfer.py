@@ -101,14 +101,14 @@ def fetch(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], threads
 
     A local copy is linked, a damaged one is dropped with a warning and read again from storage.
     """
-    local = parallel(threads, lambda one: _fetch_one(storage, cache, one), wanted)
+    local = parallel(threads, lambda file: _fetch_one(storage, cache, file), wanted)
     return _summary(wanted, local)
 
 
 def verify(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], threads: int) -> list[str]:
     """Checks size and checksum of every target; gives warnings. Raises DamagedError that names the stored
     file."""
-    warnings = parallel(threads, lambda one: _verify_one(storage, cache, one), wanted)
+    warnings = parallel(threads, lambda file: _verify_one(storage, cache, file), wanted)
     return [warning for warning in warnings if warning is not None]
 
 
@@ -182,8 +182,8 @@ def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:
 
 
 def _summary(wanted: Sequence[Wanted], local: Sequence[bool]) -> Fetched:
-    remote = [one for one, was_local in zip(wanted, local, strict=True) if not was_local]
-    return Fetched(len(remote), sum(one.size_bytes for one in remote), len(wanted) - len(remote))
+    remote = [file for file, was_local in zip(wanted, local, strict=True) if not was_local]
+    return Fetched(len(remote), sum(file.size_bytes for file in remote), len(wanted) - len(remote))
 
 
 def _each_chunk(path: Path, use: Callable[[memoryview], object]) -> None:

@@ -25,7 +25,7 @@ class ChainDelta:
 
 @dataclass(frozen=True)
 class Chain:
-    """What version `tip` is made of. Immutable: each change gives a new one."""
+    """What `version` (None: nothing is committed) is made of. Immutable: each change gives a new one."""
 
     version: VersionId | None = None
     snapshot: Manifest | None = None
@@ -81,12 +81,12 @@ class Chain:
         )
 
     def between(self, after: VersionId | None, version: VersionId) -> Sequence[ChainDelta] | None:
-        """The deltas that lead from `after` to `version`, oldest first; None when this chain does not know."""
-        found = {delta.name.version_id: delta for delta in self.deltas}
+        """The deltas from `after` to `version`, oldest first; None when this chain does not know them."""
+        by_version = {delta.name.version_id: delta for delta in self.deltas}
         path: list[ChainDelta] = []
         at: VersionId | None = version
         while at is not None and at != after:
-            delta = found.get(at)
+            delta = by_version.get(at)
             if delta is None:
                 return None
             path.append(delta)

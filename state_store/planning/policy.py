@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from state_store.checkpoint.manifest import FULL, INCREMENTAL, Manifest
 from state_store.planning.chain import Chain
-from state_store.planning.cost import CostModel, RestoreWork
+from state_store.planning.cost import RestoreWork
 from state_store.planning.schedule import jitter_ms, last_occurrence_ms
+from state_store.planning.statistics import StoreStatistics
 from state_store.settings.options import Options
 
 GROWTH_LEAST_BYTES = 4 << 20
@@ -31,72 +32,6 @@ class Due:
 
     kind: str
     reason: str
-
-
-class StoreStatistics:
-    """What this process knows of one store beyond its chain: times (wall clock, ms), sizes, measured
-    costs."""
-
-    def __init__(self) -> None:
-        self.cost = CostModel()
-        self.keys = 0
-        self.snapshot_ms: int | None = None
-        self.full_ms: int | None = None
-        self.merge_ended_ms: int | None = None
-        self.failures = 0
-        self._begun_ms: int | None = None
-        self._live: tuple[int, int] | None = None
-
-    @property
-    def since_ms(self) -> int | None:
-        """Since when the chain has grown: its last full checkpoint, or its beginning as far as that is
-        known."""
-        return self._begun_ms if self.full_ms is None else self.full_ms
-
-    def note_chain_start(self, at_ms: int) -> None:
-        """The oldest file of the chain was written then."""
-        self._begun_ms = at_ms
-
-    def note_commit(self, keys: int) -> None:
-        self.keys = keys
-
-    def note_snapshot(self, snapshot: Manifest | None) -> None:
-        """The chain was read from storage, with this newest snapshot."""
-        if snapshot is None:
-            return
-        self.snapshot_ms = snapshot.created_ms
-        if snapshot.kind == FULL:
-            self.full_ms = snapshot.created_ms
-            self._live = (snapshot.total_bytes, snapshot.keys)
-
-    def note_merge(self, manifest: Manifest, now_ms: int) -> None:
-        """A snapshot was published."""
-        self.failures = 0
-        self.merge_ended_ms = self.snapshot_ms = now_ms
-        if manifest.kind == FULL:
-            self.full_ms = now_ms
-            self._live = (manifest.total_bytes, manifest.keys)
-
-    def note_failed_merge(self, now_ms: int) -> None:
-        self.failures += 1
-        self.merge_ended_ms = now_ms
-
-    def ages_ms(self, now_ms: int) -> tuple[int | None, int | None]:
-        """How long ago the newest snapshot and the newest full one were made; None where not known."""
-        times = (self.snapshot_ms, self.full_ms)
-        snapshot, full = (None if at_ms is None else max(0, now_ms - at_ms) for at_ms in times)
-        return snapshot, full
-
-    def live_bytes(self) -> int | None:
-        """Size of the store if nothing were in it twice: that of the last full snapshot, scaled by keys."""
-        if self._live is None:
-            return None
-        size_bytes, keys = self._live
-        return max(size_bytes, size_bytes * self.keys // keys) if keys else size_bytes
-
-    def predict_restore_ms(self, chain: Chain) -> float:
-        """Of the chain as it is, with no local files."""
-        return self.cost.predict_restore_ms(RestoreWork(chain.files, chain.size_bytes, len(chain.deltas)))
 
 
 class Policy:

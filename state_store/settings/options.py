@@ -397,9 +397,10 @@ class Options:
     )
 
 
-OPTIONS: tuple[Option, ...] = tuple(one.metadata["option"] for one in fields(Options))
+OPTIONS: tuple[Option, ...] = tuple(attribute.metadata["option"] for attribute in fields(Options))
 _ATTRIBUTES: dict[str, tuple[str, Option]] = {
-    one.metadata["option"].name: (one.name, one.metadata["option"]) for one in fields(Options)
+    attribute.metadata["option"].name: (attribute.name, attribute.metadata["option"])
+    for attribute in fields(Options)
 }
 
 

@@ -61,7 +61,7 @@ def reference() -> str:
     parts = [_INTRODUCTION]
     for group, members in _groups():
         parts.append(f"\n## {group}\n")
-        parts.extend(_section(one) for one in members)
+        parts.extend(_section(option) for option in members)
     return "".join(parts)
 
 
@@ -70,34 +70,34 @@ def template() -> str:
     parts = [_TEMPLATE_HEAD]
     for group, members in _groups():
         parts.append(f"\n# == {group} ==\n")
-        parts.extend(_template_entry(one) for one in members)
+        parts.extend(_template_entry(option) for option in members)
     return "".join(parts)
 
 
 def _groups() -> Iterator[tuple[str, Iterator[Option]]]:
-    order = list(dict.fromkeys(one.group for one in OPTIONS))
-    ordered = sorted(OPTIONS, key=lambda one: order.index(one.group))
-    yield from itertools.groupby(ordered, key=lambda one: one.group)
+    order = list(dict.fromkeys(option.group for option in OPTIONS))
+    ordered = sorted(OPTIONS, key=lambda option: order.index(option.group))
+    yield from itertools.groupby(ordered, key=lambda option: option.group)
 
 
-def _type(one: Option) -> str:
-    return f"{one.type.name} ({one.unit})" if one.unit else one.type.name
+def _type(option: Option) -> str:
+    return f"{option.type.name} ({option.unit})" if option.unit else option.type.name
 
 
-def _section(one: Option) -> str:
-    default = f"`{one.default}`" if one.default else "empty"
+def _section(option: Option) -> str:
+    default = f"`{option.default}`" if option.default else "empty"
     return (
-        f"\n### {one.name}\n\n`{one.key}` -- {_type(one)}, default {default}\n\n"
-        f"{one.doc}\n\n*Trade-off:* {one.trade_off}\n"
+        f"\n### {option.name}\n\n`{option.key}` -- {_type(option)}, default {default}\n\n"
+        f"{option.doc}\n\n*Trade-off:* {option.trade_off}\n"
     )
 
 
-def _template_entry(one: Option) -> str:
-    text = f"{one.doc} Type: {_type(one)}. Trade-off: {one.trade_off}"
+def _template_entry(option: Option) -> str:
+    text = f"{option.doc} Type: {_type(option)}. Trade-off: {option.trade_off}"
     comment = textwrap.fill(
         text, width=110, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
     )
-    return f"\n{comment}\n# {one.key} {one.default}".rstrip() + "\n"
+    return f"\n{comment}\n# {option.key} {option.default}".rstrip() + "\n"
 
 
 def main(directory: Path) -> None:

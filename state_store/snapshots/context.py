@@ -12,7 +12,11 @@ from state_store.storage.contract import Storage
 
 @dataclass(frozen=True)
 class StoreContext:
-    """Where a store's files are and are worked on; `has_checkpoint_ids`: whether versions have ids (checkpoint format 2)."""
+    """Where a store's files are and are worked on.
+
+    `has_checkpoint_ids` tells whether its versions have ids (checkpoint format 2). Immutable; safe for any
+    thread.
+    """
 
     storage: Storage
     cache: StoreCache

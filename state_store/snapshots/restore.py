@@ -257,9 +257,10 @@ def describe(
 def check_version(
     database: Database, version: VersionId, delta: DeltaName | None, storage: Storage
 ) -> tuple[int, Mapping[str, ColumnFamily]]:
-    """Number of keys and the column families that an open database says it has; it must say that it is `version`.
+    """Number of keys and the column families that an open database says it has.
 
-    Raises DamagedError otherwise. `delta` is the newest one ingested (None: the database is empty).
+    Raises DamagedError unless it says that it is `version`. `delta` is the newest one ingested
+    (None: the database is empty).
     """
     file = f"{storage.location}/{delta.path}" if delta else str(database.directory)
     data = database.metadata()

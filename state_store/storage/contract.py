@@ -7,7 +7,6 @@ promise it, durably.
 
 from __future__ import annotations
 
-import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -76,7 +75,7 @@ class Storage(ABC):
     def exists(self, path: str) -> bool:
         """Whether the file exists; not to be asked of a directory."""
 
-    def directories(self, directory: str | None = None) -> builtins.list[str]:
+    def directories(self, directory: str | None = None) -> list[str]:
         """Names of the directories directly in `directory` (None: in the store's directory), sorted.
 
         For programs that look for stores. Raises StorageError where the storage cannot tell: through the JVM.

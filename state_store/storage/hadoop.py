@@ -39,7 +39,7 @@ class HadoopStorage(Storage):
 
     def list_files(self, directory: str) -> list[Entry]:
         answer, _ = self._call("list", directory)
-        entries = [Entry(one["name"], one["bytes"], one["modified_ms"]) for one in answer["entries"]]
+        entries = [Entry(file["name"], file["bytes"], file["modified_ms"]) for file in answer["entries"]]
         return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:

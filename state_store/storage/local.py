@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,7 +71,7 @@ class LocalStorage(Storage):
         with self._translated("look for", path):
             return self._at(path).is_file()
 
-    def directories(self, directory: str | None = None) -> builtins.list[str]:
+    def directories(self, directory: str | None = None) -> list[str]:
         at = self.directory if directory is None else self._at(directory)
         with self._translated("list", directory or ""):
             try:

@@ -11,7 +11,6 @@ File systems of `pyarrow.fs` that are not object stores get a temporary name and
 
 from __future__ import annotations
 
-import builtins
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -86,19 +85,17 @@ class ArrowStorage(Storage):
         with self._translated("look for", path):
             return bool(self._filesystem.get_file_info(self._full(path)).type == FileType.File)
 
-    def directories(self, directory: str | None = None) -> builtins.list[str]:
+    def directories(self, directory: str | None = None) -> list[str]:
         from pyarrow.fs import FileType
 
         return sorted(info.base_name for info in self._infos(directory) if info.type == FileType.Directory)
 
-    def _infos(self, directory: str | None) -> builtins.list[Any]:
+    def _infos(self, directory: str | None) -> list[Any]:
         from pyarrow.fs import FileSelector
 
         full = self._directory if directory is None else self._full(directory)
         with self._translated("list", directory or ""):
-            infos: builtins.list[Any] = self._filesystem.get_file_info(
-                FileSelector(full, allow_not_found=True)
-            )
+            infos: list[Any] = self._filesystem.get_file_info(FileSelector(full, allow_not_found=True))
             return infos
 
     def _create(self, path: str, data: Any, overwrite: bool) -> None:

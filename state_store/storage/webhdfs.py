@@ -8,7 +8,6 @@ durable as the cluster's `dfs.datanode.synconclose` makes closed files. Authenti
 
 from __future__ import annotations
 
-import builtins
 import getpass
 import os
 import secrets
@@ -93,14 +92,14 @@ class WebHdfsStorage(Storage):
         status = self._ask("look for", path, lambda full: self._client.status(full, strict=False))
         return status is not None and status["type"] == "FILE"
 
-    def directories(self, directory: str | None = None) -> builtins.list[str]:
+    def directories(self, directory: str | None = None) -> list[str]:
         return sorted(name for name, status in self._statuses(directory) if status["type"] == "DIRECTORY")
 
-    def _statuses(self, directory: str | None) -> builtins.list[tuple[str, dict[str, Any]]]:
+    def _statuses(self, directory: str | None) -> list[tuple[str, dict[str, Any]]]:
         full = self._directory if directory is None else self._full(directory)
         try:
             with self._translated("list", directory or ""):
-                found: builtins.list[tuple[str, dict[str, Any]]] = self._client.list(full or "/", status=True)
+                found: list[tuple[str, dict[str, Any]]] = self._client.list(full or "/", status=True)
                 return found
         except MissingError:
             return []

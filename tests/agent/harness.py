@@ -120,7 +120,11 @@ def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[A
     path = header["path"].removeprefix("remote:/").strip("/")
     match header["fs"]:
         case "list":
-            return {"entries": [vars(entry) for entry in storage.list_files(path)]}, b""
+            entries = [
+                {"name": entry.name, "bytes": entry.size_bytes, "modified_ms": entry.modified_ms}
+                for entry in storage.list_files(path)
+            ]
+            return {"entries": entries}, b""
         case "read":
             return {}, storage.read(path, header["offset"], header["length"])
         case "write" if "upload" in header:

@@ -159,7 +159,7 @@ def test_cleanup_lists_nothing_when_nothing_can_go(job: Job, monkeypatch: pytest
         raise AssertionError(f"'{directory}' was listed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.site.storage, "list", forbidden)
+        patch.setattr(store.context.storage, "list_files", forbidden)
         answer = job.cleanup()
     assert [one["version"] for one in answer["retained"]] == [4, 5, 6, 7]
     job.merge("full")

@@ -115,7 +115,7 @@ class TwoExecutors(RuleBasedStateMachine):
             return
         for store in self.jobs[self.owner].client.calls._stores.values():
             if store._registry is not None:
-                floor = min(of.version for of in store._registry.checkpoints())
+                floor = min(of.number for of in store._registry.checkpoints())
                 rebuilt = Inventory.read(self.storage, {}).registry(floor)
                 running = {of: paths(store._registry, of) for of in store._registry.checkpoints()}
                 assert running.items() <= {of: paths(rebuilt, of) for of in rebuilt.checkpoints()}.items()

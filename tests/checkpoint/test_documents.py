@@ -37,7 +37,7 @@ def entry(number: int) -> FileEntry:
 manifests = st.builds(
     Manifest,
     version=st.integers(1, 10**18),
-    id=st.none() | st.just("a-1"),
+    checkpoint_id=st.none() | st.just("a-1"),
     kind=st.sampled_from([INCREMENTAL, FULL]),
     previous=st.none() | version_ids,
     full=st.none() | version_ids,
@@ -73,7 +73,7 @@ def test_manifest_round_trip(manifest: Manifest) -> None:
     st.builds(
         DeltaMetadata,
         version=st.integers(1, 10**18),
-        id=st.none() | st.just("a-1"),
+        checkpoint_id=st.none() | st.just("a-1"),
         parent=st.none() | st.just("b-1"),
         keys=counts,
         puts=counts,

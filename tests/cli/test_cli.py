@@ -74,7 +74,7 @@ def test_checkpoints_json_has_every_store_and_version(query, capsys):
     ]
     made = found["stores"][0]["checkpoints"]
     assert [one["version"] for one in made] == [1, 2, 3, 4, 5, 6]
-    assert made[5]["id"] == query.newest[FIRST].id
+    assert made[5]["id"] == query.newest[FIRST].checkpoint_id
     assert made[5]["snapshot"] == {"kind": "full", "version": 5}
     assert made[5]["deltas"] == 1
     assert made[4]["wrote"] == ["delta", "full"]
@@ -92,7 +92,7 @@ def test_an_attempt_that_spark_did_not_commit_is_told_apart(query, capsys):
     made = run_json(capsys, "checkpoints", query.root, "--partition", 0)["stores"][0]["checkpoints"]
     assert [one["version"] for one in made] == [1, 2, 3, 4, 5, 6, 7, 7]
     assert [one["version"] for one in made if one["committed"]] == [1, 2, 3, 4, 5, 6, 7]
-    assert query.newest[FIRST].id in [one["id"] for one in made if one["committed"]]
+    assert query.newest[FIRST].checkpoint_id in [one["id"] for one in made if one["committed"]]
 
 
 def test_checkpoints_each_has_a_table_for_each_store(query, capsys):

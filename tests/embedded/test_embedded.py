@@ -74,7 +74,7 @@ class Machine(RuleBasedStateMachine):
         self.store.load(at)
         self.rows = dict(self.committed[at])
 
-    @precondition(lambda self: self.store.at.version > 1)
+    @precondition(lambda self: self.store.version.number > 1)
     @rule(full=st.booleans())
     def checkpoint(self, full: bool) -> None:
         from contextlib import suppress

@@ -10,7 +10,8 @@ from state_store.checkpoint.manifest import FileEntry, Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.planning.cost import RestoreWork
-from state_store.planning.policy import Due, Policy, StoreStatistics
+from state_store.planning.policy import Due, Policy
+from state_store.planning.statistics import StoreStatistics
 from state_store.settings.options import parse
 
 MIB = 1 << 20

@@ -202,7 +202,7 @@ def test_a_failed_upload_leaves_the_chain_as_it_was(job: Job, monkeypatch: pytes
         raise StorageError("no space left on device", file="shared/x.sst")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store.site.storage, "upload", full_disk)
+        patch.setattr(store.context.storage, "upload", full_disk)
         with pytest.raises(StorageError, match="no space"):
             job.merge("incremental")
     assert not list(job.location.glob("lease/*"))

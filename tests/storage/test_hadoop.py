@@ -38,7 +38,11 @@ class _Calls:
         return answer, data
 
     def _list(self, at: Path, name: str, body: bytes) -> tuple[dict[str, Any], bytes]:
-        return {"entries": [vars(entry) for entry in LocalStorage(at).list_files(name)]}, b""
+        entries = [
+            {"name": entry.name, "bytes": entry.size_bytes, "modified_ms": entry.modified_ms}
+            for entry in LocalStorage(at).list_files(name)
+        ]
+        return {"entries": entries}, b""
 
     def _read(
         self, at: Path, name: str, body: bytes, offset: int, length: int

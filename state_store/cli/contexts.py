@@ -1,4 +1,4 @@
-"""A place to work on one store from the command line: no long-lived cache, everything below one directory."""
+"""The context in which a command works on one store: no long-lived cache, everything below one directory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from state_store.storage import Storage
 
 
 @contextmanager
-def site(
+def store_context(
     storage: Storage, directory: Path, found: Inventory, settings: DatabaseSettings
 ) -> Iterator[StoreContext]:
-    """A site for a store below `directory`, gone afterwards; files fetched once are linked the next time."""
+    """The context of a store, below `directory` and gone afterwards; files fetched once are linked then."""
     cache = LocalCache(directory / "cache", budget_bytes=1 << 62).store(storage.location)
     workspace = Workspace(directory / "work")
     workspace.open()
-    ids = any(delta.checkpoint_id is not None for delta in found.listing.deltas) or any(
+    has_checkpoint_ids = any(delta.checkpoint_id is not None for delta in found.listing.deltas) or any(
         snapshot.checkpoint_id is not None for snapshot in found.listing.snapshots
     )
     try:
-        yield StoreContext(storage, cache, workspace, settings, ids)
+        yield StoreContext(storage, cache, workspace, settings, has_checkpoint_ids)
     finally:
         workspace.remove()
         cache.remove()
