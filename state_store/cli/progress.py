@@ -40,7 +40,8 @@ class Meter:
         )
         self._task = self._progress.add_task(what, total=0, done=0, stores=stores)
         self._lock = threading.Lock()
-        self._done = self._expected_bytes = 0
+        self._stores = stores
+        self._begun = self._done = self._expected_bytes = 0
         self.shown = threading.Event()
         """Set once it is on the terminal."""
         self._timer = threading.Timer(SHOWN_AFTER_S, self._show)
@@ -60,10 +61,15 @@ class Meter:
         self._progress.stop()
 
     def expect(self, size_bytes: int) -> None:
-        """Adds to the bytes that are going to be moved."""
+        """A store is begun with, and this many of its bytes are going to be moved.
+
+        Stores that are not begun with count as the average of the others.
+        """
         with self._lock:
+            self._begun += 1
             self._expected_bytes += size_bytes
-            self._progress.update(self._task, total=self._expected_bytes)
+            total_bytes = self._expected_bytes * max(self._stores, self._begun) / self._begun
+            self._progress.update(self._task, total=total_bytes)
 
     def moved(self, size_bytes: int) -> None:
         """Adds to the bytes that were."""
