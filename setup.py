@@ -1,8 +1,8 @@
 """Adds to the package what setuptools does not know of: the Scala sources, and the jars.
 
-A jar that the tree has already (``make wheel``) is taken if it is of the sources as they are. If pyspark can
+A jar that the tree has already (`make wheel`) is taken if it is of the sources as they are. If pyspark can
 be imported during the build, its jar is made. An isolated build has neither: the installed package compiles
-its jar on first use, from the sources that it carries (:mod:`state_store.jvm.jar`).
+its jar on first use, from the sources that it carries (`state_store.jvm.jar`).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""``python -m benchmarks``: runs scenarios, writes their results, makes the report, compares ratios with the
-recorded ones.
+"""`python -m benchmarks`: runs scenarios, writes their results, makes the report,
+compares ratios with the recorded ones.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What this store is to reach, computed from a run: each row of the goals' table measured, met or missed by
-how much.
+"""What this store is to reach, computed from a run: each row of the goals' table
+measured, met or missed by how much.
 """
 
 from __future__ import annotations

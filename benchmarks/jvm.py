@@ -1,5 +1,5 @@
-"""The driver JVM of the store-level scenarios: compiled with the Scala compiler that pyspark carries, run on
-its jars.
+"""The driver JVM of the store-level scenarios: compiled with the Scala compiler
+that pyspark carries, run on its jars.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 
 
 class DriverError(RuntimeError):
-    """The driver did not compile, or a run of it ended before its last case; the message holds the end of
-    its log.
+    """The driver did not compile, or a run of it ended before its last case;
+    the message holds the end of its log.
     """
 
 
@@ -108,9 +108,9 @@ def run(
 ) -> list[dict[str, Any]]:
     """Runs cases in one JVM and returns its events in order.
 
-    ``touch_heap`` makes the whole heap resident from the start, so that what the resident size grows by is
-    native memory. ``extra_sources`` are compiled with the driver's own. Raises DriverError when the JVM
-    fails or does not end within ``timeout_s`` seconds.
+    `touch_heap` makes the whole heap resident from the start, so that what the resident size grows by is
+    native memory. `extra_sources` are compiled with the driver's own. Raises DriverError when the JVM
+    fails or does not end within `timeout_s` seconds.
     """
     classes = compiled(extra_sources)
     with tempfile.TemporaryDirectory(prefix="state-store-benchmark-") as name:

@@ -1,5 +1,5 @@
-"""A real HDFS on the loopback: NameNode and DataNode of Hadoop's own mini cluster, of the version that
-pyspark carries.
+"""A real HDFS on the loopback: NameNode and DataNode of Hadoop's own mini cluster,
+of the version that pyspark carries.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ class MiniclusterError(RuntimeError):
 
 
 def jar() -> Path:
-    """``hadoop-client-minicluster`` from Maven Central, fetched once with ``mvn`` and kept in the user's
-    cache.
-    """
+    """`hadoop-client-minicluster` from Maven Central, fetched once with `mvn` into the user's cache."""
     version = _hadoop_version()
     target = _CACHE / f"hadoop-client-minicluster-{version}.jar"
     if target.is_file():
@@ -58,7 +56,7 @@ def jar() -> Path:
 
 @contextlib.contextmanager
 def started(cluster_jar: Path, log: Path) -> Iterator[str]:
-    """Runs the cluster for the ``with`` block; yields its ``hdfs://`` URI."""
+    """Runs the cluster for the `with` block; yields its `hdfs://` URI."""
     with tempfile.TemporaryDirectory(prefix="minicluster-") as work, open(log, "wb") as sink:
         written = Path(work) / "started.xml"
         command = [

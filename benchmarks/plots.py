@@ -45,9 +45,7 @@ _MB = 1 << 20
 
 
 def draw_all(results: Results, directory: Path) -> dict[str, str]:
-    """Writes SVG and PNG of every plot that the results have figures for; titles by file name without
-    suffix.
-    """
+    """Writes SVG and PNG of every plot that the results have figures for; titles by file stem."""
     directory.mkdir(parents=True, exist_ok=True)
     settings = {
         "font.size": 12,

@@ -1,6 +1,6 @@
 """The measured providers: class, options, and which of them this installation has.
 
-A :class:`Variant` is a provider with a set of options. Where a case has a memory budget, every variant that
+A `Variant` is a provider with a set of options. Where a case has a memory budget, every variant that
 can be given one is given the same: ours as its budget, RocksDB as its block cache.
 """
 
@@ -31,8 +31,8 @@ _WRITE_BUFFER_MB = 64
 
 @dataclass(frozen=True)
 class Variant:
-    """One measured provider. ``conf`` holds SQL options; ``{dir}`` in one stands for a local directory of
-    its own.
+    """One measured provider. `conf` holds SQL options; `{dir}` in one
+    stands for a local directory of its own.
     """
 
     name: str
@@ -73,7 +73,7 @@ def changelog_with_cache(budget_mb: int, stores: int) -> Variant:
 
 
 def incremental(budget_mb: int, name: str = "incremental", **options: str) -> Variant:
-    """Ours with a memory budget and further options, by their names below ``...incremental.``."""
+    """Ours with a memory budget and further options, by their names below `...incremental.`."""
     conf = {**INCREMENTAL.conf, OURS + "memoryBudget": f"{budget_mb}m"}
     conf.update({OURS + option: value for option, value in options.items()})
     title = "incremental" if name == "incremental" else name.replace("incremental-", "incremental, ")

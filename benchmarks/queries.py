@@ -1,6 +1,6 @@
 """Real queries end to end: what a micro-batch takes, by phase, with each provider on one stream of flights.
 
-The queries run in a process of their own (:mod:`benchmarks.query_job`), so that their JVM is nobody else's.
+The queries run in a process of their own (`benchmarks.query_job`), so that their JVM is nobody else's.
 """
 
 from __future__ import annotations

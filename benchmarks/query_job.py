@@ -1,8 +1,7 @@
-"""The process that runs the real queries: ``python -m benchmarks.query_job SPECIFICATION EVENTS``.
+"""The process that runs the real queries: `python -m benchmarks.query_job SPECIFICATION EVENTS`.
 
 Each event is one run of one query with one provider: its batches as StreamingQueryProgress tells them, and
-what its output adds up to. Providers take turns; the order of a repetition is the reverse of the one
-before.
+what its output adds up to. Providers take turns; the order of a repetition is the reverse of the one before.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ Python worker: about a millisecond for each group.
 
 
 def write(results: Results, pages: Path) -> Path:
-    """Writes ``benchmarks.md`` and ``images/`` below `pages`; gives the page."""
+    """Writes `benchmarks.md` and `images/` below `pages`; gives the page."""
     pages.mkdir(parents=True, exist_ok=True)
     titles = plots.draw_all(results, pages / "images")
     sections = [_HEAD, _machine(results), _problems(results), _goals(results)]

@@ -100,7 +100,7 @@ class Results:
 
 
 def load(directory: Path) -> Results:
-    """Reads every ``<scenario>.json`` of a directory."""
+    """Reads every `<scenario>.json` of a directory."""
     files = sorted(directory.glob("*.json"))
     return Results({file.stem: json.loads(file.read_text()) for file in files})
 

@@ -1,8 +1,8 @@
 """The merge alone: what it costs by kind and by number of deltas, without Spark, agent or uploads.
 
-One base and one run of deltas are made once. Each kind then takes the base through all of them, so many
-deltas a merge, each merge on the database that the one before left. What the last one holds is compared
-with a dict.
+One base and one run of deltas are made once. Each kind then takes the base through all of
+them, so many deltas a merge, each merge on the database that the one before left. What the
+last one holds is compared with a dict.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ def _store_level(name: str) -> Callable[[Extent, bool, Path], Result]:
 
 
 def run_cases(runs: list[scenarios.Run], extent: Extent, log: Path) -> Result:
-    """Runs store-level cases; specifications and statistics by case. Cases of one name (one JVM each) are
-    joined.
+    """Runs store-level cases; specifications and statistics by case. Cases
+    of one name (one JVM each) are joined.
     """
     log.unlink(missing_ok=True)
     events = []

@@ -1,7 +1,7 @@
 """The store-level scenarios as data: which cases, of which sizes, at each of the three extents.
 
-A scenario is a list of :class:`Run`; a run is one driver JVM; a case is one set of providers taken through
-the same steps in turns. Steps are what ``scala/driver/Case.scala`` reads.
+A scenario is a list of `Run`; a run is one driver JVM; a case is one set of providers taken through
+the same steps in turns. Steps are what `scala/driver/Case.scala` reads.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RETAINED = 10
 
 @dataclass(frozen=True)
 class Run:
-    """One driver JVM. ``touch_heap`` is for runs that measure resident memory."""
+    """One driver JVM. `touch_heap` is for runs that measure resident memory."""
 
     cases: Sequence[Case]
     heap_mb: int = 3072
@@ -40,7 +40,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of each scenario is run: ``quick``, ``standard`` or ``full``."""
+    """How much of each scenario is run: `quick`, `standard` or `full`."""
 
     name: str
     keys: int
@@ -64,8 +64,8 @@ EXTENTS = {
 
 
 def case(name: str, subjects: Iterable[Variant], steps: Sequence[Step], *, ours: bool, **shape: Any) -> Case:
-    """A case as the driver reads it. Retention is the same for all; without our jar our variants are left
-    out.
+    """A case as the driver reads it. Retention is the same for all;
+    without our jar our variants are left out.
     """
     retain = {"spark.sql.streaming.minBatchesToRetain": str(RETAINED)}
     present = [one for one in subjects if ours or not one.is_ours]
@@ -81,8 +81,8 @@ def load(keys: int) -> Step:
 
 
 def batches(extent: Extent, pattern: str, size: int, **changes: Any) -> Step:
-    """Segments of batches, the first of which warms up (but in the quick extent); small batches come in
-    larger numbers.
+    """Segments of batches, the first of which warms up (but in the quick extent);
+    small batches come in larger numbers.
     """
     many = extent.batches if size > 5_000 or extent.is_quick else extent.batches * 3
     step = {
@@ -107,8 +107,8 @@ def short(count: int) -> str:
 
 
 def store(extent: Extent, ours: bool) -> list[Run]:
-    """Number of keys, size of values, size of batches, pattern of access and number of stores, each varied
-    alone.
+    """Number of keys, size of values, size of batches, pattern of access and
+    number of stores, each varied alone.
     """
     quick = extent.is_quick
     base = extent.keys
@@ -233,8 +233,8 @@ def age(extent: Extent, ours: bool) -> list[Run]:
 
 
 def restore(extent: Extent, ours: bool) -> list[Run]:
-    """Time to the first row on a new and on the same machine, by the number of changes since the last
-    maintenance.
+    """Time to the first row on a new and on the same machine, by the number
+    of changes since the last maintenance.
     """
     quick = extent.is_quick
     keys, size = (5_000, 200) if quick else (extent.keys, 1_000)
@@ -280,8 +280,8 @@ def storage(extent: Extent, ours: bool) -> list[Run]:
 
 
 def memory(extent: Extent, ours: bool) -> list[Run]:
-    """Heap, native and resident memory: one provider a JVM, its whole heap touched before, so that growth is
-    native.
+    """Heap, native and resident memory: one provider a JVM, its whole heap
+    touched before, so that growth is native.
     """
     quick = extent.is_quick
     sizes = (20_000,) if quick else (500_000, 2_000_000)
@@ -314,8 +314,8 @@ def memory(extent: Extent, ours: bool) -> list[Run]:
 
 
 def hdfs(extent: Extent, ours: bool) -> list[Run]:
-    """Scenarios ``store`` and ``restore`` in small, with checkpoints in a real HDFS; the caller adds its URI
-    and jar.
+    """Scenarios `store` and `restore` in small, with checkpoints in a real
+    HDFS; the caller adds its URI and jar.
     """
     quick = extent.is_quick
     keys, size = (2_000, 200) if quick else (100_000, 5_000)

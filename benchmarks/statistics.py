@@ -29,7 +29,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def by_case(events: Iterable[Event]) -> dict[str, Any]:
-    """``{case: {step label: {subject: statistics}}}`` of the driver's events."""
+    """`{case: {step label: {subject: statistics}}}` of the driver's events."""
     groups: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
     for event in events:
         groups[event["case"], event["label"], event["subject"]].append(event)

@@ -2,12 +2,12 @@
 
     python -m benchmarks.vectorized --json OUT [--quick] [--stores hdfs,rocksdb-changelog,incremental]
 
-Every form runs the same batches of the same data through its own query. The forms take turns: in a turn a
-query is started and runs a few batches. The figure of a batch is the whole time of its trigger, beside it the
-CPU time of its query. The first batch of each turn does not count: it compiles the plan, opens the store and
-wakes the workers, which a query that keeps running does once. Nor does the first turn, in which the JVM
-compiles what forms with short batches spend their time in. Slow forms run fewer batches, between two turns of
-the fast.
+Every form runs the same batches of the same data through its own query. The forms take turns: in a turn
+a query is started and runs a few batches. The figure of a batch is the whole time of its trigger,
+beside it the CPU time of its query. The first batch of each turn does not count: it compiles the plan,
+opens the store and wakes the workers, which a query that keeps running does once. Nor does the first
+turn, in which the JVM compiles what forms with short batches spend their time in. Slow forms run fewer
+batches, between two turns of the fast.
 
 The content is checked: outputs by a checksum of every batch, and all states, row by row, as they are after
 the last batch that all forms have run; a difference makes the run fail. Only the ratios of one run mean
@@ -92,9 +92,9 @@ FORMS: dict[str, Callable[[], Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Scenario:
-    """Batches with ``rows`` rows of each of ``groups`` groups, drawn from ``keys`` keys.
+    """Batches with `rows` rows of each of `groups` groups, drawn from `keys` keys.
 
-    ``turns`` says for each form how many batches it runs in each of its turns; the first does not count.
+    `turns` says for each form how many batches it runs in each of its turns; the first does not count.
     """
 
     name: str
@@ -124,7 +124,7 @@ QUICK = (
 
 
 def batch(scenario: Scenario, number: int) -> pa.Table:
-    """One batch of input: ``k`` (string), ``v`` (a whole number as double, so that sums are exact)."""
+    """One batch of input: `k` (string), `v` (a whole number as double, so that sums are exact)."""
     random = np.random.default_rng(1000 + number)
     chosen = random.choice(scenario.keys, scenario.groups, replace=False)
     keys = np.repeat(chosen, scenario.rows)
@@ -182,7 +182,7 @@ class Query:
         self._measured: list[tuple[Any, float]] = []
 
     def run(self, batches: list[Path], counts: bool) -> None:
-        """One turn: runs ``batches``, which come after those of the turns before."""
+        """One turn: runs `batches`, which come after those of the turns before."""
         for path in batches:
             (self._source / path.name).hardlink_to(path)
         query = self._started()

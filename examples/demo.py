@@ -1,5 +1,5 @@
-"""The store at work on a year of flights: commits, merges, a cut chain, a killed process, a restart, an equal
-result.
+"""The store at work on a year of flights: commits, merges, a cut chain, a killed
+process, a restart, an equal result.
 
     python examples/demo.py [--days N] [--store incremental|rocksdb|hdfs] [--keep DIRECTORY]
 
@@ -55,8 +55,8 @@ class Workplace:
 
 
 def write_source(flights: pd.DataFrame, directory: Path, days: int) -> int:
-    """Writes ``flights`` as files of ``days`` days each, in the order in which they shall be read; returns
-    their number.
+    """Writes `flights` as files of `days` days each, in the order in which they
+    shall be read; returns their number.
     """
     directory.mkdir()
     part = (flights.departs.dt.normalize() - flights.departs.dt.normalize().min()).dt.days // days
@@ -69,9 +69,7 @@ def write_source(flights: pd.DataFrame, directory: Path, days: int) -> int:
 
 
 class Job:
-    """The query in a process group of its own; ``lines`` are what it reports, ``kill`` is SIGKILL for all of
-    it.
-    """
+    """The query in a process group of its own; `lines` are what it reports, `kill` is SIGKILL to all."""
 
     def __init__(self, place: Workplace, store: str, *more: str) -> None:
         command = [sys.executable, str(Path(__file__).with_name("demo_job.py")), store]
@@ -106,8 +104,7 @@ class Job:
 
 
 def run_until_killed(place: Workplace, store: str, full_at: int, kill_at: int) -> int:
-    """Runs the query, forces a full checkpoint after batch ``full_at``, kills it in a batch from ``kill_at``
-    on.
+    """Runs the query, forces a full checkpoint after batch `full_at`, kills it in a batch from `kill_at` on.
 
     Returns the batch that was cut short: begun in the offset log, absent from the commit log.
     """
@@ -167,7 +164,7 @@ def force_full_checkpoint(place: Workplace) -> None:
 
 
 def state_store_command(*arguments: str) -> None:
-    """Runs ``state-store`` as a user would; an error of it ends the demo."""
+    """Runs `state-store` as a user would; an error of it ends the demo."""
     code = subprocess.run([sys.executable, "-m", "state_store.cli", *arguments], check=False).returncode
     if code:
         raise SystemExit(f"state-store {' '.join(arguments)} failed with exit code {code}")

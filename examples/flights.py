@@ -5,8 +5,8 @@ state holds its last flight and the run of flights it belongs to. The output has
 long since the last departure; how much of that flight's delay it inherited), and one for each run when the
 aircraft falls silent for five days, found by an event-time timeout.
 
-The function is there twice, with equal results: ``follow`` is called once for each aircraft, as in Spark,
-``follow_all`` once for thousands of them. demo.py runs both and checks them; to run the query on its own:
+The function is there twice, with equal results: `follow` is called once for each aircraft, as in Spark,
+`follow_all` once for thousands of them. demo.py runs both and checks them; to run the query on its own:
 
     python examples/flights.py INPUT CHECKPOINT OUTPUT
 """
@@ -72,7 +72,7 @@ def follow(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -
 
 @state_store.vectorized(frame="pandas")
 def follow_all(rows: pd.DataFrame, states: pd.DataFrame, context: Context) -> Result:
-    """What ``follow`` does, for all aircraft of the call at once."""
+    """What `follow` does, for all aircraft of the call at once."""
     if context.timed_out:
         return Result(output=silences(states), remove=np.full(len(states), True))
     legs = rows.sort_values(["__group", *ORDER], ignore_index=True)
@@ -138,7 +138,7 @@ def aircraft(flights: DataFrame, function: Callable[..., Any] = follow_all) -> D
 def start(
     spark: SparkSession, source: str, checkpoint: str, sink: str, function: Callable[..., Any] = follow_all
 ) -> StreamingQuery:
-    """Starts the query on all files of ``source``, one file a micro-batch; it ends after the last."""
+    """Starts the query on all files of `source`, one file a micro-batch; it ends after the last."""
     flights = spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source)
     return (
         aircraft(flights, function)
@@ -151,7 +151,7 @@ def start(
 
 
 def session(conf: dict[str, str]) -> SparkSession:
-    """A small local session with ``conf`` on top."""
+    """A small local session with `conf` on top."""
     builder = SparkSession.builder.master("local[2]").appName("flights")
     settings = {
         "spark.sql.session.timeZone": "UTC",

@@ -15,7 +15,7 @@ HEAD = (
 
 
 def batch(progress: dict[str, Any]) -> str:
-    """``progress`` (StreamingQueryProgress as JSON) in a line under HEAD."""
+    """`progress` (StreamingQueryProgress as JSON) in a line under HEAD."""
     (operator,) = progress["stateOperators"]
     metrics = operator["customMetrics"]
     files = metrics.get("incrementalChainFiles")

@@ -1,7 +1,7 @@
 """What can go wrong, sorted by what a caller can do about it.
 
-Kinds are those of docs/protocol.md, one class each; an error that crosses the bridge keeps its kind, message,
-file and option.
+Kinds are those of docs/protocol.md, one class each; an error that crosses the bridge
+keeps its kind, message, file and option.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 
 class StateStoreError(Exception):
-    """Base of all errors: ``kind`` of docs/protocol.md, a message, and the file or option it names."""
+    """Base of all errors: `kind` of docs/protocol.md, a message, and the file or option it names."""
 
     def __init__(self, kind: str, message: str, file: str | None = None, option: str | None = None) -> None:
         super().__init__(message)
@@ -20,7 +20,7 @@ class StateStoreError(Exception):
         self.option = option
 
     def to_json(self) -> dict[str, str]:
-        """The ``error`` object of an answer: kind, message, and file and option where known."""
+        """The `error` object of an answer: kind, message, and file and option where known."""
         fields = {"kind": self.kind, "message": self.message, "file": self.file, "option": self.option}
         return {name: text for name, text in fields.items() if text is not None}
 
@@ -103,7 +103,7 @@ KINDS: dict[str, type[_KindError]] = {
 
 
 def from_json(fields: dict[str, Any]) -> StateStoreError:
-    """The exception that an ``error`` object stands for; a kind not known is an InternalError."""
+    """The exception that an `error` object stands for; a kind not known is an InternalError."""
     cls = KINDS.get(str(fields.get("kind")), InternalError)
     message = str(fields.get("message", "the other side gave no message"))
     return cls(message, file=fields.get("file"), option=fields.get("option"))

@@ -35,19 +35,19 @@ def spark_conf(
 
         SparkSession.builder.config(map=state_store.spark_conf({"restoreObjective": "5s"})).getOrCreate()
 
-    It sets the provider class, Spark's checkpoint format 2, the jar (``spark.jars``), the session extension
-    for vectorised functions (``spark.sql.extensions``), the listener that says so when Spark keeps a query on
-    the store that it was started with (``spark.sql.streaming.streamingQueryListeners``) and the Python of the
+    It sets the provider class, Spark's checkpoint format 2, the jar (`spark.jars`), the session extension
+    for vectorised functions (`spark.sql.extensions`), the listener that says so when Spark keeps a query on
+    the store that it was started with (`spark.sql.streaming.streamingQueryListeners`) and the Python of the
     agent. A session that has jars, extensions or listeners of its own appends to these, separated by commas.
 
     settings: options of docs/options.md by name, with or without their prefix, as texts, numbers or booleans.
 
-    agent_python: the interpreter on the executors that runs the agent. Default: ``PYSPARK_PYTHON`` when it is
+    agent_python: the interpreter on the executors that runs the agent. Default: `PYSPARK_PYTHON` when it is
     set, else the running interpreter, which is right wherever executors share this machine or its image.
 
     spark_version: of the cluster. Default: that of the installed pyspark.
 
-    A package without a jar for that version compiles it once (:mod:`state_store.jvm.jar`).
+    A package without a jar for that version compiles it once (`state_store.jvm.jar`).
 
     Raises OptionError for a setting that does not exist or has a wrong value, or a version without a jar.
     """

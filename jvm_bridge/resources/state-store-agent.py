@@ -1,4 +1,4 @@
-"""Starts the agent: ``python state-store-agent.py <zip with the agent's code, or nothing> <version>``.
+"""Starts the agent: `python state-store-agent.py <zip with the agent's code, or nothing> <version>`.
 
 The installed package is taken where it is of the version that the jar was built with; otherwise the code
 that came in the jar is.
@@ -9,7 +9,7 @@ import sys
 
 
 def choose(archive: str, version: str) -> None:
-    """Makes ``import state_store`` find the agent's code of this version."""
+    """Makes `import state_store` find the agent's code of this version."""
     try:
         import state_store
 

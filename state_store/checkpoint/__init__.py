@@ -1,3 +1,3 @@
-"""What a checkpoint is: names, manifests, delta metadata, lineage, registry. Values and functions; no I/O, no
-clock.
+"""What a checkpoint is: names, manifests, delta metadata, lineage, registry.
+Values and functions; no I/O, no clock.
 """

@@ -18,8 +18,8 @@ _TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Archive:
-    """A snapshot that was read: its manifest, and the bytes of RocksDB's `MANIFEST-*`, `CURRENT`,
-    `OPTIONS-*`.
+    """A snapshot that was read: its manifest, and the bytes of RocksDB's
+    `MANIFEST-*`, `CURRENT`, `OPTIONS-*`.
     """
 
     manifest: Manifest

@@ -1,5 +1,5 @@
-"""Reading of the JSON objects that a checkpoint carries: one place that checks format, presence and type of
-fields.
+"""Reading of the JSON objects that a checkpoint carries: one place that checks
+format, presence and type of fields.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Leases and tombstones as values: both are a JSON object that names files (docs/format.md,
-docs/deletion.md).
+"""Leases and tombstones as values: both are a JSON object that names
+files (docs/format.md, docs/deletion.md).
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class Plan:
 class Lineages:
     """Every version that a listing can make. Immutable; safe for any thread.
 
-    `deltas` and `snapshots` are the names that exist; leave a snapshot out to plan without it (because it is
-    damaged).
+    `deltas` and `snapshots` are the names that exist; leave a snapshot out to
+    plan without it (because it is damaged).
     """
 
     def __init__(self, deltas: Iterable[DeltaName], snapshots: Iterable[SnapshotName]) -> None:
@@ -114,8 +114,8 @@ def missing_delta_path(version: VersionId) -> str:
 
 
 def describe_restorable(versions: Sequence[VersionId]) -> str:
-    """A clause for error messages: which versions can be restored, runs of numbers folded, at most the last
-    10 runs.
+    """A clause for error messages: which versions can be restored, runs of
+    numbers folded, at most the last 10 runs.
     """
     if not versions:
         return "no version of this store can be restored"

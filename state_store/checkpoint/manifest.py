@@ -1,5 +1,5 @@
-"""`manifest.json` of a snapshot: which SST files make the database, and where it stands in the chain
-(docs/format.md).
+"""`manifest.json` of a snapshot: which SST files make the database, and where it
+stands in the chain (docs/format.md).
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes, *, file: str) -> Manifest:
-        """Reads the manifest of the snapshot `file`. Raises FormatError (newer format) or DamagedError,
-        naming it.
+        """Reads the manifest of the snapshot `file`. Raises FormatError
+        (newer format) or DamagedError, naming it.
         """
         document = Document.parse(data, file)
         kind = document.text("kind")

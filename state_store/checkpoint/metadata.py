@@ -23,8 +23,8 @@ class ColumnFamily:
 
 @dataclass(frozen=True)
 class DeltaMetadata:
-    """Value of the reserved record. `keys` counts the whole store after the batch, `puts` and `removes` the
-    delta.
+    """Value of the reserved record. `keys` counts the whole store after the
+    batch, `puts` and `removes` the delta.
     """
 
     version: int

@@ -1,7 +1,7 @@
 """Names of the files in a store's directory (grammar: docs/format.md), as values that parse and format.
 
-A parser returns None for a name that is not ours: foreign files and unfinished writes are left alone, never
-guessed at.
+A parser returns None for a name that is not ours: foreign files and unfinished
+writes are left alone, never guessed at.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class SnapshotName:
 
 @dataclass(frozen=True)
 class SharedName:
-    """Name of an SST that a merge wrote: version of its snapshot, a random part (32 bits), the SST's number
-    there.
+    """Name of an SST that a merge wrote: version of its snapshot, a random
+    part (32 bits), the SST's number there.
     """
 
     version: int

@@ -1,9 +1,9 @@
 """The shared-state registry: for every file, which retained checkpoints still need it.
 
-A file goes when the last checkpoint that needs it is retired, never sooner, never later. The count of a file
-is the size of a set of checkpoints, so hearing of one checkpoint twice, or late, changes nothing; and the
-whole registry can be rebuilt from the files at any time. SST files and the archives of snapshots are counted
-alike.
+A file goes when the last checkpoint that needs it is retired, never sooner, never later. The count
+of a file is the size of a set of checkpoints, so hearing of one checkpoint twice, or late, changes
+nothing; and the whole registry can be rebuilt from the files at any time. SST files and the
+archives of snapshots are counted alike.
 
 A registry is used by one thread at a time: the caller locks.
 """
@@ -167,8 +167,8 @@ class Registry:
     ) -> Registry:
         """The registry of all versions from `floor` up that the files in `listing` can make.
 
-        `manifests` are those of the snapshots that can be read; a snapshot whose files are not all there
-        counts as absent.
+        `manifests` are those of the snapshots that can be read; a snapshot whose
+        files are not all there counts as absent.
         """
         usable = whole_snapshots(listing, manifests)
         lineages = Lineages(listing.deltas, usable)

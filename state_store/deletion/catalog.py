@@ -17,8 +17,8 @@ from state_store.storage.contract import Storage
 def read_listing(storage: Storage, *, shared: bool = False) -> Listing:
     """The deltas and snapshots there are, and with `shared` the shared files too.
 
-    Snapshots are listed first: a delta that one of them makes superfluous may be deleted in between, never
-    one that it needs.
+    Snapshots are listed first: a delta that one of them makes superfluous may be deleted
+    in between, never one that it needs.
     """
     directories = [SNAPSHOT_DIRECTORY, DELTA_DIRECTORY, *([SHARED_DIRECTORY] if shared else [])]
     return Listing.from_files(

@@ -1,8 +1,8 @@
 """What a cleaner sees of a store: one reading of its directory, in the order that safe deletion needs.
 
-Snapshots and their manifests come first, then tombstones, then deltas and shared files. So a snapshot that
-looks whole here and has no condemned file cannot lose one afterwards: who condemns a file later sees that
-snapshot.
+Snapshots and their manifests come first, then tombstones, then deltas and shared files. So a
+snapshot that looks whole here and has no condemned file cannot lose one afterwards: who
+condemns a file later sees that snapshot.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class Inventory:
         return Registry.rebuild(self.listing, self.restorable_snapshots, floor=floor)
 
     def candidates(self, floor: int, orphaned_before_ms: int) -> set[str]:
-        """The files that no version from `floor` up needs, whether or not the snapshots in doubt come to
-        nothing.
+        """The files that no version from `floor` up needs, whether or not
+        the snapshots in doubt come to nothing.
 
         A shared file that no snapshot names may be on its way into one: it must be last modified before
         `orphaned_before_ms`, or condemned already.

@@ -2,9 +2,9 @@
 
 The writer's half of the protocol of docs/deletion.md:
 
-1. `hold`: write a lease that names the existing files to be shared; *then* read the tombstones; *then* see
-which of
-   the files exist. A file that is condemned or gone must be uploaded anew, under a fresh name.
+1. `hold`: write a lease that names the existing files to be shared; *then* read the tombstones;
+   *then* see which of the files exist. A file that is condemned or gone must be uploaded anew, under a
+   fresh name.
 2. `announce` fresh names before their upload.
 3. `publish`: write the snapshot's archive, *then* give the lease back.
 

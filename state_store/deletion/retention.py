@@ -3,9 +3,10 @@
 The cleaner's half of the protocol of docs/deletion.md:
 
 1. Take the inventory (snapshots, *then* tombstones, *then* files) and decide what no retained checkpoint
-needs. 2. Write a tombstone that names these files: from now on no writer begins to refer to them. 3. *Then*
-read the leases; *then* list the snapshots again: what a live lease or a snapshot names stays. 4. Delete the
-others, archives of snapshots first, and then the tombstones whose files are all gone.
+   needs.
+2. Write a tombstone that names these files: from now on no writer begins to refer to them.
+3. *Then* read the leases; *then* list the snapshots again: what a live lease or a snapshot names stays.
+4. Delete the others, archives of snapshots first, and then the tombstones whose files are all gone.
 
 A tombstone is never taken back while a file of it exists: another cleaner may have decided upon it already.
 """
@@ -45,8 +46,8 @@ _DIRECTORIES = (DELTA_DIRECTORY, SHARED_DIRECTORY, SNAPSHOT_DIRECTORY, LEASE_DIR
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """What to keep. `batches` is Spark's `minBatchesToRetain`; `checkpoints` and `age_ms` narrow it (0: do
-    not).
+    """What to keep. `batches` is Spark's `minBatchesToRetain`;
+    `checkpoints` and `age_ms` narrow it (0: do not).
 
     A lease older than `lease_expiry_ms` is that of a dead writer. An unfinished file, or one that no snapshot
     ever named, is swept when older than `temporary_expiry_ms`.
@@ -80,8 +81,8 @@ class Cleanup:
 
 
 class Retention:
-    """Cleans one store. One clean-up at a time here; others in other processes, on stale knowledge, do no
-    harm.
+    """Cleans one store. One clean-up at a time here; others in other
+    processes, on stale knowledge, do no harm.
 
     `clock_ms` (wall clock) serves the age of checkpoints alone; leases and temporary files are judged by the
     storage's clock. `threads` delete at once.

@@ -1,14 +1,16 @@
 """The store without a JVM: the same checkpoints, read and written from Python.
 
-with EmbeddedStore.open("/checkpoints/q/state/0/0") as store: store.put(b"key", b"value") store.commit()
+    with EmbeddedStore.open("/checkpoints/q/state/0/0") as store:
+        store.put(b"key", b"value")
+        store.commit()
 
 It starts at the newest version that can be restored. Changes are visible at once to its own reads, to nobody
 else before `commit`, and gone after `abort`. Keys and values are bytes; where Spark wrote them, those of its
 encoders. Every version has an id (Spark's checkpoint format 2), unless `has_checkpoint_ids=False`.
 
-A store belongs to one thread at a time. It must not write where a query is running: the query's own next
-commit would then be of the same version with another id, and restoring that version without an id would be
-refused.
+A store belongs to one thread at a time. It must not write where a query is running: the
+query's own next commit would then be of the same version with another id, and restoring that
+version without an id would be refused.
 """
 
 from __future__ import annotations
@@ -53,9 +55,9 @@ _LEASE_EXPIRY_MS = 3_600_000
 class EmbeddedStore:
     """One store, at one version. Use as a context manager: local files go at its end.
 
-    Methods raise StateStoreErrors: MissingError and DamagedError for versions that cannot be restored,
-    ConflictError where somebody else committed the same version of a store without ids, StorageError as the
-    storage does.
+    Methods raise StateStoreErrors: MissingError and DamagedError for versions that cannot be
+    restored, ConflictError where somebody else committed the same version of a store without
+    ids, StorageError as the storage does.
     """
 
     def __init__(self, storage: Storage, directory: Path, *, has_checkpoint_ids: bool = True) -> None:

@@ -2,7 +2,7 @@
 
 `database` opens, ingests, compacts and reads; `sst` writes delta files; `settings` has the table options that
 both planes rely on; `failures` turns rocksdict's bare exceptions into ours. `rocksdict` is loaded when a
-database is first opened; :func:`require` tells at once whether it can be.
+database is first opened; `require` tells at once whether it can be.
 """
 
 from __future__ import annotations

@@ -29,8 +29,7 @@ _DEADLINE_POLL_S = 0.5
 
 @dataclass(frozen=True)
 class TableFile:
-    """An SST of a database: file `name` there, LSM `level` (0 to 6), size, number of
-    records."""
+    """An SST of a database: file `name` there, LSM `level` (0 to 6), size, number of records."""
 
     name: str
     level: int
@@ -74,8 +73,8 @@ class Database:
                 raise
 
     def ingest(self, paths: Sequence[Path]) -> list[str]:
-        """Adds SST files, oldest first, by moving them into the directory; gives their new names in that
-        order.
+        """Adds SST files, oldest first, by moving them into the directory;
+        gives their new names in that order.
 
         On failure none of them is part of the database.
         """

@@ -1,5 +1,5 @@
-"""Files on their way between checkpoint storage and this machine: in parallel, verified, local ones
-linked."""
+"""Files on their way between checkpoint storage and this machine: in
+parallel, verified, local ones linked."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def fetch(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], threads
 
 
 def verify(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], threads: int) -> list[str]:
-    """Checks size and checksum of every target; gives warnings. Raises DamagedError that names the stored
-    file."""
+    """Checks size and checksum of every target; gives warnings. Raises
+    DamagedError that names the stored file."""
     warnings = parallel(threads, lambda file: _verify_one(storage, cache, file), wanted)
     return [warning for warning in warnings if warning is not None]
 

@@ -2,8 +2,8 @@
 
     python -m state_store.jvm.build [--pyspark DIRECTORY]... [--out DIRECTORY] [--force]
 
-Without ``--pyspark`` the installed pyspark is taken. Each jar is named after the Spark it is for and holds
-the classes, the agent's pure-Python code as ``state_store_agent.zip``, and its version. The same sources give
+Without `--pyspark` the installed pyspark is taken. Each jar is named after the Spark it is for and holds
+the classes, the agent's pure-Python code as `state_store_agent.zip`, and its version. The same sources give
 the same bytes. A jar whose sources did not change is left alone; where the Scala sources did not change, its
 classes are taken over and nothing is compiled.
 """
@@ -76,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def build(pyspark: Path, out: Path = JAR_DIRECTORY, *, force: bool = False) -> tuple[Path, bool]:
-    """Builds the jar for that pyspark into ``out``; answers its path and whether anything had to be done.
+    """Builds the jar for that pyspark into `out`; answers its path and whether anything had to be done.
 
     Raises BuildError when Java or Spark is missing or not supported, or the sources do not compile. Several
     threads and processes may do it at once: a jar appears whole or not at all.

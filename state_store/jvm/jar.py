@@ -1,9 +1,9 @@
 """Which jar fits a session: the one that the package carries, or else one compiled on first use and kept.
 
-A wheel from ``make wheel`` carries the jars for all supported releases of Spark. One that was built where
-there is no pyspark carries the sources alone; the first call of :func:`jar_path` then compiles them with the
+A wheel from `make wheel` carries the jars for all supported releases of Spark. One that was built where
+there is no pyspark carries the sources alone; the first call of `jar_path` then compiles them with the
 compiler inside the installed pyspark, which takes about a minute, says so on stderr, and keeps the jar below
-``XDG_CACHE_HOME`` (``~/.cache``), or below the directory for temporary files where that cannot be written.
+`XDG_CACHE_HOME` (`~/.cache`), or below the directory for temporary files where that cannot be written.
 """
 
 from __future__ import annotations

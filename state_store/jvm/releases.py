@@ -35,7 +35,7 @@ SUPPORTED_JAVAS = (17, 21, 25)
 
 
 def minor_of(spark_version: str) -> str:
-    """``4.3`` for ``4.3.0``."""
+    """`4.3` for `4.3.0`."""
     return ".".join(spark_version.split(".")[:2])
 
 
@@ -45,7 +45,7 @@ def is_supported(spark_version: str) -> bool:
 
 
 def jar_name(spark_version: str) -> str:
-    """The file name of the jar for a version of Spark such as ``4.3.0``."""
+    """The file name of the jar for a version of Spark such as `4.3.0`."""
     return f"incremental-state-store-spark-{minor_of(spark_version)}.jar"
 
 

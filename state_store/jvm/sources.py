@@ -1,6 +1,6 @@
 """What the jar is made of: the Scala sources, the resources, and the agent's Python code.
 
-In a checkout the Scala sources lie in ``jvm_bridge/`` beside the package; an installed package carries a copy
+In a checkout the Scala sources lie in `jvm_bridge/` beside the package; an installed package carries a copy
 of that directory. Nothing here writes. Safe for any thread.
 """
 
@@ -22,7 +22,7 @@ _DOS_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def directory() -> Path:
-    """The directory with ``scala``, one ``scala-<minor>`` for each Spark, and ``resources``."""
+    """The directory with `scala`, one `scala-<minor>` for each Spark, and `resources`."""
     return CARRIED if CARRIED.is_dir() else CHECKOUT
 
 

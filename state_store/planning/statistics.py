@@ -8,8 +8,8 @@ from state_store.planning.cost import CostModel, RestoreWork
 
 
 class StoreStatistics:
-    """What this process knows of one store beyond its chain: times (wall clock, ms), sizes, measured
-    costs."""
+    """What this process knows of one store beyond its chain: times
+    (wall clock, ms), sizes, measured costs."""
 
     def __init__(self) -> None:
         self.cost = CostModel()
@@ -23,8 +23,8 @@ class StoreStatistics:
 
     @property
     def since_ms(self) -> int | None:
-        """Since when the chain has grown: its last full checkpoint, or its beginning as far as that is
-        known."""
+        """Since when the chain has grown: its last full checkpoint, or
+        its beginning as far as that is known."""
         return self._begun_ms if self.full_ms is None else self.full_ms
 
     def note_chain_start(self, at_ms: int) -> None:

@@ -18,7 +18,7 @@ _CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 @dataclass(frozen=True)
 class OptionType:
-    """A type by name; ``unit`` is what a value counts, ``parse`` reads a text or raises ValueError."""
+    """A type by name; `unit` is what a value counts, `parse` reads a text or raises ValueError."""
 
     name: str
     unit: str
@@ -103,7 +103,7 @@ CRON = OptionType("cron schedule", "", _cron)
 
 
 def at_least(base: OptionType, least: int) -> OptionType:
-    """``base`` restricted to values of ``least`` or more."""
+    """`base` restricted to values of `least` or more."""
 
     def parse(text: str) -> Any:
         value = base.parse(text)

@@ -1,12 +1,12 @@
 """Every option of the state store, declared once.
 
-An option is a field of :class:`Options` made with :func:`option`: its name below :data:`PREFIX`, type,
+An option is a field of `Options` made with `option`: its name below `PREFIX`, type,
 default, what it means and what it trades. The reference page (docs/options.md), the template
-(conf/spark-defaults.conf) and ``state-store options`` are generated from here; :func:`parse` reads the texts
-that Spark hands over. To add an option, add a field to its group and run ``make docs``.
+(conf/spark-defaults.conf) and `state-store options` are generated from here; `parse` reads the texts
+that Spark hands over. To add an option, add a field to its group and run `make docs`.
 
-Values: sizes are ``int`` bytes, durations are ``int`` milliseconds. Texts follow Spark: ``512m``, ``1g``,
-``500ms``, ``30s``, ``10min``, ``1h``, ``7d``. Everything here is immutable and safe for any thread.
+Values: sizes are `int` bytes, durations are `int` milliseconds. Texts follow Spark: `512m`, `1g`,
+`500ms`, `30s`, `10min`, `1h`, `7d`. Everything here is immutable and safe for any thread.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PREFIX = "spark.sql.streaming.stateStore.incremental."
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of one option; ``default`` is a text as a user would write it."""
+    """The declaration of one option; `default` is a text as a user would write it."""
 
     name: str
     type: OptionType
@@ -55,7 +55,7 @@ class Option:
         return self.type.unit
 
     def parse(self, text: str) -> Any:
-        """The value that ``text`` stands for; raises OptionError that names this option."""
+        """The value that `text` stands for; raises OptionError that names this option."""
         try:
             return self.type.parse(text.strip())
         except ValueError as error:
@@ -65,7 +65,7 @@ class Option:
 
 
 def option(name: str, type: OptionType, default: str, *, group: str, doc: str, trade_off: str) -> Any:
-    """A field of :class:`Options` that carries its declaration."""
+    """A field of `Options` that carries its declaration."""
     declared = Option(name, type, default, group, " ".join(doc.split()), " ".join(trade_off.split()))
     return field(default=declared.parse(default), metadata={"option": declared})
 
@@ -405,7 +405,7 @@ _ATTRIBUTES: dict[str, tuple[str, Option]] = {
 
 
 def parse(texts: Mapping[str, str]) -> Options:
-    """Options from texts by name, with or without :data:`PREFIX`; what is not named has its default.
+    """Options from texts by name, with or without `PREFIX`; what is not named has its default.
 
     Raises OptionError for a name that does not exist (naming the nearest that does), for a text that is not
     of its option's type, and for values that contradict each other.
@@ -420,7 +420,7 @@ def parse(texts: Mapping[str, str]) -> Options:
 
 
 def by_name(options: Options) -> dict[str, Any]:
-    """The parsed values by option name, the shape of the agent's answer to ``open``."""
+    """The parsed values by option name, the shape of the agent's answer to `open`."""
     return {name: getattr(options, attribute) for name, (attribute, _) in _ATTRIBUTES.items()}
 
 

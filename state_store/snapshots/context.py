@@ -14,8 +14,8 @@ from state_store.storage.contract import Storage
 class StoreContext:
     """Where a store's files are and are worked on.
 
-    `has_checkpoint_ids` tells whether its versions have ids (checkpoint format 2). Immutable; safe for any
-    thread.
+    `has_checkpoint_ids` tells whether its versions have ids (checkpoint
+    format 2). Immutable; safe for any thread.
     """
 
     storage: Storage

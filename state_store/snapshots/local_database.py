@@ -13,9 +13,9 @@ from state_store.checkpoint.names import VersionId
 
 @dataclass(frozen=True)
 class DatabaseFile:
-    """An SST of a base. `path` is where checkpoint storage has it, None when it has not; `sha256` is None
-    until somebody computed it; `origin` is the version that wrote it, `level` its place in the LSM tree (0 to
-    6)."""
+    """An SST of a base. `path` is where checkpoint storage has it, None when it has not;
+    `sha256` is None until somebody computed it; `origin` is the version that wrote it,
+    `level` its place in the LSM tree (0 to 6)."""
 
     path: str | None
     size_bytes: int

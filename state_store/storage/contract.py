@@ -27,8 +27,8 @@ class Entry:
 
 
 class Storage(ABC):
-    """The files of one store. Subclasses say in their own words which parts of the contract their service
-    limits.
+    """The files of one store. Subclasses say in their own words which parts
+    of the contract their service limits.
 
     Every method raises StorageError when the storage refuses or fails, and UnknownOutcomeError when a write
     may or may not have happened.
@@ -39,8 +39,8 @@ class Storage(ABC):
 
     @abstractmethod
     def list_files(self, directory: str) -> list[Entry]:
-        """The files directly in `directory`, sorted by name; empty when it does not exist. Subdirectories are
-        left out.
+        """The files directly in `directory`, sorted by name; empty when it does
+        not exist. Subdirectories are left out.
         """
 
     @abstractmethod
@@ -56,8 +56,8 @@ class Storage(ABC):
 
     @abstractmethod
     def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
-        """Like `write`, from the local file, which must never be modified again: it may become the stored
-        file.
+        """Like `write`, from the local file, which must never be modified
+        again: it may become the stored file.
         """
 
     @abstractmethod

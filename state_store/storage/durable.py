@@ -19,8 +19,8 @@ from state_store.checkpoint.names import TEMPORARY_SUFFIX
 
 
 def write_durable(path: Path, data: bytes, *, overwrite: bool) -> None:
-    """Makes `path` with exactly `data`. Raises FileExistsError unless `overwrite`, and OSError as the system
-    does.
+    """Makes `path` with exactly `data`. Raises FileExistsError unless
+    `overwrite`, and OSError as the system does.
     """
 
     def fill(temporary: Path) -> None:

@@ -15,9 +15,9 @@ from state_store.storage.durable import link_or_copy, make_directory, place_dura
 class LocalStorage(Storage):
     """Files below `directory`, which is made by the first write.
 
-    Durable: when a write returns, the file survives a power cut. `upload` and `download` hard-link where
-    source and target are on one file system. Where the file system has no hard links, a write without
-    `overwrite` fails.
+    Durable: when a write returns, the file survives a power cut. `upload` and `download`
+    hard-link where source and target are on one file system. Where the file system has no hard
+    links, a write without `overwrite` fails.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:

@@ -1,10 +1,10 @@
 """Checkpoint storage on S3, Google Cloud Storage or Azure through `pyarrow.fs`, for programs without a JVM.
 
-An object appears whole when its upload is completed, so nothing is renamed. What these services do not offer
-through `pyarrow.fs` is creation on condition that the name is free: without `overwrite`, the name is looked
-up first, and of two writers who do this at the same moment the later wins. Nothing here depends on more: a
-name carries an id or a random part wherever two writers could meet, and leases and tombstones are made to be
-written twice.
+An object appears whole when its upload is completed, so nothing is renamed. What these services do not
+offer through `pyarrow.fs` is creation on condition that the name is free: without `overwrite`, the name
+is looked up first, and of two writers who do this at the same moment the later wins. Nothing here
+depends on more: a name carries an id or a random part wherever two writers could meet, and leases and
+tombstones are made to be written twice.
 
 File systems of `pyarrow.fs` that are not object stores get a temporary name and a rename instead.
 """

@@ -1,9 +1,9 @@
 """Checkpoint storage on HDFS over its REST interface, for programs without a JVM; needs the package `hdfs`.
 
-A file is written under a temporary name and renamed by the NameNode in one step (`renameoptions`: none, or
-`OVERWRITE`), which HttpFS gateways do not know: with those, replacing a file is refused. The bytes are as
-durable as the cluster's `dfs.datanode.synconclose` makes closed files. Authentication is Hadoop's simple one
-(user name).
+A file is written under a temporary name and renamed by the NameNode in one step (`renameoptions`:
+none, or `OVERWRITE`), which HttpFS gateways do not know: with those, replacing a file is refused.
+The bytes are as durable as the cluster's `dfs.datanode.synconclose` makes closed files.
+Authentication is Hadoop's simple one (user name).
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class WebHdfsStorage(Storage):
             raise self._failed("write", path, "the rename was refused; a gateway cannot replace files")
 
     def _settle(self, temporary: str, path: str, error: StorageError) -> None:
-        """After a rename whose answer did not come: the temporary name is there if and only if it did not
-        happen.
+        """After a rename whose answer did not come: the temporary name is
+        there if and only if it did not happen.
         """
         try:
             happened = not self.exists(temporary) and self.exists(path)

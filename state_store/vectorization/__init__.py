@@ -1,7 +1,7 @@
-"""``applyInPandasWithState`` for many groups in one call.
+"""`applyInPandasWithState` for many groups in one call.
 
-A function is marked with :func:`vectorized` (or an ordinary one with :func:`accelerate`) and passed to
-Spark's own ``applyInPandasWithState``. With the session extension the JVM sends whole batches of groups as
+A function is marked with `vectorized` (or an ordinary one with `accelerate`) and passed to
+Spark's own `applyInPandasWithState`. With the session extension the JVM sends whole batches of groups as
 Arrow; without it the same function runs group by group on Spark's own operator, with equal results.
 
 Importing this package imports neither pyarrow nor pandas nor pyspark: that happens where they are used.

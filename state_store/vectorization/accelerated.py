@@ -1,9 +1,9 @@
-"""An ordinary ``applyInPandasWithState`` function in a leaner loop.
+"""An ordinary `applyInPandasWithState` function in a leaner loop.
 
 Spark's worker makes, for every single group, frames from Arrow slices, a state from JSON, and frames again
 from result and state. Here frames and keys of a whole batch of groups are made at once and cut, and the
 results of many groups go back as one. What the function sees and what becomes of what it returns is the same:
-``GroupState`` is PySpark's own class, and conversions are PySpark's.
+`GroupState` is PySpark's own class, and conversions are PySpark's.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MORE = 2
 
 
 def accelerated_command(command: bytes) -> tuple[Callable[..., Any], Any]:
-    """The pickled (function, return type) in ``command``, with a function of record batches in its place.
+    """The pickled (function, return type) in `command`, with a function of record batches in its place.
 
-    The JVM writes a call of this function into the plan when the session accelerates functions without a
-    mark.
+    The JVM writes a call of this function into the plan when the session
+    accelerates functions without a mark.
     """
     from pyspark.serializers import CPickleSerializer
 
@@ -44,7 +44,7 @@ def accelerated_command(command: bytes) -> tuple[Callable[..., Any], Any]:
 
 
 def run(function: Callable[..., Any], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Calls ``function`` for every group of the stream, in order."""
+    """Calls `function` for every group of the stream, in order."""
     first = next(batches, None)
     if first is not None:
         header = Header.parse(first.column(0)[0].as_py())
@@ -126,7 +126,7 @@ class GroupLoop:
 
 
 def _group_state(header: Header) -> Callable[..., Any]:
-    """PySpark's own ``GroupState``, to be called with what a group has alone."""
+    """PySpark's own `GroupState`, to be called with what a group has alone."""
     from pyspark.sql.streaming.state import GroupState
 
     return functools.partial(
@@ -208,7 +208,7 @@ class Results:
         self._frames.add(frame)
 
     def change(self, number: int, state: Any, pickled: Callable[[Any], bytes]) -> None:
-        """Notes what the function did to ``state``, the ``GroupState`` of the group with this number."""
+        """Notes what the function did to `state`, the `GroupState` of the group with this number."""
         timeout = state._timeout_timestamp
         if state._removed:
             change = REMOVE if timeout == NO_TIMESTAMP else CLEAR
@@ -224,7 +224,7 @@ class Results:
         self._timeouts.append(int(timeout))
 
     def flush(self, done: int) -> pa.RecordBatch:
-        """One batch with all that waits; groups below ``done`` are finished."""
+        """One batch with all that waits; groups below `done` are finished."""
         output = self._no_output
         if self.rows:
             output = pandas_frames.to_struct(self._frames.runs(), self._header.output, self._header)

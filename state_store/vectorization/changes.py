@@ -1,4 +1,4 @@
-"""Writes checked changes as the one-row batches that the JVM reads (``StateChanges``)."""
+"""Writes checked changes as the one-row batches that the JVM reads (`StateChanges`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PUT, KEEP, CLEAR, REMOVE = 0, 1, 2, 3
 
 
 class ChangeWriter:
-    """Writes the batches of one stream; ``state_type`` is the Arrow type of one state on the wire."""
+    """Writes the batches of one stream; `state_type` is the Arrow type of one state on the wire."""
 
     def __init__(self, output_schema: pa.Schema, state_type: pa.DataType) -> None:
         output_type = struct_type(output_schema)
@@ -22,7 +22,7 @@ class ChangeWriter:
         self._schema = pa.schema([("done", pa.int64()), *zip(names, self._types, strict=True)])
 
     def write(self, changes: Changes, first: int, done: int) -> pa.RecordBatch:
-        """One batch with ``changes`` of the groups from ``first`` on; those below ``done`` are finished."""
+        """One batch with `changes` of the groups from `first` on; those below `done` are finished."""
         timed = changes.timeout != NO_TIMESTAMP
         change = np.full(len(timed), -1, dtype=np.int8)
         change[timed] = KEEP
@@ -40,7 +40,7 @@ class ChangeWriter:
         )
 
     def write_lists(self, done: int, *lists: pa.Array) -> pa.RecordBatch:
-        """One batch of ``lists`` (output, group, change, timeout, state), each the one row of its column."""
+        """One batch of `lists` (output, group, change, timeout, state), each the one row of its column."""
         columns = [
             pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=dtype)
             for values, dtype in zip(lists, self._types, strict=True)

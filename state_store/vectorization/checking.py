@@ -18,7 +18,7 @@ from state_store.vectorization.result import Changes, Result
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """What a result is checked against: context, key columns of the groups, names in ``states``."""
+    """What a result is checked against: context, key columns of the groups, names in `states`."""
 
     name: str
     context: Context
@@ -39,7 +39,7 @@ class Call:
 
 
 def check(result: Result, call: Call) -> Changes:
-    """The changes that ``result`` asks for.
+    """The changes that `result` asks for.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def check(result: Result, call: Call) -> Changes:
 
 
 def as_table(value: Any, what: str, call: Call) -> pa.Table:
-    """``value`` as a table; record batches and mappings of columns are taken too."""
+    """`value` as a table; record batches and mappings of columns are taken too."""
     if isinstance(value, pa.Table):
         table = value
     elif isinstance(value, pa.RecordBatch):
@@ -245,4 +245,4 @@ def _array(values: Any, what: str, call: Call) -> pa.Array:
 
 
 STATE_EXTRAS = frozenset((GROUP, EXISTS, TIMEOUT))
-"""Columns of ``states`` beside keys and state, which a returned state may still have."""
+"""Columns of `states` beside keys and state, which a returned state may still have."""

@@ -13,13 +13,13 @@ from state_store.vectorization.errors import BadResultError
 def conform(
     column: pa.ChunkedArray | pa.Array, field: pa.Field, what: str, place: Callable[[int], str]
 ) -> pa.Array:
-    """``column`` as one array of the type of ``field``, with nulls allowed at any depth of the type.
+    """`column` as one array of the type of `field`, with nulls allowed at any depth of the type.
 
-    Types that hold every value of the column's type are cast (a narrower integer, a plain or large or
-    dictionary string, another unit or zone of a timestamp); others are refused, as are nulls where ``field``
-    forbids them.
+    Types that hold every value of the column's type are cast (a narrower integer, a plain or
+    large or dictionary string, another unit or zone of a timestamp); others are refused, as
+    are nulls where `field` forbids them.
 
-    ``what`` names the table in messages ("Result.state"), ``place(i)`` the row i of it.
+    `what` names the table in messages ("Result.state"), `place(i)` the row i of it.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def conform(
 
 
 def nullable(dtype: pa.DataType) -> pa.DataType:
-    """``dtype`` with nulls allowed everywhere in it: what arrays travel as, whatever the schema forbids."""
+    """`dtype` with nulls allowed everywhere in it: what arrays travel as, whatever the schema forbids."""
     if pa.types.is_struct(dtype):
         return pa.struct([pa.field(f.name, nullable(f.type)) for f in dtype])
     if pa.types.is_map(dtype):
@@ -50,7 +50,7 @@ def nullable(dtype: pa.DataType) -> pa.DataType:
 
 
 def struct_type(schema: pa.Schema) -> pa.StructType:
-    """The type of one row of ``schema``, nullable everywhere."""
+    """The type of one row of `schema`, nullable everywhere."""
     return nullable(pa.struct(list(schema)))
 
 
@@ -101,7 +101,7 @@ def _is(dtype: pa.DataType, kinds: tuple[Callable[[pa.DataType], bool], ...]) ->
 
 
 def _may_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a checked cast from ``source`` changes how values are held, and not what they are."""
+    """Whether a checked cast from `source` changes how values are held, and not what they are."""
     if source == target or pa.types.is_null(source):
         return True
     if pa.types.is_dictionary(source):
@@ -136,7 +136,7 @@ def _structs_may_cast(source: pa.StructType, target: pa.StructType) -> bool:
 
 
 def first_forbidden_null(array: pa.Array, field: pa.Field) -> int | None:
-    """The first row of ``array`` with a null, at any depth, that ``field`` forbids; ``None`` without."""
+    """The first row of `array` with a null, at any depth, that `field` forbids; `None` without."""
     if not _forbids_null(field):
         return None
     if not field.nullable and array.null_count:

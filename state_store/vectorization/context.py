@@ -25,16 +25,16 @@ class Context:
     batch_time_ms
         Start of the micro-batch, milliseconds since the epoch; the same when a batch is run again.
     watermark_ms
-        The event-time watermark in milliseconds since the epoch, ``None`` where the query sets none.
+        The event-time watermark in milliseconds since the epoch, `None` where the query sets none.
     timeout_conf
-        ``NoTimeout``, ``ProcessingTimeTimeout`` or ``EventTimeTimeout``.
+        `NoTimeout`, `ProcessingTimeTimeout` or `EventTimeTimeout`.
     timed_out
         Whether the groups of this call have timed out; they then have no rows.
     continued, more
         Only for functions that take groups in pieces: the first group of this call began in the call before;
         the last group of this call goes on in the next.
     state_schema, output_schema
-        The Arrow schemas that ``Result.state`` and ``Result.output`` have to meet.
+        The Arrow schemas that `Result.state` and `Result.output` have to meet.
     """
 
     batch_time_ms: int
@@ -51,8 +51,8 @@ class Context:
 class Header:
     """What is the same for all batches of a stream, as the JVM wrote it into the first row of the stream.
 
-    Schemas are Spark's (:class:`pyspark.sql.types.StructType`); times are milliseconds, -1 for none;
-    ``runner`` is the worker configuration of Spark's pandas functions.
+    Schemas are Spark's (`pyspark.sql.types.StructType`); times are milliseconds, -1 for none;
+    `runner` is the worker configuration of Spark's pandas functions.
     """
 
     key: Any
@@ -72,7 +72,7 @@ class Header:
 
     @staticmethod
     def parse(text: str) -> Header:
-        """The header in ``text``, a JSON object with the fields of this class."""
+        """The header in `text`, a JSON object with the fields of this class."""
         from pyspark.sql.types import StructType
 
         fields = json.loads(text)

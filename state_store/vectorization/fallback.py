@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 def run(
     function: VectorizedFunction, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """Calls ``function`` for one group and applies its result to ``state``; yields its output as one frame.
+    """Calls `function` for one group and applies its result to `state`; yields its output as one frame.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def _stored(state: GroupState, header: Header) -> list[pa.Array]:
 
 
 def _to_arrow(value: Any, dtype: pa.DataType) -> Any:
-    """A value of ``GroupState`` for pyarrow. Rows go by position: Spark's worker lowers nested names."""
+    """A value of `GroupState` for pyarrow. Rows go by position: Spark's worker lowers nested names."""
     if value is None:
         return None
     if pa.types.is_struct(dtype):

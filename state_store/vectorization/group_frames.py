@@ -4,8 +4,8 @@ A batch is converted once. Pandas has no nulls in columns of integers and boolea
 of a group depends on whether *that group* has a null, so such columns are converted twice, with and without
 nulls, and every group is cut from the whole frame whose columns are right for it.
 
-Frames are cut and put together by internals of pandas (``_mgr``, ``_from_mgr``), the same since pandas 2.1,
-because ``iloc`` takes three times as long.
+Frames are cut and put together by internals of pandas (`_mgr`, `_from_mgr`), the same since pandas 2.1,
+because `iloc` takes three times as long.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from state_store.vectorization.context import Header
 
 
 def cut(batch: pa.RecordBatch, header: Header) -> GroupFrames:
-    """The frames and keys of the groups in ``batch``, in the layout of the JVM's ``GroupsCall``."""
+    """The frames and keys of the groups in `batch`, in the layout of the JVM's `GroupsCall`."""
     lists = batch.column(5)
     offsets = lists.offsets.to_numpy()
     values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
@@ -32,7 +32,7 @@ def cut(batch: pa.RecordBatch, header: Header) -> GroupFrames:
 
 
 class Column:
-    """One column of all groups in pandas; ``some`` where it has no nulls, ``nullable`` where it has."""
+    """One column of all groups in pandas; `some` where it has no nulls, `nullable` where it has."""
 
     def __init__(self, array: pa.Array, field: pa.Field, header: Header) -> None:
         def converted(values: pa.Array) -> Any:
@@ -48,7 +48,7 @@ class Column:
             self.some = self.nullable = converted(array)
 
     def is_nullable(self, start: int, stop: int) -> bool:
-        """Whether there is a null in rows ``start`` to ``stop`` that pandas has no place for."""
+        """Whether there is a null in rows `start` to `stop` that pandas has no place for."""
         return self.nulls is not None and bool(self.nulls[stop] > self.nulls[start])
 
 
@@ -67,11 +67,11 @@ class GroupFrames:
         self._wholes: dict[tuple[bool, ...], Any] = {}
 
     def key(self, i: int) -> tuple[Any, ...]:
-        """The grouping values of group ``i``, as scalars of the converted columns."""
+        """The grouping values of group `i`, as scalars of the converted columns."""
         return tuple((c.nullable if c.is_nullable(i, i + 1) else c.some).iat[i] for c in self._keys)
 
     def frame(self, i: int) -> Any:
-        """The rows of group ``i`` with a fresh range index; without rows a frame of objects, as Spark's."""
+        """The rows of group `i` with a fresh range index; without rows a frame of objects, as Spark's."""
         start, stop = self._offsets[i], self._offsets[i + 1]
         if start == stop:
             return pd.DataFrame(columns=self._names)
@@ -81,7 +81,7 @@ class GroupFrames:
         return pd.DataFrame._from_mgr(manager, axes=manager.axes)
 
     def _whole(self, start: int, stop: int) -> Any:
-        """The rows of all groups, in columns of the types that rows ``start`` to ``stop`` have alone."""
+        """The rows of all groups, in columns of the types that rows `start` to `stop` have alone."""
         nullable = self._no_nulls
         if self._has_nulls:
             nullable = tuple(column.is_nullable(start, stop) for column in self._columns)

@@ -3,7 +3,7 @@
 A marked function is a callable object that PySpark pickles into the query plan in place of the user's
 function. Its name there carries the mark, by which the session extension knows it. In the worker it is called
 in one of two ways: by the Arrow iterator worker with one iterator of record batches, where the extension is
-at work, or by Spark's own ``applyInPandasWithState`` worker with key, frames and state, where it is not.
+at work, or by Spark's own `applyInPandasWithState` worker with key, frames and state, where it is not.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class VectorizedFunction(MarkedFunction):
 
 
 class AcceleratedFunction(MarkedFunction):
-    """A function in Spark's own form (key, frames, ``GroupState``), called in a leaner loop."""
+    """A function in Spark's own form (key, frames, `GroupState`), called in a leaner loop."""
 
     _mark = "accelerate"
 
@@ -133,23 +133,23 @@ def vectorized(
     split_groups: bool = False,
     stored_timeout: bool = False,
 ) -> Any:
-    """Mark a function that ``applyInPandasWithState`` shall call for many groups at once.
+    """Mark a function that `applyInPandasWithState` shall call for many groups at once.
 
-    The function takes ``rows``, ``states`` and ``context`` and returns a :class:`Result`, or ``None`` to
-    leave all groups as they are. ``rows`` holds the input columns and ``__group``, an int32 index into
-    ``states``; the rows of a group are together and in the order in which Spark gives them. ``states`` has
+    The function takes `rows`, `states` and `context` and returns a `Result`, or `None` to
+    leave all groups as they are. `rows` holds the input columns and `__group`, an int32 index into
+    `states`; the rows of a group are together and in the order in which Spark gives them. `states` has
     one row for each group of the call: the grouping columns, the state columns (null without state; a
-    grouping column whose name a state column has too is called ``key.<name>``), ``__exists`` and ``__group``.
+    grouping column whose name a state column has too is called `key.<name>`), `__exists` and `__group`.
 
     Parameters
     ----------
     frame
-        ``"arrow"``: rows and states are :class:`pyarrow.Table`; ``"pandas"``: :class:`pandas.DataFrame`.
+        `"arrow"`: rows and states are `pyarrow.Table`; `"pandas"`: `pandas.DataFrame`.
     split_groups
-        Accept a group whose rows exceed ``...vectorized.maxGroupBytes`` in several calls, each of which sees
+        Accept a group whose rows exceed `...vectorized.maxGroupBytes` in several calls, each of which sees
         the state that the call before returned. Without it such a group is an error that names it.
     stored_timeout
-        Add ``__timeout_ms`` to ``states``: the timeout that the group has from earlier batches, null for
+        Add `__timeout_ms` to `states`: the timeout that the group has from earlier batches, null for
         none. Needs the session extension, because Spark's own operator does not tell it: without the
         extension it is an error.
 
@@ -166,11 +166,11 @@ def vectorized(
 
 
 def accelerate(func: Callable[..., Any]) -> AcceleratedFunction:
-    """Mark an ordinary ``applyInPandasWithState`` function (key, iterator of frames, ``GroupState``) to run
-    faster.
+    """Mark an ordinary `applyInPandasWithState` function (key, iterator of
+    frames, `GroupState`) to run faster.
 
-    The function stays as it is, and so do its results and errors: it is still called once for each group, but
-    frames and states are made for many groups at once. Option ``...vectorized.accelerate`` does the same for
-    a whole session.
+    The function stays as it is, and so do its results and errors: it is still called once for each
+    group, but frames and states are made for many groups at once. Option
+    `...vectorized.accelerate` does the same for a whole session.
     """
     return AcceleratedFunction(func)

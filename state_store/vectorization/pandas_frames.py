@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def to_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Series]:
-    """The columns of ``table`` as the series that ``applyInPandasWithState`` would get."""
+    """The columns of `table` as the series that `applyInPandasWithState` would get."""
     from pyspark.sql.conversion import ArrowBatchTransformer
 
     return ArrowBatchTransformer.to_pandas(
@@ -32,14 +32,14 @@ def to_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Serie
 
 
 def to_frame(table: pa.Table, header: Header) -> pd.DataFrame:
-    """``table`` as one frame with a fresh range index."""
+    """`table` as one frame with a fresh range index."""
     import pandas as pd
 
     return pd.DataFrame(dict(zip(table.column_names, to_series(table, header), strict=True)), copy=False)
 
 
 def to_struct(frames: list[pd.DataFrame], schema: StructType, header: Header) -> pa.StructArray:
-    """``frames``, one below the other, as a struct array of ``schema``, by PySpark's rules for results."""
+    """`frames`, one below the other, as a struct array of `schema`, by PySpark's rules for results."""
     import pandas as pd
     from pyspark.sql.conversion import PandasToArrowConversion
     from pyspark.sql.types import StructField, StructType
@@ -61,7 +61,7 @@ def to_struct(frames: list[pd.DataFrame], schema: StructType, header: Header) ->
 
 
 def to_arrow_result(result: Result, call: Call, header: Header) -> Result:
-    """``result`` with its frames as tables; masks and timeouts may stay series."""
+    """`result` with its frames as tables; masks and timeouts may stay series."""
     return Result(
         output=_to_table(result.output, header.output, "Result.output", call, header),
         state=_to_table(result.state, header.state, "Result.state", call, header),

@@ -1,7 +1,7 @@
 """A group that comes in several calls: what it has become so far.
 
 Every piece sees the state that the piece before left, and the store sees only the end: the last update or
-removal, the last timeout. This is what ``GroupState`` does within one call.
+removal, the last timeout. This is what `GroupState` does within one call.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from state_store.vectorization.result import Changes
 class OpenGroup:
     """The group whose next piece is awaited.
 
-    ``state`` is what that piece will see, an array of length 1 with a null for no state; ``updated``,
-    ``removed`` and ``timeout`` (ms, -1 for none) are the change that the pieces so far add up to.
+    `state` is what that piece will see, an array of length 1 with a null for no state; `updated`,
+    `removed` and `timeout` (ms, -1 for none) are the change that the pieces so far add up to.
     """
 
     state: pa.StructArray
@@ -29,9 +29,9 @@ class OpenGroup:
 
     @staticmethod
     def split_off(changes: Changes, before: pa.StructArray) -> tuple[OpenGroup, Changes]:
-        """The last group of ``changes`` as an open one, and the changes without it.
+        """The last group of `changes` as an open one, and the changes without it.
 
-        ``before`` is the state that the group had before this call, used where the call left it alone.
+        `before` is the state that the group had before this call, used where the call left it alone.
         """
         updated, removed = bool(changes.updated[-1]), bool(changes.removed[-1])
         if updated:
@@ -50,7 +50,7 @@ class OpenGroup:
         return OpenGroup(state, updated, removed, int(changes.timeout[-1])), rest
 
     def merged_into(self, changes: Changes) -> Changes:
-        """``changes``, whose first group is this one, with what the pieces before have done to it."""
+        """`changes`, whose first group is this one, with what the pieces before have done to it."""
         timeout = changes.timeout.copy()
         if timeout[0] == NO_TIMESTAMP:
             timeout[0] = self.timeout

@@ -1,9 +1,9 @@
 """The driver's side: what a query tells a marked function before it is pickled.
 
-Spark passes no schema to the function of ``applyInPandasWithState``. The session extension sends the schemas
+Spark passes no schema to the function of `applyInPandasWithState`. The session extension sends the schemas
 with the data, but where it is missing a function gets pandas frames, from which Arrow types cannot be told
 (an integer column with a null is a float there). So the schemas are bound to a marked function when it is
-passed to ``applyInPandasWithState``.
+passed to `applyInPandasWithState`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BoundSchemas:
 
 
 def observe() -> None:
-    """Make ``applyInPandasWithState`` bind schemas to marked functions; does nothing in a Python worker."""
+    """Make `applyInPandasWithState` bind schemas to marked functions; does nothing in a Python worker."""
     if "pyspark.worker" in sys.modules:
         return
     for module_name, class_name in _grouped_classes():

@@ -1,6 +1,6 @@
 """The worker's side of a vectorised function: batches of groups in, batches of changes and output out.
 
-The layouts of both are those of the JVM's ``GroupsCall`` and ``StateChanges``.
+The layouts of both are those of the JVM's `GroupsCall` and `StateChanges`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONTINUED, MORE = 1, 2
 
 
 def run(function: VectorizedFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Calls ``function`` for every batch of the stream; one output batch for each."""
+    """Calls `function` for every batch of the stream; one output batch for each."""
     stream = None
     for batch in batches:
         if stream is None:
@@ -52,7 +52,7 @@ class GroupStream:
         check_names(header, function.stored_timeout, function.__name__)
 
     def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The changes and output of the groups in ``batch``."""
+        """The changes and output of the groups in `batch`."""
         flags = batch.column(1).to_numpy()
         continued, more = bool(flags[0] & CONTINUED), bool(flags[-1] & MORE)
         first = self._next_group - continued
@@ -116,7 +116,7 @@ class GroupStream:
 
 
 def key_names(keys: list[str], state: list[str]) -> list[str]:
-    """Names of the key columns in ``states``; ``key.<name>`` where a state column has the name too."""
+    """Names of the key columns in `states`; `key.<name>` where a state column has the name too."""
     return [f"key.{name}" if name in state else name for name in keys]
 
 

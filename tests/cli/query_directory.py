@@ -33,7 +33,7 @@ Rows = dict[bytes, "bytes | None"]
 
 
 class QueryDirectory:
-    """One operator with stores; ``commit`` is a batch, ``merge`` a snapshot of one store."""
+    """One operator with stores; `commit` is a batch, `merge` a snapshot of one store."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class QueryDirectory:
         return other
 
     def commit(self, rows: Rows, *, logged: bool = True) -> None:
-        """A batch that writes ``rows`` into every store; with ``logged`` Spark has it in its commit log."""
+        """A batch that writes `rows` into every store; with `logged` Spark has it in its commit log."""
         self.version += 1
         self._before = copy.deepcopy(self.state)
         conf = {PROVIDER_KEY: self._provider}
@@ -185,5 +185,5 @@ class QueryDirectory:
 
 
 def rows(first: int, count: int, value: bytes = b"v") -> Rows:
-    """``count`` keys from number ``first``, each with ``value``."""
+    """`count` keys from number `first`, each with `value`."""
     return {f"key-{number:06}".encode(): value * 20 for number in range(first, first + count)}

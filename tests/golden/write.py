@@ -1,12 +1,12 @@
-"""Writes the golden files of the checkpoint format that this release writes: run once for each format
-version.
+"""Writes the golden files of the checkpoint format that this release
+writes: run once for each format version.
 
-python tests/golden/write.py tests/golden/format-1
+    python tests/golden/write.py tests/golden/format-1
 
-Two stores, `ids` and `no-ids` (Spark's checkpoint formats 2 and 1), each with deltas, a full snapshot, an
-incremental one on top, removed keys, two column families, an empty batch, an empty key and an empty value;
-and `expected.json`: what each version holds, as hexadecimal digits. Never run it again over files that a
-release wrote.
+Two stores, `ids` and `no-ids` (Spark's checkpoint formats 2 and 1), each with deltas, a full
+snapshot, an incremental one on top, removed keys, two column families, an empty batch, an empty key
+and an empty value; and `expected.json`: what each version holds, as hexadecimal digits. Never run it
+again over files that a release wrote.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ echo class > "$classes/Provider.class"
 
 
 class Compilations:
-    """A Java in ``home`` that makes one class, and notes how often it did."""
+    """A Java in `home` that makes one class, and notes how often it did."""
 
     def __init__(self, directory: Path) -> None:
         self.home = directory / "jdk"

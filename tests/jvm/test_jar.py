@@ -19,7 +19,7 @@ NAME = "incremental-state-store-spark-4.3.jar"
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compilations: Compilations) -> Path:
     """An installed package without jars beside a pyspark 4.3.0; the cache and the directory for temporary
-    files are ``cache`` and ``tmp`` below the answer."""
+    files are `cache` and `tmp` below the answer."""
     pyspark = spark_directory(tmp_path / "pyspark", "4.3.0")
     monkeypatch.setattr(jar, "installed_pyspark", lambda: pyspark)
     monkeypatch.setattr(jar, "installed_spark", lambda: "4.3.0")

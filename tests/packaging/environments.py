@@ -37,7 +37,7 @@ def run(
 class Environment:
     """A virtual environment in which the named distributions can be imported, and nothing else.
 
-    borrowed: distributions of ``python``'s environment, with what they depend on.
+    borrowed: distributions of `python`'s environment, with what they depend on.
     """
 
     def __init__(self, directory: Path, *borrowed: str, python: Path = Path(sys.executable)) -> None:
@@ -55,7 +55,7 @@ class Environment:
         run(*pip, *options, *what, cwd=cwd, **environment)
 
     def run(self, program: str, *arguments: object, cwd: Path, check: bool = True, **environment: str):
-        """One of the programs in its ``bin``."""
+        """One of the programs in its `bin`."""
         return run(self.directory / "bin" / program, *arguments, cwd=cwd, check=check, **environment)
 
     def _borrow(self, python: Path, names: tuple[str, ...]) -> None:

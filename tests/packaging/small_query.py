@@ -3,9 +3,9 @@
     python small_query.py WORK_DIRECTORY
     spark-submit --properties-file FILE small_query.py WORK_DIRECTORY submitted
 
-The first form takes the configuration from the package, the second leaves it to the file and needs no
-package. Prints a line of JSON: the version of Spark, the counts, the files of the first store, where the
-package is.
+The first form takes the configuration from the package, the second leaves it to the file
+and needs no package. Prints a line of JSON: the version of Spark, the counts, the files of
+the first store, where the package is.
 """
 
 import collections

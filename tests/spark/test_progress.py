@@ -1,4 +1,4 @@
-"""What ``StreamingQueryProgress`` says of the state: Spark's figures against a model."""
+"""What `StreamingQueryProgress` says of the state: Spark's figures against a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's readers of state: the ``statestore`` source at each batch, its change feed, ``state-metadata``."""
+"""Spark's readers of state: the `statestore` source at each batch, its change feed, `state-metadata`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETAINED = 4
 
 
 class History:
-    """A query that ran ``BATCHES`` batches, and the state that it must have had after each."""
+    """A query that ran `BATCHES` batches, and the state that it must have had after each."""
 
     def __init__(self, flow: Flow, seed: int):
         rng = random.Random(seed)

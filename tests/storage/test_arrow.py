@@ -1,5 +1,5 @@
-"""Storage on `pyarrow.fs`: the contract on its local and mock file systems, the former also as an object
-store.
+"""Storage on `pyarrow.fs`: the contract on its local and mock file
+systems, the former also as an object store.
 """
 
 from __future__ import annotations

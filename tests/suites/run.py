@@ -3,8 +3,8 @@
     python tests/suites/run.py [--only contract|aggregation|dedup|reader] [--provider CLASS]
 
 The harness with the list of required tests lives outside the repository: STATE_STORE_SUITES names its
-directory, which is otherwise ``../shared/suites`` beside the checkout. It runs in the project's environment
-for Spark 4.2 (``.venv-4.2``), which is made first when it is not there. What Maven fetches is kept in the
+directory, which is otherwise `../shared/suites` beside the checkout. It runs in the project's environment
+for Spark 4.2 (`.venv-4.2`), which is made first when it is not there. What Maven fetches is kept in the
 user's cache directory. The exit status is 0 when every required test passed.
 """
 

@@ -13,7 +13,7 @@ PATIENCE_S = 900
 
 
 def run(program: str, directory: Path) -> tuple[Any, str]:
-    """Runs ``program``, with ``directory`` as its argument; what it printed after FOUND, and its log."""
+    """Runs `program`, with `directory` as its argument; what it printed after FOUND, and its log."""
     here = Path(__file__).parent
     path = os.pathsep.join([str(here.parents[1]), str(here), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(

@@ -1,5 +1,5 @@
-"""A small algebra of stateful functions, each in two forms that must do the same: per group, and for many
-groups.
+"""A small algebra of stateful functions, each in two forms that must do the
+same: per group, and for many groups.
 
 A program counts rows per group; rules look at the count and the group's state and say what to do. Every state
 carries the count in all the types of its schema, and the output echoes the group's last row, so that values
@@ -48,7 +48,7 @@ def typed(kind: str, count: int) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """Acts on groups whose count leaves ``rest`` when divided by ``by``; the first rule that fits counts."""
+    """Acts on groups whose count leaves `rest` when divided by `by`; the first rule that fits counts."""
 
     by: int
     rest: int
@@ -139,6 +139,6 @@ class Program:
 
 
 def _stored(kind: str, count: int) -> Any:
-    """The value for ``GroupState.update``: rows by position, since Spark's worker changes nested names."""
+    """The value for `GroupState.update`: rows by position, since Spark's worker changes nested names."""
     value = typed(kind, count)
     return tuple(value.values()) if isinstance(value, dict) else value

@@ -33,7 +33,7 @@ class Outcome:
 class Stream:
     """A query over files, one batch a file.
 
-    ``query`` makes the stateful data frame of a streaming one. ``files`` may grow between runs; ``plan`` is
+    `query` makes the stateful data frame of a streaming one. `files` may grow between runs; `plan` is
     that of the newest batch.
     """
 
@@ -66,8 +66,8 @@ class Stream:
     ) -> None:
         """Runs the query over all batches that it has not seen.
 
-        A query with ProcessingTimeTimeout always wants another batch and would never end: run it without
-        ``no_data_batches``.
+        A query with ProcessingTimeTimeout always wants another batch and would never
+        end: run it without `no_data_batches`.
         """
         self.spark.conf.set(NO_DATA, str(no_data_batches).lower())
         reader = self.spark.readStream.schema(self.schema).option("maxFilesPerTrigger", 1)

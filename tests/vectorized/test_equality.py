@@ -110,7 +110,7 @@ class Found:
 
 
 def play(spark, directory: Path, program: Program, runs, functions, mode: str) -> Found:
-    """Runs the query, restarting it after each list of batches with the next of ``functions``."""
+    """Runs the query, restarting it after each list of batches with the next of `functions`."""
     watermark = "t 5 minutes" if program.timeout == "EventTimeTimeout" else None
     stream = Stream(spark, directory, schema(program), watermark)
     keys = [f"k{i}" for i in range(len(program.keys))]

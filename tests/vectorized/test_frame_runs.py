@@ -1,4 +1,4 @@
-"""Result frames that were joined run by run are those that ``pd.concat`` of all of them gives."""
+"""Result frames that were joined run by run are those that `pd.concat` of all of them gives."""
 
 from __future__ import annotations
 

@@ -224,8 +224,7 @@ def test_accelerated_functions_get_sparks_errors(stream, function, message):
 def test_other_pandas_functions_in_the_query(stream):
     """Ordinary pandas functions before and behind the stateful operator.
 
-    Behind Spark's own operator only after a filter: its rows are not of the kind that such a function
-    needs.
+    Behind Spark's own operator only after a filter: its rows are not of the kind that such a function needs.
     """
 
     def query(function, filtered):

@@ -1,7 +1,7 @@
 """Two executors that get jar and package as users ship them: the same output and state as Spark's operator.
 
-The executors know neither the checkout nor PYTHONPATH: the jar comes from ``spark_conf()``, the package in an
-archive, made as docs/vectorized.md says, from ``spark.submit.pyFiles``, which is what ``--py-files`` sets.
+The executors know neither the checkout nor PYTHONPATH: the jar comes from `spark_conf()`, the package in an
+archive, made as docs/vectorized.md says, from `spark.submit.pyFiles`, which is what `--py-files` sets.
 """
 
 from __future__ import annotations

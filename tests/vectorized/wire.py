@@ -52,7 +52,7 @@ def header(
 
 
 def batch(text: str | None, parsed: Header, groups: list[dict[str, Any]]) -> pa.RecordBatch:
-    """One batch. A group has ``key``, ``rows``, ``state`` (tuple, bytes or None), ``flags``, ``timeout``."""
+    """One batch. A group has `key`, `rows`, `state` (tuple, bytes or None), `flags`, `timeout`."""
 
     def struct(fields: pa.Schema) -> pa.DataType:
         return pa.struct([pa.field(str(i), f.type) for i, f in enumerate(fields)])

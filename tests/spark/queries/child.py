@@ -2,10 +2,10 @@
 
     python -m queries.child PLAN
 
-PLAN is a JSON file: ``room``, ``scenarios`` (names), ``options`` (Spark's), ``master``. The process writes
-its JVM's process id into the file ``ready`` of the room. When it finds a file ``restart`` there it stops its
-queries, starts them again and removes the file; a file ``stop`` makes it stop them and end. It writes
-``done`` when all have come to their end.
+PLAN is a JSON file: `room`, `scenarios` (names), `options` (Spark's), `master`. The process writes
+its JVM's process id into the file `ready` of the room. When it finds a file `restart` there it stops its
+queries, starts them again and removes the file; a file `stop` makes it stop them and end. It writes
+`done` when all have come to their end.
 """
 
 from __future__ import annotations

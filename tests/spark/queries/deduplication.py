@@ -1,4 +1,4 @@
-"""``dropDuplicates`` with and without a watermark, and ``dropDuplicatesWithinWatermark``."""
+"""`dropDuplicates` with and without a watermark, and `dropDuplicatesWithinWatermark`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from queries.records import DELAY_S, Record
 
 
 class Watermarks(NamedTuple):
-    """A batch drops what is at or before ``late`` and evicts what ended at ``eviction`` (epoch seconds)."""
+    """A batch drops what is at or before `late` and evicts what ended at `eviction` (epoch seconds)."""
 
     late: int
     eviction: int

@@ -1,4 +1,4 @@
-"""A small query in the tests' own session: each ``feed`` is one micro-batch of (key, value) records."""
+"""A small query in the tests' own session: each `feed` is one micro-batch of (key, value) records."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def session_options(spark: SparkSession, options: Mapping[str, Any]) -> Iterator
 
 
 class Flow:
-    """One query over files in ``directory``; ``checkpoint`` is its checkpoint location."""
+    """One query over files in `directory`; `checkpoint` is its checkpoint location."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class Flow:
         return query
 
     def state(self, **options: Any) -> list[dict]:
-        """The rows of the ``statestore`` source."""
+        """The rows of the `statestore` source."""
         reader = self.spark.read.format("statestore").options(**{k: str(v) for k, v in options.items()})
         return [row.asDict(recursive=True) for row in reader.load(str(self.checkpoint)).collect()]
 
     def state_of_keys(self, **options: Any) -> dict[str, dict]:
-        """The value row of each key, from the ``statestore`` source."""
+        """The value row of each key, from the `statestore` source."""
         return {row["key"]["key"]: row["value"] for row in self.state(**options)}
 
     def _collect(self, frame: DataFrame, _batch_id: int) -> None:

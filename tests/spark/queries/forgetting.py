@@ -1,4 +1,4 @@
-"""``applyInPandasWithState``, small, with removals: totals by key, forgotten at a value of 0."""
+"""`applyInPandasWithState`, small, with removals: totals by key, forgotten at a value of 0."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Arbitrary stateful processing: ``applyInPandasWithState``, and Scala's (flat)MapGroupsWithState.
+"""Arbitrary stateful processing: `applyInPandasWithState`, and Scala's (flat)MapGroupsWithState.
 
-All of them follow one rule, told once in ``follow`` for Python and once in Scala: count and add up the values
+All of them follow one rule, told once in `follow` for Python and once in Scala: count and add up the values
 of a key, forget the key at a value of 0, and with time-outs close it when it has been silent.
 """
 

@@ -27,12 +27,11 @@ _STREAM_SEEDS = {"events": 11, "answers": 12}
 
 @dataclass
 class History:
-    """What happens to the ``scenarios``; the moments of the acts are drawn from ``seed``.
+    """What happens to the `scenarios`; the moments of the acts are drawn from `seed`.
 
-    ``acts``: ``restart`` (the queries are stopped and started in the same session), ``stop`` (they are
-    stopped and the process ends by itself), ``kill`` (SIGKILL for all processes at once), ``kill-jvm``
-    (SIGKILL for the driver's JVM alone) or ``kill-executor`` (one executor of a local cluster is killed, the
-    driver lives on).
+    `acts`: `restart` (the queries are stopped and started in the same session), `stop` (they are stopped and
+    the process ends by itself), `kill` (SIGKILL for all processes at once), `kill-jvm` (SIGKILL for the
+    driver's JVM alone) or `kill-executor` (one executor of a local cluster is killed, the driver lives on).
     """
 
     room: Room
@@ -66,7 +65,7 @@ class History:
                 _kill_group(self._child)
 
     def records(self, stream: str) -> list[list[Record]]:
-        """The records of each file of ``events`` or ``answers``."""
+        """The records of each file of `events` or `answers`."""
         return records.batches(self.seed * 100 + _STREAM_SEEDS[stream], self.batches)
 
     def _live(self) -> None:

@@ -1,4 +1,4 @@
-"""The processes of a session, as ``ps`` shows them."""
+"""The processes of a session, as `ps` shows them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def of_session(session: int) -> list[Process]:
 
 
 def outliving(session: int, patience_s: float) -> list[str]:
-    """What is left of the session after ``patience_s`` seconds at most; empty when all has ended before."""
+    """What is left of the session after `patience_s` seconds at most; empty when all has ended before."""
     deadline = time.monotonic() + patience_s
     while (left := of_session(session)) and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -27,7 +27,7 @@ _KEYS = 12
 
 @dataclass(frozen=True)
 class Record:
-    """One input record; ``ts`` is seconds since the epoch, ``late`` marks what every watermark must drop."""
+    """One input record; `ts` is seconds since the epoch, `late` marks what every watermark must drop."""
 
     key: str
     ts: int
@@ -37,7 +37,7 @@ class Record:
 
 
 def batches(seed: int, count: int) -> list[list[Record]]:
-    """``count`` batches of records, then two that push the watermark past everything before."""
+    """`count` batches of records, then two that push the watermark past everything before."""
     rng = random.Random(seed)
     history = [_batch(rng, number) for number in range(count)]
     end_s = _BASE_S + count * STEP_S + _DAY_S

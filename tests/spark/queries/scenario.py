@@ -19,12 +19,12 @@ Replay = Callable[[list[list[Record]]], list[list[dict]]]
 class Scenario:
     """One streaming query.
 
-    ``query`` maps the two input streams (events, answers) to the result. The expected rows are those of the
-    same function over the same files in batch mode, unless ``replay`` gives, in plain Python, the rows of
-    every micro-batch. With ``upsert`` the last row of each key counts (update mode), and with mode
-    ``complete`` the last batch alone.
-    ``late_counts`` says that the query has no watermark, so that late records are part of the answer;
-    ``flush_counts`` that it answers at once, so that the records which push the watermark are part of it too.
+    `query` maps the two input streams (events, answers) to the result. The expected rows are those of the
+    same function over the same files in batch mode, unless `replay` gives, in plain Python, the rows of
+    every micro-batch. With `upsert` the last row of each key counts (update mode), and with mode
+    `complete` the last batch alone.
+    `late_counts` says that the query has no watermark, so that late records are part of the answer;
+    `flush_counts` that it answers at once, so that the records which push the watermark are part of it too.
     """
 
     name: str

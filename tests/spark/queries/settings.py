@@ -18,7 +18,7 @@ _TESTS_ROOT = Path(__file__).resolve().parents[1]
 
 
 def provider_name() -> str:
-    """The provider under test: ``incremental``, or one of Spark's, to test the tests."""
+    """The provider under test: `incremental`, or one of Spark's, to test the tests."""
     name = os.environ.get(PROVIDER_VARIABLE, "incremental")
     if name not in PROVIDERS:
         raise ValueError(f"{PROVIDER_VARIABLE} is {name!r}; it can be one of {', '.join(PROVIDERS)}")
@@ -26,7 +26,7 @@ def provider_name() -> str:
 
 
 def spark_options(provider: str, checkpoint_format: int, jars: list[Path]) -> dict[str, str]:
-    """All options of a session with ``provider``, which is one of ``PROVIDERS``."""
+    """All options of a session with `provider`, which is one of `PROVIDERS`."""
     ours = _incremental() if provider == "incremental" else {}
     all_jars = [*(jar for jar in ours.get("spark.jars", "").split(",") if jar), *map(str, jars)]
     return {

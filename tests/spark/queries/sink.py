@@ -29,7 +29,7 @@ class Batch:
 
 
 def batch_writer(directory: Path, offsets: Path) -> Callable[[DataFrame, int], None]:
-    """A foreachBatch function that writes one file per batch, atomically; ``offsets`` is the offset log.
+    """A foreachBatch function that writes one file per batch, atomically; `offsets` is the offset log.
 
     Raises AssertionError when a batch that was written before is run again with another result.
     """

@@ -17,7 +17,7 @@ from queries.sink import Batch
 def check(room: Room, scenario: Scenario, events: list[list[Record]]) -> None:
     """Raises AssertionError, which shows the rows too many and too few, unless the output is exactly right.
 
-    ``events`` are the records of each file of the stream of that name.
+    `events` are the records of each file of the stream of that name.
     """
     error = room.error(scenario.name)
     assert not error.exists(), f"{scenario.name} failed: {error.read_text()}"
