@@ -12,7 +12,7 @@ from state_store.checkpoint.names import VersionId
 from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.cli.query import Query, StoreKey
-from state_store.cli.verify import verify_store
+from state_store.cli.verification import verify_store
 from state_store.errors import StorageError
 
 FIRST = StoreKey(0, 0)

@@ -1,0 +1,227 @@
+"""Looks at every file of a store and restores what must be restorable, beside its query or without one."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from state_store.checkpoint.manifest import FULL, FileEntry
+from state_store.checkpoint.names import VersionId
+from state_store.cli import inventory
+from state_store.cli.contexts import store_context
+from state_store.cli.descriptors import MOST_FILES
+from state_store.cli.inventory import Inventory
+from state_store.cli.output import version_json
+from state_store.cli.progress import Meter
+from state_store.cli.query import StoreKey
+from state_store.engine.settings import DatabaseSettings
+from state_store.errors import StateStoreError
+from state_store.files.transfer import Wanted, difference, parallel
+from state_store.snapshots.context import StoreContext
+from state_store.snapshots.restore import restore
+from state_store.storage import Storage
+
+TRIES = 3
+"""How often the committed version is restored, where the query goes on and retires it meanwhile."""
+
+_THREADS = 4
+"""Files of a store that are read at the same time."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is wrong; `kind` as in errors, `file` is below the store's directory. `version` is the
+    one that cannot be restored, where it is about one."""
+
+    key: StoreKey
+    kind: str
+    file: str
+    what: str
+    version: VersionId | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was looked at in one store and what was found."""
+
+    key: StoreKey
+    files: int
+    bytes: int
+    restored: VersionId | None
+    keys: int
+    restorable: tuple[VersionId, ...]
+    findings: tuple[Finding, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator": self.key.operator,
+            "partition": self.key.partition,
+            "name": self.key.name,
+            "files": self.files,
+            "bytes": self.bytes,
+            "restored": version_json(self.restored),
+            "keys": self.keys,
+            "restorable": [version_json(version) for version in self.restorable],
+            "findings": [{"kind": one.kind, "file": one.file, "what": one.what} for one in self.findings],
+        }
+
+
+def verify_store(
+    key: StoreKey,
+    storage: Storage,
+    committed: Callable[[], VersionId | None],
+    *,
+    every: bool = False,
+    open_files: int = MOST_FILES,
+    meter: Meter | None = None,
+) -> Verdict:
+    """Looks at everything in one store; the version that Spark committed last must be restorable.
+
+    `committed` reads from Spark's log which one that is; it is asked again where the query went on. With
+    `every`, every version is restored. A problem is one that a second look at the directory does not explain:
+    the query's own clean-up removes files while they are read here.
+    """
+    found = inventory.take(key, storage)
+    settings = DatabaseSettings(max_open_files=open_files)
+    sizes = found.listing.sst_bytes()
+    if meter is not None:
+        meter.expect(sum(sizes.values()))
+    with (
+        tempfile.TemporaryDirectory(prefix="state-store-verify-") as directory,
+        store_context(storage, Path(directory), found, settings) as context,
+    ):
+        findings = [*_unreadable(found), *_shared_by_full(found)]
+        findings += _checksums(found, context, committed(), Path(directory))
+        outcome = _restore_newest(found, context, committed, every=every)
+    findings += outcome.findings
+    if findings:
+        findings = _confirmed(findings, inventory.take(key, storage), committed())
+    return Verdict(
+        key,
+        len(sizes) + len(found.listing.snapshots),
+        sum(sizes.values()),
+        outcome.restored,
+        outcome.keys,
+        tuple(outcome.restorable),
+        tuple(findings),
+    )
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """What became of restoring: the committed version (None: it failed), its number of keys, what there
+    was."""
+
+    restored: VersionId | None
+    keys: int
+    restorable: list[VersionId]
+    findings: list[Finding]
+
+
+def _confirmed(findings: list[Finding], again: Inventory, committed: VersionId | None) -> list[Finding]:
+    """Those that a clean-up since does not explain: the file is still there or still needed, the version is
+    still there or the one that Spark committed last."""
+    needed = {entry.path for manifest in again.manifests.values() for entry in manifest.files}
+    present = again.modified_ms.keys()
+    versions = {*again.registry.checkpoints(), again.restorable(committed) or committed}
+    return [
+        one
+        for one in findings
+        if (one.version in versions if one.version else one.file in present or one.file in needed)
+    ]
+
+
+def _unreadable(found: Inventory) -> Iterator[Finding]:
+    for path, why in found.unreadable.items():
+        yield Finding(found.key, "damaged", path, why)
+    sizes = found.listing.sst_bytes()
+    for snapshot, manifest in found.manifests.items():
+        for entry in manifest.files:
+            if entry.path not in sizes:
+                yield Finding(found.key, "missing", entry.path, f"is missing, and {snapshot.path} needs it")
+
+
+def _shared_by_full(found: Inventory) -> Iterator[Finding]:
+    """Files of full snapshots that an older snapshot has, too."""
+    manifests = sorted(found.manifests.values(), key=lambda one: one.version)
+    for full in (one for one in manifests if one.kind == FULL):
+        older = {entry.path: one for one in manifests if one.version < full.version for entry in one.files}
+        for entry in full.files:
+            if entry.path in older:
+                other = older[entry.path].version_id
+                what = f"is shared by the full checkpoint {full.version_id} and the older {other}"
+                yield Finding(found.key, "damaged", entry.path, what)
+
+
+def _checksums(
+    found: Inventory, context: StoreContext, committed: VersionId | None, directory: Path
+) -> list[Finding]:
+    """Compares every SST with what is known of it; what the committed version needs is kept for its
+    restore."""
+    known: dict[str, FileEntry] = {
+        entry.path: entry for manifest in found.manifests.values() for entry in manifest.files
+    }
+    crcs = {delta.path: delta.crc for delta in found.listing.deltas}
+    newest = found.restorable(committed)
+    kept = {file.path for file in found.registry.files(newest)} if newest else set()
+    sizes = found.listing.sst_bytes()
+
+    def check(path: str) -> Finding | None:
+        entry, local = known.get(path), directory / path.replace("/", "-")
+        wanted = Wanted(
+            path,
+            sizes[path] if entry is None else entry.size_bytes,
+            local,
+            sha256=None if entry is None else entry.sha256,
+            crc32=crcs.get(path),
+        )
+        try:
+            context.storage.download(path, local)
+            why = difference(wanted)
+            if why is None and wanted.verifiable and path in kept:
+                context.cache.keep(path, local)
+        except StateStoreError as error:
+            return Finding(found.key, error.kind, path, error.message)
+        finally:
+            local.unlink(missing_ok=True)
+        return None if why is None else Finding(found.key, "damaged", path, f"is damaged: {why}")
+
+    return [one for one in parallel(_THREADS, check, sorted(sizes)) if one is not None]
+
+
+def _restore_newest(
+    found: Inventory, context: StoreContext, committed: Callable[[], VersionId | None], *, every: bool
+) -> _Outcome:
+    """Restores the version that Spark committed last, with `every` all others too; again where Spark has
+    committed another meanwhile and the first is gone."""
+    for _ in range(TRIES):
+        wanted = committed()
+        if found.restorable(wanted) is None:
+            found = inventory.take(found.key, context.storage)  # the query may have gone on since
+        outcome = _restore(found, context, wanted, every=every)
+        if outcome.restored is not None or committed() == wanted:
+            break
+    return outcome
+
+
+def _restore(found: Inventory, context: StoreContext, wanted: VersionId | None, *, every: bool) -> _Outcome:
+    newest, versions = found.restorable(wanted), found.registry.checkpoints()
+    findings, keys, restored = [], 0, None
+    if wanted is not None and newest is None:
+        what = f"version {wanted}, which Spark committed last, cannot be restored: files of it are missing"
+        findings.append(Finding(found.key, "missing", "delta/", what, wanted))
+    for version in versions if every else [newest] if newest else []:
+        try:
+            base = restore(context, version).base
+        except StateStoreError as error:
+            what = f"version {version}: {error.message}"
+            findings.append(Finding(found.key, error.kind, error.file or "", what, version))
+            continue
+        shutil.rmtree(base.directory, ignore_errors=True)
+        if version == newest:
+            keys, restored = base.keys, version
+    return _Outcome(restored, keys, versions, findings)
