@@ -15,14 +15,15 @@ from typing import Any
 from state_store.errors import OptionError
 from state_store.jvm.jar import jar_path
 from state_store.settings import options as declarations
-
-PROVIDER_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider"
-EXTENSION_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.vectorized.VectorizedExtension"
-PROVIDER_KEY = "spark.sql.streaming.stateStore.providerClass"
-FORMAT_KEY = "spark.sql.streaming.stateStore.checkpointFormatVersion"
-EXTENSIONS_KEY = "spark.sql.extensions"
-LISTENER_CLASS = "org.apache.spark.sql.execution.streaming.state.incremental.PinnedProviderListener"
-LISTENERS_KEY = "spark.sql.streaming.streamingQueryListeners"
+from state_store.settings.session import (
+    EXTENSION_CLASS,
+    EXTENSIONS_KEY,
+    FORMAT_KEY,
+    LISTENER_CLASS,
+    LISTENERS_KEY,
+    PROVIDER_CLASS,
+    PROVIDER_KEY,
+)
 
 
 def spark_conf(

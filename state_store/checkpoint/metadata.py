@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from state_store.checkpoint.document import Document, encode
 from state_store.checkpoint.names import VersionId
 
-META_KEY = b"\xff\xffmeta"
+RESERVED_FAMILY = 0xFFFF
+"""What reserved keys have in place of the id of a column family, in 2 bytes, big-endian."""
+META_KEY = RESERVED_FAMILY.to_bytes(2, "big") + b"meta"
 """Key of the reserved record; it sorts after every key of a column family."""
 
 
@@ -81,7 +83,7 @@ def decode_column_families(document: Document) -> dict[str, ColumnFamily]:
     families: dict[str, ColumnFamily] = {}
     for name, member in document.nested("column_families").items():
         family = ColumnFamily(member.integer("id"), member.boolean("internal"), member.integer("keys"))
-        if family.id > 0xFFFE or any(family.id == other.id for other in families.values()):
+        if family.id >= RESERVED_FAMILY or any(family.id == other.id for other in families.values()):
             raise document.damaged(f"gives column family '{name}' the id {family.id}, reserved or in use")
         families[name] = family
     return families

@@ -63,7 +63,8 @@ def _row(one: Option) -> tuple[object, ...]:
 
 def _explained(one: Option) -> str:
     kind = f"{one.type.name}, in {one.unit}" if one.unit else one.type.name
-    return f"{one.key}\n  {kind}; default {one.default or 'empty'}\n  {one.doc}\n  Trade-off: {one.trade_off}"
+    facts = f"{kind}; default {one.default or 'empty'}; scope: {one.scope}"
+    return f"{one.key}\n  {facts}\n  {one.doc}\n  Trade-off: {one.trade_off}"
 
 
 def _json(one: Option) -> dict[str, str]:
@@ -74,6 +75,7 @@ def _json(one: Option) -> dict[str, str]:
         "unit": one.unit,
         "default": one.default,
         "group": one.group,
+        "scope": one.scope,
         "doc": one.doc,
         "trade_off": one.trade_off,
     }

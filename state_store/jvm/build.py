@@ -22,6 +22,7 @@ import state_store
 from state_store.jvm import compiler, sources
 from state_store.jvm.installed import BuildError, NoSpark, installed_pyspark, jars_of, spark_version
 from state_store.jvm.releases import SUPPORTED_SPARKS, is_supported, jar_name
+from state_store.settings import declarations
 
 JAR_DIRECTORY = sources.PACKAGE / "jars"
 STAMP = "incremental-state-store.properties"
@@ -95,6 +96,7 @@ def build(pyspark: Path, out: Path = JAR_DIRECTORY, *, force: bool = False) -> t
     kept = None if force else _classes_of(stamp, jar, JAR_DIRECTORY / jar.name)
     entries = kept or _compiled(spark, jars)
     entries |= sources.resources()
+    entries[declarations.RESOURCE] = declarations.document()
     entries[AGENT_CODE] = sources.archive(sources.agent_code())
     entries[STAMP] = stamp.text().encode()
     entries[sources.MANIFEST] = b"Manifest-Version: 1.0\n\n"

@@ -11,34 +11,40 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-_BYTE_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
-_DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+BYTE_UNITS = {"": 1, "b": 1} | {
+    letter + more: 1 << 10 * power
+    for power, letter in enumerate("kmgtp", start=1)
+    for more in ("", "b", "ib")
+}
+DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 
 @dataclass(frozen=True)
 class OptionType:
-    """A type by name; `unit` is what a value counts, `parse` reads a text or raises ValueError."""
+    """A type by name; `unit` is what a value counts, `parse` reads a text or raises ValueError, `least`
+    is the smallest value, if there is one."""
 
     name: str
     unit: str
     parse: Callable[[str], Any]
+    least: int | None = None
 
 
 def _bytes(text: str) -> int:
-    match = re.fullmatch(r"(\d+)\s*([kmgtp]?)(i?b)?", text.lower())
-    if not match:
+    match = re.fullmatch(r"([0-9]+)\s*([a-z]*)", text.lower())
+    if not match or match[2] not in BYTE_UNITS:
         raise ValueError("a size in bytes is needed, such as 512m or 2g")
-    return int(match[1]) * _BYTE_UNITS[match[2]]
+    return int(match[1]) * BYTE_UNITS[match[2]]
 
 
 def _duration_ms(text: str) -> int:
     if text == "0":
         return 0
-    match = re.fullmatch(r"(\d+)\s*(ms|s|min|m|h|d)", text.lower())
-    if not match:
+    match = re.fullmatch(r"([0-9]+)\s*([a-z]+)", text.lower())
+    if not match or match[2] not in DURATION_UNITS_MS:
         raise ValueError("a duration with its unit is needed, such as 500ms, 30s, 10min, 1h or 7d")
-    return int(match[1]) * _DURATION_UNITS_MS[match[2]]
+    return int(match[1]) * DURATION_UNITS_MS[match[2]]
 
 
 def _int(text: str) -> int:
@@ -111,7 +117,7 @@ def at_least(base: OptionType, least: int) -> OptionType:
             raise ValueError(f"{least}{' ' + base.unit if base.unit else ''} or more is needed")
         return value
 
-    return OptionType(base.name, base.unit, parse)
+    return OptionType(base.name, base.unit, parse, least)
 
 
 def one_of(*choices: str) -> OptionType:

@@ -32,11 +32,16 @@ from state_store.settings.option_types import (
 )
 
 PREFIX = "spark.sql.streaming.stateStore.incremental."
+QUERY = "query"
+"""Scope of an option that each query has for itself."""
+EXECUTOR = "executor"
+"""Scope of an option that all queries on an executor share: it counts as the first of them sets it."""
 
 
 @dataclass(frozen=True)
 class Option:
-    """The declaration of one option; `default` is a text as a user would write it."""
+    """The declaration of one option; `default` is a text as a user would write it, `scope` is
+    `QUERY` or `EXECUTOR`."""
 
     name: str
     type: OptionType
@@ -44,6 +49,7 @@ class Option:
     group: str
     doc: str
     trade_off: str
+    scope: str = QUERY
 
     @property
     def key(self) -> str:
@@ -64,9 +70,18 @@ class Option:
             raise OptionError(message, option=self.key) from None
 
 
-def option(name: str, type: OptionType, default: str, *, group: str, doc: str, trade_off: str) -> Any:
+def option(
+    name: str,
+    type: OptionType,
+    default: str,
+    *,
+    group: str,
+    doc: str,
+    trade_off: str,
+    scope: str = QUERY,
+) -> Any:
     """A field of `Options` that carries its declaration."""
-    declared = Option(name, type, default, group, " ".join(doc.split()), " ".join(trade_off.split()))
+    declared = Option(name, type, default, group, " ".join(doc.split()), " ".join(trade_off.split()), scope)
     return field(default=declared.parse(default), metadata={"option": declared})
 
 
@@ -78,6 +93,7 @@ class Options:
         "memoryBudget",
         at_least(BYTES, 16 << 20),
         "512m",
+        scope=EXECUTOR,
         group="Memory and local disk",
         doc="""Memory that all state stores of one executor share: recent changes, their index, the cache of
         RocksDB blocks, and 40 MiB (a quarter, if that is less) for the agent's process. It is taken outside
@@ -178,6 +194,7 @@ class Options:
         "maxConcurrentMerges",
         at_least(INT, 1),
         "1",
+        scope=EXECUTOR,
         group="Merges",
         doc="Merges that one executor runs at the same time, over all its stores and queries.",
         trade_off="""More finish sooner where many partitions are due, and take more cores from tasks
@@ -374,6 +391,7 @@ class Options:
         "agentStartTimeout",
         at_least(DURATION, 1000),
         "60s",
+        scope=EXECUTOR,
         group="Agent",
         doc="Longest that an agent may take from its start until it answers.",
         trade_off="Longer tolerates slow disks and loaded machines; shorter reports a broken Python sooner.",
@@ -391,6 +409,7 @@ class Options:
         "logLevel",
         one_of("DEBUG", "INFO", "WARNING", "ERROR"),
         "INFO",
+        scope=EXECUTOR,
         group="Agent",
         doc="Least level of the agent's log lines that reach the executor's log.",
         trade_off="DEBUG explains every decision of merging and retention, a few lines per batch and store.",

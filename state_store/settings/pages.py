@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from state_store.settings.options import OPTIONS, PREFIX, Option
-from state_store.spark import (
+from state_store.settings.session import (
     EXTENSION_CLASS,
     EXTENSIONS_KEY,
     FORMAT_KEY,
@@ -37,8 +37,11 @@ One option switches the store on, for every stateful query of a session:
 the session extension for vectorised functions, the listener that reports a query which Spark keeps on
 another store, and the Python of the agent; `conf/spark-defaults.conf` is the
 same as a file. All options below start with `{PREFIX}` and are read when a query
-starts: two queries of a session may have different ones. A name that does not exist, or a value of the wrong
-type, fails the query at its start with a message that names the nearest right one.
+starts. A name that does not exist, or a value of the wrong type, fails the query at its start with a message
+that names the nearest right one.
+
+Options of the scope *query* may differ between two queries of a session. Those of the scope *executor* count
+for all queries on an executor, as the first of them sets it.
 
 Sizes are `512m`, `2g` or a number of bytes; durations are `500ms`, `30s`, `10min`, `1h`, `7d`, or `0`.
 """
@@ -87,13 +90,13 @@ def _type(option: Option) -> str:
 def _section(option: Option) -> str:
     default = f"`{option.default}`" if option.default else "empty"
     return (
-        f"\n### {option.name}\n\n`{option.key}` -- {_type(option)}, default {default}\n\n"
+        f"\n### {option.name}\n\n`{option.key}` -- {_type(option)}, default {default}, scope: {option.scope}\n\n"
         f"{option.doc}\n\n*Trade-off:* {option.trade_off}\n"
     )
 
 
 def _template_entry(option: Option) -> str:
-    text = f"{option.doc} Type: {_type(option)}. Trade-off: {option.trade_off}"
+    text = f"{option.doc} Type: {_type(option)}. Scope: {option.scope}. Trade-off: {option.trade_off}"
     comment = textwrap.fill(
         text, width=110, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
     )

@@ -16,12 +16,11 @@ import sys
 import warnings
 from typing import Any
 
+from state_store.settings.session import EXTENSION_CLASS, EXTENSIONS_KEY
 from state_store.vectorization.errors import VectorizationWarning
 
-EXTENSION = "org.apache.spark.sql.execution.streaming.state.incremental.vectorized.VectorizedExtension"
-
 HOW_TO_SET = (
-    f'add {EXTENSION} to "spark.sql.extensions" before the session starts (state_store.spark_conf() does), '
+    f'add {EXTENSION_CLASS} to "{EXTENSIONS_KEY}" before the session starts (state_store.spark_conf() does), '
     "with the state store's jar on the class path"
 )
 
@@ -91,7 +90,7 @@ def _schemas(grouped: Any, output: Any, state: Any, name: str) -> BoundSchemas:
 
 
 def _warn_without_extension(session: Any, name: str) -> bool:
-    if EXTENSION in session.conf.get("spark.sql.extensions", ""):
+    if EXTENSION_CLASS in session.conf.get(EXTENSIONS_KEY, ""):
         return False
     warnings.warn(
         f"{name} will run group by group, as slowly as any function of applyInPandasWithState: {HOW_TO_SET}.",

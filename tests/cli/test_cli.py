@@ -278,7 +278,7 @@ def test_options_lists_explains_and_checks(capsys):
     assert code == 0
     assert "Trade-off" in out
     listed = json.loads(run(capsys, "options", "--json")[1])
-    assert {"name", "key", "type", "unit", "default", "group", "doc", "trade_off"} == set(listed[0])
+    assert {"name", "key", "type", "unit", "default", "group", "scope", "doc", "trade_off"} == set(listed[0])
     assert "spark.jars" in run(capsys, "options", "--conf")[1]
     assert "# Options" in run(capsys, "options", "--markdown")[1]
 

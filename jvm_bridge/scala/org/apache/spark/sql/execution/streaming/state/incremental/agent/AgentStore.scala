@@ -10,8 +10,8 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.network.util.JavaUtils
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.{Declarations, OptionTexts}
 import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreId}
 
 /** What the agent answers to `open`. */
@@ -34,8 +34,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     case (key, value) if key.startsWith(AgentStore.Prefix) => key.stripPrefix(AgentStore.Prefix) -> value
   }
   private val agent = Agent.of(Interpreter.choose(texts.get("agentPython")))
-  private val settings = AgentSettings(
-    texts.get("logLevel").map(_.trim).filter(_.nonEmpty).getOrElse("INFO"), startTimeoutMs)
+  private val settings = AgentSettings(new OptionTexts(texts.get).text("logLevel"), startTimeoutMs)
   // The location is resolved once, by the first task: its user is the one that all file calls act for.
   private lazy val location = {
     val path = id.storeCheckpointLocation()
@@ -98,16 +97,15 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   private def versioned(at: VersionId): Seq[(String, Any)] = Seq("version" -> at.version, "id" -> at.id)
 
   private def startTimeoutMs: Long =
-    texts.get("agentStartTimeout").map { text =>
-      try JavaUtils.timeStringAsMs(text.trim)
-      catch { case NonFatal(_) => AgentStore.StartTimeoutMs } // the agent's `open` will name the option
-    }.getOrElse(AgentStore.StartTimeoutMs)
+    try new OptionTexts(texts.get).durationMs("agentStartTimeout")
+    catch { // the agent's `open` will name the option
+      case _: IllegalArgumentException => new OptionTexts(_ => None).durationMs("agentStartTimeout")
+    }
 }
 
 object AgentStore {
-  val Prefix = "spark.sql.streaming.stateStore.incremental."
+  val Prefix: String = Declarations.prefix
   private val OpenTimeoutMs = 120000L
-  private val StartTimeoutMs = 60000L
   private val CourtesyTimeoutMs = 10000L
   // The agent itself gives up at mergeTimeout, and says why.
   private val MergeGraceMs = 30000L

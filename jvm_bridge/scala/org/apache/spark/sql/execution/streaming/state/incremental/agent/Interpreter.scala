@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import org.apache.spark.{SparkConf, SparkEnv}
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
 /**
  * The Python that runs an agent.
@@ -11,7 +12,7 @@ import org.apache.spark.{SparkConf, SparkEnv}
 final case class Interpreter(executable: String, origin: String)
 
 object Interpreter {
-  val OptionKey = "spark.sql.streaming.stateStore.incremental.agentPython"
+  val OptionKey: String = Declarations.key("agentPython")
 
   /** The one that the option names, or else the one that PySpark uses on this machine. */
   def choose(option: Option[String]): Interpreter = {

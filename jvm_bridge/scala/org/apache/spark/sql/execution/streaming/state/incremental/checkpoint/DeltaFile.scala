@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.checkpoint
 
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
+
 /**
  * A delta SST that was written.
  *
@@ -14,11 +16,11 @@ final case class DeltaFile(bytes: Long, crc32: Long, puts: Long, removes: Long)
 object Reserved {
 
   /** In place of the id of a column family. */
-  val familyId = 0xffff
+  val familyId: Int = Declarations.reservedFamily
 
   /** All keys from here on are reserved. */
-  val from: Array[Byte] = Array[Byte](-1, -1)
+  val from: Array[Byte] = Array((familyId >> 8).toByte, familyId.toByte)
 
   /** The key of the record that describes a delta; it is greater than any other. */
-  val metaKey: Array[Byte] = Array[Byte](-1, -1, 'm', 'e', 't', 'a')
+  val metaKey: Array[Byte] = Declarations.metaKey
 }
