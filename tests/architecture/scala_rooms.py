@@ -26,7 +26,8 @@ def _room(purpose: str, may_use: str = "") -> Room:
 
 
 ROOMS: Mapping[str, Room] = {
-    "checkpoint": _room("versions, column families, deltas, JSON: values"),
+    "settings": _room("options and reserved names, as the control plane declares them"),
+    "checkpoint": _room("versions, column families, deltas, JSON: values", "settings"),
     "memory": _room("memory outside the heap: the budget, arenas, records, hashes, orders of keys"),
     "sst": _room("RocksDB's SST files, read and written", "memory"),
     "delta": _room("a batch's changes as a file", "checkpoint memory sst"),
@@ -36,7 +37,7 @@ ROOMS: Mapping[str, Room] = {
         "the versions of a store, transactions and scans on them",
         "checkpoint memory sst delta base recent",
     ),
-    "agent": _room("the agent's process and the calls to it", "checkpoint"),
+    "agent": _room("the agent's process and the calls to it", "settings checkpoint"),
     "local": _room(
         "a store as an executor has it: its versions, its agent, its merges",
         "checkpoint memory base transaction agent",
@@ -46,7 +47,7 @@ ROOMS: Mapping[str, Room] = {
         "what Spark calls, under names that configurations and offset logs hold",
         "checkpoint memory delta transaction agent local rows",
     ),
-    "vectorized": _room("vectorised functions: Spark's physical operator and its Python runner"),
+    "vectorized": _room("vectorised functions: Spark's physical operator and its Python runner", "settings"),
 }
 
 
