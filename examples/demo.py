@@ -6,29 +6,31 @@ process, a restart, an equal result.
 The query of flights.py runs in a process of its own, one file of flights a micro-batch. While it runs a full
 checkpoint is forced from the command line. Then the process is killed with SIGKILL in the middle of a batch
 and started again from its checkpoint. At the end the whole output is compared with flights_in_pandas.py.
-Exits with 1 when it differs."""
+Exits with 1 when it differs. Everything that it wrote stays in build/demo until the next run."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import flights_in_pandas
+import next_steps
 import pandas as pd
 import progress_lines
 
 STORES = ("incremental", "rocksdb", "hdfs")
+ROOT = Path(__file__).resolve().parent.parent / "build" / "demo"
 
 
 @dataclass(frozen=True)
@@ -152,9 +154,7 @@ def run_to_the_end(place: Workplace, store: str) -> None:
 
 def _failure(place: Workplace, what: str) -> str:
     lines = place.log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join(
-        [*lines[-40:], f"{what}; above is the end of its log (--keep DIRECTORY keeps all of it)"]
-    )
+    return "\n".join([*lines[-40:], f"{what}; above is the end of its log, {place.log}"])
 
 
 def force_full_checkpoint(place: Workplace) -> None:
@@ -207,7 +207,26 @@ def demo(place: Workplace, days: int, store: str, limit: int | None) -> None:
     if store == "incremental":
         print(f"\n$ state-store checkpoints {place.checkpoint}")
         state_store_command("checkpoints", str(place.checkpoint))
+        print(f"\n{next_steps.text(place.checkpoint)}")
     print(f"\n{time.monotonic() - began:.0f} s in all. {progress_lines.WHERE_NEXT}")
+
+
+@contextlib.contextmanager
+def workplace(keep: Path | None) -> Iterator[Workplace]:
+    """The given new directory, or an empty build/demo, which one demo at a time may have."""
+    if keep is not None:
+        keep.mkdir(parents=True)
+        yield Workplace(keep)
+        return
+    ROOT.parent.mkdir(exist_ok=True)
+    with ROOT.with_name("demo.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit(f"another demo runs in {ROOT}; --keep DIRECTORY takes another place") from None
+        shutil.rmtree(ROOT, ignore_errors=True)
+        ROOT.mkdir()
+        yield Workplace(ROOT)
 
 
 def main() -> None:
@@ -215,16 +234,16 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=12, help="days of flights in a micro-batch (default 12)")
     parser.add_argument("--store", choices=STORES, default="incremental", help="the state store to run on")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights of the year")
-    parser.add_argument("--keep", type=Path, help="work in this new directory and leave it there")
+    parser.add_argument(
+        "--keep",
+        type=Path,
+        metavar="DIRECTORY",
+        help="work in this new directory (default: build/demo, emptied first)",
+    )
     arguments = parser.parse_args()
-    root = arguments.keep or Path(tempfile.mkdtemp(prefix="state-store-demo-"))
-    root.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
-    try:
-        demo(Workplace(root), arguments.days, arguments.store, arguments.limit)
-    finally:
-        if not arguments.keep:
-            shutil.rmtree(root, ignore_errors=True)
+    with workplace(arguments.keep) as place:
+        demo(place, arguments.days, arguments.store, arguments.limit)
 
 
 if __name__ == "__main__":

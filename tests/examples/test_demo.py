@@ -1,0 +1,63 @@
+"""What the demo says at its end is so: its checkpoint is there, and the commands that it prints work."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(autouse=True)
+def examples_on_the_path(monkeypatch):
+    monkeypatch.syspath_prepend(str(CHECKOUT / "examples"))
+    monkeypatch.syspath_prepend(str(CHECKOUT / "tests/cli"))
+
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """The checkpoint of a query with one store and three batches."""
+    import query_directory
+
+    query = query_directory.QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=1)
+    for number in range(3):
+        query.commit(query_directory.rows(number, 4))
+    return query.root
+
+
+def test_the_commands_that_are_printed_work(checkpoint, monkeypatch):
+    import next_steps
+
+    monkeypatch.chdir(checkpoint.parent)
+    printed = [line.split("#")[0] for line in next_steps.text(checkpoint).splitlines()[1:]]
+    assert len(printed) == len(next_steps.LOOKS)
+    for line in printed:
+        done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        assert done.stdout.strip(), line
+
+
+def test_the_checkpoint_stays_until_the_next_run(tmp_path, monkeypatch):
+    import demo
+
+    monkeypatch.setattr(demo, "ROOT", tmp_path / "build" / "demo")
+    with demo.workplace(None) as place:
+        place.checkpoint.mkdir()
+        with pytest.raises(SystemExit, match="another demo runs"), demo.workplace(None):
+            pass
+    assert place.checkpoint.exists()
+    with demo.workplace(None) as again:
+        assert again == place
+        assert not place.checkpoint.exists()
+
+
+def test_a_directory_that_is_there_is_not_taken(tmp_path):
+    import demo
+
+    with pytest.raises(FileExistsError), demo.workplace(tmp_path):
+        pass
+    with demo.workplace(tmp_path / "new") as place:
+        assert place.root.is_dir()
