@@ -17,7 +17,7 @@ LOOKS = (
 
 
 def commands(checkpoint: Path) -> list[list[str]]:
-    """Calls of ``state-store`` for that checkpoint, in an order in which they make sense."""
+    """Calls of `state-store` for that checkpoint, in an order in which they make sense."""
     program = Path(sys.executable).with_name("state-store")
     return [[_short(program), command, _short(checkpoint)] for command, _ in LOOKS]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from state_store import __version__
 from state_store.agent.connection import CurrentJvm
+from state_store.agent.log import log
 from state_store.agent.store import OpenStore
 from state_store.agent.store_id import StoreId
 from state_store.checkpoint.names import VersionId
@@ -19,6 +20,7 @@ from state_store.engine.settings import DatabaseSettings
 from state_store.errors import InternalError
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
+from state_store.settings.executor import ExecutorOptions
 from state_store.settings.options import Options, by_name, parse
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.merge import KINDS
@@ -51,6 +53,7 @@ class Calls:
         self._now_ms = now_ms
         self._lock = threading.Lock()
         self._stores: dict[tuple[str, str], OpenStore] = {}
+        self._executor = ExecutorOptions()
         self._roots = {directory}
         self._merge_slots: dict[int, threading.Semaphore] = {}
         self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
@@ -119,6 +122,8 @@ class Calls:
     def _close(self, request: dict[str, Any]) -> dict[str, Any]:
         with self._lock:
             store = self._stores.pop(_key(request["store"]), None)
+            if not self._stores:
+                self._executor.forget()
         return store.close() if store else {}
 
     def _store(self, request: dict[str, Any]) -> OpenStore:
@@ -128,7 +133,10 @@ class Calls:
         with self._lock:
             store = self._stores.get(key)
             if store is None:
-                store = self._stores[key] = self._new_store(fields, parse(fields["options"]))
+                options, told = self._executor.settle(parse(fields["options"]))
+                for sentence in told:
+                    log("WARNING", "", sentence)
+                store = self._stores[key] = self._new_store(fields, options)
         return store
 
     def _new_store(self, fields: dict[str, Any], options: Options) -> OpenStore:

@@ -42,6 +42,26 @@ def test_two_runs_with_other_options_do_not_mix(tmp_path: Path) -> None:
         Job(client, tmp_path / "three", maxDeltas="many")
 
 
+def test_the_first_query_of_an_executor_sets_what_all_share(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    client = InProcess(tmp_path / "local")
+    one = Job(client, tmp_path / "one", memoryBudget="64m")
+    two = Job(client, tmp_path / "two", memoryBudget="1g", maxDeltas="5")
+    assert two.opened["memory_budget_bytes"] == one.opened["memory_budget_bytes"]
+    assert two.opened["options"]["memoryBudget"] == 64 << 20
+    assert two.opened["options"]["maxDeltas"] == 5
+    (line,) = capfd.readouterr().err.splitlines()
+    told = json.loads(line)
+    assert told["level"] == "WARNING"
+    assert "memoryBudget counts for the whole executor" in told["message"]
+    one.call("close")
+    two.call("close")
+    three = Job(client, tmp_path / "three", memoryBudget="1g")
+    assert three.opened["options"]["memoryBudget"] == 1 << 30
+    assert capfd.readouterr().err == ""
+
+
 def test_a_commit_is_there_and_its_chain_is_told(job: Job) -> None:
     for number in range(1, 4):
         answer = job.commit(rows(10))
