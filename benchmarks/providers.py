@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from state_store.jvm import build, releases
+from state_store.settings.options import PREFIX
+from state_store.settings.session import PROVIDER_CLASS
 
 STATE = "org.apache.spark.sql.execution.streaming.state."
 CONF = "spark.sql.streaming.stateStore."
-OURS = CONF + "incremental."
+OURS = PREFIX
 
-INCREMENTAL_CLASS = STATE + "incremental.IncrementalStateStoreProvider"
+INCREMENTAL_CLASS = PROVIDER_CLASS
 
 # Batches follow each other without a pause here, so the least pause between merges, which is in real time,
 # must not

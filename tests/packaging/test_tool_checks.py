@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from state_store.jvm.releases import RELEASES, jar_name
+
 
 def run(script: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=60)
@@ -99,3 +101,18 @@ def test_the_ci_script_runs_every_check(checkout):
     script = (checkout / ".ci/run").read_text(encoding="utf-8")
     for target in ("lint", "test", "spark-suites", "benchmark BENCH=quick"):
         assert f"make {target}" in script
+
+
+def test_make_sets_up_each_release_of_spark_and_its_jar(checkout):
+    done = subprocess.run(
+        ["make", "--no-print-directory", "-n", "-B", "setup", f"PYTHON={sys.executable}"],
+        cwd=checkout,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    for release in RELEASES:
+        if release.runs_here():
+            assert f"pyspark=={release.tested}" in done.stdout
+            assert f"touch state_store/jars/{jar_name(release.tested)}" in done.stdout
