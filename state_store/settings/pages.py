@@ -90,7 +90,8 @@ def _type(option: Option) -> str:
 def _section(option: Option) -> str:
     default = f"`{option.default}`" if option.default else "empty"
     return (
-        f"\n### {option.name}\n\n`{option.key}` -- {_type(option)}, default {default}, scope: {option.scope}\n\n"
+        f"\n### {option.name}\n\n`{option.key}` -- {_type(option)}, default {default}, "
+        f"scope: {option.scope}\n\n"
         f"{option.doc}\n\n*Trade-off:* {option.trade_off}\n"
     )
 
