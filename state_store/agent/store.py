@@ -31,7 +31,7 @@ from state_store.checkpoint.names import (
 )
 from state_store.checkpoint.registry import Registry
 from state_store.deletion.catalog import read_archive, read_listing
-from state_store.deletion.inventory import Inventory
+from state_store.deletion.contents import StoreContents
 from state_store.deletion.lease import Lease
 from state_store.deletion.retention import Cleanup, Retention
 from state_store.errors import ConflictError, DamagedError, MissingError
@@ -401,10 +401,12 @@ class OpenStore:
                 or any(version <= newest.number - self._keep for version in self._superseded)
             )
         cleanup = self._retention.cleanup(newest) if due else Cleanup(newest.number - self._keep + 1)
+        for warning in cleanup.warnings:
+            self._log("WARNING", warning)
         if cleanup.skipped:
             self._log("WARNING", f"nothing was deleted: {cleanup.skipped}")
         if registry is None:
-            registry = Inventory.read(self.context.storage, {}).registry(cleanup.floor)
+            registry = cleanup.registry or StoreContents.read(self.context.storage).registry(cleanup.floor)
         with self._lock:
             registry.retire_below(cleanup.floor)
             self._superseded = {version for version in self._superseded if version >= cleanup.floor}

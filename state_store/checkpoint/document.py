@@ -70,6 +70,9 @@ class Document:
             raise self.damaged(f"has {value!r} as '{name}', where a number from {least} up belongs")
         return value
 
+    def optional_integer(self, name: str, *, least: int = 0) -> int | None:
+        return None if self.is_null(name) else self.integer(name, least=least)
+
     def text(self, name: str) -> str:
         value: str = self._field(name, str)
         return value

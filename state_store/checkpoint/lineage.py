@@ -47,7 +47,7 @@ class Lineages:
                 return Plan(version, SnapshotName(*at), tuple(reversed(deltas)))
             if start is not None and at.number <= start.number:
                 raise self._no_such_start(version, start)
-            delta = self._delta(at)
+            delta = self.delta(at)
             if delta is None:
                 raise self._missing(version, at)
             deltas.append(delta)
@@ -62,7 +62,7 @@ class Lineages:
         at: VersionId | None = version
         while at is not None and (at in self._deltas or at in self._snapshots):
             found.append(at)
-            delta = self._delta(at)
+            delta = self.delta(at)
             at = None if delta is None else delta.builds_on
         return found
 
@@ -77,7 +77,8 @@ class Lineages:
                 known.add(version)
         return sorted(known, key=_order)
 
-    def _delta(self, version: VersionId) -> DeltaName | None:
+    def delta(self, version: VersionId) -> DeltaName | None:
+        """The delta that made `version`, where it is there. Raises ConflictError when there are two."""
         found = self._deltas.get(version, [])
         if len(found) > 1:
             names = "' and '".join(delta.path for delta in found)

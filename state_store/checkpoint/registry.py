@@ -10,10 +10,11 @@ A registry is used by one thread at a time: the caller locks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from state_store.checkpoint.lineage import Lineages, Plan
+from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.listing import Listing
 from state_store.checkpoint.manifest import FileEntry, Manifest
 from state_store.checkpoint.names import (
@@ -67,97 +68,149 @@ class StoredFile:
         return cls(entry.path, entry.size_bytes, entry.origin, entry.sha256, delta.crc if delta else None)
 
 
+class _Base:
+    """What checkpoints start from: the archive and the SSTs of one snapshot, by path. Many share one."""
+
+    __slots__ = ("files",)
+
+    def __init__(self, files: Iterable[StoredFile]) -> None:
+        self.files = {file.path: file for file in files}
+
+
+@dataclass(frozen=True, eq=False)
+class _Link:
+    """A delta after the base, and those before it. Checkpoints of one lineage share all but their last."""
+
+    __slots__ = ("before", "file")
+
+    file: StoredFile
+    before: _Link | None
+
+
+class _Needs(NamedTuple):
+    """What one checkpoint needs: the files of its base (None: it starts from nothing), and the deltas."""
+
+    base: _Base | None
+    last: _Link | None
+
+    def deltas(self) -> Iterator[_Link]:
+        """Newest first."""
+        link = self.last
+        while link is not None:
+            yield link
+            link = link.before
+
+    def files(self) -> Iterator[StoredFile]:
+        if self.base is not None:
+            yield from self.base.files.values()
+        for link in self.deltas():
+            yield link.file
+
+
 class Registry:
-    """Which retained checkpoint needs which files, and the reverse."""
+    """Which retained checkpoint needs which files, and the reverse.
+
+    Its memory is that of the snapshots' files and of one delta for each checkpoint: checkpoints share what
+    they have in common. `commit` takes the same time however many files there are.
+    """
 
     def __init__(self) -> None:
-        self._files: dict[VersionId, dict[str, StoredFile]] = {}
-        self._holders: dict[str, set[VersionId]] = {}
+        self._needs: dict[VersionId, _Needs] = {}
 
     def register(self, version: VersionId, files: Iterable[StoredFile]) -> list[StoredFile]:
         """Notes that `version` needs exactly `files`; again with others replaces them.
 
         Returns the files that nobody needs any more (only ever some when `version` was registered before).
         """
-        needed = {file.path: file for file in files}
-        previous = self._files.get(version, {})
-        self._files[version] = needed
-        for path in needed:
-            self._holders.setdefault(path, set()).add(version)
-        return self._drop(version, [file for path, file in previous.items() if path not in needed])
+        needed = list(files)
+        start = _start(needed)
+        tail = sorted((file for file in needed if file.is_delta and file.origin > start), key=_origin)
+        after = {file.path for file in tail}
+        last: _Link | None = None
+        for file in tail:
+            last = _Link(file, last)
+        base = [file for file in needed if file.path not in after]
+        needs = _Needs(_Base(base) if base else None, last)
+        return self._replacing({version: needs})
 
     def retire(self, version: VersionId) -> list[StoredFile]:
         """Forgets `version` (an unknown one is fine); returns the files that nobody needs any more."""
-        return self._drop(version, list(self._files.pop(version, {}).values()))
+        return self._retiring([version] if version in self._needs else [])
 
     def commit(self, delta: DeltaName, size_bytes: int) -> None:
         """Registers the version that `delta` makes: the files of the version before, and this one.
 
         Raises MissingError when the version that it builds on is not registered.
         """
-        base = delta.builds_on
-        files: dict[str, StoredFile] = {}
-        if base is not None:
-            if base not in self._files:
-                raise MissingError(f"version {base}, which '{delta.path}' builds on, is not in the registry")
-            files = self._files[base]
-        self.register(delta.version_id, [*files.values(), StoredFile.of_delta(delta, size_bytes)])
+        builds_on = delta.builds_on
+        before = _NOTHING
+        if builds_on is not None:
+            if builds_on not in self._needs:
+                raise MissingError(
+                    f"version {builds_on}, which '{delta.path}' builds on, is not in the registry"
+                )
+            before = self._needs[builds_on]
+        file = StoredFile.of_delta(delta, size_bytes)
+        self._needs[delta.version_id] = _Needs(before.base, _Link(file, before.last))
 
     def publish(self, manifest: Manifest, size_bytes: int) -> list[StoredFile]:
         """Notes a new snapshot (its archive has `size_bytes`): registered checkpoints at or after it on its
         lineage now need its files and the deltas after it. Returns the files that nobody needs any more."""
-        base = [StoredFile.of_snapshot(manifest.snapshot, size_bytes)]
-        base += [StoredFile.of_entry(entry) for entry in manifest.files]
-        freed: list[StoredFile] = []
-        for version, files in list(self._files.items()):
-            if version == manifest.version_id or self._passes(files, manifest.snapshot):
-                tail = [file for file in files.values() if file.is_delta and file.origin > manifest.version]
-                freed += self.register(version, [*base, *tail])
-        return [file for file in freed if file.path not in self._holders]
+        base = _Base(_snapshot_files(manifest, size_bytes))
+        moved: dict[_Link, _Link] = {}
+        changed = {}
+        for version, needs in self._needs.items():
+            tail = _deltas_after(needs, manifest)
+            if version == manifest.version_id:
+                tail = []
+            if tail is not None:
+                changed[version] = _Needs(base, _linked(tail, moved))
+        return self._replacing(changed)
 
     def retire_below(self, floor: int) -> list[StoredFile]:
         """Retires all versions below `floor`; returns the files that nobody needs any more."""
-        return [
-            file for version in self.checkpoints() if version.number < floor for file in self.retire(version)
-        ]
+        return self._retiring([version for version in self._needs if version.number < floor])
 
     def freed_below(self, floor: int) -> list[str]:
         """Paths of the files that `retire_below` would free; changes nothing."""
-        return sorted(
-            path
-            for path, holders in self._holders.items()
-            if all(version.number < floor for version in holders)
+        kept = _Parts(needs for version, needs in self._needs.items() if version.number >= floor)
+        going = _Parts(
+            (needs for version, needs in self._needs.items() if version.number < floor), apart_from=kept
         )
+        if going.empty:
+            return []
+        return sorted(going.files().keys() - kept.files().keys())
 
     def count(self, path: str) -> int:
         """How many retained checkpoints need the file."""
-        return len(self._holders.get(path, ()))
+        return len(self.holders(path))
 
     def holders(self, path: str) -> list[VersionId]:
         """The checkpoints that keep the file alive, oldest first."""
-        return sorted(self._holders.get(path, ()), key=_order)
+        return [version for version in self.checkpoints() if self._file(version, path) is not None]
 
     def files(self, version: VersionId) -> list[StoredFile]:
         """The files that `version` needs, by path; none when it is not registered."""
-        return sorted(self._files.get(version, {}).values(), key=lambda file: file.path)
+        return sorted(self._needs.get(version, _NOTHING).files(), key=lambda file: file.path)
 
     def checkpoints(self) -> list[VersionId]:
         """The retained checkpoints, oldest first."""
-        return sorted(self._files, key=_order)
+        return sorted(self._needs, key=_order)
 
     def entries(self) -> list[StoredFile]:
         """Every file that some checkpoint needs, by path, as the best informed of its holders knows it."""
-        return [self.entry(path) for path in sorted(self._holders)]
+        files = _Parts(self._needs[version] for version in self.checkpoints()).files()
+        return [files[path] for path in sorted(files)]
 
     def entry(self, path: str) -> StoredFile:
         """The file at `path`. Raises MissingError when no checkpoint needs it."""
-        known = [self._files[version][path] for version in self.holders(path)]
+        known = [file for version in self.checkpoints() if (file := self._file(version, path)) is not None]
         if not known:
             raise MissingError(f"no retained checkpoint needs '{path}'", file=path)
         return next((file for file in known if file.sha256 is not None), known[-1])
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Registry) and self._files == other._files and self._holders == other._holders
+        return isinstance(other, Registry) and self._by_path() == other._by_path()
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -173,40 +226,124 @@ class Registry:
         usable = whole_snapshots(listing, manifests)
         lineages = Lineages(listing.deltas, usable)
         registry = cls()
+        made: dict[VersionId | None, _Needs] = {None: _NOTHING}
         for version in lineages.restorable():
+            snapshot = SnapshotName(*version)
+            if snapshot in usable:
+                made[version] = _Needs(
+                    _Base(_snapshot_files(usable[snapshot], listing.snapshots[snapshot])), None
+                )
+            else:
+                delta = lineages.delta(version)
+                assert delta is not None
+                before = made[delta.builds_on]
+                link = _Link(StoredFile.of_delta(delta, listing.deltas[delta]), before.last)
+                made[version] = _Needs(before.base, link)
             if version.number >= floor:
-                registry.register(version, files_of(lineages.plan(version), usable, listing))
+                registry._needs[version] = made[version]
         return registry
 
-    def _passes(self, files: Mapping[str, StoredFile], snapshot: SnapshotName) -> bool:
-        """Whether the checkpoint with these files starts from before the snapshot and has its delta on the
-        way, or starts from an older snapshot of that very name."""
-        start = max((file.origin for file in files.values() if file.is_snapshot), default=0)
-        if start >= snapshot.version:
-            return snapshot.path in files
-        return any(
-            file.is_delta and file.origin == snapshot.version and delta_of(file.path) == snapshot.version_id
-            for file in files.values()
-        )
+    def _file(self, version: VersionId, path: str) -> StoredFile | None:
+        needs = self._needs[version]
+        if needs.base is not None and path in needs.base.files:
+            return needs.base.files[path]
+        return next((link.file for link in needs.deltas() if link.file.path == path), None)
 
-    def _drop(self, version: VersionId, files: Iterable[StoredFile]) -> list[StoredFile]:
-        freed = []
-        for file in files:
-            holders = self._holders[file.path]
-            holders.discard(version)
-            if not holders:
-                del self._holders[file.path]
-                freed.append(file)
-        return freed
+    def _by_path(self) -> dict[VersionId, dict[str, StoredFile]]:
+        return {
+            version: {file.path: file for file in needs.files()} for version, needs in self._needs.items()
+        }
+
+    def _replacing(self, changed: Mapping[VersionId, _Needs]) -> list[StoredFile]:
+        """Notes these; returns the files that nobody needs any more."""
+        before = [self._needs[version] for version in changed if version in self._needs]
+        self._needs |= changed
+        return self._freed(before)
+
+    def _retiring(self, versions: Iterable[VersionId]) -> list[StoredFile]:
+        return self._freed([self._needs.pop(version) for version in versions])
+
+    def _freed(self, dropped: Iterable[_Needs]) -> list[StoredFile]:
+        kept = _Parts(self._needs.values())
+        gone = _Parts(dropped, apart_from=kept)
+        if gone.empty:
+            return []
+        left = kept.files()
+        return [file for path, file in gone.files().items() if path not in left]
 
 
-def files_of(plan: Plan, manifests: Mapping[SnapshotName, Manifest], listing: Listing) -> list[StoredFile]:
-    """The files that `plan` needs: the snapshot's archive and SSTs, and the deltas."""
-    files: list[StoredFile] = []
-    if plan.snapshot is not None:
-        files.append(StoredFile.of_snapshot(plan.snapshot, listing.snapshots[plan.snapshot]))
-        files += [StoredFile.of_entry(entry) for entry in manifests[plan.snapshot].files]
-    return files + [StoredFile.of_delta(delta, listing.deltas[delta]) for delta in plan.deltas]
+_NOTHING = _Needs(None, None)
+
+
+class _Parts:
+    """The bases and links of some checkpoints, each once; those of `apart_from` are left out."""
+
+    def __init__(self, all_needs: Iterable[_Needs], apart_from: _Parts | None = None) -> None:
+        self._bases: dict[_Base, None] = {}
+        self._links: dict[_Link, None] = {}
+        others = apart_from or self
+        for needs in all_needs:
+            if needs.base is not None and needs.base not in others._bases:
+                self._bases[needs.base] = None
+            for link in needs.deltas():
+                if link in others._links or link in self._links:
+                    break  # and so are those before it
+                self._links[link] = None
+
+    @property
+    def empty(self) -> bool:
+        return not self._bases and not self._links
+
+    def files(self) -> dict[str, StoredFile]:
+        """By path, each as the best informed knows it."""
+        found: dict[str, StoredFile] = {}
+        for files in (
+            *(base.files.values() for base in self._bases),
+            *((link.file,) for link in self._links),
+        ):
+            for file in files:
+                known = found.get(file.path)
+                if known is None or known.sha256 is None:
+                    found[file.path] = file
+        return found
+
+
+def _deltas_after(needs: _Needs, manifest: Manifest) -> list[_Link] | None:
+    """The deltas after the snapshot, newest first, of a checkpoint that starts from before it and has its
+    delta on the way, or starts from an older snapshot of that very name; None of another."""
+    after: list[_Link] = []
+    for link in needs.deltas():
+        if link.file.origin <= manifest.version:
+            return after if delta_of(link.file.path) == manifest.version_id else None
+        after.append(link)
+    if needs.base is not None and manifest.snapshot.path in needs.base.files:
+        return after
+    return None
+
+
+def _linked(newest_first: Sequence[_Link], moved: dict[_Link, _Link]) -> _Link | None:
+    """The same deltas after another base; `moved` remembers them, so that checkpoints go on sharing."""
+    last: _Link | None = None
+    for link in reversed(newest_first):
+        if link not in moved:
+            moved[link] = _Link(link.file, last)
+        last = moved[link]
+    return last
+
+
+def _snapshot_files(manifest: Manifest, size_bytes: int) -> list[StoredFile]:
+    """The archive and the SSTs of a snapshot."""
+    archive = StoredFile.of_snapshot(manifest.snapshot, size_bytes)
+    return [archive, *(StoredFile.of_entry(entry) for entry in manifest.files)]
+
+
+def _start(files: Iterable[StoredFile]) -> int:
+    """The version of the snapshot among the files; 0: there is none."""
+    return max((file.origin for file in files if file.is_snapshot), default=0)
+
+
+def _origin(file: StoredFile) -> int:
+    return file.origin
 
 
 def whole_snapshots(

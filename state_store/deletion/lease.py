@@ -2,14 +2,13 @@
 
 The writer's half of the protocol of docs/deletion.md:
 
-1. `hold`: write a lease that names the existing files to be shared; *then* read the tombstones;
-   *then* see which of the files exist. A file that is condemned or gone must be uploaded anew, under a
-   fresh name.
+1. `hold`: write a lease that names the existing files to be shared; *then* read the tombstones; *then* see
+   which of the files exist. A file that is condemned or gone must be uploaded anew, under a fresh name.
 2. `announce` fresh names before their upload.
 3. `publish`: write the snapshot's archive, *then* give the lease back.
 
-A lease holds for `expiry_ms` after it was written, by the storage's clock. The writer measures the same time
-on a clock that never jumps: before it has run out, it takes a new lease and checks everything again.
+A lease says how long it holds. Its writer measures that on a clock that never jumps: when half of it is over,
+it takes a new lease and checks everything again before it publishes.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 
-from state_store.checkpoint.file_list import pack_file_list, unpack_file_list
+from state_store.checkpoint.file_list import LeaseTerms
 from state_store.checkpoint.names import (
     DELTA_DIRECTORY,
+    LEASE_DIRECTORY,
     SHARED_DIRECTORY,
-    TOMBSTONE_DIRECTORY,
     SnapshotName,
-    is_file_list_name,
     lease_path,
 )
-from state_store.errors import MissingError, StateStoreError
+from state_store.deletion.markers import Tombstones
+from state_store.errors import BusyError, StateStoreError
 from state_store.storage.contract import Storage
 
 
@@ -40,7 +39,9 @@ def steady_clock_ms() -> float:
 class Lease:
     """The lease of one snapshot; a context manager that gives it back. Used by one thread at a time.
 
-    Every method raises StorageError and its kin as the storage does; a lease that is not given back expires.
+    Every method raises StorageError and its kin as the storage does; a lease that is not given back runs out
+    `expiry_ms` after it was written. `clock_ms` measures that here, `wall_ms` (milliseconds since 1970) is
+    what the lease says for others. `warnings` tell what was found damaged.
     """
 
     def __init__(
@@ -49,13 +50,17 @@ class Lease:
         *,
         expiry_ms: int,
         clock_ms: Callable[[], float] = steady_clock_ms,
+        wall_ms: Callable[[], float] = lambda: time.time() * 1000,
         unique: Callable[[], str] = lambda: secrets.token_hex(8),
     ) -> None:
+        self.warnings: list[str] = []
         self._storage = storage
         self._expiry_ms = expiry_ms
         self._clock_ms = clock_ms
+        self._wall_ms = wall_ms
         self._unique = unique
-        self._files: set[str] = set()
+        self._existing: set[str] = set()
+        self._announced: set[str] = set()
         self._written: list[str] = []
         self._valid_from_ms: float | None = None
 
@@ -76,15 +81,15 @@ class Lease:
 
         Returns those that it must not refer to, because they are condemned or gone; they are not held.
         """
-        self._files |= set(paths)
-        return self._renew_and_check() if self._files else frozenset()
+        self._existing |= set(paths)
+        return self._renew_and_check() if self._existing else frozenset()
 
     def announce(self, paths: Iterable[str]) -> None:
         """Holds files that are about to be uploaded; call before that, with names that were never used."""
         fresh = set(paths)
         if self._valid_from_ms is None:
             self._valid_from_ms = self._clock_ms()
-        self._files |= fresh
+        self._announced |= fresh
         self._write(fresh)
 
     def publish(self, snapshot: SnapshotName, archive: bytes, *, overwrite: bool = False) -> frozenset[str]:
@@ -92,18 +97,21 @@ class Lease:
 
         Returns the files that were lost meanwhile: then nothing is published, and the caller uploads them
         under fresh names, announced before, and publishes again. Raises ConflictError when the snapshot
-        exists and `overwrite` is false.
+        exists and `overwrite` is false, and BusyError when the lease ran out while the archive was written
+        and a file of it may be gone. Then the snapshot stays, as others may count on it already: who finds a
+        file of it missing passes over it.
         """
         if self._age_ms() >= self._expiry_ms / 2:
             lost = self._renew_and_check()
             if lost:
                 return lost
         self._storage.write(snapshot.path, archive, overwrite=overwrite)
-        if self._age_ms() >= self._expiry_ms:
-            lost = self._renew_and_check()
-            if lost:
-                self._storage.delete(snapshot.path)
-                return lost
+        if self._age_ms() >= self._expiry_ms and (lost := self._renew_and_check()):
+            raise BusyError(
+                f"'{snapshot.path}' took longer to write than the {self._expiry_ms} ms that its lease held, "
+                f"and of its files '{min(lost)}' is condemned or gone: restores may pass over it",
+                file=snapshot.path,
+            )
         self.release()
         return frozenset()
 
@@ -112,14 +120,16 @@ class Lease:
         while self._written:
             self._storage.delete(self._written[-1])
             self._written.pop()
-        self._files.clear()
+        self._existing.clear()
+        self._announced.clear()
         self._valid_from_ms = None
 
     def _renew_and_check(self) -> frozenset[str]:
         now_ms = self._clock_ms()
-        self._write(self._files)
-        lost = self._lost(self._files)
-        self._files -= lost
+        self._write(self._existing | self._announced)
+        lost = self._lost()
+        self._existing -= lost
+        self._announced -= lost
         self._valid_from_ms = now_ms
         return lost
 
@@ -127,36 +137,45 @@ class Lease:
         """Adds a file to the lease. No name is used twice: what is swept was never just renewed."""
         path = lease_path(self._unique())
         self._written.append(path)
-        self._storage.write(path, pack_file_list(paths))
+        terms = LeaseTerms(frozenset(paths), self._expiry_ms, int(self._wall_ms()))
+        self._storage.write(path, terms.pack())
 
     def _age_ms(self) -> float:
         """Time since what is held was last held and found in order; fresh files are as old as that."""
         return self._expiry_ms if self._valid_from_ms is None else self._clock_ms() - self._valid_from_ms
 
-    def _lost(self, paths: set[str]) -> frozenset[str]:
-        condemned = read_condemned(self._storage)
+    def _lost(self) -> frozenset[str]:
+        tombstones = Tombstones.read(self._storage)
+        condemned = tombstones.condemned()
+        if tombstones.damaged and self._any_counts(tombstones):
+            condemned |= self._existing
         existing = {
             f"{directory}/{entry.name}"
             for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY)
             for entry in self._storage.list_files(directory)
         }
-        return frozenset(path for path in paths if path in condemned or path not in existing)
+        held = self._existing | self._announced
+        return frozenset(path for path in held if path in condemned or path not in existing)
 
+    def _any_counts(self, tombstones: Tombstones) -> bool:
+        """Whether a damaged tombstone is young enough to be that of a cleaner that is at work.
 
-def read_condemned(storage: Storage) -> frozenset[str]:
-    """The files that some tombstone names. One that vanishes meanwhile is done: its files are gone."""
-    return frozenset().union(*read_tombstones(storage).values())
-
-
-def read_tombstones(storage: Storage) -> dict[str, frozenset[str]]:
-    """Each tombstone's path, and the files that it names."""
-    found: dict[str, frozenset[str]] = {}
-    for entry in storage.list_files(TOMBSTONE_DIRECTORY):
-        path = f"{TOMBSTONE_DIRECTORY}/{entry.name}"
-        if not is_file_list_name(entry.name):
-            continue
-        try:
-            found[path] = unpack_file_list(storage.read(path), file=path)
-        except MissingError:
-            continue
-    return found
+        The lease that was just written tells the storage's time.
+        """
+        newest = self._written[-1]
+        written = [
+            entry.modified_ms
+            for entry in self._storage.list_files(LEASE_DIRECTORY)
+            if newest.endswith(f"/{entry.name}")
+        ]
+        young = [
+            path
+            for path, entry in tombstones.damaged.items()
+            if not written or written[0] - entry.modified_ms <= self._expiry_ms
+        ]
+        self.warnings += [
+            f"'{path}' is damaged, so it is not known which files it condemns: none is shared until it is "
+            f"{self._expiry_ms} ms old"
+            for path in young
+        ]
+        return bool(young)

@@ -2,8 +2,7 @@
 
 The cleaner's half of the protocol of docs/deletion.md:
 
-1. Take the inventory (snapshots, *then* tombstones, *then* files) and decide what no retained checkpoint
-   needs.
+1. Read the store (snapshots, *then* tombstones, *then* files) and decide what no retained checkpoint needs.
 2. Write a tombstone that names these files: from now on no writer begins to refer to them.
 3. *Then* read the leases; *then* list the snapshots again: what a live lease or a snapshot names stays.
 4. Delete the others, archives of snapshots first, and then the tombstones whose files are all gone.
@@ -18,22 +17,19 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from state_store.checkpoint.file_list import pack_file_list, unpack_file_list
+from state_store.checkpoint.file_list import pack_tombstone
 from state_store.checkpoint.names import (
-    DELTA_DIRECTORY,
-    LEASE_DIRECTORY,
-    SHARED_DIRECTORY,
     SNAPSHOT_DIRECTORY,
-    TEMPORARY_SUFFIX,
     TOMBSTONE_DIRECTORY,
     SnapshotName,
     VersionId,
-    is_file_list_name,
     tombstone_path,
 )
 from state_store.checkpoint.registry import Registry
-from state_store.deletion.inventory import Inventory, ReadSnapshot, read_snapshots
-from state_store.errors import DamagedError, MissingError
+from state_store.deletion.contents import ReadSnapshot, StoreContents, read_snapshots, refuse_newer_formats
+from state_store.deletion.judgement import Judgement
+from state_store.deletion.markers import Leases, ReadLease, Tombstones
+from state_store.errors import DamagedError
 from state_store.files.transfer import parallel
 from state_store.storage.contract import Entry, Storage
 
@@ -41,16 +37,15 @@ LEAST_CHECKPOINTS = 2
 """The newest version may belong to a batch that Spark has not committed; a restart then needs the one before.
 """
 
-_DIRECTORIES = (DELTA_DIRECTORY, SHARED_DIRECTORY, SNAPSHOT_DIRECTORY, LEASE_DIRECTORY, TOMBSTONE_DIRECTORY)
-
 
 @dataclass(frozen=True)
 class RetentionPolicy:
     """What to keep. `batches` is Spark's `minBatchesToRetain`;
     `checkpoints` and `age_ms` narrow it (0: do not).
 
-    A lease older than `lease_expiry_ms` is that of a dead writer. An unfinished file, or one that no snapshot
-    ever named, is swept when older than `temporary_expiry_ms`.
+    `lease_expiry_ms` is for leases that do not say when they run out: those of release 0.1.0, and damaged
+    ones. An unfinished file, or one that no snapshot ever named, is swept when older than
+    `temporary_expiry_ms`.
     """
 
     batches: int
@@ -70,22 +65,27 @@ class RetentionPolicy:
 class Cleanup:
     """What a clean-up did: versions below `floor` are retired, those in `retained` can be restored.
 
-    `skipped` says why nothing was decided, when it was not; `floor` is 0 then.
+    `registry` says who needs which file, of the versions from `floor` up, where it was read. `skipped` says
+    why nothing was decided, when it was not; `floor` is 0 then. `warnings` name damaged files that counted as
+    absent.
     """
 
     floor: int
     deleted: tuple[str, ...] = ()
     deleted_bytes: int = 0
     retained: tuple[VersionId, ...] = ()
+    registry: Registry | None = None
     skipped: str | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class Retention:
     """Cleans one store. One clean-up at a time here; others in other
     processes, on stale knowledge, do no harm.
 
-    `clock_ms` (wall clock) serves the age of checkpoints alone; leases and temporary files are judged by the
-    storage's clock. `threads` delete at once.
+    `clock_ms` is the wall clock, milliseconds since 1970. It tells the age of checkpoints; a lease runs out
+    only when it and the storage's clock agree, and a left-over file is swept only when both call it old.
+    `threads` delete at once.
     """
 
     def __init__(
@@ -114,24 +114,29 @@ class Retention:
     def cleanup(self, newest: VersionId) -> Cleanup:
         """Retires what is older than the policy keeps, seen from `newest`, the newest committed version.
 
-        Deletes nothing when `newest` itself cannot be restored or a retained snapshot cannot be read. Raises
-        FormatError on files of a newer program, and as the storage does; what was not deleted is found again
-        the next time. The caller then retires the versions below `floor` in its own registry.
+        Deletes nothing when `newest` itself cannot be restored, when a retained version hangs on a snapshot
+        that may be about to break, or when a tombstone cannot be read that a cleaner may be at work on.
+        Raises FormatError on files of a newer program, DamagedError on a lease that cannot be read and is
+        not expired, and as the storage does; what was not deleted is found again the next time.
         """
         if newest.number <= (LEAST_CHECKPOINTS if self._policy.age_ms else self._policy.keep):
             return Cleanup(floor=1)
-        inventory = Inventory.read(self._storage, self._known)
-        self._known, self._committed_ms = inventory.snapshots, inventory.committed_ms
-        floor = self._floor(newest, self._committed_ms)
-        skipped = inventory.obstacle(newest, floor)
+        contents = StoreContents.read(self._storage, self._known)
+        refuse_newer_formats(contents.snapshots)
+        self._known, self._committed_ms = contents.snapshots, contents.committed_ms
+        judgement = Judgement(contents, newest, self._floor(newest, self._committed_ms))
+        warnings = tuple(judgement.warnings())
+        skipped = self._standstill(contents.tombstones) or judgement.obstacle()
         if skipped is not None:
-            return Cleanup(floor=0, skipped=skipped)
-        deleted = self._delete(inventory, floor)
+            return Cleanup(floor=0, registry=contents.registry(), skipped=skipped, warnings=warnings)
+        deleted = self._delete(judgement)
         return Cleanup(
-            floor=floor,
+            floor=judgement.floor,
             deleted=tuple(deleted),
-            deleted_bytes=sum(inventory.entries[path].size_bytes for path in deleted),
-            retained=tuple(inventory.registry(floor).checkpoints()),
+            deleted_bytes=sum(contents.entries[path].size_bytes for path in deleted),
+            retained=tuple(judgement.registry.checkpoints()),
+            registry=judgement.registry,
+            warnings=warnings,
         )
 
     def _floor(self, newest: VersionId, committed_ms: Mapping[int, int]) -> int:
@@ -144,86 +149,122 @@ class Retention:
             )
         return max(1, min(floor, newest.number - LEAST_CHECKPOINTS + 1))
 
-    def _delete(self, inventory: Inventory, floor: int) -> list[str]:
-        # The newest file tells the storage's time, or an earlier one: what looks expired then, is.
-        newest_ms = max((entry.modified_ms for entry in inventory.entries.values()), default=0)
-        candidates = inventory.candidates(floor, newest_ms - self._policy.temporary_expiry_ms)
-        if not candidates and not inventory.tombstones:
+    def _standstill(self, tombstones: Tombstones) -> str | None:
+        """The damaged tombstone for which nothing can be decided yet; those that ran out are deleted."""
+        if not tombstones.damaged:
+            return None
+        now_ms = self._storage_ms(None)
+        for path, entry in tombstones.damaged.items():
+            if now_ms - entry.modified_ms <= self._policy.lease_expiry_ms:
+                return (
+                    f"'{path}' is damaged, so it is not known which files another clean-up is deleting; it "
+                    f"counts until it is {self._policy.lease_expiry_ms} ms old"
+                )
+            self._storage.delete(path)
+        return None
+
+    def _delete(self, judgement: Judgement) -> list[str]:
+        contents = judgement.contents
+        # The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
+        newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
+        now_ms = min(newest_ms, self._clock_ms())
+        candidates = judgement.candidates(now_ms - self._policy.temporary_expiry_ms)
+        if not candidates and not contents.tombstones.files:
             return []
-        written = self._write_tombstone(candidates - inventory.condemned)
-        now_ms = max(newest_ms, written.modified_ms if written else 0)
-        held = self._leased_files(now_ms)
-        held |= self._referenced_files(inventory, candidates)
+        written = self._write_tombstone(candidates - judgement.condemned)
+        leases = Leases.read(self._storage)
+        expired = self._expired(leases.leases, written)
+        held = _leased(leases.leases, expired) | self._referenced_files(contents, candidates)
         doomed = candidates - held
         self._delete_all(path for path in doomed if path.startswith(SNAPSHOT_DIRECTORY))
         self._delete_all(path for path in doomed if not path.startswith(SNAPSHOT_DIRECTORY))
-        self._delete_finished_tombstones(inventory, written, candidates, doomed)
-        self._sweep(now_ms)
+        self._delete_finished_tombstones(judgement, written, candidates, doomed)
+        unfinished = {**contents.unfinished, **contents.tombstones.unfinished, **leases.unfinished}
+        self._sweep(expired, unfinished, now_ms - self._policy.temporary_expiry_ms)
         return sorted(doomed)
 
-    def _write_tombstone(self, paths: set[str]) -> Entry | None:
-        """Writes a tombstone, and returns it as the storage has it.
-
-        None when there was nothing to write, or another cleaner has deleted all its files and it already.
-        """
+    def _write_tombstone(self, paths: set[str]) -> str | None:
+        """Writes a tombstone, and returns its path; None when there is nothing to write."""
         if not paths:
             return None
         path = tombstone_path(self._unique())
-        self._storage.write(path, pack_file_list(paths))
+        self._storage.write(path, pack_tombstone(paths))
+        return path
+
+    def _expired(self, leases: Mapping[str, ReadLease], written: str | None) -> set[str]:
+        """The paths of the leases of dead writers."""
+        if not leases:
+            return set()
+        storage_ms, wall_ms = self._storage_ms(written), self._clock_ms()
+        expiry_ms = self._policy.lease_expiry_ms
+        return {path for path, lease in leases.items() if lease.is_expired(storage_ms, wall_ms, expiry_ms)}
+
+    def _storage_ms(self, written: str | None) -> int:
+        """The storage's time when the tombstone `written`, or one that is made for that, appeared there.
+
+        No other file tells it: their times may come from a machine whose clock was ahead. 0, so that nothing
+        counts as old, when another cleaner has buried the tombstone already.
+        """
+        path = written
+        if path is None:
+            path = tombstone_path(self._unique())
+            self._storage.write(path, pack_tombstone([]))
         entries = self._storage.list_files(TOMBSTONE_DIRECTORY)
-        return next((entry for entry in entries if path.endswith(f"/{entry.name}")), None)
+        if written is None:
+            self._storage.delete(path)
+        return next((entry.modified_ms for entry in entries if path.endswith(f"/{entry.name}")), 0)
 
-    def _leased_files(self, now_ms: int) -> set[str]:
-        """The files that live leases name."""
+    def _referenced_files(self, contents: StoreContents, candidates: set[str]) -> set[str]:
+        """The snapshots there are now and the files that they name, but for those that are going themselves.
+
+        One that was replaced since it was read is another snapshot, and stays.
+        """
         files: set[str] = set()
-        for entry in self._storage.list_files(LEASE_DIRECTORY):
-            path = f"{LEASE_DIRECTORY}/{entry.name}"
-            if not is_file_list_name(entry.name) or self._is_expired(entry, now_ms):
+        snapshots = read_snapshots(self._storage, contents.snapshots)
+        refuse_newer_formats(snapshots)
+        for name, read in snapshots.items():
+            is_known = name in contents.snapshots and contents.snapshots[name].entry == read.entry
+            if name.path in candidates and is_known:
                 continue
-            try:
-                files |= unpack_file_list(self._storage.read(path), file=path)
-            except MissingError:
-                continue  # given back: if it came to a snapshot, the next listing has it
-        return files
-
-    def _is_expired(self, entry: Entry, now_ms: int) -> bool:
-        return entry.modified_ms < now_ms - self._policy.lease_expiry_ms
-
-    def _referenced_files(self, inventory: Inventory, candidates: set[str]) -> set[str]:
-        """The files that the snapshots there are now name, but for those that are going themselves."""
-        files: set[str] = set()
-        for name, read in read_snapshots(self._storage, inventory.snapshots).items():
-            if name.path in candidates:
-                continue
-            if read.manifest is None:
+            if read.manifest is not None:
+                files |= {name.path, *(entry.path for entry in read.manifest.files)}
+            elif not is_known:
                 raise DamagedError(
-                    f"'{name.path}' is damaged, so it is not known which files it needs, and none is "
-                    "deleted; take it away if it is of no use",
+                    f"'{name.path}', which has just appeared, is damaged, so it is not known which files it "
+                    "needs, and none is deleted this time",
                     file=name.path,
                 )
-            files |= {entry.path for entry in read.manifest.files}
         return files
 
     def _delete_all(self, paths: Iterable[str]) -> None:
         parallel(self._threads, self._storage.delete, sorted(paths))
 
     def _delete_finished_tombstones(
-        self, inventory: Inventory, written: Entry | None, condemned: set[str], deleted: set[str]
+        self, judgement: Judgement, written: str | None, condemned: set[str], deleted: set[str]
     ) -> None:
         """Removes the tombstones, ours and those seen before the files were, none of whose files is left."""
-        left = inventory.entries.keys() - deleted
-        for path, files in inventory.tombstones.items():
+        contents = judgement.contents
+        left = contents.entries.keys() - deleted
+        for path, files in contents.tombstones.files.items():
             if not files & left:
                 self._storage.delete(path)
-        if written and condemned - inventory.condemned <= deleted:
-            self._storage.delete(f"{TOMBSTONE_DIRECTORY}/{written.name}")
+        if written and condemned - judgement.condemned <= deleted:
+            self._storage.delete(written)
 
-    def _sweep(self, now_ms: int) -> None:
-        """Removes unfinished writes, and leases of writers that died."""
-        limit_ms = now_ms - self._policy.temporary_expiry_ms
-        for directory in _DIRECTORIES:
-            for entry in self._storage.list_files(directory):
-                unfinished = entry.name.endswith(TEMPORARY_SUFFIX) and entry.modified_ms < limit_ms
-                abandoned = directory == LEASE_DIRECTORY and self._is_expired(entry, now_ms)
-                if unfinished or (abandoned and is_file_list_name(entry.name)):
-                    self._storage.delete(f"{directory}/{entry.name}")
+    def _sweep(self, expired: set[str], unfinished: Mapping[str, Entry], before_ms: float) -> None:
+        """Removes the leases of dead writers, and unfinished writes that were last modified before that
+        time."""
+        dead = {path for path, entry in unfinished.items() if entry.modified_ms < before_ms}
+        self._delete_all(expired | dead)
+
+
+def _leased(leases: Mapping[str, ReadLease], expired: set[str]) -> set[str]:
+    """The files that live leases name. Raises DamagedError when one of them cannot be read."""
+    files: set[str] = set()
+    for path, lease in leases.items():
+        if path in expired:
+            continue
+        if lease.terms is None:
+            raise lease.error or DamagedError(f"'{path}' is damaged", file=path)
+        files |= lease.terms.files
+    return files

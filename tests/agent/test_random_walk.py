@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from agent.harness import InProcess, Job, contents
-from state_store.deletion.inventory import Inventory
+from state_store.deletion.contents import StoreContents
 from state_store.storage.local import LocalStorage
 
 RETAIN = 3
@@ -116,7 +116,7 @@ class TwoExecutors(RuleBasedStateMachine):
         for store in self.jobs[self.owner].client.calls._stores.values():
             if store._registry is not None:
                 floor = min(of.number for of in store._registry.checkpoints())
-                rebuilt = Inventory.read(self.storage, {}).registry(floor)
+                rebuilt = StoreContents.read(self.storage).registry(floor)
                 running = {of: paths(store._registry, of) for of in store._registry.checkpoints()}
                 assert running.items() <= {of: paths(rebuilt, of) for of in rebuilt.checkpoints()}.items()
 

@@ -10,7 +10,7 @@ import pytest
 from agent.harness import InProcess, Job, contents
 from state_store.checkpoint.names import VersionId, origin_of
 from state_store.checkpoint.registry import Registry
-from state_store.deletion.inventory import Inventory
+from state_store.deletion.contents import StoreContents
 from state_store.storage.local import LocalStorage
 
 
@@ -44,7 +44,7 @@ class Walk:
 
     def registry(self) -> Registry:
         """The registry as the files tell it."""
-        return Inventory.read(self.storage, {}).registry(max(1, self.job.version - 1))
+        return StoreContents.read(self.storage).registry(max(1, self.job.version - 1))
 
     def counts(self) -> dict[str, int]:
         """How many retained checkpoints need each SST, by a short name: d<version> or m<version> (merged)."""

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_store.checkpoint.archive import pack, unpack
-from state_store.checkpoint.file_list import pack_file_list, unpack_file_list
+from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone, unpack_tombstone
 from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import SharedName, VersionId
@@ -215,12 +215,27 @@ def _zip(without: str | None = None, extra: str | None = None) -> bytes:
     return buffer.getvalue()
 
 
-@given(st.sets(st.text(max_size=20)))
-def test_claims(paths: set[str]) -> None:
-    assert unpack_file_list(pack_file_list(paths), file="lease/a.json") == paths
+@given(st.sets(st.text(max_size=20)), st.integers(0, 2**53), st.integers(0, 2**53))
+def test_claims(paths: set[str], expiry_ms: int, written_ms: int) -> None:
+    assert unpack_tombstone(pack_tombstone(paths), file="tombstone/a.json") == paths
+    lease = LeaseTerms(frozenset(paths), expiry_ms, written_ms)
+    assert LeaseTerms.unpack(lease.pack(), file="lease/a.json") == lease
+
+
+def test_a_lease_of_the_first_release_says_only_its_files() -> None:
+    old = b'{"format":1,"files":["shared/a.sst"]}'
+    assert LeaseTerms.unpack(old, file="lease/a.json") == LeaseTerms(frozenset({"shared/a.sst"}))
+    assert LeaseTerms(frozenset({"shared/a.sst"})).pack() == old
 
 
 @pytest.mark.parametrize("data", [b"", b'{"format":1}', b'{"format":1,"files":[1]}'])
 def test_damaged_claims(data: bytes) -> None:
+    for unpack_file_list in (LeaseTerms.unpack, unpack_tombstone):
+        with pytest.raises(DamagedError, match=r"lease/a\.json"):
+            unpack_file_list(data, file="lease/a.json")
+
+
+@pytest.mark.parametrize("terms", [b'"expiry_ms":-1', b'"expiry_ms":"1h"', b'"written_ms":true'])
+def test_a_lease_with_damaged_terms(terms: bytes) -> None:
     with pytest.raises(DamagedError, match=r"lease/a\.json"):
-        unpack_file_list(data, file="lease/a.json")
+        LeaseTerms.unpack(b'{"format":1,"files":[],' + terms + b"}", file="lease/a.json")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from state_store.errors import ConflictError, MissingError, StateStoreError
+from state_store.errors import BusyError, ConflictError, MissingError, StateStoreError
 from state_store.storage.contract import Entry, Storage
 
 Files = dict[str, tuple[bytes, int]]
@@ -248,7 +248,7 @@ class _Course:
 
     def _add(self, answers: tuple[Any, ...]) -> int:
         replay = _Replay(answers)
-        with suppress(_Pause, ConflictError):
+        with suppress(_Pause, ConflictError, BusyError):
             self._program(replay, replay.clock_ms)
         self._answers.append(answers)
         self._asked.append(replay.asked)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from deletion import stores
 from state_store.checkpoint.names import SnapshotName, VersionId, is_sst_path
-from state_store.deletion.inventory import Inventory, read_snapshots
+from state_store.deletion.contents import StoreContents, read_snapshots
 from state_store.deletion.lease import Lease
 from state_store.deletion.retention import Retention, RetentionPolicy
 from state_store.errors import ConflictError, MissingError, StateStoreError
@@ -96,12 +96,10 @@ def check(storage: LocalStorage, chance: random.Random) -> None:
     """
     for _ in range(3):
         before = newest(storage)
-        inventory = Inventory.read(storage, {})
+        inventory = StoreContents.read(storage)
         floor = max(1, newest(storage) - KEEP + 1)
         broken = [
-            name
-            for name in inventory.snapshots.keys() - inventory.restorable_snapshots.keys()
-            if name.version >= floor
+            name for name in inventory.snapshots.keys() - inventory.whole.keys() if name.version >= floor
         ]
         if broken:
             raise AssertionError(f"files are gone of {broken}")

@@ -10,22 +10,28 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 
 from deletion import stores
-from deletion.explorer import Files, Program, State, explore, run
+from deletion.explorer import Files, Lead, Operation, Program, State, explore, run, wander
 from state_store.checkpoint.archive import unpack
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.registry import whole_snapshots
-from state_store.deletion import inventory
-from state_store.deletion.inventory import Inventory
-from state_store.deletion.lease import Lease, read_condemned
+from state_store.deletion import catalog, retention
+from state_store.deletion.contents import StoreContents
+from state_store.deletion.judgement import Judgement
+from state_store.deletion.lease import Lease
+from state_store.deletion.markers import Tombstones
 from state_store.deletion.retention import Retention, RetentionPolicy
-from state_store.storage.contract import Entry, Storage
+from state_store.errors import BusyError
+from state_store.storage.contract import Storage
 
 NEWEST = 6
 EXPIRY_MS = 1000
+WALL_MS = 1e9
+"""What the clock of every cleaner shows: to it all leases are old, so that the storage's clock decides."""
 A, B, C = stores.shared(2, 1), stores.shared(2, 2), stores.shared(4, 3)
 DELTA_3 = stores.delta(3).path
 
@@ -39,14 +45,30 @@ def start(deltas_from: int = 3) -> Files:
 
 
 @pytest.fixture(autouse=True)
-def _read_archives_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs are run again and again: let them parse equal bytes once."""
+def _think_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs are run again and again: let them parse equal bytes once, and judge equal contents once."""
 
     @functools.lru_cache(None)
     def once(data: bytes, file: str):
         return unpack(data, file=file)
 
-    monkeypatch.setattr(inventory, "unpack", lambda data, *, file: once(data, file))
+    monkeypatch.setattr(catalog, "unpack", lambda data, *, file: once(data, file))
+    monkeypatch.setattr(retention, "Judgement", remembered(Judgement))
+
+
+def remembered(kind: type[Judgement]) -> Callable[..., Judgement]:
+    """Makes judgements of that kind, one of equal contents."""
+    made: dict[Any, Judgement] = {}
+
+    def judge(contents: StoreContents, newest, floor: int) -> Judgement:
+        archives = frozenset((name, id(read.manifest)) for name, read in contents.snapshots.items())
+        entries = frozenset(contents.entries.items())
+        key = (archives, entries, frozenset(contents.tombstones.files.items()), newest, floor)
+        if key not in made:
+            made[key] = kind(contents, newest, floor)
+        return made[key]
+
+    return judge
 
 
 def names(prefix: str) -> Callable[[], str]:
@@ -61,7 +83,9 @@ def writer(
 
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         fresh = (stores.shared(of, 100 * number + sst, sst) for sst in count(1))
-        with kind(storage, expiry_ms=EXPIRY_MS, clock_ms=clock_ms, unique=names(f"w{number}")) as lease:
+        with kind(
+            storage, expiry_ms=EXPIRY_MS, clock_ms=clock_ms, wall_ms=lambda: 0, unique=names(f"w{number}")
+        ) as lease:
             paths = set(shares)
             lost = lease.hold(paths)
             new = 1
@@ -82,9 +106,47 @@ def writer(
 def cleaner(number: int, kind: type[Retention] = Retention, newest: int = NEWEST) -> Program:
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         policy = RetentionPolicy(batches=2, lease_expiry_ms=EXPIRY_MS, temporary_expiry_ms=EXPIRY_MS)
-        kind(storage, policy, clock_ms=clock_ms, unique=names(f"c{number}")).cleanup(stores.version(newest))
+        one = kind(storage, policy, clock_ms=lambda: WALL_MS, unique=names(f"c{number}"))
+        one.cleanup(stores.version(newest))
 
     return program
+
+
+def full_writer(number: int, of: int = 4) -> Program:
+    """Publishes a full snapshot of version `of` in the place of the one that there is."""
+
+    def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
+        unique = names(f"w{number}")
+        with Lease(
+            storage, expiry_ms=EXPIRY_MS, clock_ms=clock_ms, wall_ms=lambda: 0, unique=unique
+        ) as lease:
+            new = stores.shared(of, 100 * number)
+            lease.announce([new])
+            storage.write(new, stores.content(new))
+            archive = stores.archive(stores.version(of), [new])
+            lease.publish(stores.snapshot(of), archive, overwrite=True)
+
+    return program
+
+
+def committer(storage: Storage, clock_ms: Callable[[], float]) -> None:
+    """The query goes on: newer files show the storage's time."""
+    for number in (NEWEST + 1, NEWEST + 2):
+        storage.write(stores.delta(number).path, b"")
+
+
+def everybody(kind: type[Retention] = Retention) -> list[Program]:
+    writers = [writer(1, 5, shares=(A,)), writer(2, 6), full_writer(3)]
+    return [*writers, cleaner(1, kind), cleaner(2, kind), cleaner(3, kind, newest=5), committer]
+
+
+def about_to(kind: str, prefix: str = "") -> Callable[[Operation], bool]:
+    """The condition of a lead: before an operation of that kind on a path that begins so."""
+    return lambda operation: operation[0] == kind and (not prefix or operation[1].startswith(prefix))
+
+
+LATE: Lead = [(0, about_to("write", "snapshot/")), (2, about_to("write", "tombstone/"))]
+RANDOM: dict[str, Any] = {"switches": 8, "time_jumps_ms": (EXPIRY_MS // 2, EXPIRY_MS + 1)}
 
 
 @functools.lru_cache(None)
@@ -158,8 +220,29 @@ class TestNoNeededFileIsDeleted:
             [writer(1), cleaner(1)], start(), retained_can_be_restored, time_jumps_ms=(EXPIRY_MS + 1,)
         )
         for state in different(found.ends):
-            and_snapshots_are_whole(state)
             leaves_nothing(state)
+
+    def test_a_full_checkpoint_that_replaces_a_snapshot(self) -> None:
+        programs = [full_writer(1), cleaner(1), committer]
+        explore(programs, start(), retained_can_be_restored, time_jumps_ms=(EXPIRY_MS + 1,))
+
+    def test_a_late_snapshot_and_two_cleaners(self) -> None:
+        """All that can follow once the snapshot of a lease that may run out is visible, one cleaner has made
+        up its mind without it, and another has not begun."""
+        explore(
+            [writer(1, shares=(A,)), cleaner(1, _WithoutSweep), cleaner(2, _WithoutSweep)],
+            start(deltas_from=4),
+            retained_can_be_restored,
+            time_jumps_ms=(EXPIRY_MS + 1,),
+            lead=[*LATE, (0, about_to("clock"))],
+        )
+
+    def test_random_schedules_of_everybody(self) -> None:
+        wander(everybody(), start(), retained_can_be_restored, seeds=range(100), **RANDOM)
+
+    @pytest.mark.slow
+    def test_many_random_schedules_of_everybody(self) -> None:
+        wander(everybody(), start(), retained_can_be_restored, seeds=range(100, 5000), **RANDOM)
 
     @pytest.mark.slow
     def test_a_writer_and_two_cleaners(self) -> None:
@@ -173,33 +256,34 @@ class TestNoNeededFileIsDeleted:
 
 
 class _WithoutSweep(Retention):
-    def _sweep(self, now_ms: int) -> None:
+    def _sweep(self, expired, unfinished, before_ms) -> None:
         """Nothing: it touches only what is expired, and multiplies the states."""
 
 
 class _ChecksBeforeItHolds(Lease):
     def _renew_and_check(self) -> frozenset[str]:
-        lost = self._lost(self._files)
-        self._write(self._files)
+        lost = self._lost()
+        self._write(self._existing | self._announced)
         self._valid_from_ms = self._clock_ms()
         return lost
 
 
 class _LooksAtFilesBeforeTombstones(Lease):
-    def _lost(self, paths: set[str]) -> frozenset[str]:
+    def _lost(self) -> frozenset[str]:
         existing = {
             f"{at}/{entry.name}" for at in ("delta", "shared") for entry in self._storage.list_files(at)
         }
-        condemned = read_condemned(self._storage)
-        return frozenset(path for path in paths if path in condemned or path not in existing)
+        condemned = Tombstones.read(self._storage).condemned()
+        held = self._existing | self._announced
+        return frozenset(path for path in held if path in condemned or path not in existing)
 
 
 class _IgnoresTombstones(Lease):
-    def _lost(self, paths: set[str]) -> frozenset[str]:
+    def _lost(self) -> frozenset[str]:
         existing = {
             f"{at}/{entry.name}" for at in ("delta", "shared") for entry in self._storage.list_files(at)
         }
-        return frozenset(paths - existing)
+        return frozenset((self._existing | self._announced) - existing)
 
 
 class _LetsGoBeforeItPublishes(Lease):
@@ -209,40 +293,69 @@ class _LetsGoBeforeItPublishes(Lease):
         return frozenset()
 
 
+class _TakesALateSnapshotBack(Lease):
+    def publish(self, snapshot, archive: bytes, *, overwrite: bool = False) -> frozenset[str]:
+        try:
+            return super().publish(snapshot, archive, overwrite=overwrite)
+        except BusyError:
+            self._storage.delete(snapshot.path)
+            raise
+
+
 class _NeverLooksAgain(Lease):
     def _age_ms(self) -> float:
         return 0
 
 
 class _ReadsSnapshotsBeforeLeases(_WithoutSweep):
-    def _write_tombstone(self, paths: set[str]) -> Entry | None:
+    def _write_tombstone(self, paths: set[str]) -> str | None:
         written = super()._write_tombstone(paths)
-        self._early = super()._referenced_files(Inventory({}, {}, {}), {stores.snapshot(2).path})
+        self._early = super()._referenced_files(
+            StoreContents({}, Tombstones({}), {}), {stores.snapshot(2).path}
+        )
         return written
 
-    def _referenced_files(self, inventory: Inventory, candidates: set[str]) -> set[str]:
+    def _referenced_files(self, contents: StoreContents, candidates: set[str]) -> set[str]:
         return self._early
 
 
 class _TakesTombstonesBack(_WithoutSweep):
-    def _delete_finished_tombstones(self, inventory, written, condemned, deleted) -> None:
-        for path in [*inventory.tombstones, *([f"tombstone/{written.name}"] if written else [])]:
+    def _delete_finished_tombstones(self, judgement, written, condemned, deleted) -> None:
+        for path in [*judgement.contents.tombstones.files, *([written] if written else [])]:
             self._storage.delete(path)
 
 
 class _DoesNotLookAgain(_WithoutSweep):
-    def _referenced_files(self, inventory: Inventory, candidates: set[str]) -> set[str]:
+    def _referenced_files(self, contents: StoreContents, candidates: set[str]) -> set[str]:
         return set()
 
 
 class _DoesNotAskForLeases(_WithoutSweep):
-    def _leased_files(self, now_ms: int) -> set[str]:
-        return set()
+    def _expired(self, leases, written) -> set[str]:
+        return set(leases)
 
 
 class _DoesNotCondemn(_WithoutSweep):
     def _write_tombstone(self, paths: set[str]) -> None:
         return None
+
+
+class _DeletesWhatWasReplaced(Retention):
+    def _referenced_files(self, contents: StoreContents, candidates: set[str]) -> set[str]:
+        return super()._referenced_files(contents, candidates) - {name.path for name in contents.snapshots}
+
+
+class _NeverDoubts(Judgement):
+    @property
+    def certain(self):
+        return self.contents.whole
+
+
+class _SweepsYoungOrphans(Judgement):
+    def _orphans(self, orphaned_before_ms: float) -> set[str]:
+        entries = self.contents.entries
+        shared = {name.path for name in self.contents.listing.shared}
+        return {path for path in shared if entries[path].modified_ms < orphaned_before_ms}
 
 
 class TestTheExplorationHasTeeth:
@@ -272,6 +385,56 @@ class TestTheExplorationHasTeeth:
         programs = [writer(1), cleaner(1, _TakesTombstonesBack), cleaner(2, _TakesTombstonesBack)]
         with pytest.raises(AssertionError, match="files are gone"):
             explore(programs, start(), and_snapshots_are_whole)
+
+    def test_a_late_snapshot_taken_back(self) -> None:
+        programs = [
+            writer(1, kind=_TakesALateSnapshotBack, shares=(A,)),
+            cleaner(1, _WithoutSweep),
+            cleaner(2, _WithoutSweep),
+        ]
+        lead = [*LATE, (0, about_to("clock"))]
+        with pytest.raises(AssertionError, match="cannot be restored"):
+            explore(
+                programs,
+                start(deltas_from=4),
+                retained_can_be_restored,
+                time_jumps_ms=(EXPIRY_MS + 1,),
+                lead=lead,
+            )
+
+    def test_a_snapshot_in_doubt_that_is_counted_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(retention, "Judgement", remembered(_NeverDoubts))
+        programs = [writer(1, shares=(A,)), cleaner(1, _WithoutSweep), cleaner(2, _WithoutSweep)]
+        with pytest.raises(AssertionError, match="cannot be restored"):
+            explore(
+                programs,
+                start(deltas_from=4),
+                retained_can_be_restored,
+                time_jumps_ms=(EXPIRY_MS + 1,),
+                lead=LATE,
+            )
+
+    def test_files_of_a_full_checkpoint_that_are_taken_for_orphans(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(retention, "Judgement", remembered(_SweepsYoungOrphans))
+        with pytest.raises(AssertionError, match="cannot be restored"):
+            explore(
+                [full_writer(1), cleaner(1), committer],
+                start(),
+                retained_can_be_restored,
+                time_jumps_ms=(EXPIRY_MS + 1,),
+            )
+
+    def test_a_snapshot_that_was_replaced_is_deleted_for_the_older_one(self) -> None:
+        with pytest.raises(AssertionError, match="cannot be restored"):
+            wander(
+                everybody(_DeletesWhatWasReplaced),
+                start(),
+                retained_can_be_restored,
+                seeds=range(3000),
+                **RANDOM,
+            )
 
     def test_a_writer_that_trusts_an_old_lease(self) -> None:
         found = explore(

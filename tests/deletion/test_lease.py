@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from faults import FaultyStorage, fail_at
 
 from deletion import stores
-from state_store.checkpoint.file_list import pack_file_list, unpack_file_list
+from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.checkpoint.names import tombstone_path
 from state_store.deletion.lease import Lease
-from state_store.errors import ConflictError, StorageError
+from state_store.errors import BusyError, ConflictError, StorageError
 from state_store.storage.local import LocalStorage
 
 A, B, NEW = stores.shared(2, 1), stores.shared(2, 2), stores.shared(3, 3)
@@ -48,7 +49,7 @@ def held(storage: FaultyStorage) -> set[str]:
     return {
         path
         for entry in storage.inner.list_files("lease")
-        for path in unpack_file_list(storage.inner.read(f"lease/{entry.name}"), file=entry.name)
+        for path in LeaseTerms.unpack(storage.inner.read(f"lease/{entry.name}"), file=entry.name).files
     }
 
 
@@ -67,7 +68,7 @@ def test_what_is_claimed_is_held_until_it_is_published(storage: FaultyStorage, l
 
 def test_condemned_and_missing_files_are_refused(storage: FaultyStorage, lease: Lease) -> None:
     missing = stores.shared(2, 9)
-    storage.write(tombstone_path("cleaner"), pack_file_list([B]))
+    storage.write(tombstone_path("cleaner"), pack_tombstone([B]))
     assert lease.hold([A, B, missing]) == {B, missing}
 
 
@@ -100,7 +101,69 @@ def test_fresh_files_do_not_make_an_old_claim_young(
     assert publish(lease, A, NEW) == {A}
 
 
-def test_a_snapshot_that_came_too_late_is_taken_back(
+def test_what_is_announced_is_in_storage_before_it_is_uploaded(storage: FaultyStorage, lease: Lease) -> None:
+    lease.hold([A])
+    lease.announce([NEW])
+    assert NEW in held(storage)
+
+
+def test_a_lease_says_how_long_it_holds_and_since_when(storage: FaultyStorage) -> None:
+    lease = Lease(storage, expiry_ms=EXPIRY_MS, wall_ms=lambda: 12_345.6)
+    lease.hold([A])
+    (entry,) = storage.list_files("lease")
+    found = LeaseTerms.unpack(storage.read(f"lease/{entry.name}"), file=entry.name)
+    assert found == LeaseTerms(frozenset({A}), EXPIRY_MS, 12_345)
+
+
+def test_while_a_damaged_tombstone_is_young_nothing_is_shared(
+    storage: FaultyStorage, lease: Lease, tmp_path: Path
+) -> None:
+    damaged = tombstone_path("cleaner")
+    storage.write(damaged, b"")
+    assert lease.hold([A, B]) == {A, B}
+    (warning,) = lease.warnings
+    assert warning == (
+        f"'{damaged}' is damaged, so it is not known which files it condemns: none is shared until it is "
+        "1000 ms old"
+    )
+    lease.announce([NEW])
+    storage.write(NEW, b"")
+    assert publish(lease, NEW) == frozenset()
+
+
+def test_an_old_damaged_tombstone_counts_as_absent(
+    storage: FaultyStorage, lease: Lease, tmp_path: Path
+) -> None:
+    storage.write(tombstone_path("cleaner"), b"")
+    old = tmp_path / tombstone_path("cleaner")
+    at = old.stat().st_mtime - 2 * EXPIRY_MS / 1000
+    os.utime(old, (at, at))
+    assert lease.hold([A, B]) == frozenset()
+    assert lease.warnings == []
+
+
+@pytest.mark.parametrize("state", ["gone", "condemned"])
+def test_a_snapshot_that_came_too_late_stays_and_is_not_trusted(
+    storage: FaultyStorage, lease: Lease, clock: Clock, state: str
+) -> None:
+    """Another cleaner may count on it already: it is not taken back."""
+    lease.hold([A])
+
+    def sleep_in_the_write(operation: str, path: str) -> None:
+        if operation == "write" and path.startswith("snapshot/"):
+            clock.now_ms = EXPIRY_MS
+            if state == "gone":
+                storage.inner.delete(A)
+            else:
+                storage.inner.write(tombstone_path("cleaner"), pack_tombstone([A]))
+
+    storage.fault = sleep_in_the_write
+    with pytest.raises(BusyError, match=r"snapshot/.*took longer to write.*shared/.*condemned or gone"):
+        publish(lease, A)
+    assert storage.exists(stores.snapshot(3).path)
+
+
+def test_a_late_snapshot_all_of_whose_files_are_in_order_is_published(
     storage: FaultyStorage, lease: Lease, clock: Clock
 ) -> None:
     lease.hold([A])
@@ -108,11 +171,10 @@ def test_a_snapshot_that_came_too_late_is_taken_back(
     def sleep_in_the_write(operation: str, path: str) -> None:
         if operation == "write" and path.startswith("snapshot/"):
             clock.now_ms = EXPIRY_MS
-            storage.inner.delete(A)
 
     storage.fault = sleep_in_the_write
-    assert publish(lease, A) == {A}
-    assert not storage.exists(stores.snapshot(3).path)
+    assert publish(lease, A) == frozenset()
+    assert held(storage) == set()
 
 
 def test_renewal_never_reuses_a_name(storage: FaultyStorage, lease: Lease, clock: Clock) -> None:

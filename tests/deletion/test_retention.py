@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 from faults import FaultyStorage, fail_at
 
 from deletion import stores
-from state_store.checkpoint.file_list import pack_file_list
-from state_store.checkpoint.names import lease_path
+from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
+from state_store.checkpoint.names import lease_path, tombstone_path
 from state_store.checkpoint.registry import Registry
-from state_store.deletion.inventory import Inventory
+from state_store.deletion.contents import StoreContents
 from state_store.deletion.lease import Lease
 from state_store.deletion.retention import Cleanup, Retention, RetentionPolicy
 from state_store.errors import DamagedError, FormatError, StorageError
@@ -56,7 +57,7 @@ class Store:
         return Retention(self.storage, RetentionPolicy(**{"batches": 2, **policy}))
 
     def registry(self) -> Registry:
-        return Inventory.read(self.storage.inner, {}).registry(0)
+        return StoreContents.read(self.storage.inner).registry(0)
 
     def files(self) -> set[str]:
         return {str(path.relative_to(self.directory)) for path in self.directory.rglob("*") if path.is_file()}
@@ -237,8 +238,8 @@ class TestLeftovers:
         held, loose = stores.shared(2, 1), stores.shared(2, 2)
         store = Store(tmp_path, 8, {3: [held, loose], 6: [B]})
         live, dead = lease_path("live"), lease_path("dead")
-        store.put(live, pack_file_list([held]))
-        store.put(dead, pack_file_list([loose]))
+        store.put(live, LeaseTerms(frozenset([held])).pack())
+        store.put(dead, LeaseTerms(frozenset([loose])).pack())
         store.age(dead, 2 * HOUR_MS)
         store.clean()
         assert {held, live} <= store.files()
@@ -253,6 +254,45 @@ class TestLeftovers:
         lease.release()
         store.clean()
         assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+
+    @pytest.mark.parametrize("said_ms", [HOUR_MS // 2, 6 * HOUR_MS])
+    def test_a_lease_holds_as_long_as_it_says(self, tmp_path: Path, said_ms: int) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        path = lease_path("writer")
+        written_ms = int(time.time() * 1000) - 2 * HOUR_MS
+        store.put(path, LeaseTerms(frozenset([A]), said_ms, written_ms).pack())
+        store.age(path, 2 * HOUR_MS)
+        store.clean()
+        assert (A in store.files()) == (path in store.files()) == (said_ms > 2 * HOUR_MS)
+
+    @pytest.mark.parametrize("whose", ["file", "storage", "cleaner"])
+    def test_a_clock_that_is_ahead_makes_no_live_lease_old(self, tmp_path: Path, whose: str) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        lease = Lease(store.storage.inner, expiry_ms=HOUR_MS)
+        assert lease.hold([A]) == frozenset()
+        policy, clock_ms = RetentionPolicy(2), lambda: time.time() * 1000
+        if whose == "file":
+            store.age(stores.delta(8).path, -2 * DAY_MS)
+            store.put(stores.shared(5, 1))
+        elif whose == "storage":
+            (path,) = (path for path in store.files() if path.startswith("lease/"))
+            store.age(path, 2 * DAY_MS)
+        else:
+            clock_ms = lambda: (time.time() + 10**6) * 1000  # noqa: E731
+        Retention(store.storage, policy, clock_ms=clock_ms).cleanup(store.newest)
+        assert A in store.files()
+        if whose == "file":
+            assert stores.shared(5, 1) in store.files()  # an orphan of seconds
+
+    def test_orphans_of_a_version_that_may_still_be_published_stay(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {6: [B]})
+        own, older = stores.shared(6, 9), stores.shared(5, 9)
+        for path in (own, older):
+            store.put(path)
+            store.age(path, 2 * DAY_MS)
+        store.clean()
+        assert own in store.files()
+        assert older not in store.files()
 
     def test_a_clean_up_that_died_is_finished_by_the_next(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
@@ -311,10 +351,80 @@ class TestCaution:
     def test_a_damaged_archive_in_the_window(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B], 8: [C]})
         store.put(stores.snapshot(8).path, b"PK")
+        store.age(C, 2 * DAY_MS)
         cleanup = store.clean()
-        assert cleanup.skipped is not None
-        assert stores.snapshot(8).path in cleanup.skipped
-        assert C in store.files()
+        assert cleanup.skipped is None
+        (warning,) = cleanup.warnings
+        assert warning.startswith(f"snapshot '{stores.snapshot(8).path}' counts as absent: ")
+        assert "not a whole zip archive" in warning
+        # What it may name stays; what nobody needs without it goes.
+        assert store.files() == {B, C, stores.snapshot(6).path, stores.snapshot(8).path, *deltas(7, 8)}
+
+    def test_a_damaged_archive_that_the_newest_version_hangs_on(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B], 8: [C]})
+        store.put(stores.snapshot(6).path, b"PK")
+        store.put(stores.snapshot(3).path, b"PK")
+        store.put(stores.snapshot(8).path, b"PK")
+        store.storage.inner.delete(stores.delta(2).path)
+        before = store.files()
+        assert store.clean().skipped == "version 8 (id-8) cannot be restored from the files that are there"
+        assert store.files() == before
+
+    def test_an_archive_of_another_version_is_damaged(self, tmp_path: Path) -> None:
+        """A backup that was put back under a wrong name: a restore refuses it, so nobody counts on it."""
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        store.put(stores.snapshot(6).path, stores.archive(stores.version(3), [A]))
+        store.clean()
+        assert {A, stores.snapshot(3).path, *deltas(4, 5, 6, 7, 8)} <= store.files()
+
+    def test_a_damaged_archive_that_appears_meanwhile_stops_it_once(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+
+        def appear(operation: str, path: str) -> None:
+            if operation == "write" and path.startswith("tombstone/"):
+                store.put(stores.snapshot(7).path, b"PK")
+
+        store.storage.fault = appear
+        retention = store.retention()
+        with pytest.raises(DamagedError, match=r"snapshot/.*just appeared"):
+            retention.cleanup(store.newest)
+        assert A in store.files()
+        store.storage.fault = lambda operation, path: None
+        assert retention.cleanup(store.newest).deleted
+        assert A not in store.files()
+
+    def test_a_version_that_hangs_on_snapshots_in_doubt_alone(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {6: [B], 8: [C]})
+        for number in (1, 2):
+            store.storage.inner.delete(stores.delta(number).path)
+        store.put(tombstone_path("cleaner"), pack_tombstone([B]))
+        store.put(stores.shared(5, 9))
+        before = store.files()
+        cleanup = store.clean()
+        assert cleanup.skipped == (
+            "version 7 (id-7) needs a snapshot of which another clean-up has condemned a file; the next "
+            "merge ends that"
+        )
+        assert store.files() == before
+
+    def test_a_young_damaged_tombstone_stops_it_an_old_one_goes(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        bad = tombstone_path("bad")
+        store.put(bad, b"")
+        before = store.files()
+        cleanup = store.clean()
+        assert cleanup.skipped == (
+            f"'{bad}' is damaged, so it is not known which files another clean-up is deleting; it counts "
+            "until it is 3600000 ms old"
+        )
+        assert store.files() == before
+        store.age(bad, 2 * HOUR_MS)
+        cleanup = store.clean()
+        assert cleanup.skipped is None
+        assert cleanup.warnings == (
+            f"tombstone '{bad}' is damaged: what it condemned may stay until it is condemned again",
+        )
+        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
 
     def test_a_damaged_archive_below_the_window_goes(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})

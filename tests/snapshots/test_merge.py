@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from agent.harness import InProcess, Job, contents
 
-from state_store.checkpoint.file_list import pack_file_list
+from state_store.checkpoint.file_list import pack_tombstone
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import SnapshotName, tombstone_path
 from state_store.deletion.catalog import read_archive
@@ -128,7 +128,7 @@ def test_a_late_snapshot_trusts_nothing_that_it_planned_to_share(job: Job, how: 
     (shared,) = paths(job, 4)
     job.merge("ingest")
     if how == "condemned":
-        LocalStorage(job.location).write(tombstone_path("cleaner"), pack_file_list({shared}))
+        LocalStorage(job.location).write(tombstone_path("cleaner"), pack_tombstone({shared}))
     else:
         (job.location / shared).unlink()
     if "delta" in how:

@@ -1,0 +1,119 @@
+"""Which files a clean-up may take, decided from one reading of the store; makes no storage call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from state_store.checkpoint.manifest import Manifest
+from state_store.checkpoint.names import SnapshotName, VersionId
+from state_store.checkpoint.registry import Registry
+from state_store.deletion.contents import StoreContents
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What becomes of the files in `contents` when `newest` is the newest version and those from `floor` up
+    stay.
+
+    A snapshot is *certain* when it is whole and neither it nor one of its files is condemned: nobody can be
+    about to break it. The others are in doubt: what is decided holds whether or not they come to nothing.
+    """
+
+    contents: StoreContents
+    newest: VersionId
+    floor: int
+
+    @cached_property
+    def registry(self) -> Registry:
+        """Who needs which file, of the versions that stay."""
+        return self.contents.registry(self.floor)
+
+    @cached_property
+    def condemned(self) -> frozenset[str]:
+        return self.contents.tombstones.condemned()
+
+    @cached_property
+    def certain(self) -> dict[SnapshotName, Manifest]:
+        return {
+            name: manifest
+            for name, manifest in self.contents.whole.items()
+            if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])
+        }
+
+    def obstacle(self) -> str | None:
+        """Why nothing should be deleted: the newest version is in need already, or a version that stays
+        hangs on a snapshot in doubt alone."""
+        restorable = self.registry.checkpoints()
+        if self.newest not in restorable:
+            return f"version {self.newest} cannot be restored from the files that are there"
+        surely = set(self._certain_registry.checkpoints())
+        doubtful = [version for version in restorable if version not in surely]
+        if doubtful:
+            return (
+                f"version {doubtful[0]} needs a snapshot of which another clean-up has condemned a file; "
+                "the next merge ends that"
+            )
+        return None
+
+    def warnings(self) -> list[str]:
+        """What is damaged and counts as absent: archives of versions that stay, and tombstones."""
+        return [
+            f"tombstone '{path}' is damaged: what it condemned may stay until it is condemned again"
+            for path in self.contents.tombstones.damaged
+        ] + [
+            f"snapshot '{name.path}' counts as absent: {read.error}"
+            for name, read in self.contents.snapshots.items()
+            if read.error is not None and name.version >= self.floor
+        ]
+
+    def candidates(self, orphaned_before_ms: float) -> set[str]:
+        """The files that no version that stays needs, whether or not the snapshots in doubt come to nothing.
+
+        A shared file that no snapshot names may be on its way into one: see `_orphans`.
+        """
+        needed = self._needed
+        going = {
+            name for name in self.contents.snapshots if name.version < self.floor and name.path not in needed
+        }
+        kept = set(needed)
+        for name, manifest in self.contents.manifests.items():
+            if name not in going:
+                kept |= {entry.path for entry in manifest.files}
+        deltas = {delta.path for delta in self.contents.listing.deltas if delta.version < self.floor}
+        return ({name.path for name in going} | deltas | self._shared(orphaned_before_ms)) - kept
+
+    @cached_property
+    def _certain_registry(self) -> Registry:
+        return Registry.rebuild(self.contents.listing, self.certain, floor=self.floor)
+
+    @cached_property
+    def _needed(self) -> frozenset[str]:
+        registries = (self._certain_registry, self.registry)
+        return frozenset(file.path for registry in registries for file in registry.entries())
+
+    def _shared(self, orphaned_before_ms: float) -> set[str]:
+        """The shared files that some snapshot named, that are condemned already, or orphans."""
+        contents = self.contents
+        named = {entry.path for manifest in contents.manifests.values() for entry in manifest.files}
+        known = {name.path for name in contents.listing.shared if name.path in named | self.condemned}
+        return known | self._orphans(orphaned_before_ms) - named
+
+    def _orphans(self, orphaned_before_ms: float) -> set[str]:
+        """Shared files that were last modified before that time and are older than every snapshot that is
+        needed: those of a merge that died. Where an archive in the window cannot be read, it may name any.
+
+        A full merge replaces a snapshot by name. Were its own files deleted as orphans while its archive is
+        on the way, a snapshot that others rely on would be replaced by a broken one.
+        """
+        window = [name for name, read in self.contents.snapshots.items() if name.version >= self.floor]
+        if any(self.contents.snapshots[name].manifest is None for name in window):
+            return set()
+        oldest = min(
+            (name.version for name in self.contents.listing.snapshots if name.path in self._needed), default=0
+        )
+        return {
+            name.path
+            for name in self.contents.listing.shared
+            if name.version < oldest and self.contents.entries[name.path].modified_ms < orphaned_before_ms
+        }
