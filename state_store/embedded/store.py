@@ -38,7 +38,7 @@ from state_store.errors import InternalError, MissingError
 from state_store.files.local_cache import StoreCache
 from state_store.files.workspace import Workspace
 from state_store.snapshots.context import StoreContext
-from state_store.snapshots.merge import FULL, INCREMENTAL, merge
+from state_store.snapshots.merge import FULL, INCREMENTAL, MOST_RUNS, merge, sorted_runs
 from state_store.snapshots.publish import WRITER, Published, publish
 from state_store.snapshots.restore import restore
 from state_store.storage.contract import Storage
@@ -216,6 +216,8 @@ class EmbeddedStore:
             name = DeltaName(version.number, version.checkpoint_id, parent, crc_in_name)
             self._context.storage.upload(path, name.path, overwrite=not self._context.has_checkpoint_ids)
             self._open.ingest([path])
+        if sorted_runs(self._open.files()) > MOST_RUNS:
+            self._open.compact_runs()  # each delta is an open file, and every look-up asks each of them
         self._version, self._committed = version, families
         self.abort()
         return version
@@ -228,10 +230,16 @@ class EmbeddedStore:
     def checkpoint(self, *, full: bool = False, now_ms: Callable[[], int] | None = None) -> Published:
         """Publishes a snapshot of the committed version, with `full` one that shares no file with another."""
         clock = now_ms or (lambda: time.time_ns() // 1_000_000)
-        restored = restore(self._context, self._version)
-        merged = merge(self._context, restored.base, [], self._version, FULL if full else INCREMENTAL)
-        lease = Lease(self._context.storage, expiry_ms=_LEASE_EXPIRY_MS)
-        return publish(self._context, merged.base, lease, full=full, now_ms=clock)
+        restored = restore(self._context, self._version).base
+        try:
+            merged = merge(self._context, restored, [], self._version, FULL if full else INCREMENTAL).base
+        finally:
+            shutil.rmtree(restored.directory, ignore_errors=True)
+        try:
+            lease = Lease(self._context.storage, expiry_ms=_LEASE_EXPIRY_MS)
+            return publish(self._context, merged, lease, full=full, now_ms=clock)
+        finally:
+            shutil.rmtree(merged.directory, ignore_errors=True)
 
     def _open_at(self, version: VersionId) -> None:
         base = restore(self._context, version).base

@@ -11,9 +11,11 @@ import contextlib
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from state_store.files.workspace import make_private
 from state_store.storage.durable import link_or_copy
 
 _SEPARATOR = "@"
@@ -25,27 +27,44 @@ class LocalCache:
     def __init__(self, root: Path, budget_bytes: int) -> None:
         self.root = root
         self._budget_bytes = budget_bytes
+        self._sizes: dict[str, tuple[int, int]] = {}
 
     def store(self, location: str) -> StoreCache:
         """The part of the store whose directory in checkpoint storage is at `location`."""
         return StoreCache(self.root / hashlib.sha256(location.encode("utf-8")).hexdigest()[:16])
 
     def prune(self) -> int:
-        """Removes the files that were kept longest ago until the budget is met; gives the bytes removed."""
-        found = []
-        for directory in _directories(self.root):
-            for item in os.scandir(directory):
-                with contextlib.suppress(FileNotFoundError):
-                    status = item.stat()
-                    found.append((status.st_ctime_ns, status.st_size, item.path))
+        """Removes the files that were kept longest ago until the budget is met; gives the bytes removed.
+
+        Within the budget it looks only into the directories of stores that have changed since the last time.
+        """
+        if self._used_bytes() <= self._budget_bytes:
+            return 0
+        found = sorted(kept for directory in _directories(self.root) for kept in _files(directory.path))
         excess = sum(size for _, size, _ in found) - self._budget_bytes
         removed = 0
-        for _, size, path in sorted(found):
+        for _, size, path in found:
             if removed >= excess:
                 break
             Path(path).unlink(missing_ok=True)
             removed += size
         return removed
+
+    def _used_bytes(self) -> int:
+        """What is kept; a directory that was changed less than a second before it was looked at counts as
+        changed since."""
+        sizes: dict[str, tuple[int, int]] = {}
+        for directory in _directories(self.root):
+            with contextlib.suppress(FileNotFoundError):
+                changed_ns = directory.stat().st_mtime_ns
+                known = self._sizes.get(directory.path)
+                if known is None or known[0] != changed_ns:
+                    is_settled = time.time_ns() - changed_ns > 10**9
+                    total = sum(size for _, size, _ in _files(directory.path))
+                    known = (changed_ns if is_settled else -1, total)
+                sizes[directory.path] = known
+        self._sizes = sizes
+        return sum(size for _, size in sizes.values())
 
 
 class StoreCache:
@@ -93,7 +112,7 @@ class StoreCache:
             except FileExistsError:
                 return
             except FileNotFoundError:
-                self.directory.mkdir(parents=True, exist_ok=True)
+                make_private(self.directory)
             except OSError:
                 return
 
@@ -105,8 +124,19 @@ def _file_name(path: str) -> str:
     return path.replace("/", _SEPARATOR)
 
 
-def _directories(root: Path) -> list[str]:
+def _directories(root: Path) -> list[os.DirEntry[str]]:
     try:
-        return [item.path for item in os.scandir(root) if item.is_dir()]
+        return [item for item in os.scandir(root) if item.is_dir()]
     except FileNotFoundError:
         return []
+
+
+def _files(directory: str) -> list[tuple[int, int, str]]:
+    """Of each file when its inode was changed last (nanoseconds), its bytes and its path."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for item in os.scandir(directory):
+            with contextlib.suppress(FileNotFoundError):
+                status = item.stat()
+                found.append((status.st_ctime_ns, status.st_size, item.path))
+    return found

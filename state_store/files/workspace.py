@@ -1,6 +1,9 @@
 """The local directories of one open store: where its deltas arrive, its bases live and its merges work.
 
 All of them are on one file system, so that files pass between them as hard links. Safe for any thread.
+
+They are open to their owner alone. The files in them are as the umask says: a delta becomes the file in
+checkpoint storage by a hard link where that is local, and who may read it there is not decided here.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ class Workspace:
 
     def open(self) -> None:
         """Makes `incoming`; what a dead predecessor left half done goes."""
-        self.incoming.mkdir(parents=True, exist_ok=True)
+        make_private(self.incoming)
         for path in self.root.glob("scratch-*"):
             shutil.rmtree(path, ignore_errors=True)
 
@@ -52,5 +55,15 @@ class Workspace:
 
     def _new(self, prefix: str) -> Path:
         directory = self.root / f"{prefix}-{next(self._numbers)}-{secrets.token_hex(3)}"
-        directory.mkdir(parents=True)
+        make_private(directory)
         return directory
+
+
+def make_private(directory: Path) -> None:
+    """Makes `directory` and the parents that it lacks, for their owner alone; one that exists stays as it
+    is."""
+    if directory.is_dir():
+        return
+    make_private(directory.parent)
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)

@@ -11,7 +11,6 @@ Any thread may call, one at a time for a store; the directories of the inputs ar
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from state_store.planning.chain import ChainDelta
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.restore import check_version, describe, ingest_deltas, wanted_deltas
+from state_store.storage.durable import link_or_copy
 
 INGEST = "ingest"
 INCREMENTAL = "incremental"
@@ -102,9 +102,10 @@ def _merge(
 
 
 def link_database(base: LocalDatabase, directory: Path) -> None:
-    """Makes a database in `directory` that is free to change: hard links of the SSTs, copies of the rest."""
+    """Makes a database in `directory` that is free to change: hard links of the SSTs (copies where the
+    file system has none), copies of the rest."""
     for name in base.files:
-        os.link(base.directory / name, directory / name)
+        link_or_copy(base.directory / name, directory / name)
     for name, data in small_files(base.directory).items():
         (directory / name).write_bytes(data)
 

@@ -9,6 +9,8 @@ retention sweeps it by age.
 from __future__ import annotations
 
 import errno
+import functools
+import logging
 import os
 import secrets
 import shutil
@@ -16,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from state_store.checkpoint.names import TEMPORARY_SUFFIX
+
+_LOG = logging.getLogger(__name__)
 
 
 def write_durable(path: Path, data: bytes, *, overwrite: bool) -> None:
@@ -78,12 +82,30 @@ def _appear(path: Path, fill: Callable[[Path], None], *, overwrite: bool) -> Non
         fill(temporary)
         if overwrite:
             temporary.rename(path)
-        else:
-            os.link(temporary, path)
+        elif not _link(temporary, path):
+            _rename_new(temporary, path)
     finally:
         # After a link the temporary name is left over; so it is after a rename between two links of one file.
         temporary.unlink(missing_ok=True)
     _sync(path.parent)
+
+
+def _rename_new(temporary: Path, path: Path) -> None:
+    """Without hard links the name is looked up first: of two writers at the same moment the later wins."""
+    _say_that_files_are_copied(path.parent.stat().st_dev, str(path.parent))
+    if path.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    temporary.rename(path)
+
+
+@functools.lru_cache(maxsize=64)
+def _say_that_files_are_copied(device: int, directory: str) -> None:
+    """Once for a directory."""
+    _LOG.warning(
+        "the file system of '%s' has no hard links: files are copied, and two writers of one name are told "
+        "apart only if one of them was earlier",
+        directory,
+    )
 
 
 def _link(source: Path, target: Path) -> bool:

@@ -17,7 +17,8 @@ class LocalStorage(Storage):
 
     Durable: when a write returns, the file survives a power cut. `upload` and `download`
     hard-link where source and target are on one file system. Where the file system has no hard
-    links, a write without `overwrite` fails.
+    links (gcsfuse, s3fs), files are copied, which the log says once, and a write without `overwrite`
+    looks the name up first: of two writers at the same moment the later wins.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:

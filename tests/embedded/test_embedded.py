@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from state_store.checkpoint.names import VersionId
 from state_store.embedded.store import EmbeddedStore
 from state_store.errors import MissingError
+from state_store.snapshots.merge import MOST_RUNS
 
 KEYS = st.one_of(st.binary(max_size=3), st.sampled_from([b"", b"\xff", b"\xff\xff", b"a", b"ab", b"a\xff"]))
 FAMILIES = st.sampled_from(["default", "index"])
@@ -137,6 +138,25 @@ def test_nothing_of_it_remains(tmp_path: Path) -> None:
         store.put(b"a", b"1")
     assert not directory.exists()
     assert not (tmp_path / "state").exists()
+
+
+def test_many_commits_and_checkpoints_leave_few_files_and_one_directory(tmp_path: Path) -> None:
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for number in range(3 * MOST_RUNS):
+            store.put(b"key", b"%d" % number)
+            store.put(b"key-%d" % number, b"")
+            store.commit()
+            if number % 20 == 0:
+                store.checkpoint(full=number == 20)
+        assert len(list(Path("/proc/self/fd").iterdir())) - before <= MOST_RUNS + 2
+        assert len(list(store._directory.glob("work/base-*"))) == 1
+        assert store.get(b"key") == b"%d" % (3 * MOST_RUNS - 1)
+        assert len(list(store.scan())) == 3 * MOST_RUNS + 1
+        version = store.version
+    with EmbeddedStore.open(str(tmp_path / "state")) as again:
+        assert again.version == version
+        assert len(list(again.scan())) == 3 * MOST_RUNS + 1
 
 
 def test_rows_of_spark_as_arrow(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -42,6 +43,33 @@ class TestHardLinks:
         inode = source.stat().st_ino
         assert (storage.directory / "shared/a").stat().st_ino == inode
         assert (tmp_path / "got").stat().st_ino == inode
+
+    def test_a_file_system_without_hard_links_gets_copies_and_the_log_says_so_once(
+        self,
+        storage: LocalStorage,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        def refuse(source: Path, target: Path) -> None:
+            raise OSError(errno.EPERM, "Operation not permitted", str(source), None, str(target))
+
+        monkeypatch.setattr(os, "link", refuse)
+        durable._say_that_files_are_copied.cache_clear()
+        source = tmp_path / "source"
+        source.write_bytes(b"abc")
+        for name in ("shared/a", "shared/b"):
+            storage.upload(source, name)
+            storage.write(name + ".json", b"{}")
+            with pytest.raises(ConflictError):
+                storage.upload(source, name)
+            with pytest.raises(ConflictError):
+                storage.write(name + ".json", b"other")
+        storage.download("shared/a", tmp_path / "got")
+        assert (tmp_path / "got").read_bytes() == storage.read("shared/b") == b"abc"
+        assert [entry.name for entry in storage.list_files("shared")] == ["a", "a.json", "b", "b.json"]
+        (said,) = caplog.messages
+        assert "has no hard links: files are copied" in said
 
     def test_another_file_system_gets_a_copy(self, storage: LocalStorage, tmp_path: Path) -> None:
         other = Path("/dev/shm")
