@@ -46,10 +46,6 @@ class StoredFile:
         return self.path.rpartition("/")[2]
 
     @property
-    def is_delta(self) -> bool:
-        return self.path.startswith(DELTA_DIRECTORY + "/")
-
-    @property
     def is_snapshot(self) -> bool:
         return self.path.startswith(SNAPSHOT_DIRECTORY + "/")
 
@@ -117,31 +113,14 @@ class Registry:
     def __init__(self) -> None:
         self._needs: dict[VersionId, _Needs] = {}
 
-    def register(self, version: VersionId, files: Iterable[StoredFile]) -> list[StoredFile]:
-        """Notes that `version` needs exactly `files`; again with others replaces them.
-
-        Returns the files that nobody needs any more (only ever some when `version` was registered before).
-        """
-        needed = list(files)
-        start = _start(needed)
-        tail = sorted((file for file in needed if file.is_delta and file.origin > start), key=_origin)
-        after = {file.path for file in tail}
-        last: _Link | None = None
-        for file in tail:
-            last = _Link(file, last)
-        base = [file for file in needed if file.path not in after]
-        needs = _Needs(_Base(base) if base else None, last)
-        return self._replacing({version: needs})
-
-    def retire(self, version: VersionId) -> list[StoredFile]:
-        """Forgets `version` (an unknown one is fine); returns the files that nobody needs any more."""
-        return self._retiring([version] if version in self._needs else [])
-
     def commit(self, delta: DeltaName, size_bytes: int) -> None:
-        """Registers the version that `delta` makes: the files of the version before, and this one.
+        """Registers the version that `delta` makes: the files of the version before, and this one. Again
+        changes nothing.
 
         Raises MissingError when the version that it builds on is not registered.
         """
+        if delta.version_id in self._needs:
+            return
         builds_on = delta.builds_on
         before = _NOTHING
         if builds_on is not None:
@@ -167,9 +146,13 @@ class Registry:
                 changed[version] = _Needs(base, _linked(tail, moved))
         return self._replacing(changed)
 
+    def retire(self, versions: Iterable[VersionId]) -> list[StoredFile]:
+        """Forgets these checkpoints (unknown ones are fine); returns the files that nobody needs any more."""
+        return self._freed([self._needs.pop(version) for version in versions if version in self._needs])
+
     def retire_below(self, floor: int) -> list[StoredFile]:
         """Retires all versions below `floor`; returns the files that nobody needs any more."""
-        return self._retiring([version for version in self._needs if version.number < floor])
+        return self.retire([version for version in self._needs if version.number < floor])
 
     def freed_below(self, floor: int) -> list[str]:
         """Paths of the files that `retire_below` would free; changes nothing."""
@@ -260,9 +243,6 @@ class Registry:
         self._needs |= changed
         return self._freed(before)
 
-    def _retiring(self, versions: Iterable[VersionId]) -> list[StoredFile]:
-        return self._freed([self._needs.pop(version) for version in versions])
-
     def _freed(self, dropped: Iterable[_Needs]) -> list[StoredFile]:
         kept = _Parts(self._needs.values())
         gone = _Parts(dropped, apart_from=kept)
@@ -335,15 +315,6 @@ def _snapshot_files(manifest: Manifest, size_bytes: int) -> list[StoredFile]:
     """The archive and the SSTs of a snapshot."""
     archive = StoredFile.of_snapshot(manifest.snapshot, size_bytes)
     return [archive, *(StoredFile.of_entry(entry) for entry in manifest.files)]
-
-
-def _start(files: Iterable[StoredFile]) -> int:
-    """The version of the snapshot among the files; 0: there is none."""
-    return max((file.origin for file in files if file.is_snapshot), default=0)
-
-
-def _origin(file: StoredFile) -> int:
-    return file.origin
 
 
 def whole_snapshots(

@@ -9,7 +9,6 @@ retention sweeps it by age.
 from __future__ import annotations
 
 import errno
-import functools
 import logging
 import os
 import secrets
@@ -20,6 +19,7 @@ from pathlib import Path
 from state_store.checkpoint.names import TEMPORARY_SUFFIX
 
 _LOG = logging.getLogger(__name__)
+_SAID_OF: set[int] = set()
 
 
 def write_durable(path: Path, data: bytes, *, overwrite: bool) -> None:
@@ -92,20 +92,22 @@ def _appear(path: Path, fill: Callable[[Path], None], *, overwrite: bool) -> Non
 
 def _rename_new(temporary: Path, path: Path) -> None:
     """Without hard links the name is looked up first: of two writers at the same moment the later wins."""
-    _say_that_files_are_copied(path.parent.stat().st_dev, str(path.parent))
+    _say_that_files_are_copied(path.parent)
     if path.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     temporary.rename(path)
 
 
-@functools.lru_cache(maxsize=64)
-def _say_that_files_are_copied(device: int, directory: str) -> None:
-    """Once for a directory."""
-    _LOG.warning(
-        "the file system of '%s' has no hard links: files are copied, and two writers of one name are told "
-        "apart only if one of them was earlier",
-        directory,
-    )
+def _say_that_files_are_copied(directory: Path) -> None:
+    """Once for a file system."""
+    device = directory.stat().st_dev
+    if device not in _SAID_OF:
+        _SAID_OF.add(device)
+        _LOG.warning(
+            "the file system of '%s' has no hard links: files are copied, and two writers of one name are "
+            "told apart only if one of them was earlier",
+            directory,
+        )
 
 
 def _link(source: Path, target: Path) -> bool:

@@ -50,7 +50,7 @@ class Walk:
         """How many retained checkpoints need each SST, by a short name: d<version> or m<version> (merged)."""
         registry = self.registry()
         return {
-            f"{'d' if file.is_delta else 'm'}{file.origin}": registry.count(file.path)
+            f"{'d' if file.path.startswith('delta/') else 'm'}{file.origin}": registry.count(file.path)
             for file in registry.entries()
             if not file.is_snapshot
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 
 import pytest
 from deletion import stores
@@ -12,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
-from state_store.checkpoint.registry import Registry, StoredFile
+from state_store.checkpoint.registry import Registry, StoredFile, _Base, _Needs
 from state_store.errors import MissingError
 
 
@@ -28,6 +29,11 @@ def paths(files: list[StoredFile]) -> set[str]:
     return {file.path for file in files}
 
 
+def register(registry: Registry, version: VersionId, files: list[StoredFile]) -> list[StoredFile]:
+    """Notes that a checkpoint needs exactly these; gives what is freed."""
+    return registry._replacing({version: _Needs(_Base(files), None)})
+
+
 class TestTheWalkThrough:
     """Two checkpoints are retained; numbers in brackets are merged files."""
 
@@ -39,64 +45,64 @@ class TestTheWalkThrough:
         def counts() -> dict[str, int]:
             return {file.name.removesuffix(".sst"): registry.count(file.path) for file in registry.entries()}
 
-        registry.register(cp(1), [one, two])
+        register(registry, cp(1), [one, two])
         assert counts() == {"1": 1, "2": 1}
 
-        registry.register(cp(2), [one, two, three, four])
+        register(registry, cp(2), [one, two, three, four])
         assert counts() == {"1": 2, "2": 2, "3": 1, "4": 1}
 
-        registry.register(cp(3), [merged, four, five])
-        assert registry.retire(cp(1)) == []
+        register(registry, cp(3), [merged, four, five])
+        assert registry.retire([cp(1)]) == []
         assert counts() == {"1": 1, "2": 1, "3": 1, "4": 2, "1-2-3": 1, "5": 1}
 
-        registry.register(cp(4), [merged, merged_again])
-        assert paths(registry.retire(cp(2))) == {one.path, two.path, three.path}
+        register(registry, cp(4), [merged, merged_again])
+        assert paths(registry.retire([cp(2)])) == {one.path, two.path, three.path}
         assert counts() == {"4": 1, "1-2-3": 2, "5": 1, "4-5-6": 1}
         assert registry.holders(merged.path) == [cp(3), cp(4)]
         assert registry.checkpoints() == [cp(3), cp(4)]
 
         seven = sst(7)
-        registry.register(cp(5), [merged, merged_again, seven])
-        assert paths(registry.retire(cp(3))) == {four.path, five.path}
+        register(registry, cp(5), [merged, merged_again, seven])
+        assert paths(registry.retire([cp(3)])) == {four.path, five.path}
 
         full = sst("full")
-        registry.register(cp(6), [full])
-        assert registry.retire(cp(4)) == []
+        register(registry, cp(6), [full])
+        assert registry.retire([cp(4)]) == []
         assert counts() == {"1-2-3": 1, "4-5-6": 1, "7": 1, "full": 1}
 
         eight = sst(8)
-        registry.register(cp(7), [full, eight])
-        assert paths(registry.retire(cp(5))) == {merged.path, merged_again.path, seven.path}
+        register(registry, cp(7), [full, eight])
+        assert paths(registry.retire([cp(5)])) == {merged.path, merged_again.path, seven.path}
         assert counts() == {"full": 2, "8": 1}
 
 
 class TestSets:
     def test_hearing_of_a_checkpoint_twice_changes_nothing(self) -> None:
         registry = Registry()
-        registry.register(cp(1), [sst(1)])
+        register(registry, cp(1), [sst(1)])
         before = copy.deepcopy(registry)
-        assert registry.register(cp(1), [sst(1)]) == []
+        assert register(registry, cp(1), [sst(1)]) == []
         assert registry == before
 
     def test_retiring_twice_or_what_was_never_known(self) -> None:
         registry = Registry()
-        registry.register(cp(1), [sst(1)])
-        assert paths(registry.retire(cp(1))) == {sst(1).path}
-        assert registry.retire(cp(1)) == []
-        assert registry.retire(cp(9)) == []
+        register(registry, cp(1), [sst(1)])
+        assert paths(registry.retire([cp(1)])) == {sst(1).path}
+        assert registry.retire([cp(1)]) == []
+        assert registry.retire([cp(9)]) == []
         assert registry.entries() == []
 
     def test_other_files_for_a_checkpoint_replace_its_old_ones(self) -> None:
         registry = Registry()
-        registry.register(cp(1), [sst(1), sst(2)])
-        assert paths(registry.register(cp(1), [sst(2), sst(3)])) == {sst(1).path}
+        register(registry, cp(1), [sst(1), sst(2)])
+        assert paths(register(registry, cp(1), [sst(2), sst(3)])) == {sst(1).path}
         assert paths(registry.files(cp(1))) == {sst(2).path, sst(3).path}
 
     def test_what_would_be_freed_is_what_is_freed(self) -> None:
         registry = Registry()
-        registry.register(cp(1), [sst(1), sst(2)])
-        registry.register(cp(2), [sst(2), sst(3)])
-        registry.register(cp(3), [sst(4)])
+        register(registry, cp(1), [sst(1), sst(2)])
+        register(registry, cp(2), [sst(2), sst(3)])
+        register(registry, cp(3), [sst(4)])
         foretold = registry.freed_below(3)
         assert foretold == sorted(paths(registry.retire_below(3)))
         assert registry.checkpoints() == [cp(3)]
@@ -115,12 +121,27 @@ class TestSets:
         registry = Registry()
         plain = StoredFile.of_delta(stores.delta(1), 5)
         known = StoredFile(plain.path, 5, 1, "a" * 64, plain.crc32)
-        registry.register(cp(1), [plain])
+        register(registry, cp(1), [plain])
         assert registry.entry(plain.path).sha256 is None
-        registry.register(cp(2), [known])
+        register(registry, cp(2), [known])
         assert registry.entry(plain.path) == known
-        registry.retire(cp(2))
+        registry.retire([cp(2)])
         assert registry.entry(plain.path) == plain
+
+
+def test_a_checkpoint_costs_its_delta_however_many_files_the_snapshot_has() -> None:
+    def grown_bytes(files: int) -> int:
+        registry = Registry()
+        register(registry, stores.version(1), [sst(number) for number in range(files)])
+        tracemalloc.start()
+        for number in range(2, 102):
+            registry.commit(stores.delta(number), 1000)
+        taken = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert len(registry.files(stores.version(101))) == files + 100
+        return taken
+
+    assert grown_bytes(500) < 1.5 * grown_bytes(5) < 200_000
 
 
 class FilesAndRegistry(RuleBasedStateMachine):
@@ -173,7 +194,9 @@ class FilesAndRegistry(RuleBasedStateMachine):
         fresh = stores.shared(of.number, self.names)
         paths = {fresh}
         for file in self.registry.files(of):
-            if (file.path.startswith("shared/") and share) or (file.is_delta and take_over and self.with_ids):
+            if (file.path.startswith("shared/") and share) or (
+                file.path.startswith("delta/") and take_over and self.with_ids
+            ):
                 paths.add(file.path)
         self.files[fresh] = stores.content(fresh)
         sizes = {path: len(self.files[path]) for path in paths}
@@ -192,8 +215,9 @@ class FilesAndRegistry(RuleBasedStateMachine):
 
     @rule()
     def hear_again(self) -> None:
-        for of in self._tips():
-            self.registry.register(of, self.registry.files(of))
+        for delta, size_bytes in stores.listing(self.files).deltas.items():
+            if delta.version_id in self._tips():
+                self.registry.commit(delta, size_bytes)
 
     @invariant()
     def the_files_say_the_same(self) -> None:

@@ -118,7 +118,7 @@ def _walk(world: _World, chance: random.Random, switches: int, found: Exploratio
     at = world.led(())
     order = list(range(len(at.places)))
     chance.shuffle(order)
-    length = world.length
+    length = _STEPS
     falls = sorted(chance.randrange(length) for _ in range(switches))
     jumps = sorted(chance.randrange(length) for _ in range(world.jumps))
     step = 0
@@ -130,7 +130,6 @@ def _walk(world: _World, chance: random.Random, switches: int, found: Exploratio
             del jumps[0]
         running = [number for number in order if world.asked(at, number) is not None]
         if not running:
-            world.length = max(length, step)
             return at
         if falls and step >= falls[0]:
             order.remove(running[0])
@@ -145,6 +144,10 @@ def run(program: Program, files: Files, time_ms: int = 0) -> Files:
     """The files after the program ran alone."""
     world = _World([program], files, lambda state: None, (), time_ms)
     return world.state(world.led([(0, END)])).as_dict()
+
+
+_STEPS = 120
+"""About how many steps a schedule of `wander` has."""
 
 
 class _World:
@@ -167,8 +170,6 @@ class _World:
         self._checked_files: set[int] = set()
         self._jumps_ms = time_jumps_ms
         self._start = _Place(self._number(frozenset(files.items())), time_ms, (0,) * len(self._courses), 0)
-        self.length = 60
-        """About how many steps a schedule has."""
 
     @property
     def jumps(self) -> int:
