@@ -11,9 +11,8 @@ import click
 
 from state_store.checkpoint.manifest import FULL
 from state_store.checkpoint.names import SnapshotName, VersionId
-from state_store.cli import inventory
 from state_store.cli.command import chosen, query_command
-from state_store.cli.inventory import Inventory
+from state_store.cli.found import FoundStore
 from state_store.cli.output import moment, number_column, output, print_json, print_table, size, text_column
 from state_store.cli.query import Operator, Query, StoreKey
 
@@ -85,7 +84,7 @@ def checkpoints(
     """
     query = Query.open(checkpoint)
     committed = query.committed()
-    taken = query.for_each(query.stores(chosen(operator, partition, name)), inventory.take)
+    taken = query.for_each(query.stores(chosen(operator, partition, name)), FoundStore.read)
     histories = {one.key: history(one, committed.get(one.key)) for one in taken}
     if as_json:
         print_json(_json(query, histories))
@@ -96,18 +95,18 @@ def checkpoints(
         output().print()
 
 
-def history(store: Inventory, committed: VersionId | None) -> list[Checkpoint]:
+def history(store: FoundStore, committed: VersionId | None) -> list[Checkpoint]:
     """All restorable versions of a store, oldest first; `committed` are those on the lineage of the version
     that Spark committed last."""
     newest = store.restorable(committed)
-    lineage = set(store.lineages.history(newest)) if newest else set()
+    lineage = set(store.contents.lineages.history(newest)) if newest else set()
     return [_checkpoint(store, version, version in lineage) for version in store.registry.checkpoints()]
 
 
-def _checkpoint(store: Inventory, version: VersionId, committed: bool) -> Checkpoint:
+def _checkpoint(store: FoundStore, version: VersionId, committed: bool) -> Checkpoint:
     files = [file for file in store.registry.files(version) if not file.is_snapshot]
     manifest = store.manifest(version)
-    delta, own = store.delta(version), store.manifests.get(SnapshotName(*version))
+    delta, own = store.delta(version), store.contents.manifests.get(SnapshotName(*version))
     wrote = (["delta"] if delta else []) + ([_kind(own.kind)] if own else [])
     new = {file.path: file.size_bytes for file in files if file.origin == version.number}
     path = delta.path if delta else SnapshotName(*version).path
@@ -115,13 +114,13 @@ def _checkpoint(store: Inventory, version: VersionId, committed: bool) -> Checkp
         store.key,
         version,
         committed,
-        store.modified_ms[path],
+        store.contents.entries[path].modified_ms,
         tuple(wrote),
         None if manifest is None else (_kind(manifest.kind), manifest.version),
         len(store.plan(version).deltas),
         len(files),
         sum(file.size_bytes for file in files),
-        sum(new.values()) or (store.listing.deltas[delta] if delta else 0),
+        sum(new.values()) or (store.contents.listing.deltas[delta] if delta else 0),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from state_store.cli.inventory import Inventory
+from state_store.cli.found import FoundStore
 from state_store.engine.settings import DatabaseSettings
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
@@ -16,17 +16,16 @@ from state_store.storage import Storage
 
 @contextmanager
 def store_context(
-    storage: Storage, directory: Path, found: Inventory, settings: DatabaseSettings
+    storage: Storage, directory: Path, found: FoundStore, settings: DatabaseSettings
 ) -> Iterator[StoreContext]:
     """The context of a store, below `directory` and gone afterwards; files fetched once are linked then."""
     cache = LocalCache(directory / "cache", budget_bytes=1 << 62).store(storage.location)
     workspace = Workspace(directory / "work")
     workspace.open()
-    has_checkpoint_ids = any(delta.checkpoint_id is not None for delta in found.listing.deltas) or any(
-        snapshot.checkpoint_id is not None for snapshot in found.listing.snapshots
-    )
+    listing = found.contents.listing
+    ids = {one.checkpoint_id for one in listing.deltas} | {one.checkpoint_id for one in listing.snapshots}
     try:
-        yield StoreContext(storage, cache, workspace, settings, has_checkpoint_ids)
+        yield StoreContext(storage, cache, workspace, settings, has_checkpoint_ids=bool(ids - {None}))
     finally:
         workspace.remove()
         cache.remove()

@@ -9,9 +9,8 @@ from typing import Any
 import click
 
 from state_store.checkpoint.names import VersionId, origin_of
-from state_store.cli import inventory
 from state_store.cli.command import chosen, query_command
-from state_store.cli.inventory import Inventory
+from state_store.cli.found import FoundStore
 from state_store.cli.output import (
     number_column,
     output,
@@ -86,7 +85,7 @@ def files(
         return needed_by is None or any(version.number == needed_by for version in file.holders)
 
     query = Query.open(checkpoint)
-    taken = query.for_each(query.stores(chosen(operator, partition, name)), inventory.take)
+    taken = query.for_each(query.stores(chosen(operator, partition, name)), FoundStore.read)
     found = {one.key: [file for file in held_files(one) if wanted(file)] for one in taken}
     if as_json:
         print_json(_json(query, found))
@@ -96,11 +95,11 @@ def files(
     output().print(f"\n{len(listed)} files, {size(sum(file.bytes for file in listed))}")
 
 
-def held_files(store: Inventory) -> Iterator[HeldFile]:
+def held_files(store: FoundStore) -> Iterator[HeldFile]:
     """Every SST and snapshot archive of a store, by path."""
-    sizes = store.listing.sst_bytes()
-    sizes.update({snapshot.path: size for snapshot, size in store.listing.snapshots.items()})
-    origins = {snapshot.path: snapshot.version for snapshot in store.listing.snapshots}
+    sizes = store.contents.listing.sst_bytes()
+    sizes.update({snapshot.path: size for snapshot, size in store.contents.listing.snapshots.items()})
+    origins = {snapshot.path: snapshot.version for snapshot in store.contents.listing.snapshots}
     for path in sorted(sizes):
         origin = origins[path] if path in origins else origin_of(path)
         yield HeldFile(store.key, path, sizes[path], origin, tuple(store.registry.holders(path)))

@@ -13,18 +13,18 @@ import click
 
 from state_store.checkpoint.lineage import describe_restorable
 from state_store.checkpoint.names import VersionId
-from state_store.cli import exit_codes, inventory
+from state_store.cli import exit_codes
 from state_store.cli.command import chosen, query_command
 from state_store.cli.contexts import store_context
 from state_store.cli.descriptors import MOST_FILES, share
 from state_store.cli.fence import Fence
+from state_store.cli.found import FoundStore
 from state_store.cli.output import number_column, print_error, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
 from state_store.cli.query import Query, StoreKey
 from state_store.deletion.lease import Lease
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import MissingError, StateStoreError
-from state_store.settings.option_types import DURATION
 from state_store.settings.options import Options
 from state_store.snapshots.merge import FULL, merge
 from state_store.snapshots.publish import publish
@@ -96,16 +96,6 @@ class Failure:
         }
 
 
-class _Duration(click.ParamType):
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        try:
-            return value if isinstance(value, int) else int(DURATION.parse(value))
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
-
-
 @query_command(
     "full",
     examples=(
@@ -127,13 +117,6 @@ class _Duration(click.ParamType):
     type=click.Choice(COMPRESSIONS),
     help="The query's snapshotCompression. Default: that of the store's newest snapshot.",
 )
-@click.option(
-    "--lease-expiry",
-    "lease_expiry_ms",
-    type=_Duration(),
-    default=Options().lease_expiry_ms,
-    help="The query's leaseExpiry, such as 30min. Default: 1h.",
-)
 def full(
     checkpoint: str,
     operator: int | None,
@@ -142,7 +125,6 @@ def full(
     as_json: bool,
     stores: int,
     compression: str | None,
-    lease_expiry_ms: int,
 ) -> int:
     """Make a full checkpoint now, which depends on no older file.
 
@@ -167,7 +149,6 @@ def full(
                         storage,
                         version,
                         compression=compression,
-                        lease_expiry_ms=lease_expiry_ms,
                         open_files=resources.open_files,
                         meter=meter,
                     ),
@@ -207,7 +188,6 @@ def full_checkpoint(
     committed: VersionId,
     *,
     compression: str | None = None,
-    lease_expiry_ms: int = Options().lease_expiry_ms,
     open_files: int = MOST_FILES,
     meter: Meter | None = None,
 ) -> FullCheckpoint:
@@ -222,7 +202,7 @@ def full_checkpoint(
     merge and publish raise.
     """
     began = time.perf_counter()
-    found = inventory.take(key, storage)
+    found = FoundStore.read(key, storage)
     version = found.restorable(committed)
     if version is None:
         raise MissingError(
@@ -243,7 +223,7 @@ def full_checkpoint(
         restored = restore(context, version)
         merged = merge(context, restored.base, [], version, FULL)
         fence.check()
-        lease = Lease(storage, expiry_ms=lease_expiry_ms)
+        lease = Lease(storage, expiry_ms=Options().lease_expiry_ms)
         published = publish(
             context, merged.base, lease, full=True, now_ms=lambda: time.time_ns() // 1_000_000
         )

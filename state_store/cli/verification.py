@@ -11,10 +11,9 @@ from typing import Any
 
 from state_store.checkpoint.manifest import FULL, FileEntry
 from state_store.checkpoint.names import VersionId
-from state_store.cli import inventory
 from state_store.cli.contexts import store_context
 from state_store.cli.descriptors import MOST_FILES
-from state_store.cli.inventory import Inventory
+from state_store.cli.found import FoundStore
 from state_store.cli.output import version_json
 from state_store.cli.progress import Meter
 from state_store.cli.query import StoreKey
@@ -85,9 +84,9 @@ def verify_store(
     `every`, every version is restored. A problem is one that a second look at the directory does not explain:
     the query's own clean-up removes files while they are read here.
     """
-    found = inventory.take(key, storage)
+    found = FoundStore.read(key, storage)
     settings = DatabaseSettings(max_open_files=open_files)
-    sizes = found.listing.sst_bytes()
+    sizes = found.contents.listing.sst_bytes()
     if meter is not None:
         meter.expect(sum(sizes.values()))
     with (
@@ -99,10 +98,10 @@ def verify_store(
         outcome = _restore_newest(found, context, committed, every=every)
     findings += outcome.findings
     if findings:
-        findings = _confirmed(findings, inventory.take(key, storage), committed())
+        findings = _confirmed(findings, FoundStore.read(key, storage), committed())
     return Verdict(
         key,
-        len(sizes) + len(found.listing.snapshots),
+        len(sizes) + len(found.contents.listing.snapshots),
         sum(sizes.values()),
         outcome.restored,
         outcome.keys,
@@ -122,11 +121,11 @@ class _Outcome:
     findings: list[Finding]
 
 
-def _confirmed(findings: list[Finding], again: Inventory, committed: VersionId | None) -> list[Finding]:
+def _confirmed(findings: list[Finding], again: FoundStore, committed: VersionId | None) -> list[Finding]:
     """Those that a clean-up since does not explain: the file is still there or still needed, the version is
     still there or the one that Spark committed last."""
-    needed = {entry.path for manifest in again.manifests.values() for entry in manifest.files}
-    present = again.modified_ms.keys()
+    needed = {entry.path for manifest in again.contents.manifests.values() for entry in manifest.files}
+    present = again.contents.entries.keys()
     versions = {*again.registry.checkpoints(), again.restorable(committed) or committed}
     return [
         one
@@ -135,19 +134,20 @@ def _confirmed(findings: list[Finding], again: Inventory, committed: VersionId |
     ]
 
 
-def _unreadable(found: Inventory) -> Iterator[Finding]:
-    for path, why in found.unreadable.items():
-        yield Finding(found.key, "damaged", path, why)
-    sizes = found.listing.sst_bytes()
-    for snapshot, manifest in found.manifests.items():
+def _unreadable(found: FoundStore) -> Iterator[Finding]:
+    for snapshot, read in found.contents.snapshots.items():
+        if read.error is not None:
+            yield Finding(found.key, read.error.kind, snapshot.path, read.error.message)
+    sizes = found.contents.listing.sst_bytes()
+    for snapshot, manifest in found.contents.manifests.items():
         for entry in manifest.files:
             if entry.path not in sizes:
                 yield Finding(found.key, "missing", entry.path, f"is missing, and {snapshot.path} needs it")
 
 
-def _shared_by_full(found: Inventory) -> Iterator[Finding]:
+def _shared_by_full(found: FoundStore) -> Iterator[Finding]:
     """Files of full snapshots that an older snapshot has, too."""
-    manifests = sorted(found.manifests.values(), key=lambda one: one.version)
+    manifests = sorted(found.contents.manifests.values(), key=lambda one: one.version)
     for full in (one for one in manifests if one.kind == FULL):
         older = {entry.path: one for one in manifests if one.version < full.version for entry in one.files}
         for entry in full.files:
@@ -158,17 +158,17 @@ def _shared_by_full(found: Inventory) -> Iterator[Finding]:
 
 
 def _checksums(
-    found: Inventory, context: StoreContext, committed: VersionId | None, directory: Path
+    found: FoundStore, context: StoreContext, committed: VersionId | None, directory: Path
 ) -> list[Finding]:
     """Compares every SST with what is known of it; what the committed version needs is kept for its
     restore."""
     known: dict[str, FileEntry] = {
-        entry.path: entry for manifest in found.manifests.values() for entry in manifest.files
+        entry.path: entry for manifest in found.contents.manifests.values() for entry in manifest.files
     }
-    crcs = {delta.path: delta.crc for delta in found.listing.deltas}
+    crcs = {delta.path: delta.crc for delta in found.contents.listing.deltas}
     newest = found.restorable(committed)
     kept = {file.path for file in found.registry.files(newest)} if newest else set()
-    sizes = found.listing.sst_bytes()
+    sizes = found.contents.listing.sst_bytes()
 
     def check(path: str) -> Finding | None:
         entry, local = known.get(path), directory / path.replace("/", "-")
@@ -194,21 +194,21 @@ def _checksums(
 
 
 def _restore_newest(
-    found: Inventory, context: StoreContext, committed: Callable[[], VersionId | None], *, every: bool
+    found: FoundStore, context: StoreContext, committed: Callable[[], VersionId | None], *, every: bool
 ) -> _Outcome:
     """Restores the version that Spark committed last, with `every` all others too; again where Spark has
     committed another meanwhile and the first is gone."""
     for _ in range(TRIES):
         wanted = committed()
         if found.restorable(wanted) is None:
-            found = inventory.take(found.key, context.storage)  # the query may have gone on since
+            found = FoundStore.read(found.key, context.storage)  # the query may have gone on since
         outcome = _restore(found, context, wanted, every=every)
         if outcome.restored is not None or committed() == wanted:
             break
     return outcome
 
 
-def _restore(found: Inventory, context: StoreContext, wanted: VersionId | None, *, every: bool) -> _Outcome:
+def _restore(found: FoundStore, context: StoreContext, wanted: VersionId | None, *, every: bool) -> _Outcome:
     newest, versions = found.restorable(wanted), found.registry.checkpoints()
     findings, keys, restored = [], 0, None
     if wanted is not None and newest is None:

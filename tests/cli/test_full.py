@@ -183,21 +183,6 @@ def test_compression_is_that_of_the_query(tmp_path, written, asked, made):
     assert after.bytes == pytest.approx(before.total_bytes * ratio, rel=0.1)
 
 
-def test_the_lease_lasts_as_long_as_is_asked(query, monkeypatch):
-    given = []
-    real = full.Lease
-
-    def noted(storage, *, expiry_ms):
-        given.append(expiry_ms)
-        return real(storage, expiry_ms=expiry_ms)
-
-    monkeypatch.setattr(full, "Lease", noted)
-    assert main(["full", str(query.root), "--lease-expiry", "20min"]) == exit_codes.OK
-    assert main(["full", str(query.root)]) == exit_codes.OK
-    assert given == [20 * 60_000, 60 * 60_000]
-    assert main(["full", str(query.root), "--lease-expiry", "soon"]) == exit_codes.USAGE
-
-
 @pytest.mark.parametrize("command", ["full", "verify"])
 def test_few_descriptors_are_enough(tmp_path, command):
     """Eight stores of more tables each than half of what the process may open."""

@@ -59,7 +59,7 @@ def test_files_that_a_cleanup_removes_meanwhile_are_no_problem(query, every):
 
 
 @pytest.mark.parametrize(
-    ("operation", "nth"), [("download", 1), ("list", 4)], ids=["while-files-are-read", "while-it-is-restored"]
+    ("operation", "nth"), [("download", 1), ("list", 5)], ids=["while-files-are-read", "while-it-is-restored"]
 )
 def test_a_query_that_goes_on_and_retires_the_version_is_followed(query, operation, nth):
     def go_on():
