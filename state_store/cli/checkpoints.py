@@ -11,10 +11,10 @@ import click
 
 from state_store.checkpoint.manifest import FULL
 from state_store.checkpoint.names import SnapshotName, VersionId
-from state_store.cli.command import chosen, query_command
+from state_store.cli.command import query_command
 from state_store.cli.found import FoundStore
 from state_store.cli.output import moment, number_column, output, print_json, print_table, size, text_column
-from state_store.cli.query import Operator, Query, StoreKey
+from state_store.cli.query import Filter, Operator, Query, StoreKey
 
 _COLUMNS = (
     number_column("version"),
@@ -84,7 +84,7 @@ def checkpoints(
     """
     query = Query.open(checkpoint)
     committed = query.committed()
-    taken = query.for_each(query.stores(chosen(operator, partition, name)), FoundStore.read)
+    taken = query.for_each(query.stores(Filter(operator, partition, name)), FoundStore.read)
     histories = {one.key: history(one, committed.get(one.key)) for one in taken}
     if as_json:
         print_json(_json(query, histories))

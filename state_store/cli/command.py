@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,7 @@ import click
 
 from state_store.cli import exit_codes
 from state_store.cli.output import print_error
-from state_store.cli.query import Filter
-from state_store.errors import StateStoreError
+from state_store.errors import InternalError, StateStoreError, StorageError
 
 PROGRAM = "state-store"
 
@@ -31,14 +31,29 @@ _QUERY_PARAMETERS = (
 
 
 class _StoreCommand(click.Command):
-    """Reports errors of the store with their exit codes; on standard error, as JSON with `--json`."""
+    """Reports errors with their exit codes; on standard error, as JSON with `--json`."""
 
     def invoke(self, ctx: click.Context) -> Any:
+        as_json = bool(ctx.params.get("as_json"))
         try:
             return super().invoke(ctx)
-        except StateStoreError as error:
-            print_error(error, as_json=bool(ctx.params.get("as_json")))
-            return exit_codes.OF_KIND[error.kind]
+        except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
+            raise
+        except (StateStoreError, OSError) as error:
+            reported = as_store_error(error)
+        except Exception as error:
+            reported = InternalError(f"a defect of this program: {error!r}")
+            if not as_json:
+                traceback.print_exc()
+        print_error(reported, as_json=as_json)
+        return exit_codes.OF_KIND[reported.kind]
+
+
+def as_store_error(error: StateStoreError | OSError) -> StateStoreError:
+    """The error itself, or one to report where the operating system failed (a full disk, say)."""
+    if isinstance(error, StateStoreError):
+        return error
+    return StorageError(str(error), file=None if error.filename is None else str(error.filename))
 
 
 def command(
@@ -52,7 +67,7 @@ def command(
 
 def query_command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., Any]], click.Command]:
     """Declares a command about a query: `checkpoint`, the directory; `operator`, `partition` and `name`,
-    which stores of it are meant (see `chosen`); `as_json`."""
+    which stores of it are meant (see `Filter`); `as_json`."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
         for decorate in _QUERY_PARAMETERS:
@@ -60,8 +75,3 @@ def query_command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable
         return command(name, examples=examples, note=_DIRECTORY)(function)
 
     return declare
-
-
-def chosen(operator: int | None, partition: int | None, name: str | None) -> Filter:
-    """The filter that the arguments stand for."""
-    return Filter(operator, partition, name)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from state_store.checkpoint.names import VersionId, origin_of
-from state_store.cli.command import chosen, query_command
+from state_store.cli.command import query_command
 from state_store.cli.found import FoundStore
 from state_store.cli.output import (
     number_column,
@@ -21,7 +21,7 @@ from state_store.cli.output import (
     text_column,
     version_json,
 )
-from state_store.cli.query import Query, StoreKey
+from state_store.cli.query import Filter, Query, StoreKey
 
 _COLUMNS = (
     text_column("store"),
@@ -85,7 +85,7 @@ def files(
         return needed_by is None or any(version.number == needed_by for version in file.holders)
 
     query = Query.open(checkpoint)
-    taken = query.for_each(query.stores(chosen(operator, partition, name)), FoundStore.read)
+    taken = query.for_each(query.stores(Filter(operator, partition, name)), FoundStore.read)
     found = {one.key: [file for file in held_files(one) if wanted(file)] for one in taken}
     if as_json:
         print_json(_json(query, found))

@@ -14,14 +14,14 @@ import click
 from state_store.checkpoint.lineage import describe_restorable
 from state_store.checkpoint.names import VersionId
 from state_store.cli import exit_codes
-from state_store.cli.command import chosen, query_command
+from state_store.cli.command import as_store_error, query_command
 from state_store.cli.contexts import store_context
 from state_store.cli.descriptors import MOST_FILES, share
 from state_store.cli.fence import Fence
 from state_store.cli.found import FoundStore
 from state_store.cli.output import number_column, print_error, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
-from state_store.cli.query import Query, StoreKey
+from state_store.cli.query import Filter, Query, StoreKey
 from state_store.deletion.lease import Lease
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import MissingError, StateStoreError
@@ -130,11 +130,12 @@ def full(
 
     Makes a full checkpoint of the version that Spark committed last: its files are all new, so later
     checkpoints depend on nothing older. Works beside the running query, which goes on from it, and on a
-    stopped one. Needs local disk for twice the state of a partition, for each store worked on at once. A
-    store that fails does not stop the others; the exit code is then that of its error.
+    stopped one. Needs disk for twice the state of a partition in the directory of temporary files (TMPDIR),
+    for each store worked on at once. A store that fails does not stop the others; the exit code is then that
+    of its error.
     """
     query = Query.open(checkpoint)
-    keys = query.stores(chosen(operator, partition, name))
+    keys = query.stores(Filter(operator, partition, name))
     if query.committed_batch() is None:
         raise MissingError(f"Spark has not committed a batch of {query.location} yet", file=query.location)
     resources = share(stores)
@@ -153,8 +154,8 @@ def full(
                         meter=meter,
                     ),
                 )
-            except StateStoreError as error:
-                return Failure(key, error)
+            except (StateStoreError, OSError) as error:
+                return Failure(key, as_store_error(error))
 
         outcomes = query.for_each(keys, one, at_once=resources.stores, meter=meter)
     failed = [outcome for outcome in outcomes if isinstance(outcome, Failure)]

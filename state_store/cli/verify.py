@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from state_store.cli import exit_codes
-from state_store.cli.command import chosen, query_command
+from state_store.cli.command import query_command
 from state_store.cli.descriptors import share
 from state_store.cli.full import STORES
 from state_store.cli.output import (
@@ -19,7 +19,7 @@ from state_store.cli.output import (
     text_column,
 )
 from state_store.cli.progress import Meter
-from state_store.cli.query import Query
+from state_store.cli.query import Filter, Query
 from state_store.cli.verification import Finding, Verdict, verify_store
 
 _COLUMNS = (
@@ -65,11 +65,12 @@ def verify(
     Reads every file of the state, compares it with its checksum, checks that full checkpoints share nothing
     with older ones, and restores the version that Spark committed last into a temporary directory. Exits with
     1 when anything is wrong, with 4 when all that is wrong is that the storage failed. Beside a running
-    query, what a clean-up removed meanwhile is looked at again before it is called a problem. Needs local
-    disk for the state of a partition, for each store read at once, and writes nothing to checkpoint storage.
+    query, what a clean-up removed meanwhile is looked at again before it is called a problem. Needs disk for
+    the state of a partition in the directory of temporary files (TMPDIR), for each store read at once, and
+    writes nothing to checkpoint storage.
     """
     query = Query.open(checkpoint)
-    keys = query.stores(chosen(operator, partition, name))
+    keys = query.stores(Filter(operator, partition, name))
     resources = share(stores)
     with Meter("verified", len(keys)) as meter:
         verdicts = query.for_each(

@@ -11,7 +11,7 @@ from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.cli.query import StoreKey
+from state_store.cli.query import Query, StoreKey
 
 FIRST = StoreKey(0, 0)
 
@@ -270,6 +270,26 @@ def test_wrong_usage_has_its_code(capsys):
     for arguments in ([], ["checkpoints"], ["nonsense"], ["checkpoints", "x", "--partition", "one"]):
         assert main(arguments) == exit_codes.USAGE
     assert "Usage: state-store" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (OSError(28, "No space left on device", "/tmp/full"), exit_codes.RETRY, "No space left on device"),
+        (ValueError("never thought of"), exit_codes.DEFECT, "a defect of this program: ValueError"),
+    ],
+)
+def test_what_nobody_caught_is_told_and_has_its_code(query, capsys, monkeypatch, error, code, told):
+    def fail(location):
+        raise error
+
+    monkeypatch.setattr(Query, "open", fail)
+    found, out, err = run(capsys, "checkpoints", query.root)
+    assert (found, out) == (code, "")
+    assert told in err.splitlines()[-1]
+    found, _, err = run(capsys, "checkpoints", query.root, "--json")
+    assert found == code
+    assert told in json.loads(err)["error"]["message"]
 
 
 def test_options_lists_explains_and_checks(capsys):

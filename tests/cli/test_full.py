@@ -167,6 +167,23 @@ def test_a_store_that_fails_does_not_stop_the_others(tmp_path, capsys):
     assert "cannot be restored" in printed.err
 
 
+def test_a_full_disk_stops_one_store_alone(tmp_path, monkeypatch, capsys):
+    query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch")
+    query.commit(rows(0, 3))
+    real = full.merge
+
+    def fail(context, *arguments):
+        if context.storage.location.endswith("/0/0"):
+            raise OSError(28, "No space left on device", "/tmp/full")
+        return real(context, *arguments)
+
+    monkeypatch.setattr(full, "merge", fail)
+    code, made = run_json(capsys, "full", query.root)
+    assert code == exit_codes.RETRY
+    assert "No space left" in made["stores"][0]["error"]["message"]
+    assert made["stores"][1]["version"] == 1
+
+
 @pytest.mark.parametrize(
     ("written", "asked", "made"),
     [("lz4", None, "lz4"), ("none", None, "none"), ("none", "lz4", "lz4"), ("lz4", "none", "none")],
