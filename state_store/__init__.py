@@ -9,19 +9,34 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from state_store.embedded.store import EmbeddedStore as EmbeddedStore
+    from state_store.errors import StateStoreError as StateStoreError
     from state_store.jvm.jar import jar_path as jar_path
     from state_store.settings.options import Options as Options
+    from state_store.spark import check_checkpoint as check_checkpoint
     from state_store.spark import spark_conf as spark_conf
+    from state_store.vectorization import BadResultError as BadResultError
+    from state_store.vectorization import Context as Context
+    from state_store.vectorization import Result as Result
+    from state_store.vectorization import VectorizationWarning as VectorizationWarning
+    from state_store.vectorization import accelerate as accelerate
+    from state_store.vectorization import vectorized as vectorized
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "EmbeddedStore": "state_store.embedded.store",
     "Options": "state_store.settings.options",
-    "spark_conf": "state_store.spark",
+    "StateStoreError": "state_store.errors",
+    "check_checkpoint": "state_store.spark",
     "jar_path": "state_store.jvm.jar",
-    "vectorized": "state_store.vectorization",
-    "accelerate": "state_store.vectorization",
+    "spark_conf": "state_store.spark",
+    "BadResultError": "state_store.vectorization",
+    "Context": "state_store.vectorization",
     "Result": "state_store.vectorization",
+    "VectorizationWarning": "state_store.vectorization",
+    "accelerate": "state_store.vectorization",
+    "vectorized": "state_store.vectorization",
 }
 
 __all__ = ["__version__", *_HOMES]

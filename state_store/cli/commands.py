@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-import state_store
+from state_store import __version__
 from state_store.cli import exit_codes
 from state_store.cli.checkpoints import checkpoints
 from state_store.cli.command import PROGRAM
@@ -31,7 +31,7 @@ Examples:
 {exit_codes.HELP}
 `state-store COMMAND --help` explains each command; docs/operations.md says which to use when.""",
 )
-@click.version_option(state_store.__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
+@click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 def state_store_command() -> None:
     """Look at and work on the state of a Structured Streaming query, running or stopped."""
 

@@ -18,7 +18,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import state_store
+from state_store import __version__
 from state_store.jvm import compiler, sources
 from state_store.jvm.installed import BuildError, NoSpark, installed_pyspark, jars_of, spark_version
 from state_store.jvm.releases import SUPPORTED_SPARKS, is_supported, jar_name
@@ -114,7 +114,7 @@ def current(spark: str) -> Stamp:
     parts["compiler"] = Path(compiler.__file__).read_bytes()
     scala_digest = sources.digest({**parts, "spark": spark.encode()})
     rest = {**sources.resources(), **sources.agent_code(), "scala": scala_digest.encode()}
-    return Stamp(state_store.__version__, spark, scala_digest, sources.digest(rest))
+    return Stamp(__version__, spark, scala_digest, sources.digest(rest))
 
 
 def stamped(jar: Path) -> Stamp | None:

@@ -8,8 +8,8 @@ Importing this package imports neither pyarrow nor pandas nor pyspark: that happ
 """
 
 from state_store.vectorization.context import GROUP, Context
+from state_store.vectorization.decorators import accelerate, vectorized
 from state_store.vectorization.errors import BadResultError, VectorizationWarning
-from state_store.vectorization.marks import accelerate, vectorized
 from state_store.vectorization.result import Result
 
 __all__ = ["GROUP", "BadResultError", "Context", "Result", "VectorizationWarning", "accelerate", "vectorized"]

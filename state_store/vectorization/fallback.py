@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from state_store.vectorization import pandas_frames, session
+from state_store.vectorization import binding, pandas_frames
 from state_store.vectorization.checking import STATE_EXTRAS, Call
 from state_store.vectorization.context import EXISTS, GROUP, NO_TIMESTAMP, Header
 from state_store.vectorization.errors import BadResultError
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-    from state_store.vectorization.marks import VectorizedFunction
+    from state_store.vectorization.marked import BoundSchemas, ManyGroups
 
 
 def run(
-    function: VectorizedFunction, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
+    function: ManyGroups, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
     """Calls `function` for one group and applies its result to `state`; yields its output as one frame.
 
@@ -45,12 +45,12 @@ def run(
     if function.schemas is None:
         raise BadResultError(
             f"{function.__name__} was not passed to applyInPandasWithState on a data frame, "
-            f"so its schemas are not known; or {session.HOW_TO_SET}."
+            f"so its schemas are not known; or {binding.HOW_TO_SET}."
         )
     if function.stored_timeout:
         raise BadResultError(
             f"{function.__name__} asks for stored timeouts, which Spark's own operator does not tell: "
-            f"{session.HOW_TO_SET}."
+            f"{binding.HOW_TO_SET}."
         )
     _warn_once(function)
     pdfs = [] if state.hasTimedOut else list(frames)
@@ -62,7 +62,7 @@ def run(
 
 
 def _call(
-    function: VectorizedFunction,
+    function: ManyGroups,
     header: Header,
     key: tuple[Any, ...],
     pdfs: list[pd.DataFrame],
@@ -148,7 +148,7 @@ def _frame(output: pa.StructArray, header: Header) -> pd.DataFrame:
 
 
 @functools.lru_cache(maxsize=8)
-def _cached_header(schemas: session.BoundSchemas, times: tuple[tuple[str, Any], ...]) -> Header:
+def _cached_header(schemas: BoundSchemas, times: tuple[tuple[str, Any], ...]) -> Header:
     from pyspark.sql.types import StructType
 
     rows, key, state, output = (
@@ -169,7 +169,7 @@ def _cached_header(schemas: session.BoundSchemas, times: tuple[tuple[str, Any], 
     )
 
 
-def _header(schemas: session.BoundSchemas, state: GroupState) -> Header:
+def _header(schemas: BoundSchemas, state: GroupState) -> Header:
     """What the JVM would say of this group's pass; made once for all groups of a pass."""
     times = (
         ("timeout_conf", state._timeout_conf),
@@ -184,12 +184,12 @@ def _header(schemas: session.BoundSchemas, state: GroupState) -> Header:
 _warned = False
 
 
-def _warn_once(function: VectorizedFunction) -> None:
+def _warn_once(function: ManyGroups) -> None:
     """One line in the executor's log for a worker process, where the driver has not warned already."""
     global _warned
     if not _warned and function.schemas is not None and not function.schemas.warned:
         print(
-            f"{function.__name__} runs group by group in worker {os.getpid()}: {session.HOW_TO_SET}.",
+            f"{function.__name__} runs group by group in worker {os.getpid()}: {binding.HOW_TO_SET}.",
             file=sys.stderr,
         )
     _warned = True

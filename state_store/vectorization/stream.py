@@ -21,12 +21,12 @@ from state_store.vectorization.pieces import OpenGroup
 from state_store.vectorization.result import Changes, Result
 
 if TYPE_CHECKING:
-    from state_store.vectorization.marks import VectorizedFunction
+    from state_store.vectorization.marked import ManyGroups
 
 CONTINUED, MORE = 1, 2
 
 
-def run(function: VectorizedFunction, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run(function: ManyGroups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Calls `function` for every batch of the stream; one output batch for each."""
     stream = None
     for batch in batches:
@@ -38,7 +38,7 @@ def run(function: VectorizedFunction, batches: Iterator[pa.RecordBatch]) -> Iter
 class GroupStream:
     """One pass over the groups of a partition. Not thread-safe; used by the one thread of a worker."""
 
-    def __init__(self, function: VectorizedFunction, header: Header) -> None:
+    def __init__(self, function: ManyGroups, header: Header) -> None:
         self._function = function
         self._header = header
         self._writer = ChangeWriter(header.output_schema, struct_type(header.state_schema))
@@ -132,7 +132,7 @@ def check_names(header: Header, stored_timeout: bool, function: str) -> None:
 
 
 def call_function(
-    function: VectorizedFunction, rows: pa.Table, states: pa.Table, call: Call, header: Header
+    function: ManyGroups, rows: pa.Table, states: pa.Table, call: Call, header: Header
 ) -> Changes:
     """Calls the user's function and checks what it returns."""
     if function.frame == "pandas":

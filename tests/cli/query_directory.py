@@ -21,12 +21,12 @@ from state_store.errors import StateStoreError
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
 from state_store.settings.options import Options
+from state_store.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.merge import merge
 from state_store.snapshots.publish import Published, publish
 from state_store.snapshots.restore import Restored, restore
-from state_store.spark import PROVIDER_CLASS, PROVIDER_KEY
 from state_store.storage import Storage, open_storage
 
 Rows = dict[bytes, "bytes | None"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from state_store.settings import options, pages
 from state_store.settings.options import OPTIONS
-from state_store.spark import PROVIDER_CLASS, PROVIDER_KEY
+from state_store.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 
 
 def test_reference_page_is_not_stale(checkout):

@@ -20,7 +20,7 @@ PREFIX = "spark.sql.streaming.stateStore.incremental.vectorized."
 
 def session_options() -> dict[str, str]:
     from state_store.jvm.jar import jar_path
-    from state_store.spark import EXTENSION_CLASS
+    from state_store.settings.session import EXTENSION_CLASS
 
     options = {
         "spark.ui.enabled": "false",

@@ -23,7 +23,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import _parse_datatype_string
 from streams import Outcome, Stream
 
-from state_store.spark import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
+from state_store.settings.session import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
 from state_store.vectorization import accelerate, vectorized
 
 EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "4"))

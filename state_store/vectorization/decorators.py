@@ -8,53 +8,11 @@ at work, or by Spark's own `applyInPandasWithState` worker with key, frames and 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, overload
 
-from state_store.vectorization import session
-
-Frame = Literal["arrow", "pandas"]
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class MarkedFunction:
-    """What both kinds of marked functions share: the user's function and the name in the plan.
-
-    Instances are pickled with the plan, so they hold nothing but the function, its settings and the schemas
-    that the driver bound to it.
-    """
-
-    _mark: str
-
-    def __init__(self, func: Callable[..., Any]) -> None:
-        if not callable(func):
-            raise TypeError(f"state_store.{self._mark} marks a function, not {type(func).__name__}")
-        name = getattr(func, "__name__", type(func).__name__)
-        functools.update_wrapper(self, func, assigned=("__module__", "__doc__"), updated=())
-        self.__name__ = f"state_store.{self._mark}({name})"
-        self.__qualname__ = self.__name__
-        self.func = func
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), {k: v for k, v in self.__dict__.items() if k != "__wrapped__"})
-
-    def __call__(self, *args: Any) -> Iterator[Any]:
-        if len(args) == 1:
-            return self._batches(args[0])
-        if len(args) == 3:
-            return self._group(*args)
-        raise TypeError(f"{self.__name__} is called by Spark; call .func to try the function itself")
-
-    def bind(self, schemas: session.BoundSchemas) -> MarkedFunction:
-        """This function with the schemas of the query that it was passed to."""
-        return self
-
-    def _batches(self, batches: Iterator[Any]) -> Iterator[Any]:
-        raise NotImplementedError
-
-    def _group(self, key: Any, frames: Any, state: Any) -> Iterator[Any]:
-        raise NotImplementedError
+from state_store.vectorization import binding
+from state_store.vectorization.marked import BoundSchemas, Frame, MarkedFunction, restore_marked
 
 
 class VectorizedFunction(MarkedFunction):
@@ -73,10 +31,10 @@ class VectorizedFunction(MarkedFunction):
         self.frame = frame
         self.split_groups = split_groups
         self.stored_timeout = stored_timeout
-        self.schemas: session.BoundSchemas | None = None
+        self.schemas: BoundSchemas | None = None
 
-    def bind(self, schemas: session.BoundSchemas) -> MarkedFunction:
-        bound = _restore(type(self), dict(self.__dict__))
+    def bind(self, schemas: BoundSchemas) -> MarkedFunction:
+        bound = restore_marked(type(self), dict(self.__dict__))
         bound.schemas = schemas
         return bound
 
@@ -107,13 +65,7 @@ class AcceleratedFunction(MarkedFunction):
 
 # At import, because Python looks a method up before it evaluates what the method is called with:
 # `df.groupBy("k").applyInPandasWithState(vectorized(f), ...)`.
-session.observe()
-
-
-def _restore(cls: type[MarkedFunction], fields: dict[str, Any]) -> Any:
-    marked = cls.__new__(cls)
-    marked.__dict__.update(fields)
-    return marked
+binding.observe()
 
 
 @overload

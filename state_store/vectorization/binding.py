@@ -8,7 +8,6 @@ passed to `applyInPandasWithState`.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib
 import importlib.util
@@ -18,6 +17,7 @@ from typing import Any
 
 from state_store.settings.session import EXTENSION_CLASS, EXTENSIONS_KEY
 from state_store.vectorization.errors import VectorizationWarning
+from state_store.vectorization.marked import BoundSchemas, MarkedFunction
 
 HOW_TO_SET = (
     f'add {EXTENSION_CLASS} to "{EXTENSIONS_KEY}" before the session starts (state_store.spark_conf() does), '
@@ -26,18 +26,6 @@ HOW_TO_SET = (
 
 _CLASSIC = ("pyspark.sql.pandas.group_ops", "PandasGroupedOpsMixin")
 _CONNECT = ("pyspark.sql.connect.group", "GroupedData")
-
-
-@dataclasses.dataclass(frozen=True)
-class BoundSchemas:
-    """Schemas (Spark's JSON) and time zone of one query, and whether the user was warned."""
-
-    rows: str
-    key: str
-    state: str
-    output: str
-    time_zone: str
-    warned: bool
 
 
 def observe() -> None:
@@ -63,8 +51,6 @@ def _binding(original: Any) -> Any:
     def applyInPandasWithState(
         self: Any, func: Any, outputStructType: Any, stateStructType: Any, outputMode: Any, timeoutConf: Any
     ) -> Any:
-        from state_store.vectorization.marks import MarkedFunction
-
         if isinstance(func, MarkedFunction):
             func = func.bind(_schemas(self, outputStructType, stateStructType, func.__name__))
         return original(self, func, outputStructType, stateStructType, outputMode, timeoutConf)

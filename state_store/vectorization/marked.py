@@ -1,0 +1,78 @@
+"""What a marked function is: a user's function, its name in the plan, and the schemas of its query."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Protocol
+
+Frame = Literal["arrow", "pandas"]
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundSchemas:
+    """Schemas (Spark's JSON) and time zone of one query, and whether the user was warned."""
+
+    rows: str
+    key: str
+    state: str
+    output: str
+    time_zone: str
+    warned: bool
+
+
+class MarkedFunction:
+    """What both kinds of marked functions share: the user's function and the name in the plan.
+
+    Instances are pickled with the plan, so they hold nothing but the function, its settings and the schemas
+    that the driver bound to it.
+    """
+
+    _mark: str
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        if not callable(func):
+            raise TypeError(f"state_store.{self._mark} marks a function, not {type(func).__name__}")
+        name = getattr(func, "__name__", type(func).__name__)
+        functools.update_wrapper(self, func, assigned=("__module__", "__doc__"), updated=())
+        self.__name__ = f"state_store.{self._mark}({name})"
+        self.__qualname__ = self.__name__
+        self.func = func
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return restore_marked, (type(self), {k: v for k, v in self.__dict__.items() if k != "__wrapped__"})
+
+    def __call__(self, *args: Any) -> Iterator[Any]:
+        if len(args) == 1:
+            return self._batches(args[0])
+        if len(args) == 3:
+            return self._group(*args)
+        raise TypeError(f"{self.__name__} is called by Spark; call .func to try the function itself")
+
+    def bind(self, schemas: BoundSchemas) -> MarkedFunction:
+        """This function with the schemas of the query that it was passed to."""
+        return self
+
+    def _batches(self, batches: Iterator[Any]) -> Iterator[Any]:
+        raise NotImplementedError
+
+    def _group(self, key: Any, frames: Any, state: Any) -> Iterator[Any]:
+        raise NotImplementedError
+
+
+class ManyGroups(Protocol):
+    """What the worker needs of a function that is called for many groups at once."""
+
+    __name__: str
+    func: Callable[..., Any]
+    frame: Frame
+    split_groups: bool
+    stored_timeout: bool
+    schemas: BoundSchemas | None
+
+
+def restore_marked(cls: type[MarkedFunction], fields: dict[str, Any]) -> Any:
+    marked = cls.__new__(cls)
+    marked.__dict__.update(fields)
+    return marked

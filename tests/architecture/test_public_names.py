@@ -1,0 +1,31 @@
+"""What `state_store` exports: each name has a type for type checkers, and loads when it is first used."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import state_store
+
+
+def _typed_names(checkout: Path) -> dict[str, str]:
+    """The names that `state_store` imports for type checkers, and the modules that they are from."""
+    tree = ast.parse((checkout / "state_store" / "__init__.py").read_text(encoding="utf-8"))
+    guard = next(node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in guard.body if isinstance(node, ast.ImportFrom)]
+    return {str(alias.asname): str(node.module) for node in imports for alias in node.names}
+
+
+def test_every_public_name_has_a_type(checkout: Path) -> None:
+    typed = _typed_names(checkout)
+    assert typed.keys() == set(state_store.__all__) - {"__version__"}
+    for name, module in typed.items():
+        assert getattr(state_store, name) is getattr(sys.modules[module], name)
+
+
+def test_importing_the_package_loads_none_of_them() -> None:
+    shown = "import sys, state_store; print([name for name in sys.modules if 'state_store.' in name])"
+    loaded = subprocess.run([sys.executable, "-c", shown], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "[]"
