@@ -30,7 +30,7 @@ from state_store.checkpoint.names import (
     VersionId,
 )
 from state_store.checkpoint.registry import Registry
-from state_store.deletion.catalog import read_archive, read_listing
+from state_store.deletion.catalog import read_listing, read_newest_manifest
 from state_store.deletion.contents import StoreContents
 from state_store.deletion.lease import Lease
 from state_store.deletion.retention import Cleanup, Retention
@@ -45,6 +45,7 @@ from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.merge import FULL, INCREMENTAL, INGEST, merge
 from state_store.snapshots.publish import Published, publish
 from state_store.snapshots.restore import Restored, restore, wanted_deltas
+from state_store.snapshots.stored_chain import read_chain
 
 
 class OpenStore:
@@ -157,21 +158,13 @@ class OpenStore:
         if before is None:
             self._note_chain_age(Chain())
             return Chain()
-        chain = self._read_chain(before)
+        chain, warnings = read_chain(self.context.storage, before)
+        for warning in warnings:
+            self._log("WARNING", warning)
         self._note_chain_age(chain)
         with self._lock:
             self._chain = chain
         return chain
-
-    def _read_chain(self, version: VersionId) -> Chain:
-        listing = read_listing(self.context.storage)
-        plan = Lineages(listing.deltas, listing.snapshots).plan(version)
-        snapshot = (
-            None if plan.snapshot is None else read_archive(self.context.storage, plan.snapshot).manifest
-        )
-        return Chain.from_listing(
-            version, snapshot, [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
-        )
 
     def _store_delta(self, delta: DeltaName, path: Path, size_bytes: int) -> None:
         """One durable write by name; the same delta again is success."""
@@ -249,6 +242,9 @@ class OpenStore:
             if kind == INCREMENTAL and base.snapshot is not None and base.snapshot.version_id == version:
                 return _has_snapshot(version)
             merged = merge(self.context, base, deltas, version, kind, deadline=lambda: time.monotonic() > end)
+        except DamagedError:
+            self._bases.adopt(None)  # the damage may be that of this database: the next merge restores
+            raise
         finally:
             self._bases.take_back(base.directory)
         phases = dict(merged.phases)
@@ -260,6 +256,8 @@ class OpenStore:
                 self._check_deltas(deltas)
             lease = Lease(self.context.storage, expiry_ms=self.options.lease_expiry_ms)
             published = publish(self.context, merged.base, lease, full=kind == FULL, now_ms=self._now_ms)
+            for warning in lease.warnings:
+                self._log("WARNING", warning)
             self._withdraw_if_rewound(published, rewinds)
         except BaseException:
             shutil.rmtree(merged.base.directory, ignore_errors=True)
@@ -303,9 +301,11 @@ class OpenStore:
         names = [
             name for entry in entries if (name := SnapshotName.parse(entry.name)) and name.version_id in mine
         ]
-        if not names:
+        manifest, warnings = read_newest_manifest(self.context.storage, names)
+        for warning in warnings:
+            self._log("WARNING", warning)
+        if manifest is None or (chain.snapshot is not None and manifest.version < chain.snapshot.version):
             return
-        manifest = read_archive(self.context.storage, max(names, key=lambda name: name.version)).manifest
         with self._lock:
             if self._chain is None or self._chain.snapshot != chain.snapshot or manifest == chain.snapshot:
                 return

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from state_store.checkpoint.archive import Archive, unpack
 from state_store.checkpoint.listing import Listing
+from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import (
     DELTA_DIRECTORY,
     SHARED_DIRECTORY,
     SNAPSHOT_DIRECTORY,
     SnapshotName,
 )
-from state_store.errors import DamagedError
+from state_store.errors import DamagedError, MissingError
 from state_store.storage.contract import Storage
 
 
@@ -26,6 +29,25 @@ def read_listing(storage: Storage, *, shared: bool = False) -> Listing:
         for directory in directories
         for entry in storage.list_files(directory)
     )
+
+
+def read_newest_manifest(
+    storage: Storage, snapshots: Iterable[SnapshotName]
+) -> tuple[Manifest | None, list[str]]:
+    """The manifest of the newest of these snapshots whose archive can be read, and a warning for each that
+    cannot: it counts as absent, and a newer snapshot, or a full one of that version, takes its place.
+
+    None when there is none. Raises FormatError, and as the storage does.
+    """
+    warnings: list[str] = []
+    for name in sorted(snapshots, key=lambda name: name.version, reverse=True):
+        try:
+            return read_archive(storage, name).manifest, warnings
+        except MissingError:
+            continue
+        except DamagedError as error:
+            warnings.append(f"snapshot '{name.path}' counts as absent: {error.message}")
+    return None, warnings
 
 
 def read_archive(storage: Storage, snapshot: SnapshotName) -> Archive:

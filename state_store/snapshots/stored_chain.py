@@ -1,0 +1,37 @@
+"""The chain of a version as checkpoint storage has it, for a process that has not made it itself."""
+
+from __future__ import annotations
+
+from state_store.checkpoint.lineage import Lineages
+from state_store.checkpoint.names import VersionId
+from state_store.deletion.catalog import read_archive, read_listing
+from state_store.errors import DamagedError, MissingError
+from state_store.planning.chain import Chain, ChainDelta
+from state_store.storage.contract import Storage
+
+
+def read_chain(storage: Storage, version: VersionId) -> tuple[Chain, list[str]]:
+    """The chain of that version, and a warning for each archive that is damaged: it counts as absent.
+
+    Where the version cannot be made without it, the chain has only what is known to come after it: that is
+    enough to go on from a state that somebody holds in memory. Raises MissingError when the files of the
+    version are not there, FormatError, and as the storage does.
+    """
+    listing = read_listing(storage)
+    snapshots = set(listing.snapshots)
+    plan = Lineages(listing.deltas, snapshots).plan(version)
+    warnings: list[str] = []
+    manifest = None
+    while plan.snapshot is not None:
+        try:
+            manifest = read_archive(storage, plan.snapshot).manifest
+            break
+        except (DamagedError, MissingError) as error:
+            warnings.append(f"snapshot '{plan.snapshot.path}' counts as absent: {error.message}")
+            snapshots.discard(plan.snapshot)
+        try:
+            plan = Lineages(listing.deltas, snapshots).plan(version)
+        except MissingError:
+            break
+    deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
+    return Chain.from_listing(version, manifest, deltas), warnings
