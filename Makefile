@@ -11,7 +11,7 @@ TESTS ?=
 # Parts of the tests, each a process: a Spark session lives as long as the process that started it. Two run at a
 # time, in this order.
 PARTS := test-spark test-core test-vectorized test-jvm test-spark-4.2 test-packaging
-JVM_TESTS := bridge jvm storage benchmarks
+JVM_TESTS := bridge jvm conformance storage benchmarks
 APART := spark vectorized packaging $(JVM_TESTS)
 
 BIN := .venv/bin
@@ -20,7 +20,7 @@ OLDER_JAR := state_store/jars/$(lastword $(RELEASES))
 SOURCES := $(shell find jvm_bridge state_store -name '*.scala' -o -name '*.py' -o -path 'jvm_bridge/resources/*' -type f)
 SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-4.3 benchmarks/scala tests)
 
-.PHONY: demo test test-long lint spark-suites benchmark wheel docs setup clean help
+.PHONY: demo test test-long mutants lint spark-suites benchmark wheel docs setup clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -42,14 +42,17 @@ test-spark test-vectorized test-packaging: test-%:
 	$(BIN)/python -m pytest tests/$*
 test-spark-4.2:
 	.venv-4.2/bin/python -m pytest -m 'spark42 and not long' tests/spark
-	.venv-4.2/bin/python -m pytest -m 'spark42 and not long' tests/vectorized
+	STATE_STORE_TEST_EXAMPLES=1 .venv-4.2/bin/python -m pytest -m 'spark42 and not long' tests/vectorized
 
 test-long: setup  ## Run what is too long for every run (an hour; the README lists it)
 	$(BIN)/python -m pytest -m long $(foreach part,$(APART),--ignore=tests/$(part)) $(JVM_TESTS:%=tests/%)
 	$(BIN)/python -m pytest -m long tests/spark
 	$(BIN)/python -m pytest -m long tests/vectorized
-	.venv-4.2/bin/python -m pytest -m spark42_long tests/spark
-	.venv-4.2/bin/python -m pytest -m spark42_long tests/vectorized
+	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/spark
+	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/vectorized
+
+mutants: setup  ## Break the code in one line after the other: tests must see each (MUTANTS='--sample 5' tries some)
+	$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
 lint: .venv/.ready  ## Check formatting, style, types and dead code
 	$(BIN)/ruff format --check .

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import Phase, settings
 from minihdfs import hdfs_cluster  # noqa: F401 -- a fixture
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+
+# For mutants: a failure is all that counts, not the least example of it.
+settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate])
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -17,6 +17,10 @@ from pathlib import Path
 import pyspark
 
 from state_store.jvm import build, compiler
+from state_store.jvm.build import BuildError as BuildError  # for those who compile
+
+PROBES_VARIABLE = "STATE_STORE_TEST_PROBES"
+"""Names a jar to take for `probes_jar`, as it is."""
 
 TESTS = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "incremental-state-store"
@@ -38,6 +42,8 @@ def queries_jar() -> Path:
 
 def probes_jar() -> Path:
     """All other Scala of the tests: programs that look into the state store."""
+    if PROBES_VARIABLE in os.environ:
+        return Path(os.environ[PROBES_VARIABLE])
     sources = [path for path in sorted(TESTS.glob("**/scala/**/*.scala")) if QUERIES not in path.parents]
     return compiled("probes", sources, against=[state_store_jar()])
 
@@ -59,9 +65,17 @@ def compiled(name: str, sources: Sequence[Path], against: Iterable[Path] = ()) -
             jar.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=jar.parent) as room:
                 fresh = Path(room) / jar.name
-                compiler.compile_scala(SPARK_JARS, sources, fresh, libraries)
+                compile_into(fresh, sources, libraries)
                 fresh.replace(jar)
     return jar
+
+
+def compile_into(out: Path, sources: Iterable[Path], against: Iterable[Path]) -> None:
+    """Compiles into `out`, a directory or a jar, against Spark and the jars in `against`.
+
+    Raises BuildError.
+    """
+    compiler.compile_scala(SPARK_JARS, sources, out, against)
 
 
 def _digest(sources: Iterable[Path], libraries: Iterable[Path]) -> str:

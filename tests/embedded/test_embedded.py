@@ -45,6 +45,15 @@ class Machine(RuleBasedStateMachine):
         self.store.remove(key, family)
         self.rows.pop((family, key), None)
 
+    @precondition(lambda self: self.rows)
+    @rule(data=st.data())
+    def remove_one_that_is_there(self, data: st.DataObject) -> None:
+        self.remove(*data.draw(st.sampled_from(sorted(self.rows))))
+
+    @rule(family=FAMILIES)
+    def scan_all(self, family: str) -> None:
+        assert list(self.store.scan(family=family)) == self.of(family)
+
     @rule(family=FAMILIES, key=KEYS)
     def get(self, family: str, key: bytes) -> None:
         assert self.store.get(key, family) == self.rows.get((family, key))

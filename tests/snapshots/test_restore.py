@@ -136,6 +136,17 @@ def test_a_delta_in_a_snapshots_place_is_noticed(job: Job, tmp_path: Path) -> No
         reader(job, tmp_path / "reader").restore(12)
 
 
+def test_a_delta_that_says_that_it_is_another_version_is_damaged(job: Job, tmp_path: Path) -> None:
+    """Whole, and with the checksum that its name gives."""
+    nine, ten = stored(job, f"delta/{9:020d}_*.sst"), stored(job, f"delta/{10:020d}_*.sst")
+    renamed = ten.with_name(f"{ten.stem[:-8]}{nine.stem[-8:]}.sst")
+    ten.unlink()
+    renamed.write_bytes(nine.read_bytes())
+    with pytest.raises(DamagedError, match=r"it says that it is version 9 .*, not 10") as failure:
+        reader(job, tmp_path / "reader").restore(10)
+    assert Path(failure.value.file).name == renamed.name
+
+
 def test_a_newer_format_is_refused_by_name(job: Job, tmp_path: Path) -> None:
     import zipfile
 

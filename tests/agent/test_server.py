@@ -1,0 +1,92 @@
+"""Who may talk to the agent, and how large a frame may be."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.harness import AgentClient
+from state_store.agent import server
+from state_store.agent.frames import MAX_BODY_BYTES, MAX_HEADER_BYTES, ProtocolError, read_frame, write_frame
+from state_store.errors import InternalError
+
+
+class Echo:
+    def handle(self, request: dict) -> dict:
+        return {"asked": request["op"]}
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> Path:
+    """The socket of a server in this process."""
+    path = tmp_path / "s"
+    threading.Thread(target=server.Server(str(path), "token", Echo()).serve, daemon=True).start()
+    return path
+
+
+def test_who_knows_the_token_is_answered(address: Path) -> None:
+    assert AgentClient(address, "token").call("ping") == {"asked": "ping"}
+
+
+def test_another_user_is_refused_with_the_right_token(address: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    with pytest.raises(InternalError, match="user"):
+        AgentClient(address, "token")
+
+
+def test_nobody_else_can_open_the_socket(address: Path) -> None:
+    assert address.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    one, other = socket.socketpair()
+    with one, other:
+        yield one, other
+
+
+@pytest.mark.parametrize("lengths", [(MAX_HEADER_BYTES + 1, 0), (2, MAX_BODY_BYTES + 1), (2, 0xFFFFFFFF)])
+def test_a_frame_that_is_too_large_is_refused_before_it_is_read(
+    ends: tuple[socket.socket, socket.socket], lengths: tuple[int, int]
+) -> None:
+    ours, theirs = ends
+    theirs.sendall(struct.pack(">II", *lengths) + b"{}")
+    theirs.close()
+    with pytest.raises(ProtocolError, match=f"header of {lengths[0]} and a body of {lengths[1]} bytes"):
+        read_frame(ours)
+
+
+@pytest.mark.parametrize("header", [b"no JSON", b"[1]", b"\xff\xff"])
+def test_a_header_that_is_no_object_is_refused(
+    ends: tuple[socket.socket, socket.socket], header: bytes
+) -> None:
+    ours, theirs = ends
+    theirs.sendall(struct.pack(">II", len(header), 0) + header)
+    with pytest.raises(ProtocolError, match="JSON"):
+        read_frame(ours)
+
+
+def test_a_frame_that_the_other_side_would_refuse_is_not_sent(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    with pytest.raises(ProtocolError, match="cannot send"):
+        write_frame(ends[0], {}, bytes(MAX_BODY_BYTES + 1))
+
+
+def test_the_end_between_frames_is_the_end_and_within_one_an_error(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, theirs = ends
+    write_frame(theirs, {"a": 1}, b"body")
+    theirs.sendall(b"\0\0")
+    theirs.close()
+    assert read_frame(ours) == ({"a": 1}, b"body")
+    with pytest.raises(ProtocolError, match="within a frame"):
+        read_frame(ours)

@@ -1,0 +1,1 @@
+"""One-line breaks of the code, and the tests that must see them."""

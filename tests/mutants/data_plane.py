@@ -1,0 +1,245 @@
+"""Breaks of the data plane (Scala), by package."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_ROOT = "jvm_bridge/scala/org/apache/spark/sql/execution/streaming/state/incremental"
+_WALKS = [f"test_random_walk[{seed}]" for seed in (1, 2, 3)]
+_MODEL = tuple(f"tests/jvm/test_state_model.py::{test}" for test in [*_WALKS, "test_single_pieces"])
+_STORES = ("tests/bridge/test_stores.py",)
+_EITHER = (*_STORES, *_MODEL)
+
+RECENT = [
+    Mutant(
+        "what a change replaces is counted on",
+        f"{_ROOT}/recent/MemTable.scala",
+        "    account(at, -1, if (old == 0) Record.removed else Record.valueLength(old))\n",
+        "",
+        _MODEL,
+    ),
+    Mutant(
+        "a row that an iterator stands on is overwritten in place",
+        f"{_ROOT}/recent/MemTable.scala",
+        "if (old != 0 && pins == 0 && Record.valueRoom(old) >= length) old",
+        "if (old != 0 && Record.valueRoom(old) >= length) old",
+        _MODEL,
+    ),
+    Mutant(
+        "the change feed misses what a batch changed twice",
+        f"{_ROOT}/recent/MemTable.scala",
+        "    if (old != 0 && isChange(slot)) overwritten.add(old)\n",
+        "",
+        _EITHER,
+    ),
+    Mutant(
+        "a scan sees the first change after its begin as made before",
+        f"{_ROOT}/recent/MemTable.scala",
+        "isChange(slot) && Platform.getInt(null, slot + 12) < ordinal",
+        "isChange(slot) && Platform.getInt(null, slot + 12) <= ordinal",
+        _MODEL,
+    ),
+    Mutant(
+        "a prefix scan finds the value before",
+        f"{_ROOT}/recent/MemTable.scala",
+        "    else if (prefixes != null && target != old) prefixes.replace(old, target)\n",
+        "",
+        _MODEL,
+    ),
+    Mutant(
+        "a range scan misses a key that was read before it was changed",
+        f"{_ROOT}/recent/MemTable.scala",
+        "if (unsorted != null && (target != old || (head & changed) == 0)) unsorted.add(target)",
+        "if (unsorted != null && head == 0) unsorted.add(target)",
+        _MODEL,
+    ),
+    Mutant(
+        "a range scan gives replaced values",
+        f"{_ROOT}/recent/MemTable.scala",
+        "this.record(slot) == record && isChange(slot)",
+        "isChange(slot)",
+        _MODEL,
+    ),
+    Mutant(
+        "what the base lacks counts as there",
+        f"{_ROOT}/recent/MemTable.scala",
+        "at | (if (value == null) wasAbsent else wasPresent))",
+        "at | wasPresent)",
+        _MODEL,
+    ),
+]
+
+TRANSACTION = [
+    Mutant(
+        "a transaction for reading takes changes",
+        f"{_ROOT}/transaction/Transaction.scala",
+        "    if (readOnly) {\n      exit()\n",
+        "    if (false) {\n      exit()\n",
+        _EITHER,
+    ),
+    Mutant(
+        "a row that was found removed counts as there",
+        f"{_ROOT}/transaction/Transaction.scala",
+        "      else if (Record.isRemoved(lastFound)) MemTable.wasAbsent\n",
+        "",
+        _MODEL,
+    ),
+    Mutant(
+        "a transaction that has ended answers",
+        f"{_ROOT}/transaction/Transaction.scala",
+        "    if (ended) {\n      busy.lazySet(false)\n",
+        "    if (false) {\n      busy.lazySet(false)\n",
+        _EITHER,
+    ),
+    Mutant(
+        "the values of one key run together",
+        f"{_ROOT}/transaction/Transaction.scala",
+        "          joined(old.length) = delimiter\n",
+        "",
+        _MODEL,
+    ),
+    Mutant(
+        "a reader of an old version takes the newer ones away",
+        f"{_ROOT}/transaction/StoreVersions.scala",
+        "if (n < 0 || readOnly && n < indexed.generations.size) None",
+        "if (n < 0) None",
+        _EITHER,
+    ),
+    Mutant(
+        "a base of a version that was rolled back is adopted",
+        f"{_ROOT}/transaction/StoreVersions.scala",
+        "      if (offered != null && offered.at.version > transaction.at.version) dropOffered()\n",
+        "",
+        _MODEL,
+    ),
+    Mutant(
+        "what was committed on a view that is gone is appended",
+        f"{_ROOT}/transaction/StoreVersions.scala",
+        "if (closed || (transaction.view.indexed ne indexed)) -1 else",
+        "if (closed) -1 else",
+        _EITHER,
+    ),
+]
+
+MEMORY = [
+    Mutant(
+        "a range begins after its first key",
+        f"{_ROOT}/memory/SortedRuns.scala",
+        "Record.keyLength(record)) > 0) low = middle + 1 else high = middle",
+        "Record.keyLength(record)) >= 0) low = middle + 1 else high = middle",
+        _MODEL,
+    ),
+    Mutant(
+        "a range ends after its end",
+        f"{_ROOT}/memory/MergedRecords.scala",
+        "Record.keyLength(record)) <= 0) i = end",
+        "Record.keyLength(record)) < 0) i = end",
+        _MODEL,
+    ),
+    Mutant(
+        "sources are merged in the wrong order",
+        f"{_ROOT}/memory/MergedRecords.scala",
+        "Record.compare(sources(i + 1).record, source.record) < 0",
+        "Record.compare(sources(i + 1).record, source.record) > 0",
+        _MODEL,
+    ),
+    Mutant(
+        "any range is taken for a prefix",
+        f"{_ROOT}/memory/PrefixIndex.scala",
+        "from.length - headerBytes && isAfter(from, until)",
+        "from.length - headerBytes",
+        _MODEL,
+    ),
+    Mutant(
+        "keys that share eight bytes are not sorted further",
+        f"{_ROOT}/memory/KeyOrder.scala",
+        "        sortTies(from, to, depth + 8)\n",
+        "",
+        _MODEL,
+    ),
+]
+
+SST = [
+    Mutant(
+        "a removal is written as a value",
+        f"{_ROOT}/sst/SstWriter.scala",
+        "out.putLong(if (valueLength == Record.removed) SstFormat.removal else SstFormat.put)",
+        "out.putLong(SstFormat.put)",
+        _MODEL,
+    ),
+    Mutant(
+        "keys are not in the bloom filter",
+        f"{_ROOT}/sst/SstWriter.scala",
+        "    filter.add(KeyHash.of(null, key, keyLength))\n",
+        "    if (entries == 0) filter.add(KeyHash.of(null, key, keyLength))\n",
+        _MODEL,
+    ),
+    Mutant(
+        "the checksum of a block is not masked",
+        f"{_ROOT}/sst/SstBlockWriter.scala",
+        "putInt(SstFormat.masked(checksum.getValue.toInt))",
+        "putInt(checksum.getValue.toInt)",
+        _MODEL,
+    ),
+    Mutant(
+        "the checksum of a delta misses what was flushed",
+        f"{_ROOT}/sst/SstBlockWriter.scala",
+        "    whole.update(buffer)\n",
+        "    if (written > 0) whole.update(buffer)\n",
+        _EITHER,
+    ),
+    Mutant(
+        "a seek passes over the key that it seeks",
+        f"{_ROOT}/sst/SstCursor.scala",
+        "while (valid && Bytes.compare(key, keyAddress, keyLength) > 0) next()",
+        "while (valid && Bytes.compare(key, keyAddress, keyLength) >= 0) next()",
+        _MODEL,
+    ),
+    Mutant(
+        "the keys of a delta are in no order",
+        f"{_ROOT}/delta/DeltaWriter.scala",
+        "  KeyOrder.sort(records)\n",
+        "",
+        _EITHER,
+    ),
+    Mutant(
+        "the change feed shows the reserved record",
+        f"{_ROOT}/delta/DeltaReader.scala",
+        "cursor.valid && Bytes.compare(Reserved.from, cursor.keyAddress, cursor.keyLength) > 0",
+        "cursor.valid",
+        _EITHER,
+    ),
+]
+
+BASE = [
+    Mutant(
+        "of two runs the older one wins",
+        f"{_ROOT}/base/MergingCursor.scala",
+        "order < 0 || order == 0 && a.age < b.age",
+        "order < 0 || order == 0 && a.age > b.age",
+        _MODEL,
+    ),
+    Mutant(
+        "scans of a base give removed rows",
+        f"{_ROOT}/base/MergingCursor.scala",
+        "    while (size > 0 && heap(0).cursor.valueLength == Record.removed) skipKey()\n",
+        "",
+        _MODEL,
+    ),
+    Mutant(
+        "files of level 0 are asked oldest first",
+        f"{_ROOT}/base/TableBase.scala",
+        "newest.sortBy(-_.newest)",
+        "newest.sortBy(_.newest)",
+        _MODEL,
+    ),
+    Mutant(
+        "look-ups pass over the file that ends with the key",
+        f"{_ROOT}/base/TableBase.scala",
+        "compareUnsigned(run(middle).largest, key) < 0) low = middle + 1 else high = middle",
+        "compareUnsigned(run(middle).largest, key) <= 0) low = middle + 1 else high = middle",
+        _MODEL,
+    ),
+]
+
+MUTANTS = [*RECENT, *TRANSACTION, *MEMORY, *SST, *BASE]

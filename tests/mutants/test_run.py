@@ -1,0 +1,93 @@
+"""The runner of the mutants on a small project: it tells a mutant that is caught from one that is not."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mutants import run
+from mutants.mutant import Mutant
+
+CONFTEST = """
+from hypothesis import settings
+settings.register_profile("mutants")
+"""
+CODE = "def double(n):\n    return n + n\n\n\ndef half(n):\n    return n // 2\n"
+TESTS = "from code_of_toy import double\n\n\ndef test_double():\n    assert double(3) == 6\n"
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with a function that is tested and one that is not."""
+    root = tmp_path / "toy"
+    (root / "tests").mkdir(parents=True)
+    (root / "conftest.py").write_text(CONFTEST)
+    (root / "code_of_toy.py").write_text(CODE)
+    (root / "tests" / "test_toy.py").write_text(TESTS)
+    subprocess.run(["git", "init", "-q", str(root)], check=True)
+    monkeypatch.setattr(run, "TESTS", root / "tests")
+    return root
+
+
+def broken(name: str, old: str, new: str) -> Mutant:
+    return Mutant(name, "code_of_toy.py", old, new, ("tests/test_toy.py",))
+
+
+SEEN = broken("double is triple", "n + n", "n + n + n")
+UNSEEN = broken("half is a third", "n // 2", "n // 3")
+STALE = broken("is not there", "n ** 2", "n")
+SYNTAX = broken("is no Python", "def double(n):", "def double(n:")
+
+
+def test_all_are_caught(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "ALL", [SEEN])
+    assert run.main(["--jobs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "caught   code_of_toy.py: double is triple" in printed
+    assert "FAILED tests/test_toy.py::test_double" in printed
+    assert printed.splitlines()[-1].startswith("caught 1 of 1")
+    assert (toy / "code_of_toy.py").read_text() == CODE
+
+
+@pytest.mark.parametrize(
+    ("mutant", "outcome"), [(UNSEEN, "SURVIVED"), (STALE, "STALE   "), (SYNTAX, "BROKEN  ")]
+)
+def test_one_that_is_not_caught_is_told_and_fails(
+    toy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    mutant: Mutant,
+    outcome: str,
+) -> None:
+    monkeypatch.setattr(run, "ALL", [mutant])
+    assert run.main(["--jobs", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert f"{outcome} code_of_toy.py: {mutant.name}" in printed
+    assert printed.splitlines()[-1].startswith("caught 0 of 1")
+
+
+def test_tests_that_fail_without_a_mutant_prove_nothing(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (toy / "code_of_toy.py").write_text(CODE.replace("n + n", "n - n"))
+    monkeypatch.setattr(run, "ALL", [UNSEEN])
+    assert run.main(["--jobs", "1"]) == 1
+    assert "fail on the code as it is" in capsys.readouterr().out
+
+
+def test_a_sample_is_drawn_by_its_seed(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "ALL", [SEEN, UNSEEN, STALE])
+
+    def listed(*arguments: str) -> str:
+        run.main(["--list", *arguments])
+        return capsys.readouterr().out
+
+    assert listed("--sample", "2", "--seed", "3") == listed("--sample", "2", "--seed", "3")
+    assert len({listed("--sample", "1", "--seed", str(seed)) for seed in range(20)}) > 2
+    assert "double" in listed("--only", "double") and "half" not in listed("--only", "double")
