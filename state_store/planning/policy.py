@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from state_store.checkpoint.manifest import FULL, INCREMENTAL, Manifest
 from state_store.planning.chain import Chain
 from state_store.planning.cost import RestoreWork
-from state_store.planning.schedule import jitter_ms, last_occurrence_ms
-from state_store.planning.statistics import StoreStatistics
+from state_store.planning.schedule import Schedule, jitter
+from state_store.planning.statistics import StoreStatistics, oldest_run_bytes
 from state_store.settings.options import Options
 
 GROWTH_LEAST_BYTES = 4 << 20
@@ -24,6 +24,9 @@ GROWTH_LEAST_DELTAS = 8
 AMPLIFICATION_LEAST_DELTAS = 8
 """Below these a rewrite saves nothing that anyone would feel."""
 OBJECTIVE_LEAST_DELTAS = 4
+
+FULL_LEAST_SAVING = 0.5
+"""Bytes that a full checkpoint for the sake of `restoreObjective` has to save, per byte that it uploads."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,14 @@ class Policy:
 
     def __init__(self, options: Options, *names: object) -> None:
         self._options = options
-        self._jitter_ms = jitter_ms(options.full_schedule_jitter_ms, *names)
+        self._jitter_ms = jitter(options.full_schedule_jitter_ms, *names)
+        self._most_deltas = _spread(options.full_after_deltas, options, *names)
+        self._most_merges = _spread(options.full_after_merges, options, *names)
+        self._schedule = (
+            Schedule(options.full_schedule, options.full_schedule_time_zone)
+            if options.full_schedule
+            else None
+        )
 
     def due(self, chain: Chain, statistics: StoreStatistics, now_ms: int) -> Due | None:
         """The merge to make after a commit, if any; a full one where both kinds are due."""
@@ -67,10 +77,9 @@ class Policy:
         return next((reason for reason in reasons if reason is not None), None)
 
     def _full_by_length(self, chain: Chain) -> str | None:
-        most_deltas, most_merges = self._options.full_after_deltas, self._options.full_after_merges
-        if most_deltas and chain.deltas_since_full >= most_deltas:
+        if self._most_deltas and chain.deltas_since_full >= self._most_deltas:
             return f"{chain.deltas_since_full} deltas since the last full checkpoint (fullAfterDeltas)"
-        if most_merges and chain.merges_since_full >= most_merges:
+        if self._most_merges and chain.merges_since_full >= self._most_merges:
             return f"{chain.merges_since_full} merges since the last full checkpoint (fullAfterMerges)"
         return None
 
@@ -106,14 +115,13 @@ class Policy:
         return f"the last full checkpoint is {age_ms // 1000} s old (fullInterval)"
 
     def _full_by_schedule(self, statistics: StoreStatistics, now_ms: int) -> str | None:
-        cron = self._options.full_schedule
-        if not cron or statistics.since_ms is None:
+        if self._schedule is None or statistics.since_ms is None:
             return None
-        zone = self._options.full_schedule_time_zone
-        at_ms = last_occurrence_ms(cron, zone, now_ms - self._jitter_ms)
+        at_ms = self._schedule.last_ms(now_ms - self._jitter_ms)
         if at_ms is None or at_ms + self._jitter_ms <= statistics.since_ms:
             return None
-        return f"scheduled at '{cron}' {zone} (fullSchedule)"
+        options = self._options
+        return f"scheduled at '{options.full_schedule}' {options.full_schedule_time_zone} (fullSchedule)"
 
     def _incremental(self, chain: Chain) -> str | None:
         deltas = len(chain.deltas)
@@ -125,8 +133,12 @@ class Policy:
 
     def _by_objective(self, chain: Chain, statistics: StoreStatistics) -> Due | None:
         """A merge saves the ingestion of deltas, a full checkpoint the bytes that are there twice as well.
-        Where the live bytes alone take longer than the objective, nothing is made that does not save a
-        tenth."""
+
+        Neither is made where it would not be enough. A full one uploads the whole state, so it also has to
+        pay: the bytes that it saves have to be a good share of those that it uploads. This bounds what
+        the objective costs, at the price of missing it by that share where the live state alone takes almost
+        as long.
+        """
         objective_ms = self._options.restore_objective_ms
         if not objective_ms or len(chain.deltas) < OBJECTIVE_LEAST_DELTAS:
             return None
@@ -139,7 +151,9 @@ class Policy:
             after_ms = statistics.cost.predict_restore_ms(
                 RestoreWork(chain.snapshot_files + 1, size_bytes, 0)
             )
-            if after_ms <= objective_ms or (kind == FULL and after_ms < predicted_ms * 0.9):
+            if after_ms <= objective_ms and (
+                kind != FULL or chain.size_bytes - live >= live * FULL_LEAST_SAVING
+            ):
                 return Due(kind, reason)
         return None
 
@@ -149,6 +163,13 @@ class Policy:
         return bool(share) and enough and young_share(chain) >= share
 
 
+def _spread(most: int, options: Options, *names: object) -> int:
+    """`most` less up to a tenth, a part that is the store's own: partitions that begin together do not cut
+    their chains in the same batch. `fullScheduleJitter` 0 switches this off.
+    """
+    return most - jitter(most // 10, most, *names) if options.full_schedule_jitter_ms else most
+
+
 def young_share(chain: Chain) -> float:
     """Bytes of all but the oldest sorted run, per byte of the oldest; without a
     snapshot, the largest delta counts as that."""
@@ -156,10 +177,7 @@ def young_share(chain: Chain) -> float:
     if snapshot is None or not snapshot.files:
         largest = max(delta.size_bytes for delta in chain.deltas)
         return (chain.size_bytes - largest) / max(1, largest)
-    deepest = max(entry.level for entry in snapshot.files)
-    oldest = sum(entry.size_bytes for entry in snapshot.files if entry.level == deepest)
-    if deepest == 0:
-        oldest = max(entry.size_bytes for entry in snapshot.files)
+    oldest = oldest_run_bytes(snapshot)
     return (chain.size_bytes - oldest) / max(1, oldest)
 
 

@@ -1,78 +1,83 @@
-"""Times at which full checkpoints are due: a fixed interval, or cron fields in a time zone, both with jitter.
+"""Times at which full checkpoints are due: cron fields in a time zone, and the jitter of a store.
 
 The jitter of a store is a fixed share of the longest delay, from a hash of what names it, so that partitions
-do not rewrite their state all at once, and each keeps its own time. Pure functions.
+do not rewrite their state all at once, and each keeps its own time.
 """
 
 from __future__ import annotations
 
 import hashlib
-from datetime import datetime, timedelta
-from functools import lru_cache
+from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
-_LONGEST_DAYS = 366 * 5
+from state_store.settings.cron import Cron
+
+_MINUTE_MS = 60_000
+_LONGEST_MS = 366 * 5 * 24 * 60 * _MINUTE_MS
 
 
-def jitter_ms(longest_ms: int, *names: object) -> int:
-    """A delay from 0 to `longest_ms` (excluded, unless 0) that only depends on the names."""
+def jitter(longest: int, *names: object) -> int:
+    """A number from 0 to `longest` (excluded, unless 0) that only depends on the names."""
     digest = hashlib.sha256("/".join(map(str, names)).encode("utf-8")).digest()
-    return int.from_bytes(digest[:8], "big") * longest_ms >> 64
+    return int.from_bytes(digest[:8], "big") * longest >> 64
 
 
-def last_occurrence_ms(cron: str, zone: str, now_ms: int) -> int | None:
-    """The latest time at or before `now_ms` (milliseconds since 1970 UTC) that the five fields name.
+class Schedule:
+    """The times that cron fields name in a time zone, in milliseconds since 1970 UTC.
 
-    None when there is none within five years. An hour that daylight saving skips does not occur, one that it
-    repeats occurs twice.
+    An hour that daylight saving skips does not occur, one that it repeats occurs twice. What was found is
+    kept until the next time comes, so asking costs nothing before. One thread at a time: the caller locks.
     """
-    minutes, hours, days, months, weekdays = _fields(cron)
-    any_day, any_weekday = cron.split()[2] == "*", cron.split()[4] == "*"
-    now = datetime.fromtimestamp(now_ms / 1000, ZoneInfo(zone))
-    for back in range(_LONGEST_DAYS):
-        date = now.date() - timedelta(days=back)
-        by_day, by_weekday = date.day in days, date.isoweekday() % 7 in weekdays
-        fits = by_day and by_weekday if any_day or any_weekday else by_day or by_weekday
-        if date.month not in months or not fits:
-            continue
-        times = [
-            _to_ms(datetime(date.year, date.month, date.day, hour, minute, fold=fold, tzinfo=ZoneInfo(zone)))
-            for hour in hours
-            for minute in minutes
-            for fold in (0, 1)
-        ]
-        past = [time for time in times if time is not None and time <= now_ms]
-        if past:
-            return max(past)
-    return None
 
+    def __init__(self, cron: str, zone: str) -> None:
+        """Raises ValueError when `cron` is not five fields; `zone` is an IANA name."""
+        self._cron = Cron.parse(cron)
+        self._zone = ZoneInfo(zone)
+        self._last_ms: int | None = None
+        self._known_from_ms = self._known_until_ms = 0
 
-@lru_cache(maxsize=64)
-def _fields(cron: str) -> tuple[frozenset[int], ...]:
-    parts = cron.split()
-    fields = [_field(part, low, high) for part, (low, high) in zip(parts, _RANGES, strict=True)]
-    fields[4] = frozenset(day % 7 for day in fields[4])
-    return tuple(fields)
+    def last_ms(self, now_ms: int) -> int | None:
+        """The latest time at or before `now_ms`; None when there is none within five years."""
+        if not self._known_from_ms <= now_ms < self._known_until_ms:
+            self._last_ms = self._find_last(now_ms)
+            self._known_from_ms = now_ms if self._last_ms is None else self._last_ms
+            self._known_until_ms = self._find_next(now_ms)
+        return self._last_ms
 
+    def _find_last(self, now_ms: int) -> int | None:
+        at_ms = now_ms - now_ms % _MINUTE_MS
+        while at_ms > now_ms - _LONGEST_MS:
+            local = self._local(at_ms)
+            if not self._has_date(local):
+                at_ms = self._midnight_ms(local.date()) - _MINUTE_MS
+            elif local.hour not in self._cron.hours:
+                at_ms -= (local.minute % 15 + 1) * _MINUTE_MS
+            elif local.minute not in self._cron.minutes:
+                at_ms -= _MINUTE_MS
+            else:
+                return at_ms
+        return None
 
-def _field(part: str, low: int, high: int) -> frozenset[int]:
-    values: set[int] = set()
-    for item in part.split(","):
-        span, _, step = item.partition("/")
-        first, _, last = span.partition("-")
-        if span == "*":
-            start, end = low, high
-        else:
-            start = int(first)
-            end = int(last) if last else (high if step else start)
-        values.update(range(start, end + 1, int(step or 1)))
-    return frozenset(values)
+    def _find_next(self, now_ms: int) -> int:
+        """The first time after `now_ms`, or five years later."""
+        at_ms = now_ms - now_ms % _MINUTE_MS + _MINUTE_MS
+        while at_ms < now_ms + _LONGEST_MS:
+            local = self._local(at_ms)
+            if not self._has_date(local):
+                at_ms = self._midnight_ms(local.date() + timedelta(days=1))
+            elif local.hour not in self._cron.hours:
+                at_ms += (15 - local.minute % 15) * _MINUTE_MS
+            elif local.minute not in self._cron.minutes:
+                at_ms += _MINUTE_MS
+            else:
+                return at_ms
+        return at_ms
 
+    def _local(self, at_ms: int) -> datetime:
+        return datetime.fromtimestamp(at_ms / 1000, self._zone)
 
-def _to_ms(local: datetime) -> int | None:
-    """None for a local time that does not exist."""
-    utc = local.timestamp()
-    back = datetime.fromtimestamp(utc, local.tzinfo)
-    same = (back.hour, back.minute) == (local.hour, local.minute)
-    return int(utc * 1000) if same else None
+    def _midnight_ms(self, day: date) -> int:
+        return int(datetime(day.year, day.month, day.day, tzinfo=self._zone).timestamp() * 1000)
+
+    def _has_date(self, local: datetime) -> bool:
+        return self._cron.has_date(local.month, local.day, local.isoweekday() % 7)

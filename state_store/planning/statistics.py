@@ -32,16 +32,25 @@ class StoreStatistics:
         self._begun_ms = at_ms
 
     def note_commit(self, keys: int) -> None:
+        """The newest version has so many keys."""
         self.keys = keys
 
-    def note_snapshot(self, snapshot: Manifest | None) -> None:
-        """The chain was read from storage, with this newest snapshot."""
+    def note_snapshot(self, snapshot: Manifest | None, full: Manifest | None = None) -> None:
+        """The chain was read from storage, with this newest snapshot.
+
+        `full` is the full one that it names, None where that is gone: then the oldest sorted run tells how
+        large the live state is, if nothing has told better.
+        """
         if snapshot is None:
             return
         self.snapshot_ms = snapshot.created_ms
         if snapshot.kind == FULL:
-            self.full_ms = snapshot.created_ms
-            self._live = (snapshot.total_bytes, snapshot.keys)
+            full = snapshot
+        if full is not None:
+            self.full_ms = full.created_ms
+            self._live = (full.total_bytes, full.keys)
+        elif self._live is None:
+            self._live = (oldest_run_bytes(snapshot), snapshot.keys)
 
     def note_merge(self, manifest: Manifest, now_ms: int) -> None:
         """A snapshot was published."""
@@ -62,12 +71,25 @@ class StoreStatistics:
         return snapshot, full
 
     def live_bytes(self) -> int | None:
-        """Size of the store if nothing were in it twice: that of the last full snapshot, scaled by keys."""
+        """Size of the store if nothing were in it twice: that of the last full snapshot, scaled by keys.
+
+        None where no snapshot is known; at least 1, so that other sizes can be measured by it.
+        """
         if self._live is None:
             return None
         size_bytes, keys = self._live
-        return max(size_bytes, size_bytes * self.keys // keys) if keys else size_bytes
+        return max(1, size_bytes * self.keys // keys if keys else size_bytes)
 
     def predict_restore_ms(self, chain: Chain) -> float:
         """Of the chain as it is, with no local files."""
         return self.cost.predict_restore_ms(RestoreWork(chain.files, chain.size_bytes, len(chain.deltas)))
+
+
+def oldest_run_bytes(snapshot: Manifest) -> int:
+    """Bytes of the oldest sorted run of a snapshot: its deepest level, or the largest file where all are in
+    level 0. No key is in it twice.
+    """
+    deepest = max((entry.level for entry in snapshot.files), default=0)
+    if deepest == 0:
+        return max((entry.size_bytes for entry in snapshot.files), default=0)
+    return sum(entry.size_bytes for entry in snapshot.files if entry.level == deepest)

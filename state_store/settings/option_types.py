@@ -11,13 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from state_store.settings.cron import Cron
+
 BYTE_UNITS = {"": 1, "b": 1} | {
     letter + more: 1 << 10 * power
     for power, letter in enumerate("kmgtp", start=1)
     for more in ("", "b", "ib")
 }
 DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-_CRON_RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 
 
 @dataclass(frozen=True)
@@ -77,25 +78,9 @@ def _time_zone(text: str) -> str:
 
 
 def _cron(text: str) -> str:
-    if not text:
-        return ""
-    parts = text.split()
-    if len(parts) != len(_CRON_RANGES):
-        raise ValueError("five cron fields are needed: minute, hour, day of month, month, day of week")
-    for part, (low, high) in zip(parts, _CRON_RANGES, strict=True):
-        for item in part.split(","):
-            _check_cron_item(item, low, high)
-    return " ".join(parts)
-
-
-def _check_cron_item(item: str, low: int, high: int) -> None:
-    match = re.fullmatch(r"(?:\*|(\d+)(?:-(\d+))?)(?:/(\d+))?", item)
-    if not match:
-        raise ValueError(f"{item!r} is not a cron item: *, 5, 1-5, */10 and lists of these are")
-    first = int(match[1]) if match[1] else low
-    last = int(match[2]) if match[2] else (first if match[1] else high)
-    if not low <= first <= last <= high or match[3] in ("0", "00"):
-        raise ValueError(f"{item!r} is outside {low} to {high}")
+    if text:
+        Cron.parse(text)
+    return " ".join(text.split())
 
 
 BYTES = OptionType("size", "bytes", _bytes)

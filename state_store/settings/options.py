@@ -136,8 +136,9 @@ class Options:
         "10s",
         group="Merges",
         doc="""The longest that the restore of one store may take, as predicted from the measured restores and
-        merges of this store. When the prediction is above it an incremental merge is made, or a full
-        checkpoint where a merge would not be enough. 0 switches this trigger off.""",
+        merges of this store. When the prediction is above it an incremental merge is made if that is enough,
+        or else a full checkpoint if that is enough and saves at least half of the bytes that it uploads. A
+        state that takes longer by itself is not rewritten for this reason. 0 switches this trigger off.""",
         trade_off="""A shorter objective merges more often: more CPU and more bytes uploaded per byte of
         change.""",
     )
@@ -238,8 +239,9 @@ class Options:
         at_least(INT, 0),
         "2000",
         group="Full checkpoints",
-        doc="""A full checkpoint is made when so many deltas were committed since the last one. 0: never for
-        this reason.""",
+        doc="""A full checkpoint is made when so many deltas were committed since the last one, or up to a
+        tenth fewer, each partition by its own number, unless fullScheduleJitter is 0. 0: never for this
+        reason.""",
         trade_off="A shorter chain depends on fewer old files; each full checkpoint uploads the whole state.",
     )
     full_after_merges: int = option(
@@ -301,7 +303,8 @@ class Options:
         "10min",
         group="Full checkpoints",
         doc="""Longest delay by which a partition's full checkpoint may be moved after fullInterval or
-        fullSchedule say it is due; each partition has its own, always the same.""",
+        fullSchedule say it is due; each partition has its own, always the same. 0 also makes fullAfterDeltas
+        and fullAfterMerges exact.""",
         trade_off="Longer spreads the load of many partitions; 0 rewrites all at once.",
     )
     retained_checkpoints: int = option(

@@ -136,6 +136,60 @@ def test_a_state_that_grew_is_not_amplified() -> None:
     )
 
 
+def test_a_state_that_shrank_is_amplified() -> None:
+    full = snapshot(sizes=(10 * MIB,))
+    rule = policy(fullSpaceAmplification="2.0")
+    assert due(rule, chain(8, 10_000, of=full), history(full, keys=600)) is None
+    answer = due(rule, chain(8, 10_000, of=full), history(full, keys=10))
+    assert kind_of(answer, "fullSpaceAmplification") == "full"
+    assert due(rule, chain(8, 10_000, of=full), history(full, keys=0)) is not None
+
+
+def test_a_state_that_shrank_counts_for_the_objective() -> None:
+    full = snapshot(sizes=(512 * MIB,))
+    small, same = history(full, keys=10), history(full)
+    objective_ms = int(small.cost.predict_restore_ms(RestoreWork(2, 100 * MIB, 0)))
+    rule = policy(restoreObjective=f"{objective_ms}ms")
+    assert due(rule, chain(4, of=full), same) is None
+    assert kind_of(due(rule, chain(4, of=full), small), "restoreObjective") == "full"
+
+
+def test_a_restart_does_not_make_a_large_partition_due() -> None:
+    """Its newest snapshot is an incremental one, and a full one would need as many files."""
+    large = replace(snapshot(kind="incremental", sizes=(8 * MIB,) * 600), full=VersionId(50, "f"))
+    assert due(Policy(parse({}), "state"), chain(1, of=large), history(large)) is None
+    shattered = snapshot(kind="incremental", sizes=(64 * MIB, *(100_000,) * 600))
+    made = history(shattered)
+    assert made.live_bytes() == shattered.total_bytes
+    levels = replace(shattered, files=tuple(replace(file, level=0) for file in shattered.files))
+    assert kind_of(due(policy(fullAfterFiles="500"), chain(1, of=levels), history(levels)), "Files") == "full"
+
+
+def test_after_a_restart_the_full_snapshot_tells_size_and_age() -> None:
+    newest = snapshot(200, kind="incremental", sizes=(8 * MIB,) * 3)
+    full = replace(snapshot(100, sizes=(10 * MIB,)), created_ms=NOW_MS - DAY_MS)
+    made = StoreStatistics()
+    made.note_snapshot(newest, full)
+    made.note_commit(2000)
+    assert (made.live_bytes(), made.full_ms, made.snapshot_ms) == (20 * MIB, NOW_MS - DAY_MS, NOW_MS)
+    made.note_snapshot(newest)
+    assert made.live_bytes() == 20 * MIB, "what was read is not replaced by an estimate"
+
+
+def test_partitions_that_begin_together_do_not_cut_in_the_same_batch() -> None:
+    def first_due(rule: Policy) -> int:
+        incremental = snapshot(kind="incremental")
+        of = {deltas: replace(incremental, deltas_since_full=deltas - 1) for deltas in range(1700, 2001)}
+        return next(n for n, newest in of.items() if due(rule, chain(1, of=newest)) is not None)
+
+    spread = [first_due(policy(n, fullAfterDeltas="2000", fullScheduleJitter="10min")) for n in range(40)]
+    assert min(spread) > 1800
+    assert max(spread) <= 2000
+    assert len(set(spread)) > 25
+    assert spread[0] == first_due(policy(0, fullAfterDeltas="2000", fullScheduleJitter="10min"))
+    assert first_due(policy(0, fullAfterDeltas="2000")) == 2000
+
+
 def test_amplification_needs_a_few_deltas() -> None:
     full = snapshot(sizes=(1000,))
     assert due(policy(fullSpaceAmplification="2.0"), chain(7, of=full), history(full)) is None
