@@ -29,9 +29,8 @@ class BuildPackage(build_py):
     def run(self) -> None:
         package = Path(self.build_lib) / "state_store"
         if not self.editable_mode:
-            shutil.rmtree(
-                package, ignore_errors=True
-            )  # what an earlier build left may have been renamed since
+            # What an earlier build left may have been renamed since.
+            shutil.rmtree(package, ignore_errors=True)
         super().run()
         if not self.editable_mode:
             carry_sources(package)
