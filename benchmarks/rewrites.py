@@ -23,8 +23,8 @@ from state_store.checkpoint.metadata import META_KEY, DeltaMetadata
 from state_store.engine.database import Database, tidy
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import write_delta
+from state_store.snapshots.merge import KINDS
 
-KINDS = ("ingest", "incremental", "full")
 _SIZES = {
     "quick": {"keys": 10_000, "changes": 500, "deltas": 20, "groups": (1, 10)},
     "standard": {"keys": 500_000, "changes": 20_000, "deltas": 40, "groups": (1, 5, 10, 20, 40)},

@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from state_store.checkpoint.manifest import FULL, INCREMENTAL
 from state_store.checkpoint.names import VersionId
 from state_store.engine.database import Database, TableFile, small_files, tidy
 from state_store.errors import InternalError
@@ -28,8 +29,6 @@ from state_store.snapshots.restore import check_version, describe, ingest_deltas
 from state_store.storage.durable import link_or_copy
 
 INGEST = "ingest"
-INCREMENTAL = "incremental"
-FULL = "full"
 KINDS = (INGEST, INCREMENTAL, FULL)
 
 MOST_RUNS = 16
