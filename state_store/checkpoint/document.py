@@ -28,6 +28,7 @@ class Document:
 
     @classmethod
     def parse(cls, data: bytes, file: str) -> Document:
+        """The object in the bytes of `file`. Raises DamagedError, or FormatError for another format."""
         try:
             fields = json.loads(data.decode("utf-8"))
         except (ValueError, RecursionError) as error:
@@ -46,9 +47,11 @@ class Document:
             )
 
     def damaged(self, what: str) -> DamagedError:
+        """An error that names the file: "it", then `what`. To be raised by the caller."""
         return DamagedError(f"'{self._file}' is damaged: it {what}", file=self._file)
 
     def nested(self, name: str) -> Document:
+        """The object in field `name`. It and the readers below raise DamagedError for anything else."""
         return Document(self._field(name, dict), self._file)
 
     def items(self) -> list[tuple[str, Document]]:
@@ -56,35 +59,43 @@ class Document:
         return [(name, Document(value, self._file)) for name, value in self._fields.items()]
 
     def documents(self, name: str) -> list[Document]:
+        """The objects in the list `name`."""
         return [Document(value, self._file) for value in self._field(name, list)]
 
     def texts(self, name: str) -> list[str]:
+        """The texts in the list `name`."""
         values: list[str] = self._field(name, list)
         if not all(isinstance(value, str) for value in values):
             raise self.damaged(f"has something else than texts in '{name}'")
         return values
 
     def integer(self, name: str, *, least: int = 0) -> int:
+        """The number in field `name`, which is `least` or more."""
         value: int = self._field(name, int)
         if isinstance(value, bool) or value < least:
             raise self.damaged(f"has {value!r} as '{name}', where a number from {least} up belongs")
         return value
 
     def optional_integer(self, name: str, *, least: int = 0) -> int | None:
+        """Like `integer`; None where the field is absent or null."""
         return None if self.is_null(name) else self.integer(name, least=least)
 
     def text(self, name: str) -> str:
+        """The text in field `name`."""
         value: str = self._field(name, str)
         return value
 
     def optional_text(self, name: str) -> str | None:
+        """Like `text`; None where the field is absent or null."""
         return None if self.is_null(name) else self.text(name)
 
     def boolean(self, name: str) -> bool:
+        """The truth value in field `name`."""
         value: bool = self._field(name, bool)
         return value
 
     def is_null(self, name: str) -> bool:
+        """Whether field `name` is absent or null."""
         return self._fields.get(name) is None
 
     def _field(self, name: str, kind: type) -> Any:

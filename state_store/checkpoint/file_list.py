@@ -23,6 +23,7 @@ class LeaseTerms:
     written_ms: int | None = None
 
     def pack(self) -> bytes:
+        """The bytes of the lease's file."""
         terms = {"expiry_ms": self.expiry_ms, "written_ms": self.written_ms}
         known = {name: value for name, value in terms.items() if value is not None}
         return encode({"files": sorted(self.files), **known})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from state_store.checkpoint.names import DeltaName, SnapshotName, VersionId
+from state_store.checkpoint.names import DeltaName, SnapshotName, VersionId, version_order
 from state_store.errors import ConflictError, MissingError
 
 
@@ -69,13 +69,13 @@ class Lineages:
     def restorable(self) -> list[VersionId]:
         """All versions that the listing can make, oldest first."""
         known: set[VersionId] = set(self._snapshots)
-        for version in sorted(self._deltas, key=_order):
+        for version in sorted(self._deltas, key=version_order):
             if len(self._deltas[version]) > 1:
                 continue
             base = self._deltas[version][0].builds_on
             if base is None or base in known:
                 known.add(version)
-        return sorted(known, key=_order)
+        return sorted(known, key=version_order)
 
     def delta(self, version: VersionId) -> DeltaName | None:
         """The delta that made `version`, where it is there. Raises ConflictError when there are two."""
@@ -100,7 +100,7 @@ class Lineages:
     def _no_such_start(self, version: VersionId, start: VersionId) -> MissingError:
         file = SnapshotName(*start).path
         why = "is not on the lineage of that version" if start in self._snapshots else "does not exist"
-        available = ", ".join(str(at) for at in sorted(self._snapshots, key=_order)) or "none"
+        available = ", ".join(str(at) for at in sorted(self._snapshots, key=version_order)) or "none"
         return MissingError(
             f"version {version} cannot be read from the snapshot '{file}': it {why}; "
             f"snapshots there are: {available}",
@@ -129,7 +129,3 @@ def describe_restorable(versions: Sequence[VersionId]) -> str:
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
     shown = ", ".join(texts[-10:])
     return f"versions that can be restored: {'..., ' if len(texts) > 10 else ''}{shown}"
-
-
-def _order(version: VersionId) -> tuple[int, str]:
-    return version.number, version.checkpoint_id or ""

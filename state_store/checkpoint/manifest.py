@@ -57,17 +57,21 @@ class Manifest:
 
     @property
     def version_id(self) -> VersionId:
+        """The version that the snapshot is of."""
         return VersionId(self.version, self.checkpoint_id)
 
     @property
     def snapshot(self) -> SnapshotName:
+        """The name of the snapshot's archive."""
         return SnapshotName(self.version, self.checkpoint_id)
 
     @property
     def total_bytes(self) -> int:
+        """Bytes of all its SST files, the archive not counted."""
         return sum(entry.size_bytes for entry in self.files)
 
     def to_json(self) -> bytes:
+        """The bytes of `manifest.json`; `from_json` gives an equal manifest back."""
         return encode(
             {
                 "version": self.version,

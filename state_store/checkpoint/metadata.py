@@ -40,9 +40,11 @@ class DeltaMetadata:
 
     @property
     def version_id(self) -> VersionId:
+        """The version that the delta made."""
         return VersionId(self.version, self.checkpoint_id)
 
     def to_json(self) -> bytes:
+        """The value of the reserved record; `from_json` gives equal metadata back."""
         return encode(
             {
                 "version": self.version,
@@ -73,6 +75,7 @@ class DeltaMetadata:
 
 
 def encode_column_families(families: Mapping[str, ColumnFamily]) -> dict[str, dict[str, int | bool]]:
+    """The families by name, as members of a JSON object."""
     return {
         name: {"id": family.id, "internal": family.internal, "keys": family.keys}
         for name, family in families.items()
@@ -80,6 +83,7 @@ def encode_column_families(families: Mapping[str, ColumnFamily]) -> dict[str, di
 
 
 def decode_column_families(document: Document) -> dict[str, ColumnFamily]:
+    """The families in field `column_families`. Raises DamagedError for an id that is reserved or in use."""
     families: dict[str, ColumnFamily] = {}
     for name, member in document.nested("column_families").items():
         family = ColumnFamily(member.integer("id"), member.boolean("internal"), member.integer("keys"))

@@ -39,6 +39,11 @@ class VersionId(NamedTuple):
         return f"{self.number}" if self.checkpoint_id is None else f"{self.number} ({self.checkpoint_id})"
 
 
+def version_order(version: VersionId) -> tuple[int, str]:
+    """A key that sorts versions by number, and attempts at one version by their ids."""
+    return version.number, version.checkpoint_id or ""
+
+
 @dataclass(frozen=True)
 class DeltaName:
     """Name of the delta that made `version`. Under format 1 `id`, `parent` and `crc` are all None."""
@@ -63,6 +68,7 @@ class DeltaName:
 
     @classmethod
     def parse(cls, name: str) -> DeltaName | None:
+        """The name that `name`, without its directory, stands for; None when it is not one of ours."""
         match = _DELTA.fullmatch(name)
         if match is None or int(match[1]) < 1 or match[2] == EMPTY_PARENT:
             return None
@@ -70,6 +76,7 @@ class DeltaName:
 
     @property
     def version_id(self) -> VersionId:
+        """The version that the delta made."""
         return VersionId(self.version, self.checkpoint_id)
 
     @property
@@ -81,12 +88,14 @@ class DeltaName:
 
     @property
     def name(self) -> str:
+        """The file name, without its directory."""
         if self.checkpoint_id is None:
             return f"{self.version:020d}.sst"
         return f"{self.version:020d}_{self.checkpoint_id}_{self.parent}_{self.crc:08x}.sst"
 
     @property
     def path(self) -> str:
+        """The path below the store's directory."""
         return f"{DELTA_DIRECTORY}/{self.name}"
 
 
@@ -104,6 +113,7 @@ class SnapshotName:
 
     @classmethod
     def parse(cls, name: str) -> SnapshotName | None:
+        """The name that `name`, without its directory, stands for; None when it is not one of ours."""
         match = _SNAPSHOT.fullmatch(name)
         if match is None or int(match[1]) < 1:
             return None
@@ -111,10 +121,12 @@ class SnapshotName:
 
     @property
     def version_id(self) -> VersionId:
+        """The version that the snapshot is of."""
         return VersionId(self.version, self.checkpoint_id)
 
     @property
     def name(self) -> str:
+        """The file name, without its directory."""
         return (
             f"{self.version:020d}.zip"
             if self.checkpoint_id is None
@@ -123,6 +135,7 @@ class SnapshotName:
 
     @property
     def path(self) -> str:
+        """The path below the store's directory."""
         return f"{SNAPSHOT_DIRECTORY}/{self.name}"
 
 
@@ -143,6 +156,7 @@ class SharedName:
 
     @classmethod
     def parse(cls, name: str) -> SharedName | None:
+        """The name that `name`, without its directory, stands for; None when it is not one of ours."""
         match = _SHARED.fullmatch(name)
         if match is None or int(match[1]) < 1:
             return None
@@ -150,10 +164,12 @@ class SharedName:
 
     @property
     def name(self) -> str:
+        """The file name, without its directory."""
         return f"{self.version:020d}-{self.unique:08x}-{self.number}.sst"
 
     @property
     def path(self) -> str:
+        """The path below the store's directory."""
         return f"{SHARED_DIRECTORY}/{self.name}"
 
 

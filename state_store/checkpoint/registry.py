@@ -23,6 +23,7 @@ from state_store.checkpoint.names import (
     DeltaName,
     SnapshotName,
     VersionId,
+    version_order,
 )
 from state_store.errors import MissingError
 
@@ -43,22 +44,27 @@ class StoredFile:
 
     @property
     def name(self) -> str:
+        """The file name, without its directory."""
         return self.path.rpartition("/")[2]
 
     @property
     def is_snapshot(self) -> bool:
+        """Whether it is a snapshot's archive."""
         return self.path.startswith(SNAPSHOT_DIRECTORY + "/")
 
     @classmethod
     def of_delta(cls, delta: DeltaName, size_bytes: int) -> StoredFile:
+        """The delta as its name and its size in a listing describe it."""
         return cls(delta.path, size_bytes, delta.version, crc32=delta.crc)
 
     @classmethod
     def of_snapshot(cls, snapshot: SnapshotName, size_bytes: int) -> StoredFile:
+        """The snapshot's archive as its name and its size in a listing describe it."""
         return cls(snapshot.path, size_bytes, snapshot.version)
 
     @classmethod
     def of_entry(cls, entry: FileEntry) -> StoredFile:
+        """An SST as a snapshot's manifest describes it."""
         directory, _, name = entry.path.partition("/")
         delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
         return cls(entry.path, entry.size_bytes, entry.origin, entry.sha256, delta.crc if delta else None)
@@ -178,7 +184,7 @@ class Registry:
 
     def checkpoints(self) -> list[VersionId]:
         """The retained checkpoints, oldest first."""
-        return sorted(self._needs, key=_order)
+        return sorted(self._needs, key=version_order)
 
     def entries(self) -> list[StoredFile]:
         """Every file that some checkpoint needs, by path, as the best informed of its holders knows it."""
@@ -335,7 +341,3 @@ def delta_of(path: str) -> VersionId | None:
     directory, _, name = path.partition("/")
     delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
     return None if delta is None else delta.version_id
-
-
-def _order(version: VersionId) -> tuple[int, str]:
-    return version.number, version.checkpoint_id or ""

@@ -142,6 +142,7 @@ class EmbeddedStore:
         return self._changes[full] if full in self._changes else self._open.get(full)
 
     def put(self, key: bytes, value: bytes, family: str = DEFAULT_FAMILY) -> None:
+        """Sets the value of the key. Raises MissingError for an unknown column family."""
         self._change(key, value, family)
 
     def remove(self, key: bytes, family: str = DEFAULT_FAMILY) -> None:

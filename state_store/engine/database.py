@@ -158,6 +158,7 @@ class Database:
         return sorted(found, key=_number)
 
     def get(self, key: bytes) -> bytes | None:
+        """The value of the key; None where there is none."""
         with translated("read", str(self.directory)):
             value: bytes | None = self._db.get(key)
             return value

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
 from state_store.checkpoint.metadata import META_KEY, DeltaMetadata
 from state_store.engine.failures import translated
 from state_store.engine.settings import DatabaseSettings, rocks_options
-
-_CHUNK_BYTES = 1 << 20
+from state_store.files.checksums import crc32_of
 
 
 def write_delta(
@@ -33,13 +31,4 @@ def write_delta(
                 writer[key] = value
         writer[META_KEY] = metadata.to_json()
         writer.finish()
-    return path.stat().st_size, file_crc32(path)
-
-
-def file_crc32(path: Path) -> int:
-    """CRC-32 (IEEE) of a whole file."""
-    crc = 0
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            crc = zlib.crc32(chunk, crc)
-    return crc
+    return path.stat().st_size, crc32_of(path)

@@ -4,8 +4,6 @@ parallel, verified, local ones linked."""
 from __future__ import annotations
 
 import contextvars
-import hashlib
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -14,13 +12,13 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 from state_store.errors import DamagedError
+from state_store.files.checksums import crc32_of, sha256_of
 from state_store.files.local_cache import StoreCache
 from state_store.storage.contract import Storage
 from state_store.storage.durable import link_or_copy
 
 T = TypeVar("T")
 R = TypeVar("R")
-_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,7 @@ class Wanted:
 
     @property
     def verifiable(self) -> bool:
+        """Whether a checksum of its content is known."""
         return self.sha256 is not None or self.crc32 is not None
 
 
@@ -126,25 +125,6 @@ def difference(wanted: Wanted) -> str | None:
     return None
 
 
-def sha256_of(path: Path) -> str:
-    """SHA-256 of a file, 64 hexadecimal digits."""
-    digest = hashlib.sha256()
-    _each_chunk(path, digest.update)
-    return digest.hexdigest()
-
-
-def crc32_of(path: Path) -> int:
-    """CRC-32 (IEEE) of a file."""
-    crc = 0
-
-    def add(chunk: memoryview) -> None:
-        nonlocal crc
-        crc = zlib.crc32(chunk, crc)
-
-    _each_chunk(path, add)
-    return crc
-
-
 def _fetch_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> bool:
     found = cache.find(wanted.path) if wanted.verifiable else None
     if found is not None:
@@ -184,11 +164,3 @@ def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:
 def _summary(wanted: Sequence[Wanted], local: Sequence[bool]) -> Fetched:
     remote = [file for file, was_local in zip(wanted, local, strict=True) if not was_local]
     return Fetched(len(remote), sum(file.size_bytes for file in remote), len(wanted) - len(remote))
-
-
-def _each_chunk(path: Path, use: Callable[[memoryview], object]) -> None:
-    buffer = bytearray(_CHUNK_BYTES)
-    view = memoryview(buffer)
-    with open(path, "rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            use(view[:count])

@@ -25,6 +25,7 @@ class Workspace:
 
     @property
     def incoming(self) -> Path:
+        """Where the JVM puts deltas before it commits them."""
         return self.root / "incoming"
 
     def open(self) -> None:
@@ -51,6 +52,7 @@ class Workspace:
         return directory.parent == self.root and directory.name.startswith("base-")
 
     def remove(self) -> None:
+        """Removes everything; twice is fine."""
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _new(self, prefix: str) -> Path:

@@ -40,22 +40,27 @@ class Chain:
 
     @property
     def deltas_since_full(self) -> int:
+        """How many deltas were committed since the last full checkpoint."""
         return len(self.deltas) + (self.snapshot.deltas_since_full if self.snapshot else 0)
 
     @property
     def merges_since_full(self) -> int:
+        """How many merges were published since the last full checkpoint."""
         return self.snapshot.merges_since_full if self.snapshot else 0
 
     @property
     def snapshot_files(self) -> int:
+        """SST files of the snapshot; 0 without one."""
         return len(self.snapshot.files) if self.snapshot else 0
 
     @property
     def files(self) -> int:
+        """SST files that a restore opens: those of the snapshot and the deltas."""
         return self.snapshot_files + len(self.deltas)
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of all these files."""
         return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
 
     def commit(self, delta: ChainDelta) -> Chain:
@@ -99,6 +104,7 @@ class Chain:
         return paths | ({entry.path for entry in self.snapshot.files} if self.snapshot else set())
 
     def to_json(self) -> dict[str, int]:
+        """Its sizes, as docs/protocol.md has them."""
         return {
             "deltas": len(self.deltas),
             "deltas_since_full": self.deltas_since_full,

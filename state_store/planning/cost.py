@@ -29,6 +29,7 @@ class Rate:
 
     @property
     def ms_per_unit(self) -> float:
+        """The average now, in milliseconds."""
         return (self._prior_ms + self._ms) / (self._prior_units + self._units)
 
 
@@ -78,6 +79,7 @@ class CostModel:
             self._fetch_mib.observe(mib, ms * (1 - share))
 
     def observe_verification(self, size_bytes: int, ms: float) -> None:
+        """The checksums of so many bytes took `ms`."""
         self._verify_mib.observe(size_bytes / _MIB, ms)
 
     def observe_ingestion(self, deltas: int, ms: float) -> None:

@@ -61,6 +61,7 @@ class StoreStatistics:
             self._live = (manifest.total_bytes, manifest.keys)
 
     def note_failed_merge(self, now_ms: int) -> None:
+        """A merge ended without a snapshot."""
         self.failures += 1
         self.merge_ended_ms = now_ms
 

@@ -58,6 +58,7 @@ class Option:
 
     @property
     def unit(self) -> str:
+        """What its value counts: bytes, milliseconds, or nothing."""
         return self.type.unit
 
     def parse(self, text: str) -> Any:

@@ -105,6 +105,7 @@ def _template_entry(option: Option) -> str:
 
 
 def main(directory: Path) -> None:
+    """Writes both pages below `directory`, the checkout."""
     for path, text in (("docs/options.md", reference()), ("conf/spark-defaults.conf", template())):
         target = directory / path
         target.parent.mkdir(exist_ok=True)

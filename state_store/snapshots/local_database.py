@@ -41,4 +41,5 @@ class LocalDatabase:
 
     @property
     def size_bytes(self) -> int:
+        """Bytes of all its SSTs."""
         return sum(file.size_bytes for file in self.files.values())

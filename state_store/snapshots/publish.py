@@ -20,7 +20,8 @@ from state_store.checkpoint.names import SHARED_DIRECTORY, SharedName, VersionId
 from state_store.deletion.lease import Lease
 from state_store.engine.database import rocksdb_version, small_files
 from state_store.errors import BusyError
-from state_store.files.transfer import parallel, sha256_of
+from state_store.files.checksums import sha256_of
+from state_store.files.transfer import parallel
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
 

@@ -202,9 +202,11 @@ class Results:
 
     @property
     def rows(self) -> int:
+        """Rows of output so far."""
         return self._frames.rows
 
     def add(self, frame: Any) -> None:
+        """Notes a frame that the function gave."""
         self._frames.add(frame)
 
     def change(self, number: int, state: Any, pickled: Callable[[Any], bytes]) -> None:

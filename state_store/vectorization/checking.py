@@ -35,6 +35,7 @@ class Call:
         return f"group ({values})"
 
     def fail(self, message: str) -> BadResultError:
+        """An error that names the function. To be raised by the caller."""
         return BadResultError(f"{self.name}: {message}")
 
 

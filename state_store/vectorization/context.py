@@ -87,18 +87,22 @@ class Header:
 
     @functools.cached_property
     def state_schema(self) -> pa.Schema:
+        """Of the state, as pyarrow has it."""
         return self._arrow(self.state)
 
     @functools.cached_property
     def output_schema(self) -> pa.Schema:
+        """Of the function's output, as pyarrow has it."""
         return self._arrow(self.output)
 
     @functools.cached_property
     def row_schema(self) -> pa.Schema:
+        """Of the input rows, as pyarrow has it."""
         return self._arrow(self.rows)
 
     @functools.cached_property
     def key_schema(self) -> pa.Schema:
+        """Of the grouping columns, as pyarrow has it."""
         return self._arrow(self.key)
 
     def flag(self, name: str) -> bool:

@@ -34,6 +34,7 @@ class VectorizedFunction(MarkedFunction):
         self.schemas: BoundSchemas | None = None
 
     def bind(self, schemas: BoundSchemas) -> MarkedFunction:
+        """A copy of this function that knows these schemas."""
         bound = restore_marked(type(self), dict(self.__dict__))
         bound.schemas = schemas
         return bound

@@ -28,6 +28,7 @@ class FrameRuns:
         self._values: list[list[Any]] = []
 
     def add(self, frame: Any) -> None:
+        """Appends the rows of `frame`, a pandas frame."""
         blocks = frame._mgr.blocks
         layout = [
             (block.dtype, place if isinstance(place := block.mgr_locs.indexer, slice) else place.tolist())

@@ -73,6 +73,7 @@ class ManyGroups(Protocol):
 
 
 def restore_marked(cls: type[MarkedFunction], fields: dict[str, Any]) -> Any:
+    """A marked function with these attributes: what pickle calls."""
     marked = cls.__new__(cls)
     marked.__dict__.update(fields)
     return marked

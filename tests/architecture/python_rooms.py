@@ -30,12 +30,12 @@ ROOMS: Mapping[str, Room] = {
     "storage": _room(
         "one contract for checkpoint storage, its backends, a conformance kit", "errors checkpoint"
     ),
-    "engine": _room("RocksDB; the only importer of `rocksdict`", "errors checkpoint"),
     "files": _room("verified transfers, the cache of local files, working directories", "errors storage"),
     "planning": _room(
         "the chain, what a restore costs, times of day, when to merge: values, no I/O",
         "settings checkpoint",
     ),
+    "engine": _room("RocksDB; the only importer of `rocksdict`", "errors checkpoint files"),
     "deletion": _room(
         "leases, what a directory holds, which checkpoints stay, clean-up", "errors checkpoint storage files"
     ),

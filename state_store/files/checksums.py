@@ -1,0 +1,37 @@
+"""Checksums of local files, read in pieces, so that no file is in memory whole. Safe for any thread."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+_CHUNK_BYTES = 1 << 20
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file, 64 hexadecimal digits."""
+    digest = hashlib.sha256()
+    _each_chunk(path, digest.update)
+    return digest.hexdigest()
+
+
+def crc32_of(path: Path) -> int:
+    """CRC-32 (IEEE) of a file."""
+    crc = 0
+
+    def add(chunk: memoryview) -> None:
+        nonlocal crc
+        crc = zlib.crc32(chunk, crc)
+
+    _each_chunk(path, add)
+    return crc
+
+
+def _each_chunk(path: Path, use: Callable[[memoryview], object]) -> None:
+    buffer = bytearray(_CHUNK_BYTES)
+    view = memoryview(buffer)
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            use(view[:count])
