@@ -9,7 +9,6 @@ from state_store.checkpoint.listing import Listing
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import (
     DELTA_DIRECTORY,
-    SHARED_DIRECTORY,
     SNAPSHOT_DIRECTORY,
     SnapshotName,
 )
@@ -17,16 +16,15 @@ from state_store.errors import DamagedError, MissingError
 from state_store.storage.contract import Storage
 
 
-def read_listing(storage: Storage, *, shared: bool = False) -> Listing:
-    """The deltas and snapshots there are, and with `shared` the shared files too.
+def read_listing(storage: Storage) -> Listing:
+    """The deltas and snapshots there are.
 
-    Snapshots are listed first: a delta that one of them makes superfluous may be deleted
-    in between, never one that it needs.
+    Deltas are listed first: one that a version needed then and that is deleted in between has a snapshot in
+    its place, and the later listing shows that.
     """
-    directories = [SNAPSHOT_DIRECTORY, DELTA_DIRECTORY, *([SHARED_DIRECTORY] if shared else [])]
     return Listing.from_files(
         (f"{directory}/{entry.name}", entry.size_bytes)
-        for directory in directories
+        for directory in (DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)
         for entry in storage.list_files(directory)
     )
 
