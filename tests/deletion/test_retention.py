@@ -407,6 +407,12 @@ class TestCaution:
         )
         assert store.files() == before
 
+    def test_a_snapshot_whose_archive_is_condemned_is_not_counted_on(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        store.put(tombstone_path("cleaner"), pack_tombstone([stores.snapshot(6).path]))
+        store.clean()
+        assert {A, stores.snapshot(3).path, *deltas(4, 5, 6, 7, 8)} <= store.files()
+
     def test_a_young_damaged_tombstone_stops_it_an_old_one_goes(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
         bad = tombstone_path("bad")

@@ -11,6 +11,7 @@ _FILES = "state_store/files"
 _PLANNING = "state_store/planning"
 _SNAPSHOTS = "state_store/snapshots"
 _STORAGE = "state_store/storage"
+_INTERLEAVINGS = "tests/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
 
 AGENT = [
     Mutant(
@@ -181,22 +182,113 @@ DELETION = [
         ("tests/deletion/test_lease.py", "tests/deletion/test_interleavings.py"),
     ),
     Mutant(
-        "deltas are listed before snapshots",
+        "snapshots are listed before deltas",
         f"{_DELETION}/catalog.py",
-        "[SNAPSHOT_DIRECTORY, DELTA_DIRECTORY, ",
-        "[DELTA_DIRECTORY, SNAPSHOT_DIRECTORY, ",
-        ("tests/deletion", "tests/snapshots/test_restore.py"),
+        "(DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)",
+        "(SNAPSHOT_DIRECTORY, DELTA_DIRECTORY)",
+        ("tests/snapshots/test_publish.py",),
     ),
     Mutant(
         "an archive of another version is accepted",
         f"{_DELETION}/catalog.py",
         "if archive.manifest.version_id != snapshot.version_id:",
         "if False:",
-        ("tests/snapshots/test_restore.py", "tests/deletion"),
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a damaged archive stops those that look for the newest",
+        f"{_DELETION}/catalog.py",
+        "        except DamagedError as error:\n            warnings.append(",
+        "        except ZeroDivisionError as error:\n            warnings.append(",
+        ("tests/agent/test_damage.py",),
+    ),
+    Mutant(
+        "a snapshot in doubt is counted on",
+        f"{_DELETION}/judgement.py",
+        "if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
+        "if True",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a snapshot whose archive is condemned is counted on",
+        f"{_DELETION}/judgement.py",
+        "if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
+        "if self.condemned.isdisjoint([entry.path for entry in manifest.files])",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "orphans of versions whose snapshot may still be replaced go",
+        f"{_DELETION}/judgement.py",
+        "if name.version < oldest and self",
+        "if self",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "orphans go although an archive that may name them is damaged",
+        f"{_DELETION}/judgement.py",
+        "if any(self.contents.snapshots[name].manifest is None for name in window):",
+        "if False:",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a snapshot that was replaced since it was read is deleted",
+        f"{_DELETION}/retention.py",
+        "if name.path in candidates and is_known:",
+        "if name.path in candidates:",
+        (f"{_INTERLEAVINGS}::test_a_snapshot_that_is_replaced_while_a_cleaner_reads",),
+    ),
+    Mutant(
+        "one clock that is ahead makes a live lease old",
+        f"{_DELETION}/markers.py",
+        "return min(ages_ms) > expiry_ms",
+        "return max(ages_ms) > expiry_ms",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "what a lease says of its time is ignored",
+        f"{_DELETION}/markers.py",
+        "expiry_ms = default_expiry_ms if terms.expiry_ms is None else terms.expiry_ms",
+        "expiry_ms = default_expiry_ms",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a young damaged tombstone does not stop a clean-up",
+        f"{_DELETION}/retention.py",
+        "if now_ms - entry.modified_ms <= self._policy.lease_expiry_ms:",
+        "if False:",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a young damaged tombstone does not keep a writer from sharing",
+        f"{_DELETION}/lease.py",
+        "            condemned |= self._existing\n",
+        "            pass\n",
+        ("tests/deletion/test_lease.py",),
+    ),
+    Mutant(
+        "a snapshot that came too late is trusted",
+        f"{_DELETION}/lease.py",
+        "if self._age_ms() >= self._expiry_ms and (lost := self._renew_and_check()):",
+        "if False and (lost := self._renew_and_check()):",
+        ("tests/deletion/test_lease.py",),
     ),
 ]
 
 FILES = [
+    Mutant(
+        "everybody may look into the local directories",
+        f"{_FILES}/workspace.py",
+        "directory.mkdir(mode=0o700)",
+        "directory.mkdir()",
+        ("tests/files/test_local_files.py",),
+    ),
+    Mutant(
+        "the budget is held by looking at every file each time",
+        f"{_FILES}/local_cache.py",
+        "if known is None or known[0] != changed_ns:",
+        "if True:",
+        ("tests/files/test_local_files.py",),
+    ),
     Mutant(
         "SHA-256 is not compared",
         f"{_FILES}/transfer.py",
@@ -306,7 +398,7 @@ SNAPSHOTS = [
         f"{_SNAPSHOTS}/restore.py",
         "_TRIES = 3\n",
         "_TRIES = 1\n",
-        ("tests/snapshots", "tests/deletion"),
+        ("tests/snapshots/test_publish.py",),
     ),
     Mutant(
         "a database may say that it is another version",
@@ -341,14 +433,14 @@ SNAPSHOTS = [
         f"{_SNAPSHOTS}/publish.py",
         "overwrite=full or not context.has_checkpoint_ids",
         "overwrite=True",
-        ("tests/snapshots", "tests/deletion"),
+        ("tests/snapshots/test_publish.py",),
     ),
     Mutant(
         "new files are not announced before their upload",
         f"{_SNAPSHOTS}/publish.py",
         "    lease.announce(str(file.path) for file in new.values())\n",
         "",
-        ("tests/snapshots", "tests/deletion"),
+        ("tests/snapshots/test_publish.py",),
     ),
     Mutant(
         "a full merge counts as one more since the last full",
@@ -360,6 +452,13 @@ SNAPSHOTS = [
 ]
 
 STORAGE = [
+    Mutant(
+        "without hard links an existing file is replaced without being asked",
+        f"{_STORAGE}/durable.py",
+        "    if path.exists():\n        raise FileExistsError",
+        "    if False:\n        raise FileExistsError",
+        ("tests/storage/test_local.py",),
+    ),
     Mutant(
         "a directory is not synced after a link",
         f"{_STORAGE}/durable.py",
@@ -412,6 +511,15 @@ STORAGE = [
 ]
 
 EMBEDDED = [
+    Mutant(
+        "each commit keeps one more file open",
+        "state_store/embedded/store.py",
+        "if sorted_runs(self._open.files()) > MOST_RUNS:",
+        "if False:",
+        (
+            "tests/embedded/test_embedded.py::test_many_commits_and_checkpoints_leave_few_files_and_one_directory",
+        ),
+    ),
     Mutant(
         "a key that is put again is counted again",
         "state_store/embedded/store.py",
