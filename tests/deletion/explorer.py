@@ -25,7 +25,10 @@ Files = dict[str, tuple[bytes, int]]
 Operation = tuple[Any, ...]
 Program = Callable[[Storage, Callable[[], float]], Any]
 Lead = Sequence[tuple[int, Callable[[Operation], bool]]]
-"""Program by program: it runs until it is about to take a step that the condition holds for, or ends."""
+"""Program by program: it runs until it is about to take a step that the condition holds for, or ends. With
+`TIME` in the place of a program, time jumps."""
+
+TIME = -1
 
 END: Callable[[Operation], bool] = lambda operation: False  # noqa: E731 -- a condition of a lead
 
@@ -179,6 +182,9 @@ class _World:
         """Where the programs come to by that lead."""
         at = self._start
         for number, stop in lead:
+            if number == TIME:
+                at = self.later(at)
+                continue
             while (operation := self.asked(at, number)) is not None and not stop(operation):
                 self.check(at)
                 at = self.step(at, number)

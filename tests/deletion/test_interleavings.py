@@ -15,11 +15,23 @@ from typing import Any
 import pytest
 
 from deletion import stores
-from deletion.explorer import END, Files, Lead, Operation, Program, State, explore, run, wander
+from deletion.explorer import (
+    END,
+    TIME,
+    Exploration,
+    Files,
+    Lead,
+    Operation,
+    Program,
+    State,
+    explore,
+    run,
+    wander,
+)
 from state_store.checkpoint.archive import unpack
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.registry import whole_snapshots
-from state_store.deletion import catalog, retention
+from state_store.deletion import catalog, contents, retention
 from state_store.deletion.contents import StoreContents
 from state_store.deletion.judgement import Judgement
 from state_store.deletion.lease import Lease
@@ -156,6 +168,24 @@ def replaced_while_a_cleaner_reads(kind: type[Retention]) -> None:
     )
 
 
+def broken_while_a_cleaner_reads() -> Exploration:
+    """A snapshot appears, a file of it is about to go as its lease ran out, and a cleaner has just begun."""
+    return explore(
+        [writer(1, shares=(A,)), cleaner(1, _WithoutSweep), cleaner(2, _WithoutSweep)],
+        start(deltas_from=4),
+        retained_can_be_restored,
+        time_jumps_ms=(EXPIRY_MS + 1,),
+        lead=[
+            (0, about_to("write", "snapshot/")),
+            (1, about_to("list", "snapshot")),
+            (2, about_to("write", "tombstone/")),
+            (TIME, END),
+            (2, about_to("delete")),
+            (0, about_to("clock")),
+        ],
+    )
+
+
 LATE: Lead = [(0, about_to("write", "snapshot/")), (2, about_to("write", "tombstone/"))]
 RANDOM: dict[str, Any] = {"switches": 8, "time_jumps_ms": (EXPIRY_MS // 2, EXPIRY_MS + 1)}
 
@@ -240,6 +270,9 @@ class TestNoNeededFileIsDeleted:
     def test_a_snapshot_that_is_replaced_while_a_cleaner_reads(self) -> None:
         replaced_while_a_cleaner_reads(Retention)
 
+    def test_a_snapshot_that_breaks_while_a_cleaner_reads(self) -> None:
+        assert broken_while_a_cleaner_reads().ends
+
     def test_a_late_snapshot_and_two_cleaners(self) -> None:
         """All that can follow once the snapshot of a lease that may run out is visible, one cleaner has made
         up its mind without it, and another has not begun."""
@@ -254,7 +287,7 @@ class TestNoNeededFileIsDeleted:
     def test_random_schedules_of_everybody(self) -> None:
         wander(everybody(), start(), retained_can_be_restored, seeds=range(60), **RANDOM)
 
-    @pytest.mark.slow
+    @pytest.mark.long
     def test_many_random_schedules_of_everybody(self) -> None:
         wander(everybody(), start(), retained_can_be_restored, seeds=range(60, 5000), **RANDOM)
 
@@ -359,6 +392,26 @@ class _DeletesWhatWasReplaced(Retention):
         return super()._referenced_files(contents, candidates) - {name.path for name in contents.snapshots}
 
 
+def _in_order(*directories: str) -> type[StoreContents]:
+    """A reading of the directories in that order."""
+
+    class Reading(StoreContents):
+        @classmethod
+        def read(cls, storage: Storage, known=None) -> StoreContents:
+            entries, snapshots, tombstones = {}, {}, Tombstones({})
+            for directory in directories:
+                if directory == "tombstone":
+                    tombstones = Tombstones.read(storage)
+                    continue
+                found = storage.list_files(directory)
+                entries |= {f"{directory}/{entry.name}": entry for entry in found}
+                if directory == "snapshot":
+                    snapshots = contents._read_snapshots(storage, found, known or {})
+            return cls(snapshots, tombstones, entries)
+
+    return Reading
+
+
 class _NeverDoubts(Judgement):
     @property
     def certain(self):
@@ -399,6 +452,20 @@ class TestTheExplorationHasTeeth:
         programs = [writer(1), cleaner(1, _TakesTombstonesBack), cleaner(2, _TakesTombstonesBack)]
         with pytest.raises(AssertionError, match="files are gone"):
             explore(programs, start(), and_snapshots_are_whole)
+
+    @pytest.mark.parametrize(
+        "order",
+        [
+            ("snapshot", "delta", "shared", "tombstone"),
+            ("delta", "shared", "snapshot", "tombstone"),
+            ("tombstone", "snapshot", "delta", "shared"),
+        ],
+        ids="-".join,
+    )
+    def test_another_order_of_reading(self, monkeypatch: pytest.MonkeyPatch, order: tuple[str, ...]) -> None:
+        monkeypatch.setattr(retention, "StoreContents", _in_order(*order))
+        with pytest.raises(AssertionError, match="cannot be restored"):
+            broken_while_a_cleaner_reads()
 
     def test_a_late_snapshot_taken_back(self) -> None:
         programs = [
