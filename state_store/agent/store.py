@@ -367,7 +367,7 @@ class OpenStore:
         does."""
         statistics, options = self._statistics, self.options
         with self._lock:
-            statistics.note_snapshot(chain.snapshot)
+            statistics.note_snapshot(chain.snapshot, chain.full_snapshot)
             asked = bool(options.full_interval_ms or options.full_schedule) and statistics.full_ms is None
         if not asked:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from state_store.checkpoint.manifest import Manifest
+from state_store.checkpoint.manifest import FULL, Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
 
 
@@ -25,18 +25,29 @@ class ChainDelta:
 
 @dataclass(frozen=True)
 class Chain:
-    """What `version` (None: nothing is committed) is made of. Immutable: each change gives a new one."""
+    """What `version` (None: nothing is committed) is made of. Immutable: each change gives a new one.
+
+    `full_snapshot` is the newest full one at or before `snapshot`, None where it is not known or gone.
+    """
 
     version: VersionId | None = None
     snapshot: Manifest | None = None
     deltas: tuple[ChainDelta, ...] = ()
     delta_bytes: int = 0
+    full_snapshot: Manifest | None = None
 
     @classmethod
-    def from_listing(cls, tip: VersionId, snapshot: Manifest | None, deltas: Sequence[ChainDelta]) -> Chain:
-        """The chain of `tip` (version 0: none) as checkpoint storage has it."""
+    def from_listing(
+        cls,
+        version: VersionId,
+        snapshot: Manifest | None,
+        deltas: Sequence[ChainDelta],
+        full_snapshot: Manifest | None = None,
+    ) -> Chain:
+        """The chain of `version` (0: none) as checkpoint storage has it."""
         size_bytes = sum(delta.size_bytes for delta in deltas)
-        return cls(tip if tip.number else None, snapshot, tuple(deltas), size_bytes)
+        known = version if version.number else None
+        return cls(known, snapshot, tuple(deltas), size_bytes, full_snapshot)
 
     @property
     def deltas_since_full(self) -> int:
@@ -82,7 +93,11 @@ class Chain:
         """With a newer snapshot: only the deltas after it are left."""
         left = tuple(delta for delta in self.deltas if delta.name.version > manifest.version)
         return replace(
-            self, snapshot=manifest, deltas=left, delta_bytes=sum(delta.size_bytes for delta in left)
+            self,
+            snapshot=manifest,
+            deltas=left,
+            delta_bytes=sum(delta.size_bytes for delta in left),
+            full_snapshot=manifest if manifest.kind == FULL else self.full_snapshot,
         )
 
     def between(self, after: VersionId | None, version: VersionId) -> Sequence[ChainDelta] | None:

@@ -29,6 +29,7 @@ from state_store.files.transfer import Background, Fetched, Wanted, fetch, verif
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
+from state_store.snapshots.stored_chain import read_full_manifest
 from state_store.storage.contract import Storage
 
 _TRIES = 3
@@ -171,7 +172,9 @@ def _fetch_and_open(
     if failure is not None:
         raise failure
     assert base is not None
-    chain = Chain.from_listing(plan.version, base.snapshot, deltas)
+    with progress.phase("choose_ms"):
+        full = read_full_manifest(context.storage, listing, base.snapshot)
+    chain = Chain.from_listing(plan.version, base.snapshot, deltas, full)
     return Restored(base, chain, fetched, progress.phases, tuple(progress.warnings))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from state_store.checkpoint.lineage import Lineages
-from state_store.checkpoint.names import VersionId
+from state_store.checkpoint.listing import Listing
+from state_store.checkpoint.manifest import FULL, Manifest
+from state_store.checkpoint.names import SnapshotName, VersionId
 from state_store.deletion.catalog import read_archive, read_listing
-from state_store.errors import DamagedError, MissingError
+from state_store.errors import DamagedError, FormatError, MissingError
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.storage.contract import Storage
 
@@ -34,4 +36,22 @@ def read_chain(storage: Storage, version: VersionId) -> tuple[Chain, list[str]]:
         except MissingError:
             break
     deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
-    return Chain.from_listing(version, manifest, deltas), warnings
+    full = read_full_manifest(storage, listing, manifest)
+    return Chain.from_listing(version, manifest, deltas, full), warnings
+
+
+def read_full_manifest(storage: Storage, listing: Listing, snapshot: Manifest | None) -> Manifest | None:
+    """The manifest of the full snapshot that `snapshot` names, which may be itself.
+
+    None when its archive is gone, as those of versions that are not retained are, or cannot be read: it only
+    tells sizes and times. Raises StorageError when the storage fails.
+    """
+    if snapshot is None or snapshot.kind == FULL or snapshot.full is None:
+        return snapshot if snapshot is not None and snapshot.kind == FULL else None
+    name = SnapshotName(*snapshot.full)
+    if name not in listing.snapshots:
+        return None
+    try:
+        return read_archive(storage, name).manifest
+    except (DamagedError, FormatError, MissingError):
+        return None
