@@ -30,7 +30,10 @@ def walk(class_path: str, directory: Path, main: str, *arguments: object) -> str
     return ran.stdout
 
 
-@pytest.mark.parametrize("seed", range(1, 7))
+LONG = [pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 21)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, *LONG])
 def test_random_walk(class_path: str, tmp_path: Path, seed: int) -> None:
     assert "commit=" in walk(class_path, tmp_path, "StateModel", seed, 100)
 
