@@ -53,21 +53,20 @@ def test_all_are_caught(
     assert (toy / "code_of_toy.py").read_text() == CODE
 
 
-@pytest.mark.parametrize(
-    ("mutant", "outcome"), [(UNSEEN, "SURVIVED"), (STALE, "STALE   "), (SYNTAX, "BROKEN  ")]
-)
-def test_one_that_is_not_caught_is_told_and_fails(
-    toy: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    mutant: Mutant,
-    outcome: str,
+def test_those_that_are_not_caught_are_told_and_fail(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(run, "ALL", [mutant])
-    assert run.main(["--jobs", "1"]) == 1
+    monkeypatch.setattr(run, "ALL", [UNSEEN, SEEN, STALE, SYNTAX])
+    assert run.main(["--jobs", "2"]) == 1
     printed = capsys.readouterr().out
-    assert f"{outcome} code_of_toy.py: {mutant.name}" in printed
-    assert printed.splitlines()[-1].startswith("caught 0 of 1")
+    for outcome, mutant in (
+        ("SURVIVED", UNSEEN),
+        ("caught  ", SEEN),
+        ("STALE   ", STALE),
+        ("BROKEN  ", SYNTAX),
+    ):
+        assert f"{outcome} code_of_toy.py: {mutant.name}" in printed
+    assert printed.splitlines()[-1].startswith("caught 1 of 4")
 
 
 def test_tests_that_fail_without_a_mutant_prove_nothing(
