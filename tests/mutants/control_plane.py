@@ -358,8 +358,8 @@ PLANNING = [
     Mutant(
         "one merge more than fullAfterMerges",
         f"{_PLANNING}/policy.py",
-        "if most_merges and chain.merges_since_full >= most_merges:",
-        "if most_merges and chain.merges_since_full > most_merges:",
+        "if self._most_merges and chain.merges_since_full >= self._most_merges:",
+        "if self._most_merges and chain.merges_since_full > self._most_merges:",
         ("tests/planning/test_policy.py",),
     ),
     Mutant(
@@ -372,22 +372,22 @@ PLANNING = [
     Mutant(
         "the jitter is up to twice as long as it may be",
         f"{_PLANNING}/schedule.py",
-        "* longest_ms >> 64",
-        "* longest_ms >> 63",
+        "* longest >> 64",
+        "* longest >> 63",
         ("tests/planning",),
     ),
     Mutant(
-        "an hour that daylight saving skips occurs",
+        "the time before is given at the very moment of the next",
         f"{_PLANNING}/schedule.py",
-        "return int(utc * 1000) if same else None",
-        "return int(utc * 1000)",
+        "if not self._known_from_ms <= now_ms < self._known_until_ms:",
+        "if not self._known_from_ms <= now_ms <= self._known_until_ms:",
         ("tests/planning/test_schedule.py",),
     ),
     Mutant(
-        "Sunday is 0 and not 7",
+        "the week begins on another day",
         f"{_PLANNING}/schedule.py",
-        "fields[4] = frozenset(day % 7 for day in fields[4])",
-        "fields[4] = frozenset(fields[4])",
+        "local.isoweekday() % 7)",
+        "local.weekday())",
         ("tests/planning/test_schedule.py",),
     ),
 ]
