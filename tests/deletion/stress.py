@@ -1,4 +1,4 @@
-"""One process of the stress test: `python -m retention.stress ROLE NUMBER DIRECTORY SECONDS`.
+"""One process of the stress test: `python -m deletion.stress ROLE NUMBER DIRECTORY SECONDS`.
 
 All processes share one store on a local directory. The committer commits versions; writers publish snapshots
 by the lease protocol, sharing files of any snapshot or delta that they have seen, however old; cleaners

@@ -23,7 +23,7 @@ _SECONDS = 12.0
 def _start(role: str, number: int, directory: Path, seconds: float) -> subprocess.Popen[str]:
     tests = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"}
-    command = [sys.executable, "-m", "retention.stress", role, str(number), str(directory), str(seconds)]
+    command = [sys.executable, "-m", "deletion.stress", role, str(number), str(directory), str(seconds)]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -86,8 +86,10 @@ def _after_the_dead_are_gone(storage: LocalStorage, top: int) -> None:
     storage.write(name.path, stores.archive(name.version_id, [fresh]))
     later = time.time() + 3600
     os.utime(storage.directory / stores.delta(top + 3).path, (later, later))
+    for lease in (storage.directory / "lease").iterdir():
+        os.utime(lease, (later - 7200, later - 7200))
     policy = RetentionPolicy(batches=2, lease_expiry_ms=1000, temporary_expiry_ms=1000)
-    Retention(storage, policy).cleanup(stores.version(top + 3))
+    Retention(storage, policy, clock_ms=lambda: later * 1000).cleanup(stores.version(top + 3))
     files = {
         str(path.relative_to(storage.directory)) for path in storage.directory.rglob("*") if path.is_file()
     }
