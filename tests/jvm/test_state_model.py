@@ -44,3 +44,7 @@ def test_random_walk_in_a_budget_that_holds_nothing(class_path: str, tmp_path: P
 
 def test_single_pieces(class_path: str, tmp_path: Path) -> None:
     assert "all pieces agree" in walk(class_path, tmp_path, "StatePieces")
+
+
+def test_hard_cases(class_path: str, tmp_path: Path) -> None:
+    assert "cases pass" in walk(class_path, tmp_path, "HardCases")

@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 _ROOT = "jvm_bridge/scala/org/apache/spark/sql/execution/streaming/state/incremental"
 _WALKS = [f"test_random_walk[{seed}]" for seed in (1, 2, 3)]
 _MODEL = tuple(f"tests/jvm/test_state_model.py::{test}" for test in [*_WALKS, "test_single_pieces"])
+_HARD = ("tests/jvm/test_state_model.py::test_hard_cases",)
 _STORES = ("tests/bridge/test_stores.py",)
 _EITHER = (*_STORES, *_MODEL)
 
@@ -71,6 +72,20 @@ RECENT = [
 
 TRANSACTION = [
     Mutant(
+        "two threads are in a transaction at once",
+        f"{_ROOT}/transaction/Transaction.scala",
+        "if (!busy.compareAndSet(false, true)) acquireLater()",
+        "busy.set(true)",
+        _HARD,
+    ),
+    Mutant(
+        "what failed half way can be committed",
+        f"{_ROOT}/transaction/Transaction.scala",
+        "    failure = e\n",
+        "",
+        _HARD,
+    ),
+    Mutant(
         "a transaction for reading takes changes",
         f"{_ROOT}/transaction/Transaction.scala",
         "    if (readOnly) {\n      exit()\n",
@@ -87,8 +102,8 @@ TRANSACTION = [
     Mutant(
         "a transaction that has ended answers",
         f"{_ROOT}/transaction/Transaction.scala",
-        "    if (ended) {\n      busy.lazySet(false)\n",
-        "    if (false) {\n      busy.lazySet(false)\n",
+        "    if (ended) {\n      exit()\n",
+        "    if (false) {\n      exit()\n",
         _EITHER,
     ),
     Mutant(
@@ -123,6 +138,20 @@ TRANSACTION = [
 
 MEMORY = [
     Mutant(
+        "tables go by a hash that everybody knows",
+        f"{_ROOT}/memory/KeyHash.scala",
+        "  new SecureRandom().nextBytes(secret)\n",
+        "  System.arraycopy(Xxh3.published, 0, secret, 0, secret.length)\n",
+        _HARD,
+    ),
+    Mutant(
+        "a set shows a record that has left it",
+        f"{_ROOT}/memory/RecordSets.scala",
+        "if (slot == shown(set) && size(set) > 0) showNext(set)",
+        "",
+        _MODEL,
+    ),
+    Mutant(
         "a range begins after its first key",
         f"{_ROOT}/memory/SortedRuns.scala",
         "Record.keyLength(record)) > 0) low = middle + 1 else high = middle",
@@ -153,7 +182,7 @@ MEMORY = [
     Mutant(
         "keys that share eight bytes are not sorted further",
         f"{_ROOT}/memory/KeyOrder.scala",
-        "        sortTies(from, to, depth + 8)\n",
+        "      addTies(from, to, depth + 8)\n",
         "",
         _MODEL,
     ),

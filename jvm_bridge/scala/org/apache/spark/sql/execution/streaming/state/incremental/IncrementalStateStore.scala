@@ -6,7 +6,7 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, Opened, StoreMerges}
-import org.apache.spark.sql.execution.streaming.state.incremental.rows.{FamilySchema, RowCodec, RowIterator, ValuesIterator}
+import org.apache.spark.sql.execution.streaming.state.incremental.rows.{FamilySchema, RowCodec, RowIterator, ThreadCodecs, ValuesIterator}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{Scan, Transaction}
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.TaskContext
@@ -14,9 +14,10 @@ import org.apache.spark.TaskContext
 /**
  * One task's view of a store at a version, for reading or for making the next version.
  *
- * One thread at a time, but for `abort` and `release`, which Spark's task listeners call from theirs. Rows
- * that it returns are reused by the next call. After commit, abort or release every operation but metrics
- * throws.
+ * Any thread may read and write rows: Spark lets two do so at a time where it sends groups to Python in one
+ * thread and takes results in another. Rows that it returns are reused by the next call of the same thread.
+ * `abort` and `release` come from Spark's task listeners, from their threads. After commit, abort or release
+ * every operation but metrics throws.
  */
 final class IncrementalStateStore private[incremental] (
     private[incremental] val provider: IncrementalStateStoreProvider,
@@ -33,8 +34,7 @@ final class IncrementalStateStore private[incremental] (
   // The read transaction of a store that was upgraded since: scans that began in it may still run.
   private var earlier: Option[Transaction] = None
   private var families = opened.families
-  private val codecs = new java.util.HashMap[String, RowCodec]
-  private var lastCodec: RowCodec = defaultCodec()
+  private val codecs = new ThreadCodecs(makeCodec)
   @volatile private var state: State = Updating
   private var rowsToCheck = !provider.columnFamilies && provider.conf.formatValidationEnabled
   private var committed: Option[Committed] = None
@@ -193,10 +193,10 @@ final class IncrementalStateStore private[incremental] (
   }
 
   private def rows(codec: RowCodec, entries: Scan): StateStoreIterator[UnsafeRowPair] =
-    new StateStoreIterator(new RowIterator(entries, codec, checkPair), () => entries.close())
+    new StateStoreIterator(new RowIterator(entries, codec, codecs, checkPair), () => entries.close())
 
   private def values(codec: RowCodec, entries: Scan): StateStoreIterator[UnsafeRowPair] =
-    new StateStoreIterator(new ValuesIterator(entries, codec, checkPair), () => entries.close())
+    new StateStoreIterator(new ValuesIterator(entries, codec, codecs, checkPair), () => entries.close())
 
   // --- column families
 
@@ -220,8 +220,7 @@ final class IncrementalStateStore private[incremental] (
     found.foreach { family =>
       transaction.removeRange(ColumnFamilies.from(family.id), ColumnFamilies.until(family.id))
       families = families.removed(colFamilyName)
-      codecs.remove(colFamilyName)
-      lastCodec = defaultCodec()
+      codecs.clear()
       provider.unregister(colFamilyName)
     }
     found.isDefined
@@ -326,10 +325,10 @@ final class IncrementalStateStore private[incremental] (
 
   // --- checks
 
-  /** The codec of a family, where the store is open. The common case is two comparisons. */
+  /** The codec of a family for this thread, where the store is open. */
   private def open(operation: String, family: String): RowCodec = {
     if (state ne Updating) throw outOfOrder(s"Cannot update after $state")
-    if (family eq lastCodec.name) lastCodec else codecOf(operation, family)
+    codecs(operation, family)
   }
 
   private def openToWrite(operation: String, family: String): RowCodec = {
@@ -345,21 +344,10 @@ final class IncrementalStateStore private[incremental] (
 
   private def updating(): Unit = if (state ne Updating) throw outOfOrder(s"Cannot update after $state")
 
-  private def codecOf(operation: String, name: String): RowCodec = {
+  private def makeCodec(operation: String, name: String): RowCodec = {
     provider.checkFamilyUse(operation, name)
-    val known = codecs.get(name)
-    lastCodec = if (known != null) known else {
-      val made = families.get(name).flatMap(family => provider.codec(name, family))
-        .getOrElse(throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, name))
-      codecs.put(name, made)
-      made
-    }
-    lastCodec
-  }
-
-  private def defaultCodec(): RowCodec = {
-    val name = StateStore.DEFAULT_COL_FAMILY_NAME
-    codecs.computeIfAbsent(name, _ => provider.codec(name, ColumnFamilies.Default).get)
+    families.get(name).flatMap(family => provider.codec(name, family))
+      .getOrElse(throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, name))
   }
 
   private def checkPair(pair: UnsafeRowPair): Unit = if (rowsToCheck) checkRow(pair.key, pair.value)

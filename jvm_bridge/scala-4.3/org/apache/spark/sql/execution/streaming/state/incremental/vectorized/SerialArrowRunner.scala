@@ -6,8 +6,8 @@ import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.types.StructType
 
 /**
- * Spark's Arrow runner, with input and output handled by the task's own thread: a state store belongs to one
- * thread.
+ * Spark's Arrow runner, with input and output handled by the task's own thread, to which belongs what the
+ * operator remembers of groups.
  *
  * Spark 4.3 can write the input from a second thread (`spark.python.udf.pipelined.enabled`); here it must
  * not.

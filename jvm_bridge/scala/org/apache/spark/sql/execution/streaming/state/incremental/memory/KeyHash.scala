@@ -1,27 +1,28 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
+import java.security.SecureRandom
+
 import org.apache.spark.unsafe.Platform
 
 /**
- * The 64-bit hash of keys: the one that RocksDB's bloom filters of format_version 5 use (the XXH3 of xxHash
- * 0.7.2, seed 0), so that one computation serves the index in memory and the filters of the base.
+ * The 64-bit hash of keys that RocksDB's bloom filters of format_version 5 use: the XXH3 of xxHash 0.7.2, seed
+ * 0. Whoever chooses keys can make as many with one hash as they like, so no table goes by it.
  */
-private[incremental] object KeyHash {
-  private val P32_1 = 0x9E3779B1L
-  private val P32_2 = 0x85EBCA77L
-  private val P32_3 = 0xC2B2AE3DL
-  private val P64_1 = 0x9E3779B185EBCA87L
-  private val P64_2 = 0xC2B2AE3D27D4EB4FL
-  private val P64_3 = 0x165667B19E3779F9L
-  private val P64_4 = 0x85EBCA77C2B2AE63L
-  private val P64_5 = 0x27D4EB2F165667C5L
+private[incremental] object KeyHash extends Xxh3(Xxh3.published)
 
-  private val secret: Array[Byte] = (
-    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221" +
-    "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8" +
-    "a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb" +
-    "170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
-  ).grouped(2).map(Integer.parseInt(_, 16).toByte).toArray
+/**
+ * The 64-bit hash of keys for tables in memory: it mixes in a secret of this JVM, so that nobody can choose
+ * keys that fall on one place. Nothing that is stored holds it.
+ */
+private[incremental] object SlotHash extends Xxh3({
+  val secret = new Array[Byte](Xxh3.published.length)
+  new SecureRandom().nextBytes(secret)
+  secret
+})
+
+/** XXH3 over a secret of 192 bytes. Safe for any thread. */
+private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
+  import Xxh3._
 
   private def key(offset: Int): Long = Platform.getLong(secret, Platform.BYTE_ARRAY_OFFSET + offset)
 
@@ -139,4 +140,22 @@ private[incremental] object KeyHash {
     val h = (hash ^ (hash >>> 37)) * P64_3
     h ^ (h >>> 32)
   }
+}
+
+private object Xxh3 {
+  private val P32_1 = 0x9E3779B1L
+  private val P32_2 = 0x85EBCA77L
+  private val P32_3 = 0xC2B2AE3DL
+  private val P64_1 = 0x9E3779B185EBCA87L
+  private val P64_2 = 0xC2B2AE3D27D4EB4FL
+  private val P64_3 = 0x165667B19E3779F9L
+  private val P64_4 = 0x85EBCA77C2B2AE63L
+  private val P64_5 = 0x27D4EB2F165667C5L
+
+  val published: Array[Byte] = (
+    "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221" +
+    "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8" +
+    "a8fa763fe39c343ff9dcbbc7c70b4f1d8a51e04bcdb45931c89f7ec9d9787364eac5ac8334d3ebc3c581a0fffa1363eb" +
+    "170ddd51b7f0da49d316552629d4689e2b16be587d47a1fc8ff8b8d17ad031ce45cb3a8f95160428afd7fbcabb4b407e"
+  ).grouped(2).map(Integer.parseInt(_, 16).toByte).toArray
 }

@@ -8,7 +8,7 @@ private[incremental] object KeyOrder {
   private val smallGroup = 24
 
   def sort(records: Array[Long]): Unit =
-    if (records.length > 1) new KeyOrder(records).sort(0, records.length, 0)
+    if (records.length > 1) new KeyOrder(records).sort()
 }
 
 private[incremental] final class KeyOrder private (records: Array[Long]) {
@@ -16,28 +16,48 @@ private[incremental] final class KeyOrder private (records: Array[Long]) {
   private var spareRecords: Array[Long] = _
   private var spareWords: Array[Long] = _
 
-  private def sort(from: Int, to: Int, known: Int): Unit =
-    if (to - from <= KeyOrder.smallGroup) insertion(from, to)
-    else {
-      val depth = commonPrefix(from, to, known)
-      if (depth == Int.MaxValue) insertion(from, to)
-      else {
-        var i = from
-        while (i < to) {
-          words(i) = Bytes.word(Record.keyAddress(records(i)), Record.keyLength(records(i)), depth)
-          i += 1
-        }
-        radix(from, to)
-        sortTies(from, to, depth + 8)
-      }
-    }
+  /** Groups that are still to be sorted, three numbers each: first, end, how many bytes they share at least. */
+  private var groups = new Array[Int](3 * 16)
+  private var groupCount = 0
 
-  private def sortTies(from: Int, to: Int, depth: Int): Unit = {
+  private def sort(): Unit = {
+    add(0, records.length, 0)
+    while (groupCount > 0) {
+      groupCount -= 1
+      val at = 3 * groupCount
+      sortGroup(groups(at), groups(at + 1), groups(at + 2))
+    }
+  }
+
+  private def add(from: Int, to: Int, known: Int): Unit = {
+    val at = 3 * groupCount
+    if (at == groups.length) groups = java.util.Arrays.copyOf(groups, 2 * at)
+    groups(at) = from
+    groups(at + 1) = to
+    groups(at + 2) = known
+    groupCount += 1
+  }
+
+  private def sortGroup(from: Int, to: Int, known: Int): Unit = {
+    val depth = if (to - from <= KeyOrder.smallGroup) Int.MaxValue else commonPrefix(from, to, known)
+    if (depth == Int.MaxValue) insertion(from, to)
+    else {
+      var i = from
+      while (i < to) {
+        words(i) = Bytes.word(Record.keyAddress(records(i)), Record.keyLength(records(i)), depth)
+        i += 1
+      }
+      radix(from, to)
+      addTies(from, to, depth + 8)
+    }
+  }
+
+  private def addTies(from: Int, to: Int, depth: Int): Unit = {
     var start = from
     while (start < to) {
       var end = start + 1
       while (end < to && words(end) == words(start)) end += 1
-      if (end - start > 1) sort(start, end, depth)
+      if (end - start > 1) add(start, end, depth)
       start = end
     }
   }
@@ -52,7 +72,9 @@ private[incremental] final class KeyOrder private (records: Array[Long]) {
     while (i < to && common > known) {
       val length = Record.keyLength(records(i))
       longest = math.max(longest, length)
-      common = Bytes.common(address, common, Record.keyAddress(records(i)), length)
+      common =
+        if (length <= known) known
+        else known + Bytes.common(address + known, common - known, Record.keyAddress(records(i)) + known, length - known)
       i += 1
     }
     while (i < to) {

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
-import java.io.File
+import java.io.{File, IOException}
 import java.lang.invoke.VarHandle
 import java.util.concurrent.atomic.AtomicInteger
 
@@ -57,16 +57,34 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   /** Bytes that the index takes to grow for that generation. */
   def roomFor(generation: Generation): Long = index.roomFor(generation.records)
 
-  /** Adds the next generation, whose reference becomes this one's. */
+  /**
+   * Adds the next generation, whose reference becomes this one's. When it throws, for there is no memory,
+   * nothing has changed.
+   */
   def publish(generation: Generation): Unit = {
     val memtable = generation.memtable
     index.reserve(generation.records)
-    putAll(memtable.records())
-    if (runs != null) runs.add(generation.sorted, isNewest)
+    val records = memtable.records()
+    putAll(records)
+    orElseDropOrders { if (runs != null) runs.add(generation.sorted, isNewest) }
     generation.forgetOrder()
     memtable.freeTable()
     append(generation)
   }
+
+  /**
+   * Extends what only makes scans quick. Where there is no memory for that it goes as a whole, and the next
+   * scan makes it anew.
+   */
+  private def orElseDropOrders(action: => Unit): Unit =
+    try action
+    catch {
+      case _: IOException | _: IllegalStateException | _: OutOfMemoryError =>
+        if (runs != null) runs.free()
+        if (prefixes != null) prefixes.free()
+        runs = null
+        prefixes = null
+    }
 
   private def append(generation: Generation): Unit = {
     generation.sequence = nextSequence()
@@ -94,7 +112,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   private def byPrefix(): PrefixIndex = synchronized {
     if (prefixes == null) {
       val all = new PrefixIndex(memory, spillDirectory)
-      foreachNewest(all.add)
+      orElse(all.free())(foreachNewest(all.add))
       prefixes = all
     }
     prefixes
@@ -114,11 +132,19 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
       val all = new RecordList
       foreachNewest(all.add)
       val sorted = new SortedRuns(memory, spillDirectory)
-      sorted.add(all.sorted(), isNewest)
+      orElse(sorted.free())(sorted.add(all.sorted(), isNewest))
       runs = sorted
     }
     runs
   }
+
+  private def orElse(cleanUp: => Unit)(action: => Unit): Unit =
+    try action
+    catch {
+      case e: Throwable =>
+        cleanUp
+        throw e
+    }
 
   /** Bytes of the index and of the order. */
   def indexBytes: Long =
@@ -151,7 +177,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   private def put(record: Long): Unit = {
     val old = index.put(record)
-    if (prefixes != null) { if (old == 0) prefixes.add(record) else prefixes.replace(old, record) }
+    if (prefixes != null) orElseDropOrders { if (old == 0) prefixes.add(record) else prefixes.replace(old, record) }
   }
 
   /**
@@ -162,14 +188,14 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     val other = new IndexedGenerations(memory, spillDirectory)
     marksHold = false
     VarHandle.fullFence()
-    generations.take(n).foreach(other.adopt)
+    orElse(other.release())(generations.take(n).foreach(other.adopt))
     other.merged = merged
     other
   }
 
   private def adopt(generation: Generation): Unit = {
-    generation.retain()
     index.reserve(generation.records)
+    generation.retain()
     generation.memtable.arena.foreach { record =>
       Record.unmark(record)
       index.put(record)
@@ -268,11 +294,11 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     newest.foreach { record =>
       if (saved.isEmpty || Record.isRemoved(record)) {
         index.remove(record)
-        if (prefixes != null) prefixes.remove(record)
+        if (prefixes != null) orElseDropOrders(prefixes.remove(record))
       } else {
         val copy = saved.get.add(record)
         index.move(record, copy)
-        if (prefixes != null) prefixes.replace(record, copy)
+        if (prefixes != null) orElseDropOrders(prefixes.replace(record, copy))
         if (moved != null) moved.update(record, copy)
       }
     }

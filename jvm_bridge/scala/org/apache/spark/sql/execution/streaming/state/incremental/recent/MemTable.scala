@@ -60,13 +60,16 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   /** Keys that it has a record of, changed or not. */
   def size: Long = count
 
-  def bytes: Long =
-    arena.bytes + overwritten.bytes + (if (table == null) 0 else table.bytes) + (if (runs == null) 0 else runs.bytes) +
-      (if (prefixes == null) 0 else prefixes.bytes)
+  /** Of all its memory. Any thread; about right while another thread changes it. */
+  def bytes: Long = arena.bytes + overwritten.bytes + ofParts(_.bytes, _.bytes, _.bytes)
 
+  /** Of what lies in files, likewise. */
   def spilledBytes: Long =
-    arena.spilledBytes + overwritten.spilledBytes + (if (table != null && table.spilled) table.bytes else 0) +
-      (if (runs == null) 0 else runs.spilledBytes) + (if (prefixes == null) 0 else prefixes.spilledBytes)
+    arena.spilledBytes + overwritten.spilledBytes +
+      ofParts(table => if (table.spilled) table.bytes else 0, _.spilledBytes, _.spilledBytes)
+
+  private def ofParts(ofTable: Segment => Long, ofRuns: SortedRuns => Long, ofPrefixes: PrefixIndex => Long): Long =
+    Option(table).fold(0L)(ofTable) + Option(runs).fold(0L)(ofRuns) + Option(prefixes).fold(0L)(ofPrefixes)
 
   /** The slot of a key, 0 when it has none. */
   def find(hash: Long, key: Array[Byte]): Long = {
@@ -323,6 +326,9 @@ private[incremental] object MemTable {
   private val changed = 1L << 48
   private val largestClean = 4096
   private val mostCleanBytes = 16L << 20
+
+  /** How many keys a new memtable may expect for its table to take no more than so many bytes. */
+  def keysWithin(bytes: Long): Long = bytes / (3 * slotBytes)
 
   val wasAbsent: Long = 1L << 49
   val wasPresent: Long = 1L << 50

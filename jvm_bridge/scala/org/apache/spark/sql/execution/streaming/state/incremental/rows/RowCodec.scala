@@ -11,8 +11,8 @@ import org.apache.spark.unsafe.Platform
 
 /**
  * Rows of one column family to bytes and back, with Spark's own encoders: a key is the family's 2-byte id and
- * what the key encoder makes of the row. Rows that it returns are reused by the next call. One thread at a
- * time.
+ * what the key encoder makes of the row. Rows that it returns are reused by the next call. For the thread that
+ * made it.
  *
  * @param isPlain whether keys without order and single values are rows as they are behind a byte for the
  *     version, as `UnsafeRowDataEncoder` has them; rows of a scan are then shown where they lie
@@ -24,6 +24,7 @@ final class RowCodec(
     keys: RocksDBKeyStateEncoder,
     values: RocksDBValueStateEncoder,
     isPlain: Boolean) {
+  private val thread = Thread.currentThread
   private val high = (family.id >>> 8).toByte
   private val low = family.id.toByte
 
@@ -37,6 +38,8 @@ final class RowCodec(
     case _ => null
   }
   private val plainValue = if (isPlain && !multipleValues) new UnsafeRow(schema.values.length) else null
+
+  def isOfThisThread: Boolean = thread eq Thread.currentThread
 
   def scansPrefixes: Boolean = keys.supportPrefixKeyScan
   def scansRanges: Boolean = keys.supportsRangeScan

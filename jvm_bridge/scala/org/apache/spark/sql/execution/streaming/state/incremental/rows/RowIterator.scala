@@ -6,12 +6,14 @@ import org.apache.spark.sql.execution.streaming.state.UnsafeRowPair
 
 /**
  * Rows of a scan, decoded; one pair object for all of them, as Spark's own stores have it. Closes the scan at
- * its end.
+ * its end. One thread at a time, which need not be the one that began the scan.
  *
  * @param entries rows whose keys are without the id of the family
+ * @param begun a codec of the family
  * @param check is shown each pair
  */
-private[incremental] final class RowIterator(entries: Scan, codec: RowCodec, check: UnsafeRowPair => Unit)
+private[incremental] final class RowIterator(
+    entries: Scan, begun: RowCodec, codecs: ThreadCodecs, check: UnsafeRowPair => Unit)
   extends Iterator[UnsafeRowPair] {
   private val pair = new UnsafeRowPair
   private var state = RowIterator.Unknown
@@ -27,6 +29,7 @@ private[incremental] final class RowIterator(entries: Scan, codec: RowCodec, che
   override def next(): UnsafeRowPair = {
     if (!hasNext) throw new NoSuchElementException("the scan has no more rows")
     state = RowIterator.Unknown
+    val codec = codecs.own(begun)
     pair.withRows(codec.decodeKey(entries), codec.decodeValue(entries))
     check(pair)
     pair
@@ -40,7 +43,8 @@ private object RowIterator {
 }
 
 /** As RowIterator, for families where a key has many values: a pair for each of them. */
-private[incremental] final class ValuesIterator(entries: Scan, codec: RowCodec, check: UnsafeRowPair => Unit)
+private[incremental] final class ValuesIterator(
+    entries: Scan, begun: RowCodec, codecs: ThreadCodecs, check: UnsafeRowPair => Unit)
   extends Iterator[UnsafeRowPair] {
   private val pair = new UnsafeRowPair
   private var key: UnsafeRow = _
@@ -50,6 +54,7 @@ private[incremental] final class ValuesIterator(entries: Scan, codec: RowCodec, 
   override def hasNext: Boolean = {
     while (!values.hasNext && !ended) {
       if (entries.advance()) {
+        val codec = codecs.own(begun)
         key = codec.decodeKey(entries)
         values = codec.decodeValues(entries.value)
       } else {

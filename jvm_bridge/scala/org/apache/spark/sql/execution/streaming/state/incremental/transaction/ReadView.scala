@@ -5,7 +5,6 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, Record}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, IndexedGenerations}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
-import org.apache.spark.unsafe.Platform
 
 /**
  * What one transaction sees below its own changes: a committed version, made of generations that are not in
@@ -71,10 +70,10 @@ private[transaction] final class ReadView(
   }
 
   /** What the base holds for a key that memory has no record of. */
-  def fromBase(hash: Long, key: Array[Byte]): Array[Byte] =
+  def fromBase(key: Array[Byte]): Array[Byte] =
     if (needsBase) {
       missCount += 1
-      baseReader.get(hash, key)
+      baseReader.get(KeyHash.of(key), key)
     } else {
       hitCount += 1
       null
@@ -96,7 +95,7 @@ private[transaction] final class ReadView(
     if (found != 0) !Record.isRemoved(found)
     else needsBase && {
       val key = Record.key(record)
-      baseReader.contains(KeyHash.of(key, Platform.BYTE_ARRAY_OFFSET, key.length), key)
+      baseReader.contains(KeyHash.of(key), key)
     }
   }
 

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
 import java.util.Arrays
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, Record, RecordList, SortedRecords}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record, RecordList, SlotHash, SortedRecords}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
@@ -139,7 +139,7 @@ private[incremental] abstract class Scan(
   }
 
   private def isNewest(cursor: Cursor): Boolean = {
-    val hash = KeyHash.of(null, cursor.keyAddress, cursor.keyLength).toInt
+    val hash = SlotHash.of(null, cursor.keyAddress, cursor.keyLength).toInt
     !changedBefore(hash, cursor.keyAddress, cursor.keyLength) &&
     !view.overrides(hash, cursor.keyAddress, cursor.keyLength)
   }

@@ -134,10 +134,14 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     val view = new ReadView(at, keys, indexed, above, base)
     val transaction =
       new Transaction(this, at, readOnly, view,
-        new MemTable(memory, conf.spillDirectory, if (readOnly) 0 else lastMemtableKeys.toInt))
+        new MemTable(memory, conf.spillDirectory, if (readOnly) 0 else expectedKeys))
     if (readOnly) readers += transaction else writers += transaction
     transaction
   }
+
+  /** What the batch before had, as far as room for it is a small share of the budget. */
+  private def expectedKeys: Int =
+    math.min(lastMemtableKeys, MemTable.keysWithin(memory.budgetBytes / StoreVersions.expectedShare)).toInt
 
   private def baseKeys: Long = if (base == null) 0 else base.keys
 
@@ -285,4 +289,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
       (indexed.readers == 0 || indexed.readers == 1 && writers.exists { t =>
         (t.writingThread eq Thread.currentThread) && (t.view.indexed eq indexed) && (t.view.base eq base) && t.memtable.pins == 0
       })
+}
+
+private object StoreVersions {
+
+  /** The part of the budget that the table of a new memtable may take at once is one in so many. */
+  private val expectedShare = 32
 }

@@ -2,18 +2,19 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
 import java.io.File
 import java.util.concurrent.atomic.AtomicBoolean
+import java.util.concurrent.locks.LockSupport
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaWriter
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, PrefixIndex, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{PrefixIndex, Record, SlotHash}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, MemTable}
 import org.apache.spark.unsafe.Platform
 
 /**
  * One task's view of a store: a committed version and, over it, this task's changes. Keys carry their 2-byte
- * column family. Used by one thread at a time; only [[abort]] may come from another, and then waits for the
- * call that is under way. After its end every call but [[abort]] is an IllegalStateException; to read what
- * was committed, begin another.
+ * column family. Any thread may call it, at any time: one call runs at a time, the others wait. After its end
+ * every call but [[abort]] is an IllegalStateException, and so it is, but for reading, after a change that
+ * failed half way; to read what was committed, begin another.
  *
  * @param at       the version that it builds on
  * @param readOnly whether changes are refused
@@ -28,6 +29,9 @@ final class Transaction private[transaction] (
   private val finished = new AtomicBoolean
   @volatile private var ended = false
 
+  /** What a change failed with: since then not all that this transaction counts need be true. */
+  private var failure: Throwable = _
+
   /** A record that the last get found in memory, 0 when it found none; until the next change. */
   private var lastFound = 0L
   private var hashedKey: Array[Byte] = _
@@ -40,19 +44,38 @@ final class Transaction private[transaction] (
   /** The thread that changes the memtable now: it may drop generations that the view needs no more. */
   @volatile private[transaction] var writingThread: Thread = _
 
+  /** Begins a call: waits until no other is under way. Calls do not nest. */
   private[transaction] def enter(): Unit = {
-    busy.set(true)
+    acquire()
     if (ended) {
-      busy.lazySet(false)
+      exit()
       throw new IllegalStateException(s"The transaction on version ${at.version} of the state store has ended")
     }
   }
 
   private[transaction] def exit(): Unit = busy.lazySet(false)
 
+  /** Costs what a volatile write does, unless another thread is in a call. */
+  private def acquire(): Unit = if (!busy.compareAndSet(false, true)) acquireLater()
+
+  /** Calls are short, most of them; the wait for a long one goes on when the thread is interrupted. */
+  private def acquireLater(): Unit = {
+    var interrupted = false
+    var spins = 0
+    while (busy.get || !busy.compareAndSet(false, true)) {
+      spins += 1
+      if (spins < Transaction.mostSpins) Thread.onSpinWait()
+      else {
+        interrupted |= Thread.interrupted()
+        LockSupport.parkNanos(Transaction.pauseNs)
+      }
+    }
+    if (interrupted) Thread.currentThread.interrupt()
+  }
+
   /** Does something unless the transaction has ended. */
   private[transaction] def quietly(action: => Unit): Unit = {
-    busy.set(true)
+    acquire()
     try if (!ended) action
     finally exit()
   }
@@ -67,7 +90,7 @@ final class Transaction private[transaction] (
   /** The hash of a key; that of the array that was asked for last is remembered. */
   private def hashOf(key: Array[Byte]): Long = {
     if (key ne hashedKey) {
-      hash = KeyHash.of(key)
+      hash = SlotHash.of(key)
       hashedKey = key
     }
     hash
@@ -82,7 +105,7 @@ final class Transaction private[transaction] (
       if (record != 0) valueOf(record)
       else {
         val asked = view.needsBase
-        val value = view.fromBase(hash, key)
+        val value = view.fromBase(key)
         if (asked && !readOnly) memtable.remember(hash, key, value)
         value
       }
@@ -101,7 +124,7 @@ final class Transaction private[transaction] (
       val values = new Array[Array[Byte]](keys.length)
       var i = 0
       while (i < keys.length) {
-        values(i) = lookUp(KeyHash.of(keys(i)), keys(i))
+        values(i) = lookUp(SlotHash.of(keys(i)), keys(i))
         i += 1
       }
       values
@@ -117,6 +140,7 @@ final class Transaction private[transaction] (
   private def change(key: Array[Byte], value: Array[Byte]): Unit = {
     enterToChange()
     try changeQuick(hashOf(key), key, value, if (value == null) 0 else value.length)
+    catch { case e: Throwable => fail(e) }
     finally exitFromChange()
   }
 
@@ -136,8 +160,17 @@ final class Transaction private[transaction] (
       exit()
       throw new IllegalStateException(s"The transaction on version ${at.version} of the state store is for reading only")
     }
+    if (failure != null) {
+      exit()
+      throw new IllegalStateException(s"A change of the transaction on version ${at.version} of the state store failed", failure)
+    }
     delta = null
     writingThread = Thread.currentThread
+  }
+
+  private def fail(e: Throwable): Nothing = {
+    failure = e
+    throw e
   }
 
   private def exitFromChange(): Unit = {
@@ -149,7 +182,7 @@ final class Transaction private[transaction] (
   def append(key: Array[Byte], value: Array[Byte], delimiter: Byte): Unit = {
     enterToChange()
     try {
-      val hash = KeyHash.of(key)
+      val hash = SlotHash.of(key)
       val slot = memtable.find(hash, key)
       if (memtable.appendRoom(slot) > value.length) memtable.append(slot, delimiter, value)
       else {
@@ -165,7 +198,8 @@ final class Transaction private[transaction] (
           changeQuick(hash, key, joined, room)
         }
       }
-    } finally exitFromChange()
+    } catch { case e: Throwable => fail(e) }
+    finally exitFromChange()
   }
 
   /**
@@ -254,6 +288,7 @@ final class Transaction private[transaction] (
   def writeDelta(file: File, meta: Array[Byte]): DeltaFile = {
     enter()
     try {
+      if (failure != null) fail(failure)
       if (delta == null) delta = new DeltaWriter(memtable.changedRecords(), memtable.overwritten)
       delta.write(file, meta, memtable.puts, memtable.removes)
     } finally exit()
@@ -281,14 +316,16 @@ final class Transaction private[transaction] (
     state.ended(this)
   }
 
-  /** Ends it once, when no call is under way any more. */
+  /** Ends it once, when no call is under way any more; whether this call was the first to do so. */
   private def end(): Boolean = {
     ended = true
-    var spins = 0
-    while (busy.get) {
-      spins += 1
-      if (spins < 1000) Thread.onSpinWait() else Thread.sleep(0, 100000)
-    }
+    acquire()
+    exit()
     finished.compareAndSet(false, true)
   }
+}
+
+private object Transaction {
+  private val mostSpins = 1000
+  private val pauseNs = 50000L
 }

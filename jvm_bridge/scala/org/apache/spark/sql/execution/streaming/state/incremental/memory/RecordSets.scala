@@ -1,0 +1,142 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.memory
+
+import java.io.File
+
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Sets of records by their addresses, in memory of one arena; what a set leaves when it grows or ends serves
+ * others of its size. A set is known by its address, which changes when it grows. Many may read at a time
+ * while nobody changes any.
+ *
+ * A set is 4 bytes number of slots (a power of two), 4 bytes number of slots that are not free, 4 bytes number
+ * of records, 4 bytes number of the slot of one of them, then 8 bytes a slot: a record, 0 (free), or 1 (a record was there).
+ */
+private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File) {
+  import RecordSets._
+
+  private val arena = new Arena(memory, spillDirectory)
+
+  /** For each size, as the power of two that it is, a set that is no longer used; each leads to the next. */
+  private val unused = new Array[Long](31)
+
+  def bytes: Long = arena.bytes
+  def spilledBytes: Long = arena.spilledBytes
+
+  /** A new set with these two records. */
+  def of(a: Long, b: Long): Long = {
+    val set = allocate(smallestSlots)
+    insert(set, a)
+    insert(set, b)
+    set
+  }
+
+  def size(set: Long): Int = Platform.getInt(null, set + 8)
+
+  /** Adds a record that is not in it. Returns where the set is now; when it throws, nothing has changed. */
+  def add(set: Long, record: Long): Long = {
+    val full = (taken(set) + 1L) * 4 > slots(set) * 3L
+    val sparse = slots(set) > smallestSlots && (size(set) + 1L) * 8 < slots(set)
+    val roomy = if (full || sparse) moved(set) else set
+    insert(roomy, record)
+    roomy
+  }
+
+  /** Removes a record, if it is in it; whether it was. */
+  def remove(set: Long, record: Long): Boolean = {
+    val slot = slotOf(set, record)
+    if (slot != 0) {
+      Platform.putLong(null, slot, removed)
+      Platform.putInt(null, set + 8, size(set) - 1)
+      if (slot == shown(set) && size(set) > 0) showNext(set)
+    }
+    slot != 0
+  }
+
+  def foreach(set: Long)(use: Long => Unit): Unit = {
+    var slot = set + headerBytes
+    val end = slot + 8L * slots(set)
+    while (slot < end) {
+      val record = Platform.getLong(null, slot)
+      if (record > removed) use(record)
+      slot += 8
+    }
+  }
+
+  /** Some record of a set that has one. */
+  def any(set: Long): Long = Platform.getLong(null, shown(set))
+
+  private def shown(set: Long): Long = set + headerBytes + 8L * Platform.getInt(null, set + 12)
+
+  private def showNext(set: Long): Unit = {
+    val mask = slots(set) - 1
+    var i = Platform.getInt(null, set + 12)
+    while (Platform.getLong(null, set + headerBytes + 8L * i) <= removed) i = (i + 1) & mask
+    Platform.putInt(null, set + 12, i)
+  }
+
+  /** Ends a set. */
+  def discard(set: Long): Unit = {
+    val size = sizeClass(slots(set))
+    Platform.putLong(null, set, unused(size))
+    unused(size) = set
+  }
+
+  def free(): Unit = {
+    arena.free()
+    java.util.Arrays.fill(unused, 0)
+  }
+
+  private def slots(set: Long): Int = Platform.getInt(null, set)
+  private def taken(set: Long): Int = Platform.getInt(null, set + 4)
+
+  private def moved(set: Long): Long = {
+    val larger = allocate(math.max(smallestSlots, Integer.highestOneBit(size(set) + 1) * 4))
+    foreach(set)(insert(larger, _))
+    discard(set)
+    larger
+  }
+
+  private def allocate(slotCount: Int): Long = {
+    val size = sizeClass(slotCount)
+    val known = unused(size)
+    val bytes = headerBytes + 8L * slotCount
+    val set = if (known == 0) arena.allocate(bytes) else known
+    if (known != 0) unused(size) = Platform.getLong(null, known)
+    Platform.setMemory(set, 0.toByte, bytes)
+    Platform.putInt(null, set, slotCount)
+    set
+  }
+
+  private def insert(set: Long, record: Long): Unit = {
+    val mask = slots(set) - 1
+    var i = place(record) & mask
+    while (Platform.getLong(null, set + headerBytes + 8L * i) != 0) i = (i + 1) & mask
+    Platform.putLong(null, set + headerBytes + 8L * i, record)
+    Platform.putInt(null, set + 4, taken(set) + 1)
+    Platform.putInt(null, set + 8, size(set) + 1)
+    Platform.putInt(null, set + 12, i)
+  }
+
+  private def slotOf(set: Long, record: Long): Long = {
+    val mask = slots(set) - 1
+    var i = place(record) & mask
+    var found = Platform.getLong(null, set + headerBytes + 8L * i)
+    while (found != 0 && found != record) {
+      i = (i + 1) & mask
+      found = Platform.getLong(null, set + headerBytes + 8L * i)
+    }
+    if (found == 0) 0 else set + headerBytes + 8L * i
+  }
+}
+
+private object RecordSets {
+  private val headerBytes = 16L
+  private val smallestSlots = 4
+  private val removed = 1L
+
+  private def sizeClass(slots: Int): Int = Integer.numberOfTrailingZeros(slots)
+
+  /** Addresses are multiples of 8 that follow each other: spread by their upper product bits. */
+  private def place(record: Long): Int = ((record >>> 3) * 0x9E3779B97F4A7C15L >>> 33).toInt
+}

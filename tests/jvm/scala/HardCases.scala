@@ -1,0 +1,295 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+
+import java.io.{File, IOException}
+import java.lang.management.ManagementFactory
+import java.nio.file.Files
+import java.util.concurrent.atomic.AtomicReference
+
+import scala.util.Random
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
+
+/**
+ * What the random walk does not meet: several threads in one transaction, keys that were chosen to do harm,
+ * faults in the middle, very many changes. Arguments: the names of cases; none: all.
+ */
+object HardCases {
+  private val cases: Seq[(String, File => Unit)] = Seq(
+    "threads" -> severalThreadsUseOneTransaction,
+    "interrupt" -> anInterruptedAbortFreesTheMemory,
+    "flood" -> keysWithOneFilterHashAreNoSlower,
+    "expectation" -> aLargeBatchDoesNotBurdenTheNext,
+    "publish" -> aFaultWhileAVersionIsIndexedHarmsNoOther,
+    "change" -> aFaultWithinAChangeEndsTheTransaction,
+    "deep" -> keysThatBeginAllAlikeAreSorted,
+    "prefix" -> manyRowsOfOnePrefixCostNoMoreEach)
+
+  def main(arguments: Array[String]): Unit = {
+    val chosen = if (arguments.isEmpty) cases else cases.filter { case (name, _) => arguments.contains(name) }
+    chosen.foreach { case (name, run) =>
+      val directory = Files.createTempDirectory("hard-cases").toFile
+      val startNs = System.nanoTime
+      try run(directory)
+      finally TestFiles.delete(directory)
+      println(s"$name passes after ${(System.nanoTime - startNs) / 1000000} ms")
+    }
+    println(s"${chosen.size} cases pass")
+  }
+
+  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+
+  private def bytes(text: String): Array[Byte] = StateModel.bytes(text)
+
+  private def withState(directory: File, budgetBytes: Long)(use: (StoreVersions, StoreMemory) => Unit): Unit = {
+    val memory = new StoreMemory(budgetBytes)
+    val state = new StoreVersions(memory, StateConf(new File(directory, "spill")))
+    use(state, memory)
+    state.close()
+    expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken after close")
+  }
+
+  private def begin(state: StoreVersions, at: VersionId): Transaction = state.tryBegin(at, readOnly = false).get
+
+  /** Each thread has keys of its own and knows what must be there; the budget makes them spill and evict. */
+  private def severalThreadsUseOneTransaction(directory: File): Unit =
+    withState(directory, 512L << 10) { (state, _) =>
+      val workers = Seq.tabulate(3)(new Worker(_))
+      var at = VersionId.empty
+      for (batch <- 1 to 6) {
+        val transaction = begin(state, at)
+        val failure = new AtomicReference[Throwable]
+        val threads = workers.map { worker =>
+          new Thread(() =>
+            try worker.work(transaction, 4000)
+            catch { case e: Throwable => failure.compareAndSet(null, e) })
+        }
+        threads.foreach(_.start())
+        threads.foreach(_.join())
+        if (failure.get != null) throw failure.get
+        workers.foreach(_.check(transaction))
+        expect(transaction.keys == workers.map(_.size).sum, "the number of keys is wrong")
+        at = VersionId(batch.toLong, Some(s"id$batch"))
+        transaction.committed(at)
+        if (batch % 2 == 0) state.indexCommitted()
+      }
+    }
+
+  private final class Worker(number: Int) {
+    private val random = new Random(number)
+    private var rows = Map.empty[String, String]
+
+    def size: Long = rows.size
+
+    def work(transaction: Transaction, steps: Int): Unit = for (step <- 0 until steps) {
+      val key = s"\u0000\u0000$number-${random.nextInt(1500)}"
+      val got = StateModel.text(transaction.get(bytes(key)))
+      expect(got == rows.getOrElse(key, null), s"$key is $got in thread $number")
+      if (random.nextInt(4) == 0) {
+        transaction.remove(bytes(key))
+        rows -= key
+      } else {
+        val value = s"$number $step " + "v" * random.nextInt(80)
+        transaction.put(bytes(key), bytes(value))
+        rows += key -> value
+      }
+      if (step % 1000 == 999) check(transaction)
+    }
+
+    def check(transaction: Transaction): Unit = {
+      val scan = transaction.scan(bytes(s"\u0000\u0000$number-"), bytes(s"\u0000\u0000$number."), ordered = true)
+      var found = Map.empty[String, String]
+      while (scan.advance()) found += StateModel.text(scan.key) -> StateModel.text(scan.value)
+      scan.close()
+      expect(found == rows, s"a scan in thread $number shows ${found.size} rows, not ${rows.size}")
+    }
+  }
+
+  private def anInterruptedAbortFreesTheMemory(directory: File): Unit =
+    withState(directory, 256L << 20) { (state, memory) =>
+      val transaction = begin(state, VersionId.empty)
+      for (i <- 0 until 400000) transaction.put(bytes(s"\u0000\u0000key$i"), bytes("v"))
+      val writer = new Thread(() => transaction.writeDelta(new File(directory, "delta.sst"), bytes("{}")))
+      writer.start()
+      while (!new File(directory, "delta.sst").exists) Thread.onSpinWait()
+      expect(writer.isAlive, "nothing was left to interrupt")
+      Thread.currentThread.interrupt()
+      transaction.abort()
+      expect(Thread.interrupted(), "the interrupt is forgotten")
+      writer.join()
+      expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken after the abort")
+    }
+
+  /** Where half of a 16-byte lane is XXH3's public secret, the other half does not count. */
+  private def colliding(i: Int): Array[Byte] = {
+    val secret = Array(0xde, 0xd4, 0x6d, 0xe9, 0x83, 0x90, 0x97, 0xdb)
+    val key = new Array[Byte](43)
+    for (j <- 0 until 8) {
+      key(27 + j) = secret(j).toByte
+      key(35 + j) = (i * 0x9E3779B97F4A7C15L >>> (8 * j)).toByte
+    }
+    key
+  }
+
+  private def keysWithOneFilterHashAreNoSlower(directory: File): Unit =
+    withState(directory, 64L << 20) { (state, _) =>
+      val keys = Array.tabulate(20000)(colliding)
+      expect(keys.map(KeyHash.of(_)).distinct.length == 1, "the keys do no harm")
+      val transaction = begin(state, VersionId.empty)
+      val tookMs = cpuMs {
+        keys.foreach { key =>
+          transaction.get(key)
+          transaction.put(key, key)
+        }
+        transaction.committed(VersionId(1, Some("a")))
+        state.indexCommitted()
+      }
+      expect(tookMs < 1500, s"${keys.length} keys took $tookMs ms")
+      val next = begin(state, VersionId(1, Some("a")))
+      keys.foreach(key => expect(java.util.Arrays.equals(next.get(key), key), "a row is wrong"))
+      next.abort()
+    }
+
+  private def aLargeBatchDoesNotBurdenTheNext(directory: File): Unit =
+    withState(directory, 8L << 20) { (state, _) =>
+      val first = begin(state, VersionId.empty)
+      for (i <- 0 until 300000) first.put(bytes(s"\u0000\u0000$i"), Array.emptyByteArray)
+      first.committed(VersionId(1, Some("a")))
+      val second = begin(state, VersionId(1, Some("a")))
+      second.put(bytes("\u0000\u0000one"), Array.emptyByteArray)
+      val took = state.memoryUse.memtableBytes
+      expect(took <= (1L << 20), s"one row takes $took bytes")
+      second.abort()
+    }
+
+  private def aFaultWhileAVersionIsIndexedHarmsNoOther(directory: File): Unit =
+    for (ordered <- Seq(true, false)) withState(directory, 64L << 20) { (state, memory) =>
+      def key(i: Int): Array[Byte] = Array[Byte](0, 0, 1, 0, 0, 0, 7, (i >> 8).toByte, i.toByte)
+      val until = Array[Byte](0, 0, 1, 0, 0, 0, 8)
+      def rows(transaction: Transaction): Seq[String] = {
+        val scan = transaction.scan(key(0).take(7), until, ordered)
+        val found = Iterator.continually(scan).takeWhile(_.advance()).map(_.value).map(StateModel.text).toSeq
+        scan.close()
+        found
+      }
+      val first = begin(state, VersionId.empty)
+      for (i <- 0 until 1000) first.put(key(i), bytes("one"))
+      first.committed(VersionId(1, Some("a")))
+      val second = begin(state, VersionId(1, Some("a")))
+      expect(rows(second).size == 1000, "rows are missing")
+      // The index has room for these, the orders have not.
+      for (i <- 0 until 200) second.put(key(i), bytes("two"))
+      for (i <- 0 until 300) second.put(Array[Byte](0, 0, 2, 0, 0, 0, (i >> 8).toByte, i.toByte), bytes("two"))
+      second.committed(VersionId(2, Some("b")))
+      val spill = new File(directory, "spill")
+      TestFiles.delete(spill)
+      Files.write(spill.toPath, Array[Byte](1))
+      memory.setBudget(memory.usedBytes)
+      try state.indexCommitted()
+      catch { case _: IOException => }
+      Files.delete(spill.toPath)
+      memory.setBudget(64L << 20)
+      val again = begin(state, VersionId(1, Some("a")))
+      expect(rows(again) == Seq.fill(1000)("one"), s"version 1 has ${rows(again).count(_ == "two")} rows of version 2")
+      expect((0 until 1000).forall(i => StateModel.text(again.get(key(i))) == "one"), "version 1 has rows of version 2")
+      for (i <- 0 until 1000) again.put(key(i), bytes("three"))
+      again.committed(VersionId(2, Some("c")))
+      state.indexCommitted()
+      val last = begin(state, VersionId(2, Some("c")))
+      expect(rows(last) == Seq.fill(1000)("three"), "the version after the fault is wrong")
+      last.abort()
+    }
+
+  private def aFaultWithinAChangeEndsTheTransaction(directory: File): Unit =
+    withState(directory, 1L << 20) { (state, memory) =>
+      val transaction = begin(state, VersionId.empty)
+      transaction.put(bytes("\u0000\u0000a"), bytes("v"))
+      Files.write(new File(directory, "spill").toPath, Array[Byte](1))
+      memory.setBudget(memory.usedBytes)
+      val failed =
+        try {
+          for (i <- 0 until 100000) transaction.put(bytes(s"\u0000\u0000$i"), bytes("v"))
+          false
+        } catch { case _: IOException => true }
+      expect(failed, "nothing failed")
+      memory.setBudget(1L << 20)
+      val refused =
+        try {
+          transaction.committed(VersionId(1, Some("a")))
+          false
+        } catch { case e: IllegalStateException => e.getCause.isInstanceOf[IOException] }
+      expect(refused, "a change that failed half way can be committed")
+      transaction.abort()
+      new File(directory, "spill").delete()
+    }
+
+  /** Each key is the one before and 8 bytes more, so that sorting by 8 bytes at a time leaves a tie each time. */
+  private def keysThatBeginAllAlikeAreSorted(directory: File): Unit =
+    withState(directory, 512L << 20) { (state, _) =>
+      val transaction = begin(state, VersionId.empty)
+      val n = 2500
+      for (i <- 0 until n) {
+        val key = Array.fill[Byte](2 + 8 * i + 1)('a')
+        key(0) = 0
+        key(1) = 0
+        key(key.length - 1) = 'b'
+        transaction.put(key, bytes("v"))
+      }
+      val failure = new AtomicReference[Throwable]
+      val delta = new File(directory, "deep.sst")
+      val task = new Thread(null, () => transaction.writeDelta(delta, bytes("{}")), "task", 160L << 10)
+      task.setUncaughtExceptionHandler((_, e) => failure.set(e))
+      task.start()
+      task.join()
+      expect(failure.get == null, s"sorting fails with ${failure.get}")
+      TestBases.verify(delta, n + 1L, "{}")
+      transaction.abort()
+    }
+
+  private def manyRowsOfOnePrefixCostNoMoreEach(directory: File): Unit = {
+    def tookMs(n: Int): Long = {
+      var took = 0L
+      withState(directory, 256L << 20) { (state, _) =>
+        val prefix = Array[Byte](0, 0, 4, 0, 0, 0, 1, 2, 3, 4)
+        def key(i: Int): Array[Byte] = prefix ++ Array[Byte]((i >> 16).toByte, (i >> 8).toByte, i.toByte)
+        val until = prefix.init :+ 5.toByte
+        def scanned(transaction: Transaction): Int = {
+          val scan = transaction.scan(prefix, until, ordered = false)
+          Iterator.continually(scan.advance()).takeWhile(identity).size
+        }
+        took = cpuMs {
+          val transaction = begin(state, VersionId.empty)
+          transaction.put(key(0), bytes("v"))
+          scanned(transaction)
+          for (i <- 0 until n) transaction.put(key(i), bytes("v"))
+          expect(scanned(transaction) == n, "rows are missing")
+          for (i <- 0 until n by 2) transaction.remove(key(i))
+          expect(scanned(transaction) == n / 2, "rows are missing or too many")
+          transaction.committed(VersionId(1, Some("a")))
+          state.indexCommitted()
+          val next = begin(state, VersionId(1, Some("a")))
+          expect(scanned(next) == n / 2, "rows are missing or too many")
+          for (i <- 0 until n by 2) next.put(key(i), bytes("w"))
+          next.committed(VersionId(2, Some("b")))
+          state.indexCommitted()
+          val last = begin(state, VersionId(2, Some("b")))
+          expect(scanned(last) == n, "rows are missing")
+          last.abort()
+        }
+      }
+      took
+    }
+    tookMs(1000)
+    val took = tookMs(40000)
+    expect(took < 1500, s"40000 rows of one prefix took $took ms")
+  }
+
+  /** CPU time of this thread, which does not depend on what else the machine does. */
+  private def cpuMs(action: => Unit): Long = {
+    val threads = ManagementFactory.getThreadMXBean
+    val startNs = threads.getCurrentThreadCpuTime
+    action
+    (threads.getCurrentThreadCpuTime - startNs) / 1000000
+  }
+}
