@@ -16,9 +16,9 @@ def class_path() -> str:
     return scala_jars.probes_class_path()
 
 
-def walk(class_path: str, directory: Path, main: str, *arguments: object) -> str:
+def walk(class_path: str, directory: Path, main: str, *arguments: object, heap: str = "1g") -> str:
     opens = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch")]
-    command = ["java", "-Xmx1g", f"-Djava.io.tmpdir={directory}", *opens, "-cp", class_path]
+    command = ["java", f"-Xmx{heap}", f"-Djava.io.tmpdir={directory}", *opens, "-cp", class_path]
     ran = subprocess.run(
         [*command, f"{PACKAGE}.{main}", *map(str, arguments)],
         capture_output=True,
@@ -48,3 +48,7 @@ def test_single_pieces(class_path: str, tmp_path: Path) -> None:
 
 def test_hard_cases(class_path: str, tmp_path: Path) -> None:
     assert "cases pass" in walk(class_path, tmp_path, "HardCases")
+
+
+def test_many_changes_need_little_heap(class_path: str, tmp_path: Path) -> None:
+    assert "cases pass" in walk(class_path, tmp_path, "HardCases", "heap", heap="64m")

@@ -24,10 +24,14 @@ object HardCases {
     "publish" -> aFaultWhileAVersionIsIndexedHarmsNoOther,
     "change" -> aFaultWithinAChangeEndsTheTransaction,
     "deep" -> keysThatBeginAllAlikeAreSorted,
-    "prefix" -> manyRowsOfOnePrefixCostNoMoreEach)
+    "prefix" -> manyRowsOfOnePrefixCostNoMoreEach,
+    "small" -> fewRowsTakeLittleMemory)
+
+  /** These are run by themselves, in a JVM with a small heap. */
+  private val byThemselves: Seq[(String, File => Unit)] = Seq("heap" -> manyChangesNeedLittleHeap)
 
   def main(arguments: Array[String]): Unit = {
-    val chosen = if (arguments.isEmpty) cases else cases.filter { case (name, _) => arguments.contains(name) }
+    val chosen = if (arguments.isEmpty) cases else (cases ++ byThemselves).filter { case (name, _) => arguments.contains(name) }
     chosen.foreach { case (name, run) =>
       val directory = Files.createTempDirectory("hard-cases").toFile
       val startNs = System.nanoTime
@@ -245,6 +249,36 @@ object HardCases {
       expect(failure.get == null, s"sorting fails with ${failure.get}")
       TestBases.verify(delta, n + 1L, "{}")
       transaction.abort()
+    }
+
+  private def fewRowsTakeLittleMemory(directory: File): Unit =
+    withState(directory, 8L << 20) { (state, memory) =>
+      var at = VersionId.empty
+      for (batch <- 1 to 20) {
+        val transaction = begin(state, at)
+        for (i <- 0 until 10) transaction.put(bytes(s"\u0000\u0000$batch-$i"), new Array[Byte](150))
+        at = VersionId(batch.toLong, Some(s"id$batch"))
+        transaction.committed(at)
+      }
+      state.indexCommitted()
+      expect(memory.usedBytes < 20 * (8 << 10), s"20 batches of 10 rows take ${memory.usedBytes} bytes")
+    }
+
+  private def manyChangesNeedLittleHeap(directory: File): Unit =
+    withState(directory, 512L << 20) { (state, _) =>
+      val n = 1500000
+      def key(i: Int): Array[Byte] = Array[Byte](0, 0, (i >> 16).toByte, (i >> 8).toByte, i.toByte)
+      val transaction = begin(state, VersionId.empty)
+      for (i <- 0 until n) transaction.put(key(i), Array.emptyByteArray)
+      val delta = new File(directory, "heap.sst")
+      transaction.writeDelta(delta, bytes("{}"))
+      TestBases.verify(delta, n + 1L, "{}")
+      transaction.committed(VersionId(1, Some("a")))
+      state.indexCommitted()
+      val next = begin(state, VersionId(1, Some("a")))
+      val scan = next.scan(key(0), key(n - 1), ordered = true)
+      expect(Iterator.continually(scan.advance()).takeWhile(identity).size == n - 1, "rows are missing")
+      next.abort()
     }
 
   private def manyRowsOfOnePrefixCostNoMoreEach(directory: File): Unit = {

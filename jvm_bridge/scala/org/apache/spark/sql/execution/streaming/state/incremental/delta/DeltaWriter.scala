@@ -5,24 +5,23 @@ import java.nio.channels.FileChannel
 import java.nio.file.{Files, StandardOpenOption}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, Reserved}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyOrder, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, Record, SortedRuns}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstWriter
 import org.apache.spark.unsafe.Platform
 
 /**
  * Writes changed records as a delta SST, in key order, and after them the reserved record.
  *
- * @param records    the records, in any order; sorted here, in place
+ * @param records     the records; given back with [[free]]
+ * @param count       how many they are
  * @param overwritten changes that they replaced
  */
-private[incremental] final class DeltaWriter(records: Array[Long], overwritten: OverwrittenChanges) {
-  KeyOrder.sort(records)
-
+private[incremental] final class DeltaWriter(records: SortedRuns, count: Int, overwritten: OverwrittenChanges) {
   def write(file: File, meta: Array[Byte], puts: Long, removes: Long): DeltaFile = {
     val channel = FileChannel.open(file.toPath, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
     try {
       try {
-        val sst = new SstWriter(channel, records.length + 1)
+        val sst = new SstWriter(channel, count + 1)
         addRecords(sst)
         addMeta(sst, meta)
         DeltaFile(sst.bytes, sst.crc32, puts, removes)
@@ -35,13 +34,16 @@ private[incremental] final class DeltaWriter(records: Array[Long], overwritten: 
   }
 
   private def addRecords(sst: SstWriter): Unit = {
-    var i = 0
-    while (i < records.length) {
-      val record = records(i)
+    val sorted = new MergedRecords(records.sourcesIn(Array.emptyByteArray, null, _ => true))
+    var record = sorted.record
+    while (record != 0) {
       sst.add(Record.keyAddress(record), Record.keyLength(record), Record.valueAddress(record), Record.valueLength(record))
-      i += 1
+      sorted.next()
+      record = sorted.record
     }
   }
+
+  def free(): Unit = records.free()
 
   private def addMeta(sst: SstWriter, meta: Array[Byte]): Unit = {
     val key = Reserved.metaKey

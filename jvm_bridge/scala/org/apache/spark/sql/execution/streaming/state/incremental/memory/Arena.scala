@@ -25,7 +25,8 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
   }
 
   private def grow(size: Long): Unit = {
-    val standard = math.min(Arena.largestSegment, math.max(Arena.smallestSegment, bytes / 4)) & ~7L
+    val growing = if (bytes < Arena.mediumSegment) bytes else math.max(Arena.mediumSegment, bytes / 4)
+    val standard = math.min(Arena.largestSegment, math.max(Arena.smallestSegment, growing)) & ~7L
     val own = size > standard
     val segment = memory.allocate(if (own) size else standard, spillDirectory)
     if (count == segments.length) {
@@ -91,7 +92,10 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
 }
 
 private[incremental] object Arena {
-  val smallestSegment: Long = 64L << 10
+  val smallestSegment: Long = 4L << 10
+
+  /** Up to here an arena doubles, so that a few records take little; then it grows by a quarter. */
+  private val mediumSegment: Long = 64L << 10
   val largestSegment: Long = 4L << 20
 }
 

@@ -33,6 +33,24 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     while (count > 1 && lengths(count - 2) <= 2L * lengths(count - 1)) mergeLast(wanted)
   }
 
+  /**
+   * Adds records in any order. They are sorted some at a time, so that the heap never holds more of them than
+   * these, however many there are.
+   *
+   * @param foreach gives each of them to a function
+   */
+  def addUnsorted(foreach: (Long => Unit) => Unit, wanted: Long => Boolean): Unit = {
+    val some = new RecordList
+    foreach { record =>
+      some.add(record)
+      if (some.size == SortedRuns.sortedAtOnce) {
+        add(some.sorted(), wanted)
+        some.clear()
+      }
+    }
+    add(some.sorted(), wanted)
+  }
+
   private def at(run: Int, i: Int): Long = Platform.getLong(null, runs(run).address + 8L * i)
 
   private def mergeLast(wanted: Long => Boolean): Unit = {
@@ -101,4 +119,10 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     runs.iterator.take(count).foreach(_.free())
     count = 0
   }
+}
+
+private object SortedRuns {
+
+  /** How many records are sorted on the heap at a time, for about 40 bytes each. */
+  private val sortedAtOnce = 1 << 19
 }

@@ -64,9 +64,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   def publish(generation: Generation): Unit = {
     val memtable = generation.memtable
     index.reserve(generation.records)
-    val records = memtable.records()
-    putAll(records)
-    orElseDropOrders { if (runs != null) runs.add(generation.sorted, isNewest) }
+    putAll(memtable)
+    orElseDropOrders { if (runs != null) runs.addUnsorted(memtable.foreachRecord, isNewest) }
     generation.forgetOrder()
     memtable.freeTable()
     append(generation)
@@ -129,10 +128,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   private def ordered(): SortedRuns = synchronized {
     if (runs == null) {
-      val all = new RecordList
-      foreachNewest(all.add)
       val sorted = new SortedRuns(memory, spillDirectory)
-      orElse(sorted.free())(sorted.add(all.sorted(), isNewest))
+      orElse(sorted.free())(sorted.addUnsorted(foreachNewest, isNewest))
       runs = sorted
     }
     runs
@@ -157,21 +154,30 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   def arenas: Iterator[ArenaWalk] =
     pieces.iterator.map(_.walk) ++ generations.iterator.map(g => new ArenaWalk(g.memtable.arena))
 
-  private def putAll(records: Array[Long]): Unit = {
-    var from = 0
-    while (from < records.length) {
-      val until = math.min(from + RecentIndex.prefetchedAtOnce, records.length)
-      var i = from
-      while (i < until) {
-        prefetched += index.prefetch(records(i))
-        i += 1
+  private def putAll(memtable: MemTable): Unit = {
+    val some = new Array[Long](RecentIndex.prefetchedAtOnce)
+    var n = 0
+    memtable.foreachRecord { record =>
+      some(n) = record
+      n += 1
+      if (n == some.length) {
+        putAll(some, n)
+        n = 0
       }
-      i = from
-      while (i < until) {
-        put(records(i))
-        i += 1
-      }
-      from = until
+    }
+    putAll(some, n)
+  }
+
+  private def putAll(records: Array[Long], n: Int): Unit = {
+    var i = 0
+    while (i < n) {
+      prefetched += index.prefetch(records(i))
+      i += 1
+    }
+    i = 0
+    while (i < n) {
+      put(records(i))
+      i += 1
     }
   }
 

@@ -254,15 +254,29 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     records
   }
 
+  private def foreachChange(use: Long => Unit): Unit = foreachSlot(slot => if (isChange(slot)) use(record(slot)))
+
+  /** The current records of all changed keys in key order; the caller frees them. */
+  def sortedChanges(): SortedRuns = {
+    val sorted = new SortedRuns(memory, spillDirectory)
+    try {
+      sorted.addUnsorted(foreachChange, _ => true)
+      sorted
+    } catch {
+      case e: Throwable =>
+        sorted.free()
+        throw e
+    }
+  }
+
   /** The current records of changed keys with from <= key < until (null: no end), run by run. */
   def changedIn(from: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit = if (changes > 0) {
     if (runs == null) {
-      runs = new SortedRuns(memory, spillDirectory)
+      runs = sortedChanges()
       unsorted = new RecordList
-      changedRecords().foreach(unsorted.add)
     }
     if (!unsorted.isEmpty) {
-      runs.add(unsorted.sorted(), isCurrentChange)
+      runs.addUnsorted(unsorted.foreach, isCurrentChange)
       unsorted.clear()
     }
     runs.sourcesIn(from, until, isCurrentChange).foreach(_.foreach(use))
@@ -274,7 +288,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   def changedWith(prefix: Array[Byte])(use: Long => Unit): Unit = if (changes > 0) {
     if (prefixes == null) {
       prefixes = new PrefixIndex(memory, spillDirectory)
-      changedRecords().foreach(prefixes.add)
+      foreachChange(prefixes.add)
     }
     prefixes.foreach(prefix)(use)
   }
@@ -284,7 +298,10 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     this.record(slot) == record && isChange(slot)
   }
 
-  /** The current records of all keys, changed or not, in no order. */
+  /** The current record of each key, changed or not, in no order. */
+  def foreachRecord(use: Long => Unit): Unit = foreachSlot(slot => use(record(slot)))
+
+  /** All of these. */
   def records(): Array[Long] = {
     val records = new Array[Long](count.toInt)
     var n = 0
@@ -321,7 +338,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
 
 private[incremental] object MemTable {
   private val slotBytes = 16L
-  private val smallestTable = 256L
+  private val smallestTable = 64L
   private val addressMask = (1L << 48) - 1
   private val changed = 1L << 48
   private val largestClean = 4096

@@ -164,8 +164,13 @@ final class Transaction private[transaction] (
       exit()
       throw new IllegalStateException(s"A change of the transaction on version ${at.version} of the state store failed", failure)
     }
-    delta = null
+    forgetDelta()
     writingThread = Thread.currentThread
+  }
+
+  private def forgetDelta(): Unit = if (delta != null) {
+    delta.free()
+    delta = null
   }
 
   private def fail(e: Throwable): Nothing = {
@@ -289,7 +294,7 @@ final class Transaction private[transaction] (
     enter()
     try {
       if (failure != null) fail(failure)
-      if (delta == null) delta = new DeltaWriter(memtable.changedRecords(), memtable.overwritten)
+      if (delta == null) delta = new DeltaWriter(memtable.sortedChanges(), memtable.changes, memtable.overwritten)
       delta.write(file, meta, memtable.puts, memtable.removes)
     } finally exit()
   }
@@ -301,6 +306,7 @@ final class Transaction private[transaction] (
       try countKeys()
       finally exitFromChange()
     if (!end()) throw new IllegalStateException(s"The transaction on version ${at.version} of the state store was aborted")
+    forgetDelta()
     memtable.overwritten.free()
     memtable.freeRuns()
     try state.append(this, new Generation(as, keys, memtable))
@@ -312,6 +318,7 @@ final class Transaction private[transaction] (
    * [[committed]].
    */
   def abort(): Unit = if (end()) {
+    forgetDelta()
     memtable.free()
     state.ended(this)
   }
