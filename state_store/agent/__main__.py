@@ -6,8 +6,10 @@ threads are doing, and takes its directories with it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -15,6 +17,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+PROTOCOL = 2
 _STARTUP_FAILED = 3
 
 
@@ -36,21 +39,31 @@ def _start(start: dict[str, Any]) -> tuple[Any, Any]:
     from state_store.engine import require
     from state_store.errors import InternalError
 
-    if start.get("protocol") != 1:
+    if start.get("protocol") != PROTOCOL:
         raise InternalError(
-            f"the JVM speaks bridge protocol {start.get('protocol')!r}, this agent 1: use the jar and the "
-            "Python package of one release"
+            f"the JVM speaks bridge protocol {start.get('protocol')!r}, this agent {PROTOCOL}: "
+            "use the jar and the Python package of one release"
         )
     require()
     from state_store.agent import log
     from state_store.agent.calls import Calls
+    from state_store.agent.files import FileConnections
     from state_store.agent.server import Server
 
-    log.set_level(start.get("log_level", "INFO"))
+    log.start(start.get("log_level", "INFO"))
     for one in (signal.SIGINT, signal.SIGHUP):
         signal.signal(one, signal.SIG_IGN)
-    calls = Calls(Path(start["directory"]))
-    return Server(start["socket"], start["token"], calls), calls
+    _raise_descriptor_limit()
+    files = FileConnections()
+    calls = Calls(Path(start["directory"]), files)
+    return Server(start["socket"], start["token"], calls, files), calls
+
+
+def _raise_descriptor_limit() -> None:
+    """To what the system allows: each open database and each connection takes some."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _leave_with_jvm(socket: Path, calls: Any) -> None:
@@ -60,7 +73,7 @@ def _leave_with_jvm(socket: Path, calls: Any) -> None:
         pass
     log.end()
     for _ in range(2):  # a thread may make a file while the first round removes its directory
-        for directory in (socket.parent, *calls.directories()):
+        for directory in (socket.parent, *calls.stores.directories()):
             shutil.rmtree(directory, ignore_errors=True)
     os._exit(0)
 

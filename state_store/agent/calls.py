@@ -3,39 +3,48 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from state_store import __version__
-from state_store.agent.connection import CurrentJvm
-from state_store.agent.log import log
-from state_store.agent.store import OpenStore
-from state_store.agent.store_id import StoreId
-from state_store.checkpoint.names import VersionId
-from state_store.engine.settings import DatabaseSettings
+from state_store.agent.answers import (
+    Answer,
+    Cleaned,
+    Committed,
+    DeltaFiles,
+    Events,
+    MergedStore,
+    Nothing,
+    Opened,
+    Pong,
+    RestoredStore,
+    Skipped,
+)
+from state_store.agent.cleaning import clean_up
+from state_store.agent.committing import commit
+from state_store.agent.events import EventLog
+from state_store.agent.files import FileConnections
+from state_store.agent.merging import MergeRequest
+from state_store.agent.open_store import OpenStore
+from state_store.agent.requests import (
+    CleanupRequest,
+    CommitRequest,
+    DeltasRequest,
+    RestoreRequest,
+    SnapshotRequest,
+    StoreFields,
+)
+from state_store.agent.restoring import fetch_deltas, restore_store
+from state_store.agent.scheduler import MergeScheduler
+from state_store.agent.stores import DatabaseSettingsOf, Stores, database_settings
 from state_store.errors import InternalError
-from state_store.files.local_cache import LocalCache
-from state_store.files.workspace import Workspace
-from state_store.settings.executor import ExecutorOptions
-from state_store.settings.options import Options, by_name, parse
-from state_store.snapshots.context import StoreContext
-from state_store.snapshots.merge import KINDS
-from state_store.storage.open import open_storage
+from state_store.settings.options import by_name
+from state_store.storage.hadoop import HadoopStorage
 
-
-def database_settings(options: Options) -> DatabaseSettings:
-    """How merges write, as the options say."""
-    share = options.max_delta_share or Options().max_delta_share
-    return DatabaseSettings(
-        compression=options.snapshot_compression,
-        threads=options.merge_threads,
-        size_amplification_percent=max(1, round(share * 100)),
-        rate_limit_bytes=options.merge_rate_limit_bytes_per_s,
-    )
+EVENT_WAIT_S = 30.0
+"""How long the standing call for events waits before it answers that there are none."""
 
 
 class Calls:
@@ -44,32 +53,29 @@ class Calls:
     def __init__(
         self,
         directory: Path,
+        files: FileConnections | None = None,
         *,
-        settings: Callable[[Options], DatabaseSettings] = database_settings,
+        settings: DatabaseSettingsOf = database_settings,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._directory = directory
-        self._settings = settings
-        self._now_ms = now_ms
-        self._lock = threading.Lock()
-        self._stores: dict[tuple[str, str], OpenStore] = {}
-        self._executor = ExecutorOptions()
-        self._roots = {directory}
-        self._merge_slots: dict[int, threading.Semaphore] = {}
-        self._operations: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        self._files = files or FileConnections()
+        self.events = EventLog()
+        self.scheduler = MergeScheduler(self.events)
+        self.stores = Stores(directory, self._files, self.scheduler, settings, now_ms)
+        self._operations: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "ping": self._ping,
+            "events": self._events,
             "open": self._open,
             "restore": self._restore,
             "commit": self._commit,
-            "merge": self._merge,
-            "cleanup": lambda request: self._store(request).cleanup(_version(request)),
-            "deltas": lambda request: self._store(request).deltas(_version(request), request["first"]),
-            "release": lambda request: self._store(request).release(Path(request["directory"])),
-            "status": lambda request: self._store(request).status(),
+            "snapshot": self._snapshot,
+            "cleanup": self._cleanup,
+            "deltas": self._deltas,
+            "release": self._release,
             "close": self._close,
         }
 
-    def handle(self, request: dict[str, Any]) -> dict[str, Any]:
+    def handle(self, request: dict[str, Any]) -> Answer:
         """The answer to one call. Raises StateStoreError."""
         operation = self._operations.get(str(request.get("op")))
         if operation is None:
@@ -81,109 +87,72 @@ class Calls:
         except KeyError as error:
             raise InternalError(f"the call {request['op']!r} lacks the argument {error}") from error
 
-    def directories(self) -> list[Path]:
-        """What goes when the agent ends."""
-        return list(self._roots)
+    def undelivered(self, request: dict[str, Any], answer: Answer) -> None:
+        """The JVM did not wait for the answer: directories that it was to have are released."""
+        if isinstance(answer, RestoredStore | DeltaFiles):
+            self._store(request).head.release(answer.directory)
+        elif isinstance(answer, MergedStore):
+            self._store(request).head.release(answer.base.directory)
 
-    def _ping(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"pid": os.getpid(), "version": __version__, "memory_bytes": _resident_bytes()}
+    def _ping(self, request: dict[str, Any]) -> Pong:
+        return Pong(os.getpid(), __version__, _resident_bytes(), self._files.lent)
 
-    def _open(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _events(self, request: dict[str, Any]) -> Events:
+        wait_s = min(EVENT_WAIT_S, request.get("wait_ms", EVENT_WAIT_S * 1000) / 1000)
+        return Events(self.events.after(request["after"], wait_s=wait_s))
+
+    def _open(self, request: dict[str, Any]) -> Opened:
         store = self._store(request)
-        return {
-            "incoming": str(store.context.workspace.incoming),
-            "memory_budget_bytes": store.options.memory_budget_bytes
-            - _own_share(store.options.memory_budget_bytes),
-            "options": by_name(store.options),
-        }
-
-    def _restore(self, request: dict[str, Any]) -> dict[str, Any]:
-        start = None
-        if request.get("from_version") is not None:
-            start = VersionId(request["from_version"], request.get("from_id"))
-        return self._store(request).restore(_version(request), start)
-
-    def _commit(self, request: dict[str, Any]) -> dict[str, Any]:
-        store = self._store(request)
-        delta = store.store_id.delta(
-            request["version"], request.get("id"), request.get("parent"), request["crc"]
-        )
-        return store.commit(delta, Path(request["path"]), request["bytes"], request["crc"], request["keys"])
-
-    def _merge(self, request: dict[str, Any]) -> dict[str, Any]:
-        if request["kind"] not in KINDS:
-            raise InternalError(
-                f"there is no merge of kind {request['kind']!r}; kinds are {', '.join(KINDS)}"
-            )
-        return self._store(request).merge(
-            _version(request), request["kind"], request.get("reason") or "asked"
+        budget_bytes = store.options.memory_budget_bytes
+        return Opened(
+            store.context.workspace.incoming,
+            budget_bytes - _own_share(budget_bytes),
+            _file_connections(store),
+            by_name(store.options),
         )
 
-    def _close(self, request: dict[str, Any]) -> dict[str, Any]:
-        with self._lock:
-            store = self._stores.pop(_key(request["store"]), None)
-            if not self._stores:
-                self._executor.forget()
-        return store.close() if store else {}
+    def _restore(self, request: dict[str, Any]) -> RestoredStore:
+        return restore_store(self._store(request), RestoreRequest.from_json(request))
+
+    def _commit(self, request: dict[str, Any]) -> Committed:
+        store, fields = self._store(request), CommitRequest.from_json(request)
+        result = commit(store, fields)
+        self.scheduler.committed(store, result.before, memory_short=fields.memory_short)
+        return result.answer
+
+    def _snapshot(self, request: dict[str, Any]) -> MergedStore | Skipped:
+        fields = SnapshotRequest.from_json(request)
+        merge = MergeRequest(fields.version, fields.kind, fields.reason)
+        return self.scheduler.merge_now(self._store(request), merge)
+
+    def _cleanup(self, request: dict[str, Any]) -> Cleaned:
+        return clean_up(self._store(request), CleanupRequest.from_json(request))
+
+    def _deltas(self, request: dict[str, Any]) -> DeltaFiles:
+        return fetch_deltas(self._store(request), DeltasRequest.from_json(request))
+
+    def _release(self, request: dict[str, Any]) -> Nothing:
+        self._store(request).head.release(Path(request["directory"]))
+        return Nothing()
+
+    def _close(self, request: dict[str, Any]) -> Nothing:
+        self.stores.close(StoreFields.from_json(request["store"]))
+        return Nothing()
 
     def _store(self, request: dict[str, Any]) -> OpenStore:
-        """The store that a call is about; made when this process has not seen it yet."""
-        fields = request["store"]
-        key = _key(fields)
-        with self._lock:
-            store = self._stores.get(key)
-            if store is None:
-                options, told = self._executor.settle(parse(fields["options"]))
-                for sentence in told:
-                    log("WARNING", "", sentence)
-                store = self._stores[key] = self._new_store(fields, options)
-        return store
-
-    def _new_store(self, fields: dict[str, Any], options: Options) -> OpenStore:
-        store_id = StoreId.from_fields(fields)
-        root = self._root(options)
-        cache = LocalCache(
-            root.parent / "kept" if options.local_dir else root / "kept", options.local_recovery_budget_bytes
-        )
-        workspace = Workspace(root / _digest(*_key(fields)))
-        workspace.open()
-        context = StoreContext(
-            open_storage(store_id.location, jvm=CurrentJvm()),
-            cache.store(store_id.location),
-            workspace,
-            self._settings(options),
-            store_id.has_checkpoint_ids,
-            options.transfer_threads,
-        )
-        slots = self._merge_slots.setdefault(
-            options.max_concurrent_merges, threading.Semaphore(options.max_concurrent_merges)
-        )
-        return OpenStore(store_id, options, context, slots, self._now_ms, cache.prune)
-
-    def _root(self, options: Options) -> Path:
-        """Where this agent works; its name is the same for an agent that replaces this one."""
-        if not options.local_dir:
-            return self._directory
-        root = Path(options.local_dir) / f"agent-{_digest(str(self._directory))}"
-        self._roots.add(root)
-        return root
+        return self.stores.of(StoreFields.from_json(request["store"]))
 
 
-def _version(request: dict[str, Any]) -> VersionId:
-    return VersionId(request["version"], request.get("id"))
+def _file_connections(store: OpenStore) -> int:
+    """As many as its transfers use, and one more for each task that may commit meanwhile."""
+    if not isinstance(store.context.storage, HadoopStorage):
+        return 0
+    return store.options.transfer_threads + max(4, os.cpu_count() or 4)
 
 
-def _key(fields: dict[str, Any]) -> tuple[str, str]:
-    return fields["run"], fields["location"]
-
-
-def _digest(*names: str) -> str:
-    return sha256("\0".join(names).encode("utf-8")).hexdigest()[:16]
-
-
-def _own_share(budget: int) -> int:
+def _own_share(budget_bytes: int) -> int:
     """What this process takes of the memory budget: what it was measured to need, a quarter at most."""
-    return min(40 << 20, budget // 4)
+    return min(40 << 20, budget_bytes // 4)
 
 
 def _resident_bytes() -> int:

@@ -1,43 +1,58 @@
-"""The agent's log: one JSON object a line on standard error, which the JVM passes on to the executor's
-log."""
+"""The agent's log: one JSON object a line on standard error, which the JVM passes on to the executor's log.
+
+`store_log` gives a store's logger, `AGENT` is that of everything else. DEBUG explains each decision of
+merging and retention.
+"""
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
-import traceback
-from pathlib import Path
+from typing import Any
 
-LEVELS = {"DEBUG": 10, "INFO": 20, "WARNING": 30, "ERROR": 40}
-_lock = threading.Lock()
-_state = {"level": LEVELS["INFO"]}
+_logger = logging.getLogger("state_store.agent")
 
 
-def set_level(name: str) -> None:
-    """Least level that is written, one of LEVELS."""
-    _state["level"] = LEVELS[name.upper()]
+class _JsonLines(logging.Handler):
+    """Writes each record whole, in one system call, straight to the file descriptor of standard error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._writing = threading.Lock()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {
+            "level": record.levelname,
+            "store": getattr(record, "store", ""),
+            "message": record.getMessage(),
+        }
+        line = json.dumps(fields) + "\n"
+        try:
+            with self._writing:
+                os.write(2, line.encode("utf-8"))
+        except OSError:
+            return  # the JVM is gone, and the agent is about to follow
+
+
+def start(level: str) -> None:
+    """Writes records from `level` (DEBUG, INFO, WARNING or ERROR) on. Before that nothing is written."""
+    _logger.handlers[:] = [_JsonLines()]
+    _logger.setLevel(level.upper())
 
 
 def end() -> None:
     """Nothing more is written: what calls come to when their directories go is of no interest."""
-    _state["level"] = max(LEVELS.values()) + 1
+    _logger.setLevel(logging.CRITICAL + 1)
 
 
-def log(level: str, store: str, message: str) -> None:
-    """Writes one record; `store` may be empty. Safe for any thread; never raises."""
-    if LEVELS[level] < _state["level"]:
-        return
-    line = json.dumps({"level": level, "store": store, "message": message}) + "\n"
-    try:
-        with _lock:
-            os.write(2, line.encode("utf-8"))
-    except OSError:
-        return  # the JVM is gone, and the agent is about to follow
+def store_log(label: str) -> logging.LoggerAdapter[Any]:
+    """The logger of the store with that label."""
+    return logging.LoggerAdapter(_logger, {"store": label})
 
 
-def describe_defect(error: BaseException) -> str:
-    """Type, text and the innermost frames of an error that should not happen."""
-    frames = traceback.extract_tb(error.__traceback__)[-3:]
-    places = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
-    return f"{type(error).__name__}: {error} (at {places})"
+AGENT = store_log("")
+"""For what concerns no single store."""
+
+_logger.addHandler(logging.NullHandler())

@@ -1,5 +1,8 @@
-"""The agent's socket: accepts the JVM's connections, checks who it is, and serves each in a thread of its
-own."""
+"""The agent's socket: accepts the JVM's connections, checks who it is, and serves each as what it is for.
+
+A connection says in its first frame what it is for: `calls` of the JVM, answered one after the other in a
+thread of its own, or `files`, lent to the agent for its own requests (docs/protocol.md).
+"""
 
 from __future__ import annotations
 
@@ -8,68 +11,111 @@ import os
 import socket
 import struct
 import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from state_store.agent.connection import Connection
-from state_store.agent.frames import ProtocolError
-from state_store.agent.log import describe_defect, log
+from state_store.agent.answers import Answer
+from state_store.agent.failures import as_state_store_error
+from state_store.agent.files import FileConnections
+from state_store.agent.frames import ProtocolError, read_frame, write_frame
+from state_store.agent.log import AGENT
 from state_store.errors import InternalError, StateStoreError
+
+CALLS = "calls"
+FILES = "files"
+_ACCEPT_PAUSE_S = 0.1
+
+
+class Operations(Protocol):
+    """What serves the calls (agent.calls.Calls)."""
+
+    def handle(self, request: dict[str, Any]) -> Answer: ...
+
+    def undelivered(self, request: dict[str, Any], answer: Answer) -> None: ...
 
 
 class Server:
-    """Listens at `path` from construction on; `serve` answers calls with `calls.handle(request)` for ever."""
+    """Listens at `path` from construction on; `serve` answers calls with `calls` for ever."""
 
-    def __init__(self, path: str, token: str, calls: Any) -> None:
+    def __init__(self, path: str, token: str, calls: Operations, files: FileConnections) -> None:
         self._token = token
         self._calls = calls
+        self._files = files
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(path)
         Path(path).chmod(0o600)
         self._socket.listen(128)
 
     def serve(self) -> None:
+        """Never returns. Without a free descriptor it goes on with the connections there are."""
         while True:
-            channel, _ = self._socket.accept()
+            try:
+                channel, _ = self._socket.accept()
+            except OSError as error:
+                AGENT.warning(f"a connection of the JVM cannot be accepted: {error}")
+                time.sleep(_ACCEPT_PAUSE_S)
+                continue
             threading.Thread(target=self._serve, args=(channel,), daemon=True).start()
 
     def _serve(self, channel: socket.socket) -> None:
+        lent = False
         try:
-            with channel:
-                connection = Connection(channel)
-                if self._admits(channel, connection):
-                    self._answer_all(connection)
+            purpose = self._admit(channel)
+            if purpose == FILES:
+                self._files.lend(channel)
+                lent = True
+            elif purpose == CALLS:
+                self._answer_all(channel)
         except (ProtocolError, OSError) as error:
-            log("DEBUG", "", f"a connection ended: {error}")
+            AGENT.debug(f"a connection ended: {error}")
+        finally:
+            if not lent:
+                channel.close()
 
-    def _admits(self, channel: socket.socket, connection: Connection) -> bool:
-        """Whether the other side is a process of this user that knows the token."""
+    def _admit(self, channel: socket.socket) -> str | None:
+        """What the connection is for; None where the other side is not a process of this user that knows the
+        token."""
         credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         _, user, _ = struct.unpack("3i", credentials)
-        request = connection.receive() or {}
-        known = hmac.compare_digest(str(request.get("token", "")), self._token)
+        frame = read_frame(channel)
+        request = frame[0] if frame else {}
+        given = str(request.get("token", "")).encode("utf-8")
+        known = hmac.compare_digest(given, self._token.encode("utf-8"))
         if user != os.getuid() or not known:
-            log("WARNING", "", f"a connection of user {user} was refused: wrong user or token")
-            connection.send(
-                {"error": InternalError("the agent does not know this token, or this user").to_json()}
-            )
-            return False
-        connection.send({"ok": {}})
-        return True
+            AGENT.warning(f"a connection of user {user} was refused: wrong user or token")
+            _refuse(channel, "the agent does not know this token, or this user")
+            return None
+        purpose = str(request.get("for", CALLS))
+        if purpose not in (CALLS, FILES):
+            _refuse(channel, f"a connection is for {CALLS} or {FILES}, not for {purpose!r}")
+            return None
+        write_frame(channel, {"ok": {}})
+        return purpose
 
-    def _answer_all(self, connection: Connection) -> None:
-        connection.make_current()
-        while (request := connection.receive()) is not None:
-            connection.send(self._answer(request))
+    def _answer_all(self, channel: socket.socket) -> None:
+        while (frame := read_frame(channel)) is not None:
+            request = frame[0]
+            answer = self._answer(request)
+            if isinstance(answer, StateStoreError):
+                write_frame(channel, {"error": answer.to_json()})
+                continue
+            try:
+                write_frame(channel, {"ok": answer.to_json()})
+            except (OSError, ProtocolError):
+                self._calls.undelivered(request, answer)
+                raise
 
-    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, request: dict[str, Any]) -> Answer | StateStoreError:
         try:
-            return {"ok": self._calls.handle(request)}
+            return self._calls.handle(request)
         except StateStoreError as error:
-            return {"error": error.to_json()}
-        except ProtocolError:
-            raise
+            return error
         except Exception as error:
-            text = describe_defect(error)
-            log("ERROR", "", f"call {request.get('op')!r} failed: {text}")
-            return {"error": InternalError(text).to_json()}
+            failure = as_state_store_error(error)
+            AGENT.error(f"call {request.get('op')!r} failed: {failure}")
+            return failure
+
+
+def _refuse(channel: socket.socket, why: str) -> None:
+    write_frame(channel, {"error": InternalError(why).to_json()})

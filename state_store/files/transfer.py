@@ -143,17 +143,18 @@ def _verify_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | No
         if wanted.verifiable:
             cache.keep(wanted.path, wanted.target)
         return None
-    cached = cache.find(wanted.path)
-    if cached is None or not wanted.verifiable:
-        raise _damaged(storage, wanted, why)
-    cache.discard(wanted.path)
+    local = wanted.verifiable and cache.find(wanted.path) is not None
+    if local:
+        cache.discard(wanted.path)
     wanted.target.unlink()
     storage.download(wanted.path, wanted.target)
     again = difference(wanted)
     if again is not None:
         raise _damaged(storage, wanted, again)
-    cache.keep(wanted.path, wanted.target)
-    return f"the local copy of '{wanted.path}' was damaged ({why}); it was read again from checkpoint storage"
+    if wanted.verifiable:
+        cache.keep(wanted.path, wanted.target)
+    copy = "local copy of" if local else "first download of"
+    return f"the {copy} '{wanted.path}' was damaged ({why}); it was read again from checkpoint storage"
 
 
 def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:

@@ -12,8 +12,10 @@ import contextlib
 import itertools
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+
+from state_store.errors import BusyError
 
 
 class Workspace:
@@ -22,17 +24,20 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._numbers = itertools.count(1)
+        self._removed = False
 
     @property
     def incoming(self) -> Path:
         """Where the JVM puts deltas before it commits them."""
         return self.root / "incoming"
 
-    def open(self) -> None:
-        """Makes `incoming`; what a dead predecessor left half done goes."""
+    def open(self, *, held: Collection[Path] = ()) -> None:
+        """Makes `incoming`; what a dead predecessor left goes: what it had half done, and its bases that the
+        JVM has not open (`held`)."""
         make_private(self.incoming)
-        for path in self.root.glob("scratch-*"):
-            shutil.rmtree(path, ignore_errors=True)
+        for path in (*self.root.glob("scratch-*"), *self.root.glob("base-*")):
+            if path not in held:
+                shutil.rmtree(path, ignore_errors=True)
 
     def new_base(self, version: int) -> Path:
         """A fresh directory for the database of `version`; the caller removes it."""
@@ -52,10 +57,13 @@ class Workspace:
         return directory.parent == self.root and directory.name.startswith("base-")
 
     def remove(self) -> None:
-        """Removes everything; twice is fine."""
+        """Removes everything, for good: work that still runs finds no place any more. Twice is fine."""
+        self._removed = True
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _new(self, prefix: str) -> Path:
+        if self._removed:
+            raise BusyError(f"'{self.root}' was removed: the store is closed")
         directory = self.root / f"{prefix}-{next(self._numbers)}-{secrets.token_hex(3)}"
         make_private(directory)
         return directory

@@ -100,6 +100,18 @@ class Chain:
             full_snapshot=manifest if manifest.kind == FULL else self.full_snapshot,
         )
 
+    def back_to(self, version: VersionId) -> Chain | None:
+        """The chain as it was at `version`; None where the snapshot hides it."""
+        for index, delta in enumerate(self.deltas):
+            if delta.name.version_id == version:
+                kept = self.deltas[: index + 1]
+                return replace(
+                    self, version=version, deltas=kept, delta_bytes=sum(one.size_bytes for one in kept)
+                )
+        if self.snapshot is not None and self.snapshot.version_id == version:
+            return replace(self, version=version, deltas=(), delta_bytes=0)
+        return None
+
     def between(self, after: VersionId | None, version: VersionId) -> Sequence[ChainDelta] | None:
         """The deltas from `after` to `version`, oldest first; None when this chain does not know them."""
         by_version = {delta.name.version_id: delta for delta in self.deltas}

@@ -53,9 +53,6 @@ class Policy:
 
     def due(self, chain: Chain, statistics: StoreStatistics, now_ms: int) -> Due | None:
         """The merge to make after a commit, if any; a full one where both kinds are due."""
-        ended_ms = statistics.merge_ended_ms
-        if ended_ms is not None and 0 <= now_ms - ended_ms < self._options.min_pause_between_merges_ms:
-            return None
         if not chain.deltas:
             return None
         full = self._full(chain, statistics, now_ms)

@@ -16,8 +16,6 @@ class StoreStatistics:
         self.keys = 0
         self.snapshot_ms: int | None = None
         self.full_ms: int | None = None
-        self.merge_ended_ms: int | None = None
-        self.failures = 0
         self._begun_ms: int | None = None
         self._live: tuple[int, int] | None = None
 
@@ -54,16 +52,10 @@ class StoreStatistics:
 
     def note_merge(self, manifest: Manifest, now_ms: int) -> None:
         """A snapshot was published."""
-        self.failures = 0
-        self.merge_ended_ms = self.snapshot_ms = now_ms
+        self.snapshot_ms = now_ms
         if manifest.kind == FULL:
             self.full_ms = now_ms
             self._live = (manifest.total_bytes, manifest.keys)
-
-    def note_failed_merge(self, now_ms: int) -> None:
-        """A merge ended without a snapshot."""
-        self.failures += 1
-        self.merge_ended_ms = now_ms
 
     def ages_ms(self, now_ms: int) -> tuple[int | None, int | None]:
         """How long ago the newest snapshot and the newest full one were made; None where not known."""

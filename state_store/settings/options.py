@@ -187,8 +187,8 @@ class Options:
         at_least(DURATION, 1000),
         "10min",
         group="Merges",
-        doc="""A merge that takes longer than this is given up and counts as failed; nothing of it is
-        published.""",
+        doc="""A merge that takes longer than this, from the first file that it reads to the last that it
+        uploads, is given up and counts as failed; nothing of it is left.""",
         trade_off="""Must be longer than a full rewrite of the largest partition, or full checkpoints never
         succeed.""",
     )
@@ -346,6 +346,15 @@ class Options:
         swept.""",
         trade_off="Shorter frees space sooner after crashes; must be longer than any upload takes.",
     )
+    cleanup_timeout_ms: int = option(
+        "cleanupTimeout",
+        at_least(DURATION, 1000),
+        "10min",
+        group="Retention",
+        doc="""A clean-up that takes longer than this ends; the next one goes on with what is left.""",
+        trade_off="""Longer gets more done at once where deleting is slow; clean-ups run beside the tasks and
+        take no part in a batch.""",
+    )
     vectorized_enabled: bool = option(
         "vectorized.enabled",
         BOOL,
@@ -405,8 +414,9 @@ class Options:
         at_least(DURATION, 1000),
         "120s",
         group="Agent",
-        doc="""Longest that a task waits for one call to the agent (commit, restore) before the agent counts
-        as hung, is replaced and asked again. Merges have mergeTimeout instead.""",
+        doc="""Longest that a task waits for one call to the agent (commit, restore) before it fails. The
+        agent goes on, unless it does not even answer a ping: then it is replaced, and the call made again.
+        Merges and clean-ups have time-outs of their own.""",
         trade_off="Must be longer than a restore of the largest partition takes.",
     )
     log_level: str = option(

@@ -50,17 +50,15 @@ def merge(
     deltas: Sequence[ChainDelta],
     version: VersionId,
     kind: str,
-    *,
-    deadline: Callable[[], bool] = lambda: False,
 ) -> Merged:
     """The base of `version`, which `deltas` lead to from `base`; `kind` is one of KINDS.
 
-    Raises DamagedError or MissingError for a delta, BusyError when `deadline()` says that it took too long,
-    StorageError when the disk fails. On failure nothing is left behind.
+    Raises DamagedError or MissingError for a delta, BusyError past the site's deadline, StorageError when the
+    disk fails. On failure nothing is left behind.
     """
     directory = context.workspace.new_base(version.number)
     try:
-        return _merge(context, base, list(deltas), version, kind, directory, deadline)
+        return _merge(context, base, list(deltas), version, kind, directory)
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
         raise
@@ -73,7 +71,6 @@ def _merge(
     version: VersionId,
     kind: str,
     directory: Path,
-    deadline: Callable[[], bool],
 ) -> Merged:
     clock = _Laps()
     link_database(base, directory)
@@ -81,12 +78,13 @@ def _merge(
     with context.workspace.scratch() as scratch:
         wanted = wanted_deltas(deltas, scratch)
         fetch(context.storage, context.cache, wanted, context.transfer_threads)
+        context.deadline.check()
         verify(context.storage, context.cache, wanted, context.transfer_threads)
         clock.lap("fetch_ms")
         with Database(directory, context.settings) as database:
             known = {**base.files, **ingest_deltas(database, deltas, scratch)}
             clock.lap("ingest_ms")
-            _compact(database, kind, deadline)
+            _compact(database, kind, lambda: context.deadline.passed)
             files = describe(database, known, version)
             keys, families = check_version(
                 database, version, deltas[-1].name if deltas else None, context.storage

@@ -8,6 +8,7 @@ appearance is the snapshot. Any thread may call, one at a time for a store.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +20,7 @@ from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manife
 from state_store.checkpoint.names import SHARED_DIRECTORY, SharedName, VersionId
 from state_store.deletion.lease import Lease
 from state_store.engine.database import rocksdb_version, small_files
-from state_store.errors import BusyError
+from state_store.errors import BusyError, StateStoreError
 from state_store.files.checksums import sha256_of
 from state_store.files.transfer import parallel
 from state_store.snapshots.context import StoreContext
@@ -59,9 +60,13 @@ def publish(
     """Makes a snapshot of `base` under `lease`, a fresh one, which is given back. With `full` nothing is
     shared.
 
-    Raises ConflictError when there is a snapshot of that version already (never with `full`, nor without
-    ids), BusyError when its files are deleted as fast as they are uploaded, StorageError or
-    UnknownOutcomeError when the storage fails.
+    When the site's deadline passes before the archive is written, or an upload fails, what was uploaded is
+    deleted again. The lease works with a storage of its own, that of the site without a deadline: once the
+    archive may be visible, nothing is given up half way.
+
+    Raises BusyError past the deadline, ConflictError when there is a snapshot of that version already (never
+    with `full`, nor without ids), BusyError when its files are deleted as fast as they are uploaded,
+    StorageError or UnknownOutcomeError when the storage fails.
     """
     start = time.perf_counter()
     files = _with_checksums(context, base)
@@ -78,8 +83,13 @@ def publish(
         uploaded: dict[str, DatabaseFile] = {}
         for _ in range(_TRIES):
             new = _fresh_names(base.version, files.keys() - stored.keys(), files, random_32())
-            _upload(context, base, lease, new)
             uploaded |= new
+            try:
+                _upload(context, base, lease, new)
+                context.deadline.check()
+            except BaseException:
+                _take_back(context, uploaded)
+                raise
             stored |= new
             shares = any(name not in uploaded for name in stored)
             manifest = _manifest(base, stored, shares=shares, created_ms=now_ms())
@@ -127,9 +137,21 @@ def _upload(
     )
 
 
+def _take_back(context: StoreContext, uploaded: Mapping[str, DatabaseFile]) -> None:
+    """Deletes files that no snapshot names yet, as far as that can be done."""
+    for file in uploaded.values():
+        with contextlib.suppress(StateStoreError):
+            context.storage.delete(str(file.path))
+
+
 def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, DatabaseFile]:
     lacking = [name for name, file in base.files.items() if file.sha256 is None]
-    found = parallel(context.transfer_threads, lambda name: sha256_of(base.directory / name), lacking)
+
+    def checksum(name: str) -> str:
+        context.deadline.check()
+        return sha256_of(base.directory / name)
+
+    found = parallel(context.transfer_threads, checksum, lacking)
     computed = dict(zip(lacking, found, strict=True))
     return {
         name: replace(file, sha256=computed[name]) if name in computed else file

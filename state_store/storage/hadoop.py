@@ -1,7 +1,7 @@
 """Checkpoint storage on any URI that Spark's Hadoop configuration can write, through the executor's JVM.
 
 The JVM does the work with Spark's own credentials and checkpoint file manager; docs/protocol.md describes the
-nested `fs` calls. What is atomic and durable is what Spark's checkpoints get from that file system.
+file requests. What is atomic and durable is what Spark's checkpoints get from that file system.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from state_store.storage.contract import Entry, Storage, check_path, new_local_f
 CHUNK_BYTES = 32 << 20
 """Most bytes that one frame carries here; the protocol's limit is 64 MiB."""
 
+PAGE_ENTRIES = 20_000
+"""Files that one answer to `list` names; with names of 100 characters, about 3.5 MB."""
+
 
 class FileSystemCalls(Protocol):
-    """The JVM's side: one nested call, safe for any thread.
+    """The JVM's side: one file request, safe for any thread.
 
-    Takes the operation without its `fs` envelope's answer, and a body; gives the `ok` object and a body.
+    Takes the request and a body; gives the `ok` object of the answer and a body.
     Raises the StateStoreError that the `error` object stands for.
     """
 
@@ -38,8 +41,14 @@ class HadoopStorage(Storage):
         self._lock = threading.Lock()
 
     def list_files(self, directory: str) -> list[Entry]:
-        answer, _ = self._call("list", directory)
-        entries = [Entry(file["name"], file["bytes"], file["modified_ms"]) for file in answer["entries"]]
+        """In pages, in the order of their names. A file that comes or goes meanwhile may be in it or not."""
+        entries: list[Entry] = []
+        more = True
+        while more:
+            after = entries[-1].name if entries else None
+            answer, _ = self._call("list", directory, after=after, most=PAGE_ENTRIES)
+            entries += [Entry(one["name"], one["bytes"], one["modified_ms"]) for one in answer["entries"]]
+            more = answer["more"]
         return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -9,6 +11,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -16,14 +20,18 @@ from typing import Any
 
 from state_store import errors
 from state_store.agent.calls import Calls
-from state_store.agent.frames import read_frame, write_frame
+from state_store.agent.frames import ProtocolError, read_frame, write_frame
+from state_store.agent.merging import MergeRequest
+from state_store.agent.open_store import OpenStore
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.checkpoint.names import VersionId
 from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import write_delta
 from state_store.storage.local import LocalStorage
 
 ROOT = Path(__file__).resolve().parents[2]
+_instances = itertools.count(1)
 
 
 class AgentProcess:
@@ -45,7 +53,7 @@ class AgentProcess:
             cwd=ROOT,
         )
         start = {
-            "protocol": 1,
+            "protocol": 2,
             "token": self.token,
             "socket": str(self.socket),
             "directory": str(self.directory),
@@ -64,8 +72,8 @@ class AgentProcess:
         self.process.stdout.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def connect(self, remote: Path | None = None) -> AgentClient:
-        return AgentClient(self.socket, self.token, remote)
+    def connect(self, remote: Path | None = None, **how: Any) -> AgentClient:
+        return AgentClient(self.socket, self.token, remote, **how)
 
     def log(self) -> list[dict[str, Any]]:
         self.stderr.seek(0)
@@ -75,56 +83,87 @@ class AgentProcess:
 class AgentClient:
     """One connection. `call` raises the StateStoreError that the agent answers with.
 
-    With `remote`, nested file system calls on `remote:` URIs are served from that directory.
+    With `remote`, file requests on `remote:` URIs are served from that directory, on connections that are
+    lent as the JVM lends them; `delay_s` makes each of them slow.
     """
 
-    def __init__(self, path: Path, token: str, remote: Path | None = None) -> None:
-        self.remote = remote
-        self.asked: list[str] = []
-        self.channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.channel.connect(str(path))
-        self._ask({"token": token})
+    def __init__(
+        self, path: Path, token: str, remote: Path | None = None, *, lend: int = 4, delay_s: float = 0.0
+    ) -> None:
+        self.channel = _connected(path, token, "calls")
+        self.files = [FileServer(path, token, remote, delay_s) for _ in range(lend if remote else 0)]
+
+    @property
+    def asked(self) -> list[str]:
+        """The file operations that were asked so far."""
+        return [operation for server in self.files for operation, _, _ in server.served]
 
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:
-        return self._ask({"op": op, **arguments})
+        return _ask(self.channel, {"op": op, **arguments})
 
     def close(self) -> None:
         self.channel.close()
 
-    def _answer(self, header: dict[str, Any], body: bytes) -> None:
-        self.asked.append(header["fs"])
-        try:
-            answer, data = serve(LocalStorage(self.remote), header, body)
-        except errors.StateStoreError as error:
-            write_frame(self.channel, {"error": error.to_json()})
-        else:
-            write_frame(self.channel, {"ok": answer}, data)
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        write_frame(self.channel, request)
-        while True:
-            frame = read_frame(self.channel)
-            if frame is None:
-                raise ConnectionError("the agent is gone")
-            header, body = frame
-            if "fs" in header:
-                self._answer(header, body)
-                continue
-            if "error" in header:
-                raise errors.from_json(header["error"])
-            return header["ok"]
+class FileServer:
+    """A connection that is lent to the agent, served in a thread of its own; `served` are the operations with
+    the seconds of their begin and end."""
+
+    def __init__(self, path: Path, token: str, remote: Path, delay_s: float = 0.0) -> None:
+        self.remote = remote
+        self.delay_s = delay_s
+        self.served: list[tuple[str, float, float]] = []
+        self.channel = _connected(path, token, "files")
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError, ProtocolError):
+            while (frame := read_frame(self.channel)) is not None:
+                header, body = frame
+                start_s = time.monotonic()
+                time.sleep(self.delay_s)
+                try:
+                    answer, data = serve(LocalStorage(self.remote), header, body)
+                except errors.StateStoreError as error:
+                    answer, data = {"error": error.to_json()}, b""
+                else:
+                    answer = {"ok": answer}
+                self.served.append((header["fs"], start_s, time.monotonic()))
+                write_frame(self.channel, answer, data)
+
+
+def _connected(path: Path, token: str, purpose: str) -> socket.socket:
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    channel.connect(str(path))
+    _ask(channel, {"token": token, "for": purpose})
+    return channel
+
+
+def _ask(channel: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
+    write_frame(channel, request)
+    frame = read_frame(channel)
+    if frame is None:
+        raise ConnectionError("the agent is gone")
+    header, _ = frame
+    if "error" in header:
+        raise errors.from_json(header["error"])
+    return header["ok"]
 
 
 def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[Any, bytes]:
-    """One nested file system call of docs/protocol.md."""
+    """One file request of docs/protocol.md."""
     path = header["path"].removeprefix("remote:/").strip("/")
     match header["fs"]:
         case "list":
-            entries = [
+            entries = storage.list_files(path)
+            after = header.get("after")
+            page = [entry for entry in entries if after is None or entry.name > after][: header["most"]]
+            more = bool(page) and page[-1] != entries[-1]
+            fields = [
                 {"name": entry.name, "bytes": entry.size_bytes, "modified_ms": entry.modified_ms}
-                for entry in storage.list_files(path)
+                for entry in page
             ]
-            return {"entries": entries}, b""
+            return {"entries": fields, "more": more}, b""
         case "read":
             return {}, storage.read(path, header["offset"], header["length"])
         case "write" if "upload" in header:
@@ -150,7 +189,7 @@ class InProcess:
         )
 
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:
-        return self.calls.handle({"op": op, **arguments})
+        return self.calls.handle({"op": op, **arguments}).to_json()
 
 
 class Job:
@@ -171,6 +210,7 @@ class Job:
         self.ids = ids
         self.families = families or {"default": 0}
         self.store = {
+            "instance": next(_instances),
             "location": str(location),
             "operator": 0,
             "partition": 0,
@@ -228,7 +268,31 @@ class Job:
         return answer
 
     def merge(self, kind: str = "incremental") -> dict[str, Any]:
-        return self.call("merge", version=self.version, id=self.id, kind=kind, reason="test")
+        """Merges the newest version now; what came of it, its base's fields among the others."""
+        if kind == "ingest":
+            request = MergeRequest(VersionId(self.version, self.id), kind, "test")
+            answer = self.client.calls.scheduler.merge_now(self.open_store, request).to_json()
+        else:
+            answer = self.call("snapshot", version=self.version, id=self.id, kind=kind, reason="test")
+        return {**answer, **answer.pop("base", {})}
+
+    @property
+    def open_store(self) -> OpenStore:
+        """The store in the agent, where that runs in this process."""
+        return self.client.calls._store({"store": self.store})
+
+    def events(self, count: int = 1, wait_s: float = 20.0) -> list[dict[str, Any]]:
+        """What the agent told of this store, acknowledging nothing; waits until there are `count`."""
+        end_s = time.monotonic() + wait_s
+        while True:
+            found = self.client.call("events", after=0, wait_ms=1000)["events"]
+            mine = [event for event in found if event["store"] == self.store["instance"]]
+            if len(mine) >= count or time.monotonic() > end_s:
+                return mine
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        self.call("close")
 
     def restore(self, version: int | None = None) -> dict[str, Any]:
         version = self.version if version is None else version

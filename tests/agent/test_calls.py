@@ -32,18 +32,19 @@ def test_two_runs_with_other_options_do_not_mix(tmp_path: Path) -> None:
     client = InProcess(tmp_path / "local")
     one = Job(client, tmp_path / "one", maxDeltas="3")
     two = Job(client, tmp_path / "two", maxDeltas="5")
-    due = {name: [] for name in ("one", "two")}
-    for _ in range(5):
-        due["one"].append(one.commit(rows(3))["merge"])
-        due["two"].append(two.commit(rows(3))["merge"])
-    assert [answer and answer["kind"] for answer in due["one"]] == [None, None, *["incremental"] * 3]
-    assert [answer and answer["kind"] for answer in due["two"]] == [None] * 4 + ["incremental"]
+    for _ in range(6):
+        one.commit(rows(3))
+        two.commit(rows(3))
+    # A request that still waits is replaced by that of the next commit.
+    reasons = [job.events()[0]["merged"]["reason"] for job in (one, two)]
+    assert reasons[0] in {f"{deltas} deltas (maxDeltas)" for deltas in (3, 4, 5)}
+    assert reasons[1] == "5 deltas (maxDeltas)"
     with pytest.raises(OptionError):
         Job(client, tmp_path / "three", maxDeltas="many")
 
 
 def test_the_first_query_of_an_executor_sets_what_all_share(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = InProcess(tmp_path / "local")
     one = Job(client, tmp_path / "one", memoryBudget="64m")
@@ -51,15 +52,14 @@ def test_the_first_query_of_an_executor_sets_what_all_share(
     assert two.opened["memory_budget_bytes"] == one.opened["memory_budget_bytes"]
     assert two.opened["options"]["memoryBudget"] == 64 << 20
     assert two.opened["options"]["maxDeltas"] == 5
-    (line,) = capfd.readouterr().err.splitlines()
-    told = json.loads(line)
-    assert told["level"] == "WARNING"
-    assert "memoryBudget counts for the whole executor" in told["message"]
+    (told,) = caplog.records
+    assert told.levelname == "WARNING"
+    assert "memoryBudget counts for the whole executor" in told.getMessage()
     one.call("close")
     two.call("close")
     three = Job(client, tmp_path / "three", memoryBudget="1g")
     assert three.opened["options"]["memoryBudget"] == 1 << 30
-    assert capfd.readouterr().err == ""
+    assert caplog.records == [told]
 
 
 def test_a_commit_is_there_and_its_chain_is_told(job: Job) -> None:
@@ -132,21 +132,21 @@ def test_the_deltas_of_a_lineage(job: Job) -> None:
         job.call("deltas", version=5, id=job.id, first=3)
 
 
-def test_status_tells_ages(tmp_path: Path) -> None:
+def test_answers_tell_ages(tmp_path: Path) -> None:
     now_ms = [1_000_000]
     job = Job(InProcess(tmp_path / "local", now_ms=lambda: now_ms[0]), tmp_path / "state")
-    job.commit(rows(10))
-    assert job.call("status")["last_snapshot_ms"] is None
+    assert job.commit(rows(10))["ages"] == {"snapshot_age_ms": None, "full_age_ms": None}
     job.merge("full")
     now_ms[0] += 5000
     for _ in range(3):
         job.commit(rows(10))
     job.merge("incremental")
     now_ms[0] += 2000
-    status = job.call("status")
-    assert status["chain"]["deltas_since_full"] in (0, 3)
-    assert status["last_snapshot_ms"] == 2000
-    assert status["last_full_ms"] in (2000, 7000)
+    answer = job.commit(rows(10))
+    assert answer["chain"]["deltas_since_full"] in (1, 4)
+    assert answer["ages"]["snapshot_age_ms"] == 2000
+    assert answer["ages"]["full_age_ms"] in (2000, 7000)
+    assert job.restore()["ages"] == answer["ages"]
 
 
 def test_a_restored_store_knows_how_old_its_chain_is(tmp_path: Path) -> None:
@@ -162,17 +162,18 @@ def test_a_restored_store_knows_how_old_its_chain_is(tmp_path: Path) -> None:
     other = Job(InProcess(tmp_path / "other", now_ms=clock), tmp_path / "state", fullInterval="1h")
     other.versions = job.versions
     other.restore(1)
-    due = other.commit(rows(1))["merge"]
-    assert due is not None
-    assert due["kind"] == "full"
-    assert "fullInterval" in due["reason"]
+    for _ in range(2):  # the second makes the first certain
+        other.commit(rows(1))
+    (event,) = other.events()
+    assert event["merged"]["kind"] == "full"
+    assert "fullInterval" in event["merged"]["reason"]
 
 
 def test_cleanup_lists_nothing_when_nothing_can_go(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(6):
         job.commit(rows(3))
     job.cleanup()
-    (store,) = job.client.calls._stores.values()
+    store = job.open_store
     job.commit(rows(3))
 
     def forbidden(directory: str) -> None:
@@ -217,7 +218,7 @@ def test_local_files_elsewhere_survive_the_agent(tmp_path: Path) -> None:
 
 
 def test_any_file_system_through_the_jvm(tmp_path: Path) -> None:
-    """The same life of a store, every file passing through nested calls."""
+    """The same life of a store, every file passing through connections that the JVM lends."""
     with AgentProcess() as agent:
         client = agent.connect(remote=tmp_path)
         job = Job(client, "remote:/state", retain=3)
@@ -229,7 +230,7 @@ def test_any_file_system_through_the_jvm(tmp_path: Path) -> None:
         job.commit(rows(5))
         assert job.cleanup()["deleted_files"] > 0
         assert {"list", "read", "write", "delete", "mkdirs"} <= set(client.asked)
-        other = Job(agent.connect(remote=tmp_path), "remote:/state")
+        other = Job(agent.connect(), "remote:/state")
         other.versions = job.versions
         assert contents(other.restore(8)["directory"]) == job.state
     with AgentProcess() as agent:

@@ -35,9 +35,7 @@ def kill_during(agent: AgentProcess, delay_s: float, call: object) -> bool:
 MOMENTS_S = [0.0, 0.001, 0.003, 0.01, 0.03, 0.1]
 
 
-@pytest.mark.parametrize(
-    "op", ["commit", "merge", "full", "ingest", "restore", "cleanup", "open", "status", "deltas"]
-)
+@pytest.mark.parametrize("op", ["commit", "snapshot", "full", "restore", "cleanup", "open", "ping", "deltas"])
 def test_the_call_can_be_made_again(op: str, tmp_path: Path, directory: Path) -> None:
     state = tmp_path / "state"
     with AgentProcess(directory) as first:
@@ -68,8 +66,8 @@ def test_the_call_can_be_made_again(op: str, tmp_path: Path, directory: Path) ->
 def perform(job: Job, op: str, arguments: dict) -> None:
     if op == "commit":
         job.call("commit", **arguments)
-    elif op in ("merge", "full", "ingest"):
-        job.merge({"merge": "incremental"}.get(op, op))
+    elif op in ("snapshot", "full"):
+        job.merge({"snapshot": "incremental"}.get(op, op))
     elif op == "restore":
         assert contents(job.restore()["directory"]) == job.state
     elif op == "cleanup":

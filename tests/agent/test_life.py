@@ -9,13 +9,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from agent.harness import ROOT, AgentClient, AgentProcess, Job
-from state_store.agent.frames import MAX_HEADER_BYTES
+from state_store.agent.calls import Calls
+from state_store.agent.files import FileConnections
+from state_store.agent.frames import MAX_HEADER_BYTES, read_frame, write_frame
+from state_store.agent.server import Server
 from state_store.errors import InternalError, OptionError
 
 
@@ -77,7 +81,7 @@ def test_it_says_what_it_is() -> None:
 
 
 def test_without_rocksdict_it_names_the_interpreter_and_the_fix(tmp_path: Path) -> None:
-    start = {"protocol": 1, "token": "t", "socket": str(tmp_path / "s"), "directory": str(tmp_path / "d")}
+    start = {"protocol": 2, "token": "t", "socket": str(tmp_path / "s"), "directory": str(tmp_path / "d")}
     code = (
         "import sys, runpy; sys.modules['rocksdict'] = None\nimport importlib.util as u\nfind = u.find_spec\n"
     )
@@ -101,14 +105,14 @@ def test_without_rocksdict_it_names_the_interpreter_and_the_fix(tmp_path: Path) 
 def test_another_protocol_is_refused(tmp_path: Path) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "state_store.agent"],
-        input='{"protocol": 2}\n',
+        input='{"protocol": 1}\n',
         capture_output=True,
         text=True,
         cwd=ROOT,
         timeout=60,
     )
     assert result.returncode == 3
-    assert "protocol 2" in json.loads(result.stdout)["error"]["message"]
+    assert "protocol 1" in json.loads(result.stdout)["error"]["message"]
 
 
 def test_strangers_are_refused() -> None:
@@ -155,3 +159,41 @@ def test_log_records_are_json_with_level_and_store(tmp_path: Path) -> None:
         job.merge("full")
         assert {"INFO"} == {record["level"] for record in agent.log()}
         assert {"0/0/default"} == {record["store"] for record in agent.log()}
+
+
+def test_a_connection_is_for_calls_or_files() -> None:
+    with AgentProcess() as agent:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+            channel.connect(str(agent.socket))
+            write_frame(channel, {"token": agent.token, "for": "fun"})
+            answer, _ = read_frame(channel)
+        assert "'fun'" in answer["error"]["message"]
+
+
+def test_debug_explains_why_a_merge_is_made_or_not(tmp_path: Path) -> None:
+    with AgentProcess(log_level="DEBUG") as agent:
+        job = Job(agent.connect(), tmp_path / "state", maxDeltas="2", retain=2)
+        for number in range(3):
+            job.commit({b"\0\0a": b"%d" % number})
+        job.events()
+        job.restore()
+        job.cleanup()
+        job.cleanup()
+        texts = [record["message"] for record in agent.log() if record["level"] == "DEBUG"]
+    for said in ("no merge is due", "merge is due, 2 deltas (maxDeltas)", "restored version", "clean-up at"):
+        assert any(said in text for text in texts), (said, texts)
+
+
+def test_accepting_goes_on_when_descriptors_run_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    server = Server(str(tmp_path / "s"), "token", Calls(tmp_path), FileConnections())
+    real, failures = server._socket.accept, iter([OSError(24, "Too many open files")] * 2)
+
+    class Socket:
+        def accept(self) -> object:
+            for failure in failures:
+                raise failure
+            return real()
+
+    monkeypatch.setattr(server, "_socket", Socket())
+    threading.Thread(target=server.serve, daemon=True).start()
+    assert AgentClient(tmp_path / "s", "token").call("ping")["file_connections"] == 0

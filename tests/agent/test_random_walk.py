@@ -113,12 +113,12 @@ class TwoExecutors(RuleBasedStateMachine):
     def the_registry_is_what_the_files_say(self) -> None:
         if not hasattr(self, "jobs") or self.newest == 0:
             return
-        for store in self.jobs[self.owner].client.calls._stores.values():
-            if store._registry is not None:
-                floor = min(of.number for of in store._registry.checkpoints())
-                rebuilt = StoreContents.read(self.storage).registry(floor)
-                running = {of: paths(store._registry, of) for of in store._registry.checkpoints()}
-                assert running.items() <= {of: paths(rebuilt, of) for of in rebuilt.checkpoints()}.items()
+        registry = self.jobs[self.owner].open_store.head.registry
+        if registry is not None:
+            floor = min(of.number for of in registry.checkpoints())
+            rebuilt = StoreContents.read(self.storage).registry(floor)
+            running = {of: paths(registry, of) for of in registry.checkpoints()}
+            assert running.items() <= {of: paths(rebuilt, of) for of in rebuilt.checkpoints()}.items()
 
     @invariant()
     def every_retained_version_can_be_restored(self) -> None:

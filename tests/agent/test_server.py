@@ -13,20 +13,31 @@ import pytest
 
 from agent.harness import AgentClient
 from state_store.agent import server
+from state_store.agent.files import FileConnections
 from state_store.agent.frames import MAX_BODY_BYTES, MAX_HEADER_BYTES, ProtocolError, read_frame, write_frame
 from state_store.errors import InternalError
 
 
 class Echo:
-    def handle(self, request: dict) -> dict:
-        return {"asked": request["op"]}
+    """Answers with what was asked."""
+
+    def __init__(self, asked: str = "") -> None:
+        self.asked = asked
+
+    def handle(self, request: dict) -> Echo:
+        return Echo(request["op"])
+
+    def to_json(self) -> dict:
+        return {"asked": self.asked}
 
 
 @pytest.fixture
 def address(tmp_path: Path) -> Path:
     """The socket of a server in this process."""
     path = tmp_path / "s"
-    threading.Thread(target=server.Server(str(path), "token", Echo()).serve, daemon=True).start()
+    threading.Thread(
+        target=server.Server(str(path), "token", Echo(), FileConnections()).serve, daemon=True
+    ).start()
     return path
 
 

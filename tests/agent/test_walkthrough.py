@@ -39,8 +39,7 @@ class Walk:
 
     def kept_registry(self) -> Registry:
         """The registry that the agent carries along from operation to operation."""
-        (store,) = self.job.client.calls._stores.values()
-        return store._registry
+        return self.job.open_store.head.registry
 
     def registry(self) -> Registry:
         """The registry as the files tell it."""

@@ -69,7 +69,7 @@ class TestNoRoom:
             finally:
                 subprocess.run(["rm", "-rf", agent.directory], check=True)
 
-    @pytest.mark.parametrize("kind", ["ingest", "incremental", "full"])
+    @pytest.mark.parametrize("kind", ["incremental", "full"])
     def test_for_a_merge(self, tmp_path: Path, kind: str) -> None:
         with AgentProcess() as agent:
             job = Job(agent.connect(), tmp_path / "state")

@@ -144,14 +144,54 @@ def test_an_agent_that_hangs_is_replaced(jvm: Jvm, tmp_path: Path) -> None:
     assert jvm.rows("p", version, id) == {"a": "1", "b": "2"}
 
 
-def test_storage_that_is_too_slow_twice_is_an_error_that_names_the_option(jvm: Jvm, tmp_path: Path) -> None:
+def test_storage_that_is_too_slow_is_an_error_that_names_the_option_and_the_agent_lives(
+    jvm: Jvm, tmp_path: Path
+) -> None:
     jvm.provider("p", f"probe://{tmp_path}/state")
     version, id = jvm.batch("p", 0, a="1")
+    first = jvm.agent()
     jvm.provider("q", f"probe://{tmp_path}/state", callTimeout="1s")
-    jvm("on_fs", operation="list", action="sleep", ms=1500, times=2)
-    says = r"'restore' took longer than 1000 ms, twice.*incremental\.callTimeout"
+    jvm("on_fs", operation="list", action="sleep", ms=1500)
+    says = r"'restore' took longer than 1000 ms; the agent is well.*incremental\.callTimeout"
     with pytest.raises(DriverError, match=says):
         jvm.rows("q", version, id)
+    assert jvm.agent() == first
+    assert jvm.rows("q", version, id) == {"a": "1"}
+
+
+def test_a_merge_that_is_slow_is_given_up_and_the_agent_lives(jvm: Jvm, tmp_path: Path) -> None:
+    """Files that the merge uploads take longer than mergeTimeout; batches go on, nothing is left of it."""
+    location = f"probe://{tmp_path}/state"
+    jvm.provider("p", location, mergeTimeout="1s", maxDeltas="2", callTimeout="3s")
+    at = jvm.batch("p", 0, a="1")
+    at = jvm.batch("p", *at, b="2")
+    first = jvm.agent()
+    jvm("on_fs", operation="create", nth=2, times=1, action="sleep", ms=1500)
+    at = jvm.batch("p", *at, c="3")  # version 2 is merged now
+    assert gone(lambda: "the full merge of version 2" not in jvm.log and "merge of version 2" not in jvm.log)
+    assert gone(lambda: "took longer than 1000 ms" not in jvm.log), jvm.log[-2000:]
+    at = jvm.batch("p", *at, d="4")
+    assert jvm.agent() == first
+    assert jvm.rows("p", *at) == {"a": "1", "b": "2", "c": "3", "d": "4"}
+
+
+def test_merges_are_made_while_no_call_is_under_way(jvm: Jvm, tmp_path: Path) -> None:
+    """By the agent's schedule, through connections that the JVM lends; the JVM takes the base."""
+    jvm.provider("p", f"probe://{tmp_path}/state", maxDeltas="2", minPauseBetweenMerges="0ms")
+    at: tuple[int, str | None] = (0, None)
+    heard_before = jvm.log.count("Merge (")
+    for number in range(3):
+        at = jvm.batch("p", *at, **{f"k{number}": str(number)})
+    snapshot = tmp_path / "state/0/0/snapshot"
+    assert gone(lambda: not list(snapshot.glob(f"{2:020d}_*.zip")))
+    assert gone(lambda: jvm.log.count("Merge (") == heard_before)
+    jvm("begin", provider="p", store="s", version=at[0], id=at[1])
+    jvm("put", store="s", rows={"k3": "3"})
+    committed = jvm("commit", store="s")
+    custom = jvm("metrics", store="s")["custom"]
+    assert (custom["incrementalMergeCount"], custom["incrementalChainDeltas"]) == (1, 2)
+    assert custom["SnapshotLastUploaded.partition_0_default"] == 2
+    assert jvm.rows("p", committed["version"], committed["id"]) == {f"k{n}": str(n) for n in range(4)}
 
 
 def test_a_task_that_is_interrupted_in_a_call_leaves_the_agent_alone(jvm: Jvm, tmp_path: Path) -> None:

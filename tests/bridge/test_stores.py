@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import stat
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
-from driver import PREFIX, DriverError, Jvm
+from driver import PREFIX, DriverError, Jvm, gone
 
 pytestmark = pytest.mark.spark
 
@@ -192,6 +193,33 @@ def test_changes_of_each_batch(jvm: Jvm, tmp_path: Path) -> None:
         (1, "b", "2"),
     ]
     assert [kind for _, _, kind, _ in found] == ["update", "update", "delete", "update"]
+
+
+def test_reading_changes_leaves_nothing_on_local_disk(own_jvm: Jvm, tmp_path: Path) -> None:
+    own_jvm.provider("p", tmp_path / "state")
+    at = own_jvm.batch("p", 0, a="1")
+    at = own_jvm.batch("p", *at, b="2")
+    own_jvm("close", provider="p")
+    for _ in range(2):
+        own_jvm.provider("reader", tmp_path / "state")
+        assert len(own_jvm("changes", provider="reader", **{"from": 1}, to=2, id=at[1])) == 2
+        assert gone(lambda: bool(list(own_jvm.tmp.rglob("base-*"))))
+        own_jvm("close", provider="reader")
+        assert gone(lambda: bool(list(own_jvm.tmp.rglob("incoming")))), "only read, and closed all the same"
+
+
+def test_a_provider_that_is_closed_late_leaves_its_successor_alone(jvm: Jvm, tmp_path: Path) -> None:
+    run = str(uuid.uuid4())
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "2"}
+    jvm("provider", provider="p", location=str(tmp_path / "state"), conf=conf, run=run)
+    at = jvm.batch("p", 0, a="1")
+    jvm("begin", provider="p", store="zombie", version=at[0], id=at[1])
+    jvm("close", provider="p")
+    jvm("provider", provider="q", location=str(tmp_path / "state"), conf=conf, run=run)
+    at = jvm.batch("q", *at, b="2")
+    jvm("abort", store="zombie")
+    at = jvm.batch("q", *at, c="3")
+    assert jvm.rows("q", *at) == {"a": "1", "b": "2", "c": "3"}
 
 
 def test_changes_that_the_same_batch_replaced_are_shown_too(jvm: Jvm, tmp_path: Path) -> None:

@@ -213,9 +213,8 @@ def test_the_first_interval_counts_from_the_first_commit() -> None:
 def test_a_clock_that_jumps_back_makes_nothing_due() -> None:
     full = snapshot()
     made = history(full)
-    made.merge_ended_ms = NOW_MS
     assert due(policy(fullInterval="1h"), chain(1, of=full), made, NOW_MS - DAY_MS) is None
-    rule = policy(maxDeltas="1", minPauseBetweenMerges="10s")
+    rule = policy(maxDeltas="1")
     assert due(rule, chain(1, of=full), made, NOW_MS - DAY_MS) is not None
 
 
@@ -301,15 +300,6 @@ def test_deltas_as_large_as_the_state_are_merged() -> None:
     assert due(rule, chain(8, 10_000, of=snapshot(sizes=(10_000,)))) is None
     growing = snapshot(kind="incremental", sizes=(10 * MIB, 4 * MIB))
     assert due(rule, chain(8, MIB, of=growing)) is None
-
-
-def test_least_pause_between_merges() -> None:
-    full = snapshot()
-    made = history(full)
-    rule = policy(maxDeltas="1", minPauseBetweenMerges="10s")
-    made.merge_ended_ms = NOW_MS
-    assert due(rule, chain(1, of=full), made, NOW_MS + 9_999) is None
-    assert due(rule, chain(1, of=full), made, NOW_MS + 10_000) is not None
 
 
 def test_a_full_checkpoint_goes_before_a_merge() -> None:

@@ -193,10 +193,11 @@ def test_a_merge_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
             job.merge(kind)
     assert not list(job.location.glob("snapshot/*"))
     assert not list(Path(job.opened["incoming"]).parent.glob("base-*"))
+    assert not list(job.location.glob("shared/*"))
 
 
 def test_a_failed_upload_leaves_the_chain_as_it_was(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    (store,) = job.client.calls._stores.values()
+    store = job.open_store
 
     def full_disk(*arguments: object, **named: object) -> None:
         raise StorageError("no space left on device", file="shared/x.sst")
@@ -224,19 +225,6 @@ def test_bases_go_when_the_data_plane_is_done_with_them(job: Job) -> None:
     assert {str(path) for path in root.glob("base-*")} == {third}
     job.call("release", directory="/etc")
     assert Path("/etc").is_dir()
-
-
-def test_merges_of_other_stores_wait_for_a_slot(tmp_path: Path) -> None:
-    client = InProcess(tmp_path / "local")
-    one, two = (Job(client, tmp_path / name) for name in ("one", "two"))
-    for job in (one, two):
-        job.commit({b"\0\0a": b"1"})
-    (slots,) = client.calls._merge_slots.values()
-    assert slots.acquire(blocking=False)
-    assert "1 merges of other stores" in two.merge("incremental")["skipped"]
-    assert "directory" in two.merge("ingest"), "an ingest frees memory: it waits for nobody"
-    slots.release()
-    assert "directory" in two.merge("full")
 
 
 def test_answers_have_the_fields_of_the_protocol(job: Job) -> None:

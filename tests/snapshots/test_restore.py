@@ -241,3 +241,27 @@ def test_a_failed_restore_leaves_no_directory(job: Job, tmp_path: Path) -> None:
         other.restore(12)
     assert not list(Path(other.opened["incoming"]).parent.glob("base-*"))
     assert not list(Path(other.opened["incoming"]).parent.glob("scratch*"))
+
+
+def test_a_download_that_came_back_short_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Job(InProcess(tmp_path / "writer"), tmp_path / "state")
+    writer.commit({b"\0\0a": b"1" * 1000})
+    reader = Job(InProcess(tmp_path / "reader"), tmp_path / "state")
+    reader.versions = writer.versions
+    storage = reader.open_store.context.storage
+    real, cut = storage.download, iter([True])
+
+    def short(path: str, local: Path) -> None:
+        real(path, local)
+        if next(cut, False):
+            data = local.read_bytes()
+            local.unlink()
+            local.write_bytes(data[: len(data) // 2])
+
+    monkeypatch.setattr(storage, "download", short)
+    answer = reader.restore(1)
+    assert contents(answer["directory"]) == writer.versions[1][1]
+    (warning,) = answer["warnings"]
+    assert "first download of" in warning

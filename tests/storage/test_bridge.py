@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import scala_jars
 from minihdfs import HdfsCluster, hdfs_cluster  # noqa: F401 -- a fixture
 
-from state_store.agent.connection import Connection
+from state_store.agent.files import FileConnections, StoreFiles
+from state_store.agent.frames import read_frame, write_frame
 from state_store.errors import StorageError
 from state_store.storage import open_storage
 from state_store.storage.conformance import StorageConformance
@@ -28,16 +28,6 @@ pytestmark = pytest.mark.spark
 _MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.probe.FileServer"
 
 
-class Jvm:
-    """`FileSystemCalls` over the connection of a JVM that answers them."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def fs(self, operation: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
-        return self._connection.nested(operation, body)
-
-
 @pytest.fixture(scope="session")
 def file_server_classes() -> str:
     """The class path of the file server."""
@@ -45,7 +35,7 @@ def file_server_classes() -> str:
 
 
 @contextmanager
-def serving(class_path: str, root: str, configuration: Path | None = None) -> Iterator[Jvm]:
+def serving(class_path: str, root: str, configuration: Path | None = None) -> Iterator[StoreFiles]:
     """A JVM that serves the files at `root`."""
     with (
         tempfile.TemporaryDirectory(prefix="bridge-") as directory,
@@ -63,12 +53,11 @@ def serving(class_path: str, root: str, configuration: Path | None = None) -> It
         try:
             channel, _ = listener.accept()
             with channel:
-                connection = Connection(channel)
-                assert connection.receive() == {"token": "token"}
-                connection.send({"ok": {}})
-                assert connection.receive() == {"op": "serve"}
-                yield Jvm(connection)
-                connection.send({"ok": {}})
+                assert read_frame(channel) == ({"token": "token", "for": "files"}, b"")
+                write_frame(channel, {"ok": {}})
+                connections = FileConnections()
+                connections.lend(channel)
+                yield StoreFiles(connections, 1)
             process.wait(60)
         finally:
             process.kill()
@@ -76,13 +65,13 @@ def serving(class_path: str, root: str, configuration: Path | None = None) -> It
 
 
 @pytest.fixture(scope="module")
-def hdfs_jvm(hdfs_cluster: HdfsCluster, file_server_classes: str) -> Iterator[Jvm]:  # noqa: F811
+def hdfs_jvm(hdfs_cluster: HdfsCluster, file_server_classes: str) -> Iterator[StoreFiles]:  # noqa: F811
     with serving(file_server_classes, hdfs_cluster.uri, hdfs_cluster.configuration) as jvm:
         yield jvm
 
 
 @pytest.fixture(scope="module")
-def local_jvm(file_server_classes: str) -> Iterator[Jvm]:
+def local_jvm(file_server_classes: str) -> Iterator[StoreFiles]:
     with serving(file_server_classes, "file:/") as jvm:
         yield jvm
 
@@ -92,7 +81,7 @@ class TestOnHdfs(StorageConformance):
     tells_directories = False
 
     @pytest.fixture(autouse=True)
-    def _served(self, hdfs_jvm: Jvm, hdfs_cluster: HdfsCluster) -> None:  # noqa: F811
+    def _served(self, hdfs_jvm: StoreFiles, hdfs_cluster: HdfsCluster) -> None:  # noqa: F811
         self.jvm, self.cluster = hdfs_jvm, hdfs_cluster
 
     def make_storage(self, tmp_path: Path) -> HadoopStorage:
@@ -116,7 +105,7 @@ class TestOnADirectory(StorageConformance):
     tells_directories = False
 
     @pytest.fixture(autouse=True)
-    def _served(self, local_jvm: Jvm) -> None:
+    def _served(self, local_jvm: StoreFiles) -> None:
         self.jvm = local_jvm
 
     def make_storage(self, tmp_path: Path) -> HadoopStorage:

@@ -1,4 +1,4 @@
-"""Storage through nested calls: the contract against a stand-in for the JVM on a directory, and frame limits.
+"""Storage through the JVM: the contract against a stand-in for the JVM on a directory, and frame limits.
 
 The same kit runs against the real JVM with the tests of the bridge.
 """
@@ -37,12 +37,15 @@ class _Calls:
         self.largest_body = max(self.largest_body, len(data), len(body))
         return answer, data
 
-    def _list(self, at: Path, name: str, body: bytes) -> tuple[dict[str, Any], bytes]:
-        entries = [
+    def _list(
+        self, at: Path, name: str, body: bytes, after: str | None, most: int
+    ) -> tuple[dict[str, Any], bytes]:
+        entries = [one for one in LocalStorage(at).list_files(name) if after is None or one.name > after]
+        page = [
             {"name": entry.name, "bytes": entry.size_bytes, "modified_ms": entry.modified_ms}
-            for entry in LocalStorage(at).list_files(name)
+            for entry in entries[:most]
         ]
-        return {"entries": entries}, b""
+        return {"entries": page, "more": len(page) < len(entries)}, b""
 
     def _read(
         self, at: Path, name: str, body: bytes, offset: int, length: int

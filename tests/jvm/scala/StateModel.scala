@@ -305,7 +305,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
   private def offer(): Unit = if (tip.parent != null) {
     count("offer")
     val wanted = state.wantsIngest
-    state.offerBase(bases.make(if (wanted.isDefined) tip else pick(tip.path.take(6): _*)))
+    state.offerBase(bases.make(if (wanted) tip else pick(tip.path.take(6): _*)))
   }
 
   private def restore(node: Node): Unit = {

@@ -16,8 +16,9 @@ import org.apache.spark.util.NextIterator
  * key; a list of values is a put of each. One thread; rows are reused.
  *
  * @param deltas version and local file, oldest first
+ * @param release called once, when the files are of no use any more
  */
-final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec)
+final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec, release: () => Unit)
   extends NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] {
   private val from = ColumnFamilies.from(codec.family.id)
   private val left = deltas.iterator
@@ -34,7 +35,14 @@ final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec)
     null
   }
 
-  override protected def close(): Unit = if (reader != null) reader.close()
+  override protected def close(): Unit =
+    try closeReader()
+    finally release()
+
+  private def closeReader(): Unit = {
+    if (reader != null) reader.close()
+    reader = null
+  }
 
   private def change(): (RecordType.Value, UnsafeRow, UnsafeRow, Long) =
     if (reader.value == null) (RecordType.DELETE_RECORD, codec.decodeKey(reader.key), null, version - 1)
@@ -49,8 +57,7 @@ final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec)
 
   private def advance(): Boolean = {
     while (reader == null || !reader.advance()) {
-      close()
-      reader = null
+      closeReader()
       if (!left.hasNext) return false
       val (next, file) = left.next()
       version = next

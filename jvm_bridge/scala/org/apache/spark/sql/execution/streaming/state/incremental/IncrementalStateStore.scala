@@ -5,7 +5,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, Opened, StoreMerges}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, Opened}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{FamilySchema, RowCodec, RowIterator, ThreadCodecs, ValuesIterator}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{Scan, Transaction}
 import org.apache.spark.sql.types.StructType
@@ -248,9 +248,8 @@ final class IncrementalStateStore private[incremental] (
   private def afterCommit(committed: Committed): Unit = {
     try {
       if (forceSnapshot) {
-        local.merges.mergeNow(committed.as, StoreMerges.Incremental, "Spark forced a snapshot")
+        local.merges.snapshotNow(committed.as)
       }
-      local.mergeIfDue(committed)
     } finally local.ended()
     if (provider.conf.commitValidationEnabled) {
       StateStore.reportCommitToCoordinator(committed.as.version, id, provider.hadoopConf)

@@ -13,7 +13,7 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentStore
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, ColumnFamily, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeFigures, Opened, SnapshotAges}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeFigures, Opened}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
 import org.apache.spark.sql.types.StructType
@@ -37,7 +37,6 @@ class IncrementalStateStoreProvider
   private var schemaProvider: Option[StateSchemaProvider] = None
   private val families = new ConcurrentHashMap[String, FamilySchema]
   private var reported = MergeFigures()
-  private var ages: SnapshotAges = _
 
   private[incremental] var conf: StateStoreConf = _
   private[incremental] var hadoopConf: Configuration = _
@@ -69,7 +68,6 @@ class IncrementalStateStoreProvider
     val agent = new AgentStore(storeId, runId, conf, hadoopConf)
     val name = StateStoreProviderId(storeId, UUID.fromString(runId)).toString
     local = new LocalStore(name, agent, conf.enableStateStoreCheckpointIds, uploaded)
-    ages = new SnapshotAges(local)
     register(StateStore.DEFAULT_COL_FAMILY_NAME,
       FamilySchema(keyStateEncoderSpec, valueSchema, useMultipleValuesPerKey))
     // What is wrong with the schema shows here.
@@ -131,7 +129,9 @@ class IncrementalStateStoreProvider
     assert(endVersion >= startVersion)
     val end = versionId(endVersion, endVersionStateStoreCkptId)
     val name = colFamilyNameOpt.getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME)
-    new ChangeFeed(local.deltas(end, startVersion), familyAt(name, end))
+    val codec = familyAt(name, end)
+    val deltas = local.deltas(end, startVersion)
+    new ChangeFeed(deltas.files, codec, () => local.releaseDeltas(deltas))
   }
 
   /** Never throws: Spark would close the provider in the middle of a batch. */
@@ -203,7 +203,7 @@ class IncrementalStateStoreProvider
     val figures = BatchFigures(
       keys - families.internalKeys, families, local.memoryUse, hits, misses, opened.loadMs, opened.restored,
       committed, merges.since(reported), merges,
-      ages.sinceSnapshotMs, ages.sinceFullMs, forced)
+      local.merges.snapshotAges, forced)
     if (committed.isDefined) reported = merges
     StoreMetrics.of(storeId, figures)
   }
@@ -268,7 +268,6 @@ class IncrementalStateStoreProvider
   }
 
   private def uploaded(version: Long): Unit = {
-    ages.refresh()
     if (conf.reportSnapshotUploadLag) {
       RocksDBEventForwarder(StateStoreProvider.getRunId(hadoopConf), storeId).reportSnapshotUploaded(version)
     }

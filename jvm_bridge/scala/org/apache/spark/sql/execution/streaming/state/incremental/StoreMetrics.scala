@@ -1,11 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
-import com.fasterxml.jackson.databind.JsonNode
-import com.fasterxml.jackson.databind.node.MissingNode
-
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{ChainFigures, RestoreAnswer, SnapshotAges}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamilies
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, MergeFigures}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryUse
@@ -17,7 +15,6 @@ import org.apache.spark.util.AccumulatorV2
  *
  * @param keys rows that Spark shows, without those of internal column families
  * @param merged merges since the batch before, `merges` as they stand now
- * @param sinceSnapshotMs age of the newest snapshot, None where there is none; likewise sinceFullMs
  */
 final case class BatchFigures(
     keys: Long,
@@ -26,12 +23,11 @@ final case class BatchFigures(
     hits: Long,
     misses: Long,
     loadMs: Long,
-    restored: Option[JsonNode],
+    restored: Option[RestoreAnswer],
     committed: Option[Committed],
     merged: MergeFigures,
     merges: MergeFigures,
-    sinceSnapshotMs: Option[Long],
-    sinceFullMs: Option[Long],
+    ages: SnapshotAges,
     forcedSnapshot: Boolean)
 
 /** The custom metrics of the state store, as Spark shows them in a query's progress and in its UI. */
@@ -47,10 +43,10 @@ object StoreMetrics {
   private def oldest(name: String, desc: String)(read: Reader) =
     StateStoreCustomMaxMetric(name, desc, "timing") -> read
 
-  private def answer(figures: BatchFigures, path: String*): Long = at(figures.committed.map(_.answer), path)
-  private def restore(figures: BatchFigures, path: String*): Long = at(figures.restored, path)
-  private def at(root: Option[JsonNode], path: Seq[String]): Long =
-    path.foldLeft(root.getOrElse(MissingNode.getInstance: JsonNode))(_.path(_)).asLong(0)
+  private def depends(figures: BatchFigures, read: ChainFigures => Long): Long =
+    figures.committed.fold(0L)(made => read(made.answer.chain))
+  private def restore(figures: BatchFigures, read: RestoreAnswer => Long): Long =
+    figures.restored.fold(0L)(read)
 
   private val commits: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     size("incrementalDeltaBytes", "State store: bytes of the deltas that the batch committed")(
@@ -68,18 +64,18 @@ object StoreMetrics {
 
   private val chain: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     largest("incrementalChainDeltas", "State store: deltas since the newest snapshot, longest chain")(
-      answer(_, "chain", "deltas")),
+      depends(_, _.deltas)),
     largest("incrementalDeltasSinceFull", "State store: deltas since the newest full checkpoint, longest")(
-      answer(_, "chain", "deltas_since_full")),
+      depends(_, _.deltasSinceFull)),
     largest("incrementalMergesSinceFull", "State store: merges since the newest full checkpoint, most")(
-      answer(_, "chain", "merges_since_full")),
+      depends(_, _.mergesSinceFull)),
     sum("incrementalChainFiles", "State store: files that the newest checkpoint needs")(
-      answer(_, "chain", "files")),
-    size("incrementalChainBytes", "State store: bytes of these files")(answer(_, "chain", "bytes")),
+      depends(_, _.files)),
+    size("incrementalChainBytes", "State store: bytes of these files")(depends(_, _.bytes)),
     oldest("incrementalSinceSnapshotMs", "State store: time since the newest snapshot, oldest of a store")(
-      _.sinceSnapshotMs.getOrElse(0L)),
+      _.ages.sinceSnapshotMs.getOrElse(0L)),
     oldest("incrementalSinceFullMs", "State store: time since the newest full checkpoint, oldest of a store")(
-      _.sinceFullMs.getOrElse(0L)))
+      _.ages.sinceFullMs.getOrElse(0L)))
 
   private val merges: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     sum("incrementalMergeCount", "State store: merges that published since the batch before")(
@@ -104,22 +100,22 @@ object StoreMetrics {
     sum("incrementalRestoreCount", "State store: load - stores restored from checkpoint storage")(
       _.restored.fold(0L)(_ => 1L)),
     time("incrementalRestoreChooseMs", "State store: restore - time to choose the files")(
-      restore(_, "phases", "choose_ms")),
+      restore(_, _.phases.chooseMs)),
     time("incrementalRestoreFetchMs", "State store: restore - time to fetch them")(
-      restore(_, "phases", "fetch_ms")),
+      restore(_, _.phases.fetchMs)),
     time("incrementalRestoreVerifyMs", "State store: restore - time to verify their checksums")(
-      restore(_, "phases", "verify_ms")),
+      restore(_, _.phases.verifyMs)),
     time("incrementalRestoreIngestMs", "State store: restore - time to put the database together")(
-      restore(_, "phases", "ingest_ms")),
+      restore(_, _.phases.ingestMs)),
     time("incrementalRestorePredictedMs", "State store: restore - time that was predicted for it")(
-      restore(_, "predicted_ms")),
-    sum("incrementalRestoreDeltas", "State store: restore - deltas after the snapshot")(restore(_, "deltas")),
+      restore(_, _.predictedMs)),
+    sum("incrementalRestoreDeltas", "State store: restore - deltas after the snapshot")(restore(_, _.deltas)),
     sum("incrementalRestoreLocalFiles", "State store: restore - files found on local disk")(
-      restore(_, "local_files")),
+      restore(_, _.localFiles)),
     sum("incrementalRestoreFetchedFiles", "State store: restore - files read from checkpoint storage")(
-      restore(_, "fetched_files")),
+      restore(_, _.fetchedFiles)),
     size("incrementalRestoreFetchedBytes", "State store: restore - bytes read from checkpoint storage")(
-      restore(_, "fetched_bytes")))
+      restore(_, _.fetchedBytes)))
 
   private val memory: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     sum("incrementalIndexHits", "State store: look-ups answered from memory")(_.hits),

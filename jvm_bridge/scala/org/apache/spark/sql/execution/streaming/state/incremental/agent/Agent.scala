@@ -9,10 +9,9 @@ import scala.collection.mutable
 import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.util.ShutdownHookManager
 
-/** How an agent is started: who starts it first decides. */
+/** How an agent is started: for a whole executor, as the query wants that needs it first. */
 final case class AgentSettings(logLevel: String, startTimeoutMs: Long)
 
 /**
@@ -21,25 +20,46 @@ final case class AgentSettings(logLevel: String, startTimeoutMs: Long)
  */
 final class Agent private (python: Interpreter) extends Logging {
   private lazy val room = new AgentRoom
+  private val files = new FileServers
+  private val listeners = new EventListeners
   private var current: AgentProcess = _
+  private var lent = 0
   private var stopped = false
 
   /**
-   * One call of docs/protocol.md. Where the agent dies or gives no answer in time, another is started and
-   * asked again: every operation of the protocol allows it.
+   * One call of docs/protocol.md. Where the agent dies, another is started and asked again: every operation
+   * of the protocol allows it. Where it gives no answer in time, the call fails; the agent is only replaced
+   * if it answers nothing at all, and then asked again as well.
    *
-   * @throws AgentException with the agent's own error, or kind `internal` where agents keep dying
+   * @param option the option that bounds the call, for the message
+   * @throws AgentException with the agent's own error; kind `busy` where the call took too long, `internal`
+   *                        where agents keep dying
    */
-  def call(
-      request: ObjectNode,
-      timeoutMs: Long,
-      settings: AgentSettings,
-      nested: Frame => Frame = Agent.noFiles): ObjectNode =
-    attempt(request, timeoutMs, settings, nested, Agent.Attempts)
+  def call(request: ObjectNode, timeoutMs: Long, settings: AgentSettings, option: String): ObjectNode =
+    attempt(request, timeoutMs, settings, option, Agent.Attempts)
 
   /** One call that is of no importance: nothing is started for it, and it is not repeated. */
   def tell(request: ObjectNode, timeoutMs: Long): Unit =
-    synchronized(Option(current)).filter(_.isAlive).foreach(_.call(request, timeoutMs, Agent.noFiles))
+    synchronized(Option(current)).filter(_.isAlive).foreach(_.call(request, timeoutMs))
+
+  /** From now on the agent may ask for the files of that store, and tells the listener of its events. */
+  def register(store: Long, storeFiles: FileCalls, listener: AgentEvent => Unit): Unit = {
+    files.add(store, storeFiles)
+    listeners.add(store, listener)
+  }
+
+  /** The store is closed. */
+  def unregister(store: Long): Unit = {
+    listeners.remove(store)
+    files.remove(store)
+  }
+
+  /** Sees to it that the agent has at least so many connections for file requests. */
+  def lend(connections: Int): Unit = synchronized {
+    val more = connections - lent
+    lent = math.max(lent, connections)
+    if (current != null && current.isAlive) lendTo(current, more)
+  }
 
   /** The process id of the running agent, for diagnosis and tests. */
   def pid: Option[Long] = synchronized(Option(current).filter(_.isAlive).map(_.pid))
@@ -49,16 +69,16 @@ final class Agent private (python: Interpreter) extends Logging {
       request: ObjectNode,
       timeoutMs: Long,
       settings: AgentSettings,
-      nested: Frame => Frame,
+      option: String,
       left: Int): ObjectNode = {
     val process = running(settings)
+    val op = request.path("op").asText
     val outcome: Either[IOException, ObjectNode] =
-      try Right(process.call(request, timeoutMs, nested))
+      try Right(process.call(request, timeoutMs))
       catch {
         case e: ClosedByInterruptException => throw e // the task is being killed, the agent is well
-        case e: CallTimeout if left <= 2 =>
-          replace(process)
-          throw Agent.tooSlow(request, timeoutMs, e)
+        case e: CallTimeout if process.answersWithin(math.min(timeoutMs, Agent.PingMs)) =>
+          throw Agent.tooSlow(op, timeoutMs, option, e)
         case e: IOException => Left(e)
       }
     outcome match {
@@ -66,12 +86,14 @@ final class Agent private (python: Interpreter) extends Logging {
       case Left(e) if left <= 1 =>
         replace(process)
         throw new AgentException("internal", s"agents died ${Agent.Attempts} times in a row during the " +
-          s"call '${request.path("op").asText}': ${process.obituary}", cause = e)
+          s"call '$op': ${process.obituary}", cause = e)
       case Left(e) =>
-        logWarning(s"The agent was lost during the call '${request.path("op").asText}' (${e.getMessage}); " +
-          s"asking another. ${process.obituary}")
+        val what =
+          if (e.isInstanceOf[CallTimeout]) "The agent hangs during the call"
+          else "The agent was lost during the call"
+        logWarning(s"$what '$op' (${e.getMessage}); asking another. ${process.obituary}")
         replace(process)
-        attempt(request, timeoutMs, settings, nested, if (e.isInstanceOf[CallTimeout]) 2 else left - 1)
+        attempt(request, timeoutMs, settings, option, left - 1)
     }
   }
 
@@ -79,9 +101,14 @@ final class Agent private (python: Interpreter) extends Logging {
     if (stopped) throw new AgentException("busy", "the JVM is shutting down")
     if (current == null || !current.isAlive) {
       current = AgentProcess.start(python, room, settings.logLevel, settings.startTimeoutMs)
+      lendTo(current, lent)
+      new AgentEvents(current, listeners.tell).start()
     }
     current
   }
+
+  private def lendTo(process: AgentProcess, connections: Int): Unit =
+    (1 to connections).foreach(_ => FileServer.start(process, files, s"state-store-files-${process.pid}"))
 
   private def replace(process: AgentProcess): Unit = {
     process.endsWithin(Agent.LastWordsMs)
@@ -104,6 +131,8 @@ object Agent {
   private val Attempts = 4
   private val LastWordsMs = 100L
   private val StopMs = 5000L
+  // An agent that is only busy answers a ping at once; one that swaps or computes much may need seconds.
+  private val PingMs = 10000L
   // After the SparkContext and before Spark's temporary directories, which hold ours.
   private val ShutdownPriority = 30
 
@@ -117,15 +146,8 @@ object Agent {
 
   private def stopAll(): Unit = agents.synchronized(agents.values.toSeq).foreach(_.stop())
 
-  private val noFiles: Frame => Frame =
-    frame => Frame(Json.obj("error" -> Json.obj("kind" -> "internal",
-      "message" -> s"the call allows no file operation, but '${frame.header.path("fs").asText}' was asked")))
-
-  private def tooSlow(request: ObjectNode, timeoutMs: Long, cause: Throwable): AgentException = {
-    val op = request.path("op").asText
-    val option = AgentStore.Prefix + (if (op == "merge") "mergeTimeout" else "callTimeout")
-    new AgentException("busy", s"the call '$op' took longer than $timeoutMs ms, twice. See the executor's " +
-      s"log for what the agent was doing; where storage or a large state is slow, raise $option.",
-      option = Some(option), cause = cause)
-  }
+  private def tooSlow(op: String, timeoutMs: Long, option: String, cause: Throwable): AgentException =
+    new AgentException("busy", s"the call '$op' took longer than $timeoutMs ms; the agent is well otherwise, " +
+      "and goes on. See the executor's log for what it was doing; where storage or a large state is slow, " +
+      s"raise $option.", option = Some(option), cause = cause)
 }

@@ -20,7 +20,7 @@ object Frame {
 }
 
 /**
- * One connection to an agent: one call at a time, with the agent's nested calls answered on the way.
+ * One connection to an agent: calls to it, one at a time, or requests of the agent that are served here.
  *
  * Used by one thread at a time; `close` may come from any. Every failure of the socket is an IOException,
  * after which the connection is of no use.
@@ -30,19 +30,31 @@ final class AgentConnection private (channel: SocketChannel) extends Closeable {
   private val chunk = ByteBuffer.allocateDirect(64 << 10)
 
   /**
+   * Connects, shows the token and says what for; once.
+   *
+   * @param purpose `Calls` or `Files`
+   * @throws java.io.IOException where nobody listens
+   * @throws AgentException where the agent refuses
+   */
+  def connect(socket: Path, token: String, purpose: String): Unit = {
+    channel.connect(UnixDomainSocketAddress.of(socket))
+    call(Json.obj("token" -> token, "for" -> purpose))
+  }
+
+  /**
    * Sends the request and returns the fields of the answer's `ok`.
    *
-   * @param nested answers the agent's file system calls
    * @throws AgentException where the agent answers with an error
    */
-  def call(request: ObjectNode, nested: Frame => Frame): ObjectNode = {
+  def call(request: ObjectNode): ObjectNode = {
     send(Frame(request))
-    var frame = receive()
-    while (frame.header.has("fs")) {
-      send(nested(frame))
-      frame = receive()
-    }
-    AgentConnection.answer(frame.header)
+    AgentConnection.answer(receive().header)
+  }
+
+  /** Answers what the agent asks until the connection ends, which is an IOException. */
+  def serve(answer: Frame => Frame): Nothing = {
+    while (true) send(answer(receive()))
+    throw new AssertionError("unreachable")
   }
 
   override def close(): Unit = channel.close()
@@ -98,28 +110,16 @@ final class AgentConnection private (channel: SocketChannel) extends Closeable {
 }
 
 object AgentConnection {
-  /** Connects and shows the token; throws IOException where nobody listens or the token is refused. */
-  def open(socket: Path, token: String): AgentConnection = {
-    val channel = SocketChannel.open(StandardProtocolFamily.UNIX)
-    try {
-      channel.connect(UnixDomainSocketAddress.of(socket))
-      val connection = new AgentConnection(channel)
-      connection.call(
-        Json.obj("token" -> token), _ => throw new IOException("the agent called before it was asked"))
-      connection
-    } catch {
-      case e: Throwable =>
-        channel.close()
-        throw e
-    }
-  }
+  /** What a connection is for: calls to the agent, or requests of the agent for files. */
+  val Calls = "calls"
+  val Files = "files"
+
+  /** One that is not connected yet; it can be closed already, which ends a `connect` that waits. */
+  def unconnected(): AgentConnection = new AgentConnection(SocketChannel.open(StandardProtocolFamily.UNIX))
 
   private def answer(header: ObjectNode): ObjectNode = (header.get("ok"), header.get("error")) match {
     case (ok: ObjectNode, _) => ok
-    case (_, error: ObjectNode) =>
-      throw new AgentException(
-        Json.text(error, "kind").getOrElse("internal"), Json.text(error, "message").getOrElse("no message"),
-        Json.text(error, "file"), Json.text(error, "option"))
+    case (_, error: ObjectNode) => throw Answers.error(error)
     case _ => throw new IOException("the agent's answer has neither ok nor error")
   }
 }

@@ -29,11 +29,15 @@ final class AgentProcess private (process: Process, socket: Path, token: String,
    * @throws CallTimeout where the answer does not come in time
    * @throws java.io.IOException where the connection breaks, most often because the agent died
    */
-  def call(request: ObjectNode, timeoutMs: Long, nested: Frame => Frame): ObjectNode = {
-    val connection = Option(idle.pollFirst()).getOrElse(connect())
+  def call(request: ObjectNode, timeoutMs: Long): ObjectNode = {
+    val kept = Option(idle.pollFirst())
+    val connection = kept.getOrElse(AgentConnection.unconnected())
     var reusable = false
     try {
-      val answer = Watchdog.bounded(connection, timeoutMs)(connection.call(request, nested))
+      val answer = Watchdog.bounded(connection, timeoutMs) {
+        if (kept.isEmpty) connection.connect(socket, token, AgentConnection.Calls)
+        connection.call(request)
+      }
       reusable = true
       answer
     } catch {
@@ -41,6 +45,27 @@ final class AgentProcess private (process: Process, socket: Path, token: String,
         reusable = true
         throw e
     } finally if (reusable && isAlive) idle.addFirst(connection) else connection.close()
+  }
+
+  /** Whether it answers within the time, on a new connection. One that does not hangs. */
+  def answersWithin(ms: Long): Boolean = {
+    val connection = AgentConnection.unconnected()
+    try Watchdog.bounded(connection, ms) {
+      connection.connect(socket, token, AgentConnection.Calls)
+      connection.call(Json.obj("op" -> "ping"))
+      true
+    }
+    catch { case _: IOException => false }
+    finally connection.close()
+  }
+
+  /** Answers requests of the agent for files, in this thread, until the connection ends (IOException). */
+  def serve(answer: Frame => Frame): Unit = {
+    val connection = AgentConnection.unconnected()
+    try {
+      connection.connect(socket, token, AgentConnection.Files)
+      connection.serve(answer)
+    } finally connection.close()
   }
 
   /** Whether it ends by itself within the time. */
@@ -69,8 +94,6 @@ final class AgentProcess private (process: Process, socket: Path, token: String,
     s"agent process $pid ($code)" + (if (last.isEmpty) "" else s"; its last lines:\n$last")
   }
 
-  private def connect(): AgentConnection = AgentConnection.open(socket, token)
-
   private def closeIdle(): Unit =
     Iterator.continually(idle.pollFirst()).takeWhile(_ != null).foreach { connection =>
       try connection.close()
@@ -84,6 +107,9 @@ object AgentProcess extends Logging {
 
   private val random = new SecureRandom
 
+  /** The version of docs/protocol.md that this JVM speaks. */
+  val Protocol = 2
+
   /**
    * Starts an agent and waits until it answers.
    *
@@ -96,7 +122,7 @@ object AgentProcess extends Logging {
     val log = new AgentLog(process.pid)
     log.follow(process.getErrorStream, s"${process.pid}-stderr")
     try {
-      val line = Json.bytes(Json.obj("protocol" -> 1, "token" -> token, "socket" -> socket.toString,
+      val line = Json.bytes(Json.obj("protocol" -> AgentProcess.Protocol, "token" -> token, "socket" -> socket.toString,
         "directory" -> room.directory.toString, "log_level" -> logLevel))
       val ready = firstLine(process, log, timeoutMs, line :+ '\n'.toByte)
       val agent = new AgentProcess(process, socket, token, log)

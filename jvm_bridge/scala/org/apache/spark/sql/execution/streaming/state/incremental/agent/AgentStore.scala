@@ -1,91 +1,129 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
-import java.nio.file.{Path, Paths}
+import java.nio.file.Path
+import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.atomic.AtomicLong
 
 import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
-import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreId}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.settings.{Declarations, OptionTexts}
-import org.apache.spark.sql.execution.streaming.state.{StateStoreConf, StateStoreId}
-
-/** What the agent answers to `open`. */
-final case class OpenedStore(incoming: Path, memoryBudgetBytes: Long, options: JsonNode) {
-  def number(option: String): Long = {
-    val value = options.path(option)
-    if (value.isNumber) value.asLong
-    else throw new AgentException("internal",
-      s"the agent's answer to open has no option $option; is it of another version?")
-  }
-}
 
 /**
  * One store's calls to the agent, as docs/protocol.md lists them. Safe for any thread. Nothing is called
  * before it is needed; every call throws AgentException.
+ *
+ * Directories that answers and events name are this JVM's until they are released.
  */
 final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, hadoopConf: Configuration)
   extends Logging {
+  private val instance = AgentStore.instances.incrementAndGet()
   private val texts: Map[String, String] = conf.sqlConfs.collect {
     case (key, value) if key.startsWith(AgentStore.Prefix) => key.stripPrefix(AgentStore.Prefix) -> value
   }
   private val agent = Agent.of(Interpreter.choose(texts.get("agentPython")))
   private val settings = AgentSettings(new OptionTexts(texts.get).text("logLevel"), startTimeoutMs)
-  // The location is resolved once, by the first task: its user is the one that all file calls act for.
+  // The location is resolved once, by the first task: its user is the one that all file requests act for.
   private lazy val location = {
     val path = id.storeCheckpointLocation()
     path.getFileSystem(hadoopConf).makeQualified(path)
   }
   private lazy val files = new FileCalls(location, hadoopConf)
-  private lazy val store: ObjectNode = Json.obj(
-    "location" -> location.toString, "operator" -> id.operatorId, "partition" -> id.partitionId,
-    "name" -> id.storeName, "run" -> runId, "ids" -> conf.enableStateStoreCheckpointIds,
-    "retain" -> conf.minVersionsToRetain, "options" -> texts)
+  private val held = ConcurrentHashMap.newKeySet[String]
 
+  @volatile private var listener: AgentEvent => Unit = _ => ()
   @volatile private var wasOpened = false
 
+  /** Who is told of the store's merges; set before the first call. */
+  def listen(to: AgentEvent => Unit): Unit = listener = to
+
   /** The first call; checks the options. */
-  lazy val opened: OpenedStore = {
-    val answer = agent.call(request("open"), AgentStore.OpenTimeoutMs, settings, files.answer)
+  lazy val opened: OpenAnswer = {
+    agent.register(instance, files, hear)
     wasOpened = true
-    OpenedStore(Paths.get(answer.path("incoming").asText), answer.path("memory_budget_bytes").asLong,
-      answer.path("options"))
+    val answer = Answers.open(agent.call(
+      request("open"), AgentStore.OpenTimeoutMs, settings, AgentStore.Prefix + "agentStartTimeout"))
+    agent.lend(answer.fileConnections)
+    answer
   }
 
-  def restore(at: VersionId, from: Option[VersionId]): ObjectNode =
-    call("restore", versioned(at) ++
-      from.toSeq.flatMap(one => Seq("from_version" -> one.version, "from_id" -> one.id)))
+  /** Whether anything was asked of the agent, so that there is something to close. */
+  def isOpened: Boolean = wasOpened
 
+  def restore(version: VersionId, from: Option[VersionId]): RestoreAnswer = {
+    val answer = Answers.restore(call("restore", versioned(version) ++
+      from.toSeq.flatMap(one => Seq("from_version" -> one.version, "from_id" -> one.id))))
+    held.add(answer.directory)
+    answer
+  }
+
+  /**
+   * @param parent the id of the version before, None without ids
+   * @param memoryShort whether a merge that gives memory back is wanted
+   */
   def commit(
-      as: VersionId, parent: Option[String], delta: Path, bytes: Long, crc: Long, keys: Long): ObjectNode =
-    call("commit", versioned(as) ++ Seq("parent" -> parent, "path" -> delta.toString, "bytes" -> bytes,
-      "crc" -> crc, "keys" -> keys))
+      version: VersionId,
+      parent: Option[String],
+      delta: Path,
+      bytes: Long,
+      crc: Long,
+      keys: Long,
+      memoryShort: Boolean): CommitAnswer =
+    Answers.commit(call("commit", versioned(version) ++ Seq("parent" -> parent, "path" -> delta.toString,
+      "bytes" -> bytes, "crc" -> crc, "keys" -> keys, "memory_short" -> memoryShort)))
 
-  def merge(at: VersionId, kind: String, reason: String): ObjectNode =
-    agent.call(request("merge", versioned(at) ++ Seq("kind" -> kind, "reason" -> reason): _*),
-      opened.number("mergeTimeout") + AgentStore.MergeGraceMs, settings, files.answer)
+  /** Makes a snapshot of that version now. Left: why none was made. */
+  def snapshot(version: VersionId, reason: String): Either[String, MergedStore] = {
+    val answer = Answers.snapshot(call("snapshot", versioned(version) :+ ("reason" -> reason),
+      _.mergeTimeoutMs + AgentStore.GraceMs, "mergeTimeout"))
+    answer.foreach(merged => held.add(merged.directory))
+    answer
+  }
 
-  def cleanup(newest: VersionId): ObjectNode = call("cleanup", versioned(newest))
+  def cleanup(newest: VersionId): CleanupAnswer =
+    Answers.cleanup(
+      call("cleanup", versioned(newest), _.cleanupTimeoutMs + AgentStore.GraceMs, "cleanupTimeout"))
 
-  /** Local files of the deltas `first`..`to`, oldest first. */
-  def deltas(to: VersionId, first: Long): Seq[(Long, Path)] =
-    call("deltas", versioned(to) :+ ("first" -> first)).path("files").elements.asScala
-      .map(file => file.path("version").asLong -> Paths.get(file.path("path").asText)).toSeq
-
-  def status(): ObjectNode = call("status", Nil)
+  /** Local files of the deltas `first`..`to`. */
+  def deltas(to: VersionId, first: Long): DeltaFiles = {
+    val answer = Answers.deltas(call("deltas", versioned(to) :+ ("first" -> first)))
+    held.add(answer.directory)
+    answer
+  }
 
   /** Tells the agent that a directory is of no use any more. Never throws; nothing is started for it. */
-  def release(directory: String): Unit = courtesy("release", "directory" -> directory)
+  def release(directory: String): Unit = {
+    held.remove(directory)
+    courtesy("release", "directory" -> directory)
+  }
 
   /** Tells the agent that the provider is closed. Never throws; nothing is started for it. */
-  def close(): Unit = courtesy("close")
+  def close(): Unit = {
+    courtesy("close")
+    agent.unregister(instance)
+  }
 
-  private def call(op: String, arguments: Seq[(String, Any)]): ObjectNode =
-    agent.call(request(op, arguments: _*), opened.number("callTimeout"), settings, files.answer)
+  private def hear(event: AgentEvent): Unit = {
+    event match {
+      case MergeEnded(_, merged, _, _) => held.add(merged.directory)
+      case _ => ()
+    }
+    listener(event)
+  }
+
+  private def call(
+      op: String,
+      arguments: Seq[(String, Any)],
+      timeoutMs: AgentLimits => Long = _.callTimeoutMs,
+      option: String = "callTimeout"): ObjectNode =
+    agent.call(
+      request(op, arguments: _*), timeoutMs(opened.limits), settings, AgentStore.Prefix + option)
 
   private def courtesy(op: String, arguments: (String, Any)*): Unit =
     try if (wasOpened) agent.tell(request(op, arguments: _*), AgentStore.CourtesyTimeoutMs)
@@ -93,6 +131,12 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   private def request(op: String, arguments: (String, Any)*): ObjectNode =
     Json.obj(Seq("op" -> op, "store" -> store) ++ arguments: _*)
+
+  private def store: ObjectNode = Json.obj(
+    "instance" -> instance, "location" -> location.toString, "operator" -> id.operatorId,
+    "partition" -> id.partitionId, "name" -> id.storeName, "run" -> runId,
+    "ids" -> conf.enableStateStoreCheckpointIds, "retain" -> conf.minVersionsToRetain, "options" -> texts,
+    "held" -> Json.texts(held.asScala))
 
   private def versioned(at: VersionId): Seq[(String, Any)] = Seq("version" -> at.version, "id" -> at.id)
 
@@ -107,6 +151,7 @@ object AgentStore {
   val Prefix: String = Declarations.prefix
   private val OpenTimeoutMs = 120000L
   private val CourtesyTimeoutMs = 10000L
-  // The agent itself gives up at mergeTimeout, and says why.
-  private val MergeGraceMs = 30000L
+  // The agent itself gives up at the option's time, between two files, and says why.
+  private val GraceMs = 60000L
+  private val instances = new AtomicLong
 }

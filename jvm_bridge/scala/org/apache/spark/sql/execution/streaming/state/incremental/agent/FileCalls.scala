@@ -7,13 +7,13 @@ import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
+import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, Path}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
- * The agent's file system calls, executed with Spark's CheckpointFileManager and the query's Hadoop
+ * The agent's requests for the files of one store, executed with Spark's CheckpointFileManager and the query's Hadoop
  * configuration, so that any URI that Spark can write works with Spark's own credentials. Safe for any
  * thread: the manager, and with it the user that it acts for, is made once.
  *
@@ -35,7 +35,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
   }
 
   private def perform(operation: String, path: Path, frame: Frame): Frame = operation match {
-    case "list" => ok("entries" -> Json.array(list(path)))
+    case "list" => page(list(path), Json.text(frame.header, "after"), frame.header.path("most").asInt(Int.MaxValue))
     case "read" => Frame(Json.obj("ok" -> Json.obj()), read(path, frame.header))
     case "write" =>
       write(path, frame)
@@ -57,13 +57,19 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   private def ok(fields: (String, Any)*): Frame = Frame(Json.obj("ok" -> Json.obj(fields: _*)))
 
-  private def list(path: Path): Seq[ObjectNode] =
-    try files.list(path).toSeq.filter(_.isFile).map { status =>
+  private def list(path: Path): Seq[FileStatus] =
+    try files.list(path).toSeq.filter(_.isFile).sortBy(_.getPath.getName)
+    catch { case _: FileNotFoundException => Nil }
+
+  /** The next files in the order of their names. */
+  private def page(all: Seq[FileStatus], after: Option[String], most: Int): Frame = {
+    val left = after.fold(all)(name => all.dropWhile(_.getPath.getName <= name))
+    val entries = left.take(most).map { status =>
       Json.obj("name" -> status.getPath.getName, "bytes" -> status.getLen,
         "modified_ms" -> status.getModificationTime)
-    } catch {
-      case _: FileNotFoundException => Nil
     }
+    ok("entries" -> Json.array(entries), "more" -> (left.size > most))
+  }
 
   private def read(path: Path, arguments: ObjectNode): Array[Byte] = {
     val offset = arguments.path("offset").asLong(0)

@@ -22,6 +22,12 @@ object Json {
     node
   }
 
+  def texts(items: Iterable[String]): JsonNode = {
+    val node = mapper.createArrayNode()
+    items.foreach(item => node.add(item))
+    node
+  }
+
   /** Throws JsonProcessingException (an IOException) where the bytes are no JSON object. */
   def parse(bytes: Array[Byte]): ObjectNode = mapper.readTree(bytes) match {
     case node: ObjectNode => node

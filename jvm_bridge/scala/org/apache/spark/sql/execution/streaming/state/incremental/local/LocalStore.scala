@@ -2,28 +2,26 @@ package org.apache.spark.sql.execution.streaming.state.incremental.local
 
 import java.nio.file.{Files, Path}
 import java.util.UUID
-import java.util.concurrent.TimeUnit
+import java.util.concurrent.{ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.locks.ReentrantLock
 
 import scala.util.control.NonFatal
 
-import com.fasterxml.jackson.databind.JsonNode
-import com.fasterxml.jackson.databind.node.ObjectNode
-
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentRoom, AgentStore}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentRoom, AgentStore, CommitAnswer, DeltaFiles, MergedStore, RestoreAnswer}
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, Json, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
+import org.apache.spark.util.ThreadUtils
 
 /** A transaction with the column families of the version that it began on. */
 final case class Opened(
     transaction: Transaction,
     families: ColumnFamilies,
     loadMs: Long,
-    restored: Option[JsonNode])
+    restored: Option[RestoreAnswer])
 
 /** What a commit did, and what the transaction had counted by then. */
 final case class Committed(
@@ -33,7 +31,7 @@ final case class Committed(
     hits: Long,
     misses: Long,
     delta: DeltaFile,
-    answer: JsonNode,
+    answer: CommitAnswer,
     writeMs: Long,
     commitMs: Long)
 
@@ -64,7 +62,10 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     new StoreVersions(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
   }
 
-  val merges = new StoreMerges(name, agent, base => state.offerBase(base), published)
+  val merges = new StoreMerges(name, agent, offer, published)
+
+  // How often the store has gone back, by the agent's count: tells attempts at a version apart without ids.
+  @volatile private var rewinds = 0L
 
   @volatile private var newestVersion: Option[VersionId] = None
 
@@ -72,9 +73,6 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   def newest: Option[VersionId] = newestVersion
 
   def memoryUse: MemoryUse = state.memoryUse
-
-  /** Ages and chain of this store, as the agent knows them. */
-  def status(): JsonNode = agent.status()
 
   /**
    * Begins on exactly that version. Each transaction must be ended with [[ended]] after its commit or abort.
@@ -114,21 +112,24 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     val as = VersionId(base.version + 1, if (ids) Some(UUID.randomUUID.toString) else None)
     val parent = if (ids) base.id.orElse(Some(LocalStore.NoParent)) else None
     val unique = as.id.getOrElse(UUID.randomUUID.toString)
-    val file = agent.opened.incoming.resolve(s"${as.version}_$unique.sst")
+    val file = Files.createDirectories(agent.opened.incoming).resolve(s"${as.version}_$unique.sst")
     try {
       val startNs = System.nanoTime
       val keys = transaction.keys
       val counted = now.counted(keys, transaction.growthByFamily)
       val delta = transaction.writeDelta(file.toFile, meta(as, parent, transaction, counted))
       val writtenNs = System.nanoTime
-      val answer = agent.commit(as, parent, file, delta.bytes, delta.crc32, keys)
+      val answer = agent.commit(
+        as, parent, file, delta.bytes, delta.crc32, keys, memoryShort = state.wantsIngest)
       val writeMs = TimeUnit.NANOSECONDS.toMillis(writtenNs - startNs)
       val committed = Committed(as, counted, keys, transaction.hits, transaction.misses, delta, answer,
         writeMs, sinceMs(writtenNs))
+      rewinds = answer.rewinds // before the next line, which drops a base of the attempt before
       transaction.committed(as)
       remember(as, counted)
       newestVersion = Some(as)
-      MergeScheduler.now(settle())
+      merges.learned(answer.ages)
+      LocalStore.threads.execute(() => settle())
       committed
     } catch {
       case e: Throwable =>
@@ -144,11 +145,12 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       case NonFatal(e) => logWarning(s"The newest version of $name is brought into the index by the next batch", e)
     }
 
-  /** Merges what a commit's answer says is due, in the background. */
-  def mergeIfDue(committed: Committed): Unit = {
-    val due = committed.answer.path("merge")
-    val asked = Json.text(due, "kind").map(kind => kind -> Json.text(due, "reason").getOrElse(""))
-    merges.committed(committed.as, asked, state.wantsIngest.isDefined)
+  /** Takes what a merge made as the base of what comes; gives it back where the store is closed or, without
+   * ids, went back since the merge began. */
+  private def offer(made: MergedStore): Unit = {
+    val base = BaseDirectory(made.directory, made.version, made.keys, () => agent.release(made.directory))
+    if (synchronized(disposed)) base.onClose()
+    else state.offerBase(base, ids || made.rewinds == rewinds)
   }
 
   /** A transaction that [[begin]] or [[replay]] gave was committed or aborted. */
@@ -166,8 +168,11 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     logDebug(s"Cleanup of $name: $answer")
   }
 
-  /** Local files of the deltas of the versions `first` to `to`, oldest first. */
-  def deltas(to: VersionId, first: Long): Seq[(Long, Path)] = agent.deltas(to, first)
+  /** Local files of the deltas of the versions `first` to `to`, to be given to [[releaseDeltas]]. */
+  def deltas(to: VersionId, first: Long): DeltaFiles = agent.deltas(to, first)
+
+  /** The files are of no use any more. */
+  def releaseDeltas(deltas: DeltaFiles): Unit = agent.release(deltas.directory)
 
   /** The column families of a version that was loaded or committed here. */
   def familiesOf(at: VersionId): Option[ColumnFamilies] = synchronized(families.get(at))
@@ -178,7 +183,6 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       closing = true
       users == 0
     }
-    merges.close()
     if (idle) dispose()
   }
 
@@ -186,11 +190,11 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     val first = synchronized {
       val was = disposed
       disposed = true
-      !was && touched
+      !was
     }
     if (first) {
-      state.close()
-      agent.close()
+      if (touched) state.close()
+      if (agent.isOpened) agent.close()
     }
   }
 
@@ -230,12 +234,13 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     } finally restoring.unlock()
   }
 
-  private def resetTo(at: VersionId, from: Option[VersionId]): ObjectNode = {
+  private def resetTo(at: VersionId, from: Option[VersionId]): RestoreAnswer = {
     val answer = agent.restore(at, from)
-    answer.path("warnings").elements.forEachRemaining(text => logWarning(s"$name: ${text.asText}"))
-    val directory = answer.path("directory").asText
-    state.reset(BaseDirectory(directory, at, answer.path("keys").asLong, () => agent.release(directory)))
-    remember(at, ColumnFamilies.fromJson(answer.path("column_families")))
+    answer.warnings.foreach(text => logWarning(s"$name: $text"))
+    rewinds = answer.rewinds
+    merges.learned(answer.ages)
+    state.reset(BaseDirectory(answer.directory, at, answer.keys, () => agent.release(answer.directory)))
+    remember(at, answer.families)
     logInfo(s"Restored version ${at.version} of $name: $answer")
     answer
   }
@@ -263,6 +268,8 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 }
 
 private object LocalStore {
+  // For what is done between two batches.
+  lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-settle")
   val NoParent = "empty"
   val Remembered = 2048
 }

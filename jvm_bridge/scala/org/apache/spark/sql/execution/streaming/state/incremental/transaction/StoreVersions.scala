@@ -184,14 +184,19 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
 
   /**
    * A newer base, holding a version on the way to the tip. It is taken at a later begin; or closed, when that
-   * version is not on the way. Opened here, in the caller's thread. Without ids (checkpoint format 1) the
-   * caller sees to it that the version was not committed anew since the base was made.
+   * version is not on the way. Opened here, in the caller's thread.
+   *
+   * @param valid whether it is still one of this store's versions; without ids (checkpoint format 1) nothing
+   *              else tells it from one that was committed anew since. Asked between two appends.
    */
-  def offerBase(directory: BaseDirectory): Unit = {
+  def offerBase(directory: BaseDirectory, valid: => Boolean = true): Unit = {
     val opened = open(directory)
     locked {
-      dropOffered()
-      if (closed) opened.release() else offered = opened
+      if (closed || !valid) opened.release()
+      else {
+        dropOffered()
+        offered = opened
+      }
     }
   }
 
@@ -204,20 +209,25 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     if (offered != null && !versions.lastOption.exists(_.at.version < offered.at.version)) {
       if (position(offered.at) > indexed.generations.size) bringIn(position(offered.at))
       val i = versions.indexWhere(_.at == offered.at)
-      if (i < indexed.merged) dropOffered()
+      if (offered.at == baseAt) swapBase() // the same rows in fewer files
+      else if (i < indexed.merged) dropOffered()
       else if (i < indexed.generations.size) {
-        if (base != null) base.release()
-        base = offered
-        offered = null
+        swapBase()
         indexed.merged = i + 1
       }
     }
 
-  /** Memory is full of versions that no base holds: a merge of kind ingest up to this one would free it. */
-  def wantsIngest: Option[VersionId] = locked {
+  private def swapBase(): Unit = {
+    if (base != null) base.release()
+    base = offered
+    offered = null
+  }
+
+  /** Whether memory is full of versions that no base holds, which a merge of kind ingest would free. */
+  def wantsIngest: Boolean = locked {
     val unmerged = indexed.unmergedBytes + pending.map(_.memtable.bytes).sum
     val full = spilledBytes > 0 || memory.usedBytes + lastMemtableBytes > memory.budgetBytes / 10 * 9
-    if (full && unmerged > 0 && unmerged >= indexed.mergedBytes) versions.lastOption.map(_.at) else None
+    full && unmerged > 0 && unmerged >= indexed.mergedBytes
   }
 
   private def spilledBytes: Long = indexed.spilledBytes + pending.map(_.memtable.spilledBytes).sum

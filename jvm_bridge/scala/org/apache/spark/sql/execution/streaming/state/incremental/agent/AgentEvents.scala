@@ -1,0 +1,67 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+import java.io.IOException
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.util.control.NonFatal
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+
+/**
+ * The standing call to an agent for what it tells without being asked, on a daemon thread. An event counts as
+ * handled with the next poll, so that none is lost when the connection breaks; one may then come twice, the
+ * second time with a number that was handled.
+ *
+ * @param handle is told of each event, in their order; what it throws is logged
+ */
+private[agent] final class AgentEvents(process: AgentProcess, handle: AgentEvent => Unit) extends Logging {
+  private var handled = 0L
+
+  def start(): Unit = {
+    val thread = new Thread(() => run(), s"state-store-agent-${process.pid}-events")
+    thread.setDaemon(true)
+    thread.start()
+  }
+
+  private def run(): Unit = while (process.isAlive) {
+    try poll()
+    catch {
+      case e: IOException =>
+        logDebug("The connection for events broke", e)
+        if (process.isAlive) Thread.sleep(AgentEvents.RetryPauseMs)
+      case NonFatal(e) =>
+        logWarning("Events of the agent cannot be read", e)
+        Thread.sleep(AgentEvents.RetryPauseMs)
+    }
+  }
+
+  private def poll(): Unit = {
+    val request = Json.obj("op" -> "events", "after" -> handled, "wait_ms" -> AgentEvents.WaitMs)
+    Answers.events(process.call(request, AgentEvents.WaitMs + AgentEvents.GraceMs)).foreach {
+      case (number, event) if number > handled =>
+        try handle(event)
+        catch { case NonFatal(e) => logWarning(s"An event of the agent was not handled: $event", e) }
+        handled = number
+      case _ => () // handled before the connection broke
+    }
+  }
+}
+
+private object AgentEvents {
+  val WaitMs = 30000L
+  val GraceMs = 60000L
+  val RetryPauseMs = 100L
+}
+
+/** Who is told of events, by the number of a store's provider. Safe for any thread. */
+private[agent] final class EventListeners {
+  private val listeners = new ConcurrentHashMap[Long, AgentEvent => Unit]
+
+  def add(store: Long, listener: AgentEvent => Unit): Unit = listeners.put(store, listener)
+
+  def remove(store: Long): Unit = listeners.remove(store)
+
+  /** Events of a store that is closed are dropped: its directories are gone. */
+  def tell(event: AgentEvent): Unit = Option(listeners.get(event.store)).foreach(_(event))
+}

@@ -1,0 +1,208 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+import java.nio.file.{Path, Paths}
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, Json, VersionId}
+
+// The answers and events of docs/protocol.md as types.
+
+/**
+ * To `open`.
+ *
+ * @param incoming where deltas are to be written
+ * @param memoryBudgetBytes what the data plane may take, of the option's bytes
+ * @param fileConnections how many connections the agent wants for file requests, 0 where it needs none
+ */
+final case class OpenAnswer(
+    incoming: Path,
+    memoryBudgetBytes: Long,
+    fileConnections: Int,
+    limits: AgentLimits)
+
+/** The options that the JVM heeds, in milliseconds; `tolerableFailedMerges` is -1 for any number. */
+final case class AgentLimits(
+    callTimeoutMs: Long,
+    mergeTimeoutMs: Long,
+    cleanupTimeoutMs: Long,
+    tolerableFailedMerges: Int)
+
+/** Milliseconds since the newest snapshot, and since the newest full one; None where there is none. */
+final case class SnapshotAges(sinceSnapshotMs: Option[Long], sinceFullMs: Option[Long])
+
+/** To `restore`: a database to open, and what it took. `rewinds`: how often the store has gone back. */
+final case class RestoreAnswer(
+    directory: String,
+    keys: Long,
+    families: ColumnFamilies,
+    files: Long,
+    deltas: Long,
+    localFiles: Long,
+    fetchedFiles: Long,
+    fetchedBytes: Long,
+    predictedMs: Long,
+    phases: RestorePhases,
+    ages: SnapshotAges,
+    rewinds: Long,
+    warnings: Seq[String])
+
+/** How long the phases of a restore took, in milliseconds. */
+final case class RestorePhases(chooseMs: Long, fetchMs: Long, verifyMs: Long, ingestMs: Long)
+
+/** What the newest version depends on. */
+final case class ChainFigures(
+    deltas: Long,
+    deltasSinceFull: Long,
+    mergesSinceFull: Long,
+    files: Long,
+    bytes: Long)
+
+/** To `commit`. */
+final case class CommitAnswer(chain: ChainFigures, ages: SnapshotAges, rewinds: Long)
+
+/**
+ * What a merge made: a base to open, and for a snapshot its files.
+ *
+ * @param kind `ingest` (nothing was published), `incremental` or `full`
+ * @param rewinds how often the store had gone back when the merge began
+ */
+final case class MergedStore(
+    kind: String,
+    reason: String,
+    directory: String,
+    version: VersionId,
+    keys: Long,
+    rewinds: Long,
+    tookMs: Long,
+    uploadedBytes: Long,
+    sharedFiles: Long,
+    newFiles: Long,
+    ownFiles: Long)
+
+/** To `cleanup`. */
+final case class CleanupAnswer(deletedFiles: Long, deletedBytes: Long)
+
+/** To `deltas`: version and local file of each, oldest first, in a directory that is to be released. */
+final case class DeltaFiles(directory: String, files: Seq[(Long, Path)])
+
+/** What the agent tells of a store without being asked. */
+sealed trait AgentEvent {
+  def store: Long
+  def failuresInRow: Int
+}
+
+/** A merge was made. */
+final case class MergeEnded(store: Long, merged: MergedStore, ages: SnapshotAges, failuresInRow: Int)
+  extends AgentEvent
+
+/** A merge failed, the `failuresInRow`-th without a success between. */
+final case class MergeFailed(
+    store: Long,
+    version: Long,
+    kind: String,
+    reason: String,
+    error: AgentException,
+    failuresInRow: Int)
+  extends AgentEvent
+
+private[agent] object Answers {
+  def open(ok: JsonNode): OpenAnswer = {
+    val options = ok.path("options")
+    OpenAnswer(
+      Paths.get(text(ok, "incoming")), number(ok, "memory_budget_bytes"),
+      number(ok, "file_connections").toInt,
+      AgentLimits(number(options, "callTimeout"), number(options, "mergeTimeout"),
+        number(options, "cleanupTimeout"), number(options, "tolerableFailedMerges").toInt))
+  }
+
+  def restore(ok: JsonNode): RestoreAnswer = {
+    val phases = ok.path("phases")
+    RestoreAnswer(
+      directory = text(ok, "directory"),
+      keys = number(ok, "keys"),
+      families = ColumnFamilies.fromJson(ok.path("column_families")),
+      files = number(ok, "files"),
+      deltas = number(ok, "deltas"),
+      localFiles = number(ok, "local_files"),
+      fetchedFiles = number(ok, "fetched_files"),
+      fetchedBytes = number(ok, "fetched_bytes"),
+      predictedMs = number(ok, "predicted_ms"),
+      phases = RestorePhases(number(phases, "choose_ms"), number(phases, "fetch_ms"),
+        number(phases, "verify_ms"), number(phases, "ingest_ms")),
+      ages = ages(ok.path("ages")),
+      rewinds = number(ok, "rewinds"),
+      warnings = ok.path("warnings").elements.asScala.map(_.asText).toSeq)
+  }
+
+  def commit(ok: JsonNode): CommitAnswer = {
+    val chain = ok.path("chain")
+    CommitAnswer(
+      ChainFigures(number(chain, "deltas"), number(chain, "deltas_since_full"),
+        number(chain, "merges_since_full"), number(chain, "files"), number(chain, "bytes")),
+      ages(ok.path("ages")), number(ok, "rewinds"))
+  }
+
+  /** Left: why no snapshot was made. */
+  def snapshot(ok: JsonNode): Either[String, MergedStore] =
+    Json.text(ok, "skipped").toLeft(()).map(_ => merged(ok))
+
+  def cleanup(ok: JsonNode): CleanupAnswer =
+    CleanupAnswer(number(ok, "deleted_files"), number(ok, "deleted_bytes"))
+
+  def deltas(ok: JsonNode): DeltaFiles =
+    DeltaFiles(text(ok, "directory"), ok.path("files").elements.asScala
+      .map(file => number(file, "version") -> Paths.get(text(file, "path"))).toSeq)
+
+  /** The events with their numbers, oldest first. */
+  def events(ok: JsonNode): Seq[(Long, AgentEvent)] =
+    ok.path("events").elements.asScala.map(one => number(one, "number") -> event(one)).toSeq
+
+  private def event(one: JsonNode): AgentEvent = text(one, "event") match {
+    case "merged" =>
+      MergeEnded(number(one, "store"), merged(one.path("merged")), ages(one.path("ages")),
+        number(one, "failures_in_row").toInt)
+    case "merge_failed" =>
+      MergeFailed(number(one, "store"), number(one, "version"), text(one, "kind"), text(one, "reason"),
+        error(one.path("error")), number(one, "failures_in_row").toInt)
+    case other => throw unexpected(s"an event '$other'")
+  }
+
+  def error(node: JsonNode): AgentException =
+    new AgentException(
+      Json.text(node, "kind").getOrElse("internal"), Json.text(node, "message").getOrElse("no message"),
+      Json.text(node, "file"), Json.text(node, "option"))
+
+  private def merged(node: JsonNode): MergedStore = {
+    val base = node.path("base")
+    MergedStore(
+      kind = text(node, "kind"),
+      reason = text(node, "reason"),
+      directory = text(base, "directory"),
+      version = VersionId(number(base, "version"), Json.text(base, "id")),
+      keys = number(base, "keys"),
+      rewinds = number(base, "rewinds"),
+      tookMs = number(node, "took_ms"),
+      uploadedBytes = number(node, "uploaded_bytes"),
+      sharedFiles = number(node, "shared_files"),
+      newFiles = number(node, "new_files"),
+      ownFiles = number(node, "own_files"))
+  }
+
+  private def ages(node: JsonNode): SnapshotAges =
+    SnapshotAges(optional(node, "snapshot_age_ms"), optional(node, "full_age_ms"))
+
+  private def optional(node: JsonNode, field: String): Option[Long] =
+    Option(node.get(field)).filter(_.isNumber).map(_.asLong)
+
+  private def number(node: JsonNode, field: String): Long =
+    optional(node, field).getOrElse(throw unexpected(s"no number '$field'"))
+
+  private def text(node: JsonNode, field: String): String =
+    Json.text(node, field).getOrElse(throw unexpected(s"no text '$field'"))
+
+  private def unexpected(what: String) =
+    new AgentException("internal", s"the agent's answer has $what; is it of another version?")
+}

@@ -1,0 +1,63 @@
+"""Clean-up: what no retained version needs goes from checkpoint storage and from this machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from state_store.agent.answers import Cleaned
+from state_store.agent.files import background
+from state_store.agent.open_store import OpenStore
+from state_store.agent.requests import CleanupRequest
+from state_store.checkpoint.names import VersionId
+from state_store.deletion.contents import StoreContents
+from state_store.deletion.retention import Cleanup
+from state_store.files.deadline import Deadline
+from state_store.settings.options import PREFIX
+
+
+def clean_up(store: OpenStore, request: CleanupRequest) -> Cleaned:
+    """Deletes what is not retained, seen from the newest version; calls no storage when that is nothing.
+
+    Raises as `Retention.cleanup` does, and BusyError past the time that clean-ups have: what is left over is
+    found again the next time.
+    """
+    newest, head, retention = request.newest, store.head, store.retention
+    registry = head.registry
+    floor = newest.number - store.store_id.retention(store.options).keep
+    due = registry is None or retention.is_due(registry, newest) or head.superseded_below(floor + 1)
+    if not due:
+        store.log.debug(f"clean-up at version {newest}: nothing is due, the storage is not asked")
+        cleanup = Cleanup(floor + 1)
+        registry = head.end_inventory(None, cleanup.floor, head.rewinds)
+        return Cleaned(0, 0, registry.checkpoints() if registry is not None else [])
+    with store.cleaning, background():
+        rewinds = head.begin_inventory()
+        try:
+            cleanup = _clean(store, newest)
+            if cleanup.registry is None and head.registry is None:  # there are too few versions to decide on
+                read = StoreContents.read(store.cleanup_storage).registry(cleanup.floor)
+                cleanup = replace(cleanup, registry=read)
+        except BaseException:
+            head.end_inventory(None, 0, rewinds)
+            raise
+        registry = head.end_inventory(cleanup.registry, cleanup.floor, rewinds)
+    for warning in cleanup.warnings:
+        store.log.warning(warning)
+    if cleanup.skipped:
+        store.log.warning(f"nothing was deleted: {cleanup.skipped}")
+    store.log.debug(
+        f"clean-up at version {newest}: versions below {cleanup.floor} are retired, "
+        f"{len(cleanup.deleted)} files deleted: {', '.join(cleanup.deleted)}"
+    )
+    if head.chain.version == newest:
+        store.context.cache.retain(head.chain.paths())
+    store.prune()
+    retained = registry.checkpoints() if registry is not None else []
+    return Cleaned(len(cleanup.deleted), cleanup.deleted_bytes, retained)
+
+
+def _clean(store: OpenStore, newest: VersionId) -> Cleanup:
+    """Within the time that the option allows; nothing of what it left undone is lost."""
+    limit_ms = store.options.cleanup_timeout_ms
+    store.cleanup_storage.deadline = Deadline("a clean-up", limit_ms, option=PREFIX + "cleanupTimeout")
+    return store.retention.cleanup(newest)

@@ -1,0 +1,125 @@
+"""Commit: a delta of the JVM becomes a version in checkpoint storage."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from state_store.agent.answers import Committed
+from state_store.agent.open_store import OpenStore
+from state_store.agent.requests import CommitRequest
+from state_store.checkpoint.names import (
+    DELTA_DIRECTORY,
+    SHARED_DIRECTORY,
+    SNAPSHOT_DIRECTORY,
+    DeltaName,
+    SnapshotName,
+)
+from state_store.errors import ConflictError, DamagedError, MissingError
+from state_store.planning.chain import Chain, ChainDelta
+from state_store.snapshots.stored_chain import read_chain
+
+
+@dataclass(frozen=True)
+class CommitResult:
+    """The answer, and the chain of the version before: that one is certain now, Spark builds on it."""
+
+    answer: Committed
+    before: Chain
+
+
+def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
+    """Stores the delta under its name; its appearance there is the commit. The same commit again is fine.
+
+    Under format 1 the delta of an earlier attempt is replaced, and its snapshots go. Raises DamagedError or
+    MissingError when the local file is not what was announced, MissingError when the version before does not
+    exist, ConflictError when another delta has that name, and as the storage does.
+    """
+    start_s = time.perf_counter()
+    delta = store.store_id.delta(
+        request.version.number, request.version.checkpoint_id, request.parent, request.crc32
+    )
+    if not store.store_id.has_checkpoint_ids:
+        _rewind(store, delta.version)
+    before = _chain_before(store, delta)
+    chain_ms = _elapsed_ms(start_s)
+    start_s = time.perf_counter()
+    _store_delta(store, delta, request)
+    store_ms = _elapsed_ms(start_s)
+    chain = store.head.committed(ChainDelta(delta, request.size_bytes, request.crc32), before, request.keys)
+    phases = {"chain_ms": chain_ms, "store_ms": store_ms}
+    return CommitResult(Committed(chain, store.head.ages(), store.head.rewinds, phases), before)
+
+
+def learn_age(store: OpenStore, chain: Chain) -> None:
+    """Where full checkpoints are made by age and none is known, the chain's oldest file tells when it
+    began."""
+    options = store.options
+    if not (options.full_interval_ms or options.full_schedule) or store.head.knows_full_age:
+        return
+    paths = chain.paths()
+    times = [
+        entry.modified_ms
+        for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY)
+        for entry in store.context.storage.list_files(directory)
+        if f"{directory}/{entry.name}" in paths
+    ]
+    store.head.begun(min(times, default=store.now_ms()))
+
+
+def _rewind(store: OpenStore, version: int) -> None:
+    """Names cannot tell attempts apart without ids. First this process forgets, then the snapshots go, so
+    that one published meanwhile is either seen here, or withdrawn by the merge that made it."""
+    store.head.rewind(version)
+    for entry in store.context.storage.list_files(SNAPSHOT_DIRECTORY):
+        name = SnapshotName.parse(entry.name)
+        if name is not None and name.version >= version:
+            store.context.storage.delete(name.path)
+
+
+def _chain_before(store: OpenStore, delta: DeltaName) -> Chain:
+    known = store.head.chain_before(delta)
+    if known is not None:
+        if known.version is None:
+            learn_age(store, known)
+        return known
+    before = delta.builds_on
+    assert before is not None
+    chain, warnings = read_chain(store.context.storage, before)
+    for warning in warnings:
+        store.log.warning(warning)
+    store.head.found(chain)
+    learn_age(store, chain)
+    return chain
+
+
+def _store_delta(store: OpenStore, delta: DeltaName, request: CommitRequest) -> None:
+    """One durable write by name; the same delta again is success."""
+    storage, path, size_bytes = store.context.storage, request.path, request.size_bytes
+    file = f"{storage.location}/{delta.path}"
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        if _is_stored(store, delta, size_bytes):
+            return
+        raise MissingError(f"'{path}', which should become '{file}', does not exist", file=file) from None
+    if found != size_bytes:
+        raise DamagedError(
+            f"'{path}', which should become '{file}', has {found} bytes instead of {size_bytes}", file=file
+        )
+    try:
+        storage.upload(path, delta.path, overwrite=not store.store_id.has_checkpoint_ids)
+    except ConflictError:
+        if not _is_stored(store, delta, size_bytes):
+            raise
+    store.context.cache.adopt(delta.path, path)
+
+
+def _is_stored(store: OpenStore, delta: DeltaName, size_bytes: int) -> bool:
+    directory, _, name = delta.path.partition("/")
+    entries = store.context.storage.list_files(directory)
+    return any(entry.name == name and entry.size_bytes == size_bytes for entry in entries)
+
+
+def _elapsed_ms(start_s: float) -> float:
+    return (time.perf_counter() - start_s) * 1000

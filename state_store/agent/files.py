@@ -1,0 +1,129 @@
+"""Files through the JVM: connections that it lends, on each of which it answers one request after the other.
+
+Requests of several threads run at the same time, as many as connections were lent. Background work (merges,
+clean-ups) takes at most a share of them, so that a commit or a restore never waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from state_store import errors
+from state_store.agent.frames import ProtocolError, read_frame, write_frame
+from state_store.errors import StorageError, UnknownOutcomeError
+
+LEND_TIMEOUT_S = 60.0
+"""How long a request waits for the JVM to lend its first connection."""
+
+_WRITES = ("write", "delete")
+_in_background: contextvars.ContextVar[bool] = contextvars.ContextVar("in_background", default=False)
+
+
+@contextlib.contextmanager
+def background() -> Iterator[None]:
+    """File requests of the body, and of threads that copy its context, are those of background work."""
+    token = _in_background.set(True)
+    try:
+        yield
+    finally:
+        _in_background.reset(token)
+
+
+class FileConnections:
+    """The connections that the JVM has lent to this agent. Safe for any thread."""
+
+    def __init__(
+        self, *, lend_timeout_s: float = LEND_TIMEOUT_S, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._lend_timeout_s = lend_timeout_s
+        self._clock_s = clock_s
+        self._changed = threading.Condition()
+        self._idle: list[socket.socket] = []
+        self._lent = 0
+        self._in_background = 0
+        self._background_limit = 1
+
+    @property
+    def lent(self) -> int:
+        """How many there are, idle or not."""
+        return self._lent
+
+    def allow_background(self, connections: int) -> None:
+        """Background work of a store wants that many connections at once; the most wanted by any holds."""
+        with self._changed:
+            self._background_limit = max(self._background_limit, connections)
+            self._changed.notify_all()
+
+    def lend(self, channel: socket.socket) -> None:
+        """Takes over a connection whose handshake is done; it is closed here when it breaks."""
+        with self._changed:
+            self._idle.append(channel)
+            self._lent += 1
+            self._changed.notify_all()
+
+    def ask(self, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        """Sends a request and waits for the `ok` object and the body of the answer.
+
+        Raises the StateStoreError that the JVM answers with. When the connection breaks meanwhile: raises
+        UnknownOutcomeError for a request that writes, StorageError for others and when none is lent.
+        """
+        in_background = _in_background.get()
+        channel = self._borrow(in_background)
+        usable = False
+        try:
+            answer, data = _exchange(channel, request, body)
+            usable = True
+        except (OSError, ProtocolError) as error:
+            kind = UnknownOutcomeError if request["fs"] in _WRITES else StorageError
+            raise kind(f"the connection to the JVM broke: {error}", file=request.get("path")) from error
+        finally:
+            self._give_back(channel, in_background, usable)
+        if "error" in answer:
+            raise errors.from_json(answer["error"])
+        return answer.get("ok", {}), data
+
+    def _borrow(self, in_background: bool) -> socket.socket:
+        end_s = self._clock_s() + self._lend_timeout_s
+        with self._changed:
+            while not self._idle or (in_background and self._in_background >= self._background_limit):
+                if self._lent == 0 and self._clock_s() >= end_s:
+                    raise StorageError("the JVM has lent no connection for file requests")
+                self._changed.wait(1.0)
+            self._in_background += in_background
+            return self._idle.pop()
+
+    def _give_back(self, channel: socket.socket, in_background: bool, usable: bool) -> None:
+        with self._changed:
+            self._in_background -= in_background
+            if usable:
+                self._idle.append(channel)
+            else:
+                self._lent -= 1
+            self._changed.notify_all()
+        if not usable:
+            channel.close()
+
+
+class StoreFiles:
+    """The file requests of one store (storage.FileSystemCalls): the JVM uses that store's configuration."""
+
+    def __init__(self, connections: FileConnections, store: int) -> None:
+        self._connections = connections
+        self._store = store
+
+    def fs(self, operation: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+        return self._connections.ask({**operation, "store": self._store}, body)
+
+
+def _exchange(channel: socket.socket, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    write_frame(channel, request, body)
+    frame = read_frame(channel)
+    if frame is None:
+        raise ProtocolError("it was closed")
+    return frame

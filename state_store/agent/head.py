@@ -1,0 +1,328 @@
+"""What the agent knows of one store: its chain, who needs which file, its newest base, how often it went
+back.
+
+Everything here is behind one lock, and each method leaves it consistent:
+
+- The chain is that of the version committed or restored last. A base is the newest (the next merge starts
+  from it) only while its version lies on that chain.
+- The registry, where it is known, has each version that this process committed since it was read. It is a
+  hint for what a clean-up may find, never what is deleted by; when in doubt it is forgotten.
+- `rewinds` grows whenever the store goes back, so that what was begun before is recognised. Under checkpoint
+  format 1, where versions have no ids, nothing else tells attempts of one version apart.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from state_store.agent.answers import Ages
+from state_store.checkpoint.manifest import Manifest
+from state_store.checkpoint.names import DeltaName, VersionId
+from state_store.checkpoint.registry import Registry, StoredFile
+from state_store.errors import ConflictError, MissingError
+from state_store.files.workspace import Workspace
+from state_store.planning.chain import Chain, ChainDelta
+from state_store.planning.policy import Due, Policy, StoreStatistics
+from state_store.snapshots.local_database import LocalDatabase
+from state_store.snapshots.publish import Published
+from state_store.snapshots.restore import Restored
+
+
+@dataclass(frozen=True)
+class MergeStart:
+    """From where a merge begins: the newest base and the deltas after it, when both are known."""
+
+    chain: Chain | None
+    base: LocalDatabase | None
+    deltas: Sequence[ChainDelta]
+    rewinds: int
+
+
+class StoreHead:
+    """See the module. Safe for any thread; no method calls the storage."""
+
+    def __init__(self, workspace: Workspace, policy: Policy, now_ms: Callable[[], int], *, ids: bool) -> None:
+        self._workspace = workspace
+        self._policy = policy
+        self._now_ms = now_ms
+        self._ids = ids
+        self._lock = threading.RLock()
+        self._statistics = StoreStatistics()
+        self._chain: Chain | None = None
+        self._registry: Registry | None = None
+        self._superseded: set[int] = set()
+        self._since_inventory: list[Callable[[Registry], object]] | None = None
+        self._rewinds = 0
+        self._newest: LocalDatabase | None = None
+        self._held: dict[Path, int] = {}
+
+    # ---- what is known -----------------------------------------------------------------------------------
+
+    @property
+    def chain(self) -> Chain:
+        """The chain of the version committed or restored last; empty where there is none yet."""
+        with self._lock:
+            return self._chain or Chain()
+
+    @property
+    def registry(self) -> Registry | None:
+        """Who needs which file; None until a clean-up has read it."""
+        with self._lock:
+            return self._registry
+
+    @property
+    def rewinds(self) -> int:
+        with self._lock:
+            return self._rewinds
+
+    def ages(self) -> Ages:
+        """How long ago the newest snapshot, and the newest full one, were made."""
+        now_ms = self._now_ms()
+        with self._lock:
+            return Ages(*self._statistics.ages_ms(now_ms))
+
+    def predict_restore_ms(self, chain: Chain) -> float:
+        """How long a restore of that chain would take now, with no local files."""
+        with self._lock:
+            return self._statistics.predict_restore_ms(chain)
+
+    def due(self, chain: Chain) -> Due | None:
+        """The merge that the policy wants of the version that `chain` ends at."""
+        with self._lock:
+            return self._policy.due(chain, self._statistics, self._now_ms())
+
+    # ---- restore -----------------------------------------------------------------------------------------
+
+    def restored(self, restored: Restored) -> int:
+        """The store is now at the version restored, and the JVM is about to open its base; `rewinds`
+        since."""
+        with self._lock:
+            cost, phases = self._statistics.cost, restored.phases
+            cost.observe_choice(phases["choose_ms"])
+            if not restored.fetched.local_files:
+                cost.observe_fetch(restored.fetched.files, restored.fetched.size_bytes, phases["fetch_ms"])
+            cost.observe_verification(restored.base.size_bytes, phases["verify_ms"])
+            cost.observe_ingestion(len(restored.chain.deltas), phases["ingest_ms"])
+            self._statistics.note_commit(restored.base.keys)
+            self._statistics.note_snapshot(restored.chain.snapshot, restored.chain.full_snapshot)
+            self._chain = restored.chain
+            self._registry = None
+            self._rewinds += 1
+            self._hold(restored.base)
+            unused = self._adopt(restored.base)
+            rewinds = self._rewinds
+        _remove(unused)
+        return rewinds
+
+    # ---- commit ------------------------------------------------------------------------------------------
+
+    def chain_before(self, delta: DeltaName) -> Chain | None:
+        """The chain that `delta` continues (or that has it already); None where storage has to be read."""
+        before = delta.builds_on
+        with self._lock:
+            if before is None:
+                return Chain()
+            chain = self._chain or Chain()
+            if chain.version in (before, delta.version_id):
+                return chain
+            return chain.back_to(before)
+
+    def found(self, chain: Chain) -> None:
+        """Notes a chain that was read from storage."""
+        with self._lock:
+            self._statistics.note_snapshot(chain.snapshot, chain.full_snapshot)
+            self._chain = chain
+
+    @property
+    def knows_full_age(self) -> bool:
+        """Whether it is known when the last full checkpoint was made."""
+        with self._lock:
+            return self._statistics.full_ms is not None
+
+    def begun(self, at_ms: int) -> None:
+        """The oldest file of the chain was written then."""
+        with self._lock:
+            self._statistics.note_chain_start(at_ms)
+
+    def committed(self, delta: ChainDelta, before: Chain, keys: int) -> Chain:
+        """Version `delta` is in storage, after the version that `before` ends at; the chain with it."""
+        with self._lock:
+            chain = self._chain
+            if chain is not None and chain.version != before.version and before.version is not None:
+                chain = chain.back_to(before.version)
+            self._chain = (before if chain is None or chain.version != before.version else chain).commit(
+                delta
+            )
+            self._note(lambda registry: registry.commit(delta.name, delta.size_bytes))
+            self._statistics.note_commit(keys)
+            return self._chain
+
+    def rewind(self, version: int) -> None:
+        """A commit of `version` under format 1 begins: what was made of an earlier attempt at it, or of a
+        later version, counts no more."""
+        unused = None
+        with self._lock:
+            chain, registry = self._chain, self._registry
+            if chain is not None and chain.version is not None and chain.version.number >= version:
+                self._chain = None
+                self._rewinds += 1
+                self._registry = None
+            elif registry is not None and any(one.number >= version for one in registry.checkpoints()):
+                self._registry = None  # a clean-up read what another attempt had left
+            if self._newest is not None and self._newest.version.number >= version:
+                self._rewinds += 1
+                unused = self._adopt(None)
+        _remove(unused)
+
+    # ---- merge -------------------------------------------------------------------------------------------
+
+    def begin_merge(self, version: VersionId) -> MergeStart:
+        """From where to merge `version`; the base, where there is one, is held until it is released."""
+        with self._lock:
+            chain, base = self._chain, self._newest
+            if base is not None and chain is not None:
+                deltas = chain.between(base.version, version)
+                if deltas is not None:
+                    self._hold(base)
+                    return MergeStart(chain, base, deltas, self._rewinds)
+            return MergeStart(chain, None, (), self._rewinds)
+
+    def hold(self, base: LocalDatabase) -> None:
+        """A base of this store is in use until it is released, once for each time that it was held."""
+        with self._lock:
+            self._hold(base)
+
+    def forget(self, base: LocalDatabase) -> None:
+        """Merges do not start from this base any more: it may be damaged."""
+        with self._lock:
+            unused = self._adopt(None) if self._newest is base else None
+        _remove(unused)
+
+    def release(self, directory: Path) -> None:
+        """Nobody is left who holds it for this reason; the last removes it, unless it is the newest base. A
+        directory that a dead agent made is known by its place alone."""
+        with self._lock:
+            left = self._held.pop(directory, 0) - 1
+            if left > 0:
+                self._held[directory] = left
+            used = left > 0 or (self._newest is not None and self._newest.directory == directory)
+        if not used and self._workspace.owns(directory):
+            _remove(directory)
+
+    def saw_snapshot(self, seen: Chain, manifest: Manifest) -> None:
+        """Another process has published `manifest` on the chain: merges go on from it."""
+        unused = None
+        with self._lock:
+            chain = self._chain
+            known = None if chain is None else chain.snapshot
+            if chain is None or known != seen.snapshot or manifest == known:
+                return
+            if known is not None and manifest.version < known.version:
+                return
+            self._chain = chain.publish(manifest)
+            self._statistics.note_snapshot(manifest)
+            self._registry = None
+            unused = self._adopt(None)
+        _remove(unused)
+
+    def check_rewinds(self, rewinds: int, version: VersionId) -> None:
+        """Raises ConflictError when, without ids, the store went back since it had gone back `rewinds`
+        times: what was made of its versions may be of an attempt that was given up."""
+        if not self._ids and self.rewinds != rewinds:
+            raise ConflictError(f"version {version} was given up while it was merged")
+
+    def offer(self, base: LocalDatabase, published: Published | None, rewinds: int) -> Chain:
+        """A merge made `base`, and `published` it; the JVM holds it from now on. The chain after that.
+
+        Where the store has gone another way meanwhile, the base is not what the next merge starts from.
+        Raises ConflictError as `check_rewinds` does; the base is then nobody's.
+        """
+        unused = None
+        with self._lock:
+            self.check_rewinds(rewinds, base.version)
+            self._hold(base)
+            chain = self._chain
+            if chain is None and published is not None:
+                chain = Chain.from_listing(base.version, published.manifest, [])
+            if (
+                chain is not None
+                and chain.version is not None
+                and chain.between(base.version, chain.version) is not None
+            ):
+                self._chain = chain if published is None else chain.publish(published.manifest)
+                unused = self._adopt(base)
+            result = self._chain or Chain()
+        _remove(unused)
+        return result
+
+    def published(self, published: Published, deltas: int, phases: dict[str, float]) -> None:
+        """Learns from a snapshot: what it cost, which versions' deltas nobody needs since, when it was."""
+        manifest, size_bytes = published.manifest, published.archive_bytes
+        with self._lock:
+            cost = self._statistics.cost
+            cost.observe_fetch(published.new_files + 1, published.uploaded_bytes, phases["upload_ms"])
+            cost.observe_ingestion(deltas, phases["ingest_ms"])
+            self._statistics.note_merge(manifest, self._now_ms())
+            self._note(lambda registry: self._supersede(registry.publish(manifest, size_bytes)))
+
+    # ---- clean-up ----------------------------------------------------------------------------------------
+
+    def superseded_below(self, floor: int) -> bool:
+        """Whether a version below `floor` has deltas that nobody needs since a merge."""
+        with self._lock:
+            return any(version < floor for version in self._superseded)
+
+    def begin_inventory(self) -> int:
+        """A clean-up is about to read who needs which file; what is committed meanwhile is kept for it."""
+        with self._lock:
+            self._since_inventory = []
+            return self._rewinds
+
+    def end_inventory(self, registry: Registry | None, floor: int, rewinds: int) -> Registry | None:
+        """Versions below `floor` are retired. `registry`, where it was read since `begin_inventory`, is who
+        needs which file from now on, unless the store has gone back since. The registry now."""
+        with self._lock:
+            noted, self._since_inventory = self._since_inventory or [], None
+            if registry is not None and rewinds == self._rewinds:
+                self._registry = registry
+                for note in noted:
+                    self._apply(note)
+            if self._registry is not None:
+                self._registry.retire_below(floor)
+            self._superseded = {version for version in self._superseded if version >= floor}
+            return self._registry
+
+    # ---- under the lock ----------------------------------------------------------------------------------
+
+    def _hold(self, base: LocalDatabase) -> None:
+        self._held[base.directory] = self._held.get(base.directory, 0) + 1
+
+    def _adopt(self, base: LocalDatabase | None) -> Path | None:
+        """Makes it the newest; the directory of the one before, when nobody holds that."""
+        old, self._newest = self._newest, base
+        unused = old is not None and old is not base and old.directory not in self._held
+        return old.directory if old is not None and unused else None
+
+    def _note(self, note: Callable[[Registry], object]) -> None:
+        if self._since_inventory is not None:
+            self._since_inventory.append(note)
+        self._apply(note)
+
+    def _apply(self, note: Callable[[Registry], object]) -> None:
+        if self._registry is not None:
+            try:
+                note(self._registry)
+            except MissingError:
+                self._registry = None  # another lineage: the next clean-up reads the files
+
+    def _supersede(self, freed: Sequence[StoredFile]) -> None:
+        self._superseded |= {file.origin for file in freed}
+
+
+def _remove(directory: Path | None) -> None:
+    if directory is not None:
+        shutil.rmtree(directory, ignore_errors=True)

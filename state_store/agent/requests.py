@@ -1,0 +1,122 @@
+"""The calls of docs/protocol.md as types: what the JVM asks, from its JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from state_store.agent.store_id import StoreId
+from state_store.checkpoint.names import VersionId
+from state_store.errors import InternalError
+from state_store.snapshots.merge import FULL, INCREMENTAL
+
+
+@dataclass(frozen=True)
+class StoreFields:
+    """The store that a call is about. `instance` numbers the providers of this JVM.
+
+    `texts` are the options as the query has them; `held` the bases that the JVM has open, for an agent that
+    replaces another.
+    """
+
+    instance: int
+    store_id: StoreId
+    texts: Mapping[str, str]
+    held: tuple[Path, ...]
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> StoreFields:
+        return cls(
+            fields["instance"],
+            StoreId.from_fields(fields),
+            fields["options"],
+            tuple(Path(one) for one in fields.get("held", ())),
+        )
+
+
+@dataclass(frozen=True)
+class RestoreRequest:
+    """`start`: exactly the snapshot of that version is to be used."""
+
+    version: VersionId
+    start: VersionId | None
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> RestoreRequest:
+        start = None
+        if fields.get("from_version") is not None:
+            start = VersionId(fields["from_version"], fields.get("from_id"))
+        return cls(_version(fields), start)
+
+
+@dataclass(frozen=True)
+class CommitRequest:
+    """The delta at `path` is to become `version`, which follows the version of id `parent`.
+
+    `memory_short`: the data plane would like an `ingest` merge, which gives memory back.
+    """
+
+    version: VersionId
+    parent: str | None
+    path: Path
+    size_bytes: int
+    crc32: int
+    keys: int
+    memory_short: bool
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> CommitRequest:
+        return cls(
+            _version(fields),
+            fields.get("parent"),
+            Path(fields["path"]),
+            fields["bytes"],
+            fields["crc"],
+            fields["keys"],
+            bool(fields.get("memory_short")),
+        )
+
+
+@dataclass(frozen=True)
+class SnapshotRequest:
+    """A snapshot of exactly `version` is wanted now."""
+
+    version: VersionId
+    kind: str
+    reason: str
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> SnapshotRequest:
+        kind = fields.get("kind", INCREMENTAL)
+        if kind not in (INCREMENTAL, FULL):
+            raise InternalError(f"there is no snapshot of kind {kind!r}; kinds are {INCREMENTAL}, {FULL}")
+        return cls(_version(fields), kind, fields.get("reason") or "asked")
+
+
+@dataclass(frozen=True)
+class CleanupRequest:
+    """Everything that no retained version needs may go, seen from `newest`, the newest committed."""
+
+    newest: VersionId
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> CleanupRequest:
+        return cls(_version(fields))
+
+
+@dataclass(frozen=True)
+class DeltasRequest:
+    """The deltas of the versions `first` to `version`."""
+
+    version: VersionId
+    first: int
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> DeltasRequest:
+        return cls(_version(fields), fields["first"])
+
+
+def _version(fields: Mapping[str, Any]) -> VersionId:
+    return VersionId(fields["version"], fields.get("id"))

@@ -1,0 +1,64 @@
+"""Restore, and the deltas of a lineage: files of checkpoint storage for the JVM to open."""
+
+from __future__ import annotations
+
+from state_store.agent.answers import DeltaFiles, RestoredStore
+from state_store.agent.committing import learn_age
+from state_store.agent.open_store import OpenStore
+from state_store.agent.requests import DeltasRequest, RestoreRequest
+from state_store.checkpoint.lineage import Lineages
+from state_store.checkpoint.names import DeltaName, VersionId
+from state_store.deletion.catalog import read_listing
+from state_store.files.transfer import fetch, verify
+from state_store.planning.chain import ChainDelta
+from state_store.snapshots.restore import restore, wanted_deltas
+
+
+def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
+    """Makes a database of exactly that version, which is the JVM's until it is released.
+
+    Raises as `restore` does: MissingError or DamagedError naming the file and what can be restored instead.
+    """
+    restored = restore(store.context, request.version, start=request.start)
+    predicted_ms = store.head.predict_restore_ms(restored.chain)
+    rewinds = store.head.restored(restored)
+    learn_age(store, restored.chain)
+    for warning in restored.warnings:
+        store.log.warning(warning)
+    store.log.debug(
+        f"restored version {request.version}: {restored.chain.snapshot_files} files of snapshot "
+        f"{restored.chain.snapshot.version_id if restored.chain.snapshot else 'none'}, "
+        f"{len(restored.chain.deltas)} deltas, {restored.fetched.local_files} of them local; "
+        f"{sum(restored.phases.values()):.0f} ms, predicted {predicted_ms:.0f} ms"
+    )
+    return RestoredStore.of(restored, predicted_ms, store.head.ages(), rewinds)
+
+
+def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
+    """Local copies of the deltas from version `first` to `version`, on the lineage of the latter.
+
+    Raises MissingError when one does not exist, DamagedError when one is damaged.
+    """
+    context = store.context
+    listing = read_listing(context.storage)
+    names = {name.version_id: name for name in listing.deltas}
+    path: list[DeltaName] = []
+    at: VersionId | None = request.version
+    while at is not None and at.number >= request.first:
+        if at not in names:
+            Lineages(listing.deltas, []).plan(request.version)  # says what is missing
+            break
+        path.append(names[at])
+        at = names[at].builds_on
+    deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in reversed(path)]
+    directory = context.workspace.new_base(request.version.number)
+    try:
+        wanted = wanted_deltas(deltas, directory)
+        fetch(context.storage, context.cache, wanted, context.transfer_threads)
+        verify(context.storage, context.cache, wanted, context.transfer_threads)
+    except BaseException:
+        store.head.release(directory)
+        raise
+    return DeltaFiles(
+        directory, [delta.name.version_id for delta in deltas], [delta.name.name for delta in deltas]
+    )

@@ -1,0 +1,130 @@
+"""The open stores of an agent: made with the first call about them, gone with `close`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+from state_store.agent.files import FileConnections, StoreFiles
+from state_store.agent.head import StoreHead
+from state_store.agent.local_roots import LocalRoots
+from state_store.agent.log import AGENT, store_log
+from state_store.agent.open_store import OpenStore
+from state_store.agent.requests import StoreFields
+from state_store.agent.scheduler import MergeScheduler
+from state_store.deletion.retention import Retention
+from state_store.engine.settings import DatabaseSettings
+from state_store.files.bounded_storage import BoundedStorage
+from state_store.files.deadline import NEVER
+from state_store.files.local_cache import LocalCache
+from state_store.files.workspace import Workspace
+from state_store.planning.policy import Policy
+from state_store.settings.executor import ExecutorOptions
+from state_store.settings.options import Options, parse
+from state_store.snapshots.context import StoreContext
+from state_store.storage.open import open_storage
+
+DatabaseSettingsOf = Callable[[Options], DatabaseSettings]
+
+
+def database_settings(options: Options) -> DatabaseSettings:
+    """How merges write, as the options say."""
+    share = options.max_delta_share or Options().max_delta_share
+    return DatabaseSettings(
+        compression=options.snapshot_compression,
+        threads=options.merge_threads,
+        size_amplification_percent=max(1, round(share * 100)),
+        rate_limit_bytes=options.merge_rate_limit_bytes_per_s,
+    )
+
+
+class Stores:
+    """All stores of one executor, by the instance number of their provider. Safe for any thread."""
+
+    def __init__(
+        self,
+        directory: Path,
+        files: FileConnections,
+        scheduler: MergeScheduler,
+        settings: DatabaseSettingsOf,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._files = files
+        self._scheduler = scheduler
+        self._settings = settings
+        self._now_ms = now_ms
+        self._roots = LocalRoots(directory)
+        self._lock = threading.Lock()
+        self._executor = ExecutorOptions()
+        self._stores: dict[int, OpenStore] = {}
+
+    def of(self, fields: StoreFields) -> OpenStore:
+        """The store that a call is about; made when this process has not seen it yet. Raises OptionError."""
+        with self._lock:
+            store = self._stores.get(fields.instance)
+            if store is None:
+                options, told = self._executor.settle(parse(fields.texts))
+                for sentence in told:
+                    AGENT.warning(sentence)
+                store = self._stores[fields.instance] = self._new(fields, options)
+        return store
+
+    def close(self, fields: StoreFields) -> None:
+        """Cancels the store's merge and removes its local files; a store that is not known is fine."""
+        with self._lock:
+            store = self._stores.pop(fields.instance, None)
+            if not self._stores:
+                self._executor.forget()
+        if store is not None:
+            self._scheduler.remove(store)
+            store.close()
+
+    def directories(self) -> list[Path]:
+        """What goes when the agent ends."""
+        return self._roots.all()
+
+    def _new(self, fields: StoreFields, options: Options) -> OpenStore:
+        store_id = fields.store_id
+        root = self._roots.of(options)
+        kept = root.parent / "kept" if options.local_dir else root / "kept"
+        cache = LocalCache(kept, options.local_recovery_budget_bytes)
+        workspace = Workspace(root / _digest(store_id.run, store_id.location, str(fields.instance)))
+        workspace.open(held=fields.held)
+        self._files.allow_background(options.transfer_threads)
+        storage = open_storage(store_id.location, jvm=StoreFiles(self._files, fields.instance))
+        context = StoreContext(
+            storage,
+            cache.store(store_id.location),
+            workspace,
+            self._settings(options),
+            store_id.has_checkpoint_ids,
+            options.transfer_threads,
+        )
+        cleanup_storage = BoundedStorage(storage, NEVER, bound_deletions=True)
+        policy = Policy(options, store_id.location)
+        store = OpenStore(
+            instance=fields.instance,
+            store_id=store_id,
+            options=options,
+            context=context,
+            head=StoreHead(workspace, policy, self._now_ms, ids=store_id.has_checkpoint_ids),
+            retention=Retention(
+                cleanup_storage,
+                store_id.retention(options),
+                clock_ms=self._now_ms,
+                threads=options.transfer_threads,
+            ),
+            cleanup_storage=cleanup_storage,
+            cleaning=threading.Lock(),
+            log=store_log(store_id.label),
+            now_ms=self._now_ms,
+            prune=cache.prune,
+        )
+        self._scheduler.add(store)
+        return store
+
+
+def _digest(*names: str) -> str:
+    return sha256("\0".join(names).encode("utf-8")).hexdigest()[:16]

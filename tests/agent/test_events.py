@@ -1,0 +1,120 @@
+"""What the agent tells without being asked: how merges ended, in order, over broken connections."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.harness import AgentProcess, InProcess, Job, contents
+from state_store.agent.calls import Calls
+from state_store.errors import StorageError
+
+
+def rows(count: int = 20) -> dict[bytes, bytes | None]:
+    return {b"\0\0" + os.urandom(4): os.urandom(20) for _ in range(count)}
+
+
+def test_a_merge_that_is_due_is_made_of_the_version_before_and_told(tmp_path: Path) -> None:
+    """The commit of a version proves the one before: only that is known to be Spark's."""
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state", maxDeltas="3")
+    for _ in range(4):
+        job.commit(rows())
+    (event,) = job.events()
+    merged = event["merged"]
+    assert (event["event"], event["failures_in_row"]) == ("merged", 0)
+    assert (merged["base"]["version"], merged["base"]["id"]) == (3, job.versions[3][0])
+    assert event["ages"]["snapshot_age_ms"] < 60_000
+    assert contents(merged["base"]["directory"]) == job.versions[3][1]
+    assert [path.name for path in job.location.glob("snapshot/*")] == [f"{3:020d}_{job.versions[3][0]}.zip"]
+
+
+def test_memory_that_is_short_gets_an_ingest(tmp_path: Path) -> None:
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
+    job.commit(rows())
+    arguments = job.write(rows())
+    job.call("commit", **arguments, memory_short=True)
+    (event,) = job.events()
+    assert (event["merged"]["kind"], event["merged"]["base"]["version"]) == ("ingest", 1)
+    assert contents(event["merged"]["base"]["directory"]) == job.versions[1][1]
+    assert not list(job.location.glob("snapshot/*"))
+
+
+def test_events_stay_until_they_are_acknowledged(tmp_path: Path) -> None:
+    with AgentProcess() as agent:
+        job = Job(agent.connect(), tmp_path / "state", maxDeltas="1")
+        poller = agent.connect()
+        waiting = threading.Thread(target=poller.call, args=("events",), kwargs={"after": 0})
+        waiting.start()
+        time.sleep(0.1)
+        for _ in range(2):
+            job.commit(rows())
+        waiting.join(20)
+        poller.close()  # the answer has arrived, but nobody says so
+        first = agent.connect().call("events", after=0)["events"]
+        assert [event["event"] for event in first] == ["merged"]
+        again = agent.connect().call("events", after=0)["events"]
+        assert again == first
+        assert agent.connect().call("events", after=first[-1]["number"], wait_ms=1)["events"] == []
+        assert agent.connect().call("events", after=0, wait_ms=1)["events"] == []
+
+
+def test_a_failure_is_told_and_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state", maxDeltas="1")
+    job.commit(rows())
+
+    def refused(*arguments: object, **named: object) -> None:
+        raise StorageError("the disk refuses", file="shared/x")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job.open_store.context.storage, "write", refused)
+        job.commit(rows())
+        (event,) = job.events()
+    assert event["event"] == "merge_failed"
+    assert (event["version"], event["kind"], event["failures_in_row"]) == (1, "incremental", 1)
+    assert event["error"]["kind"] == "storage"
+    _, second = job.events(2)
+    assert (second["event"], second["failures_in_row"]) == ("merged", 0), "nobody committed in between"
+
+
+def test_a_batch_that_fails_again_and_again_leaves_no_snapshots(tmp_path: Path) -> None:
+    """A crash loop at a version where a full merge is due: what each attempt committed is never merged."""
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state", fullAfterDeltas="4", retain=2)
+    for _ in range(5):
+        job.commit(rows(200))
+    job.events()
+    version, id = job.version, job.id
+    before = len(list(job.location.glob("snapshot/*")))
+    for _ in range(6):
+        job.version, job.id, job.state = version, id, job.versions[version][1]
+        job.commit(rows(200))
+        time.sleep(0.05)
+    snapshots = list(job.location.glob("snapshot/*"))
+    assert len(snapshots) <= before + 1
+    assert {path.name.split("_")[1][:36] for path in snapshots} <= {job.versions[n][0] for n in (4, 5)}
+
+
+def test_a_store_that_is_closed_while_it_merges_cancels(tmp_path: Path) -> None:
+    with AgentProcess() as agent:
+        job = Job(agent.connect(), tmp_path / "state", maxDeltas="1", mergeRateLimit="64k")
+        for number in range(2):
+            job.commit({b"\0\0%d-%05d" % (number, row): os.urandom(60) for row in range(20_000)})
+        root = Path(job.opened["incoming"]).parent
+        while not list(root.glob("base-*")):
+            time.sleep(0.01)
+        start_s = time.monotonic()
+        job.close()
+        assert time.monotonic() - start_s < 5
+        assert not root.exists()
+        time.sleep(0.3)
+        assert not root.exists()
+        assert agent.connect().call("events", after=0, wait_ms=1)["events"] == []
+    assert not list(job.location.glob("snapshot/*"))
+
+
+def test_events_of_a_closed_store_are_dropped() -> None:
+    calls = Calls(Path("/nowhere"))
+    assert calls.handle({"op": "events", "after": 0, "wait_ms": 1}).to_json() == {"events": []}

@@ -1,0 +1,191 @@
+"""Files through the JVM: transfers at the same time, commits before merges, connections that break."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.harness import AgentProcess, Job, contents
+from state_store.agent.files import FileConnections, background
+from state_store.agent.frames import read_frame, write_frame
+from state_store.errors import BusyError, StorageError, UnknownOutcomeError
+from state_store.storage import hadoop
+
+
+def rows(number: int, count: int = 100) -> dict[bytes, bytes | None]:
+    return {b"\0\0%d-%05d" % (number, row): os.urandom(40) for row in range(count)}
+
+
+def most_at_once(served: list[tuple[str, float, float]], operation: str) -> int:
+    """The most requests of that kind that were being served at one time."""
+    times = [(start, end) for kind, start, end in served if kind == operation]
+    return max((sum(s <= start < e for s, e in times) for start, _ in times), default=0)
+
+
+def test_transfers_of_one_operation_overlap(tmp_path: Path) -> None:
+    with AgentProcess() as agent:
+        job = Job(agent.connect(remote=tmp_path), "remote:/state")
+        for number in range(12):
+            job.commit(rows(number))
+    with AgentProcess() as agent:
+        client = agent.connect(remote=tmp_path, lend=4, delay_s=0.05)
+        reader = Job(client, "remote:/state")
+        reader.versions = job.versions
+        start_s = time.monotonic()
+        assert contents(reader.restore(12)["directory"]) == job.state
+        assert time.monotonic() - start_s < 12 * 0.05 * 3
+        served = [one for server in client.files for one in server.served]
+        assert most_at_once(served, "download") == 4
+
+
+def test_a_commit_does_not_wait_for_the_uploads_of_a_merge(tmp_path: Path) -> None:
+    with AgentProcess() as agent:
+        quick = agent.connect(remote=tmp_path, lend=3)
+        job = Job(quick, "remote:/state", transferThreads="2", maxDeltas="2")
+        other = Job(quick, "remote:/other", transferThreads="2")
+        job.commit(rows(0))
+        job.commit(rows(1))
+        other.commit(rows(0))
+        for server in quick.files:
+            server.delay_s = 0.4
+        job.commit(rows(2))  # makes the merge of version 2 due
+        time.sleep(0.3)
+        for number in range(1, 3):
+            start_s = time.monotonic()
+            other.commit(rows(number))
+            assert time.monotonic() - start_s < 0.4 * 2, "one write, not one behind the merge's"
+        for server in quick.files:
+            server.delay_s = 0.0
+        assert job.events()[0]["event"] == "merged"
+
+
+def test_a_merge_that_is_slow_ends_in_time_and_takes_its_uploads_back(tmp_path: Path) -> None:
+    """mergeTimeout covers uploads; the agent answers others meanwhile, and lives on."""
+    with AgentProcess() as agent:
+        client = agent.connect(remote=tmp_path)
+        job = Job(client, "remote:/state", mergeTimeout="1s", snapshotCompression="none")
+        job.commit(rows(0))
+        for server in client.files:
+            server.delay_s = 0.3
+        answers: list[BaseException] = []
+
+        def merge() -> None:
+            try:
+                job.merge("full")
+            except BusyError as error:
+                answers.append(error)
+
+        thread = threading.Thread(target=merge)
+        start_s = time.monotonic()
+        thread.start()
+        while thread.is_alive():
+            assert agent.connect().call("ping")["pid"] == agent.process.pid
+            time.sleep(0.05)
+        assert time.monotonic() - start_s < 5
+        (error,) = answers
+        assert "took longer than 1000 ms" in error.message
+        assert error.option.endswith("mergeTimeout")
+        for server in client.files:
+            server.delay_s = 0.0
+        assert not list(tmp_path.glob("state/shared/*"))
+        assert not list(tmp_path.glob("state/lease/*"))
+        assert not list(tmp_path.glob("state/snapshot/*"))
+        assert job.merge("full")["kind"] == "full"
+
+
+def test_a_clean_up_that_is_slow_ends_in_time_and_is_gone_on_with(tmp_path: Path) -> None:
+    with AgentProcess() as agent:
+        client = agent.connect(remote=tmp_path)
+        job = Job(client, "remote:/state", retain=2, cleanupTimeout="1s", transferThreads="1")
+        for number in range(8):
+            job.commit(rows(number, 5))
+        job.merge("full")
+        job.commit(rows(9, 5))
+        job.commit(rows(10, 5))
+        for server in client.files:
+            server.delay_s = 0.15
+        with pytest.raises(BusyError, match=r"clean-up took longer than 1000 ms.*cleanupTimeout"):
+            job.cleanup()
+        for server in client.files:
+            server.delay_s = 0.0
+        assert job.cleanup()["deleted_files"] > 0
+        assert len(list(tmp_path.glob("state/delta/*"))) <= 3
+        assert contents(job.restore()["directory"]) == job.state
+
+
+def test_a_listing_comes_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from storage.test_hadoop import _SCHEME, _Calls
+
+    monkeypatch.setattr(hadoop, "PAGE_ENTRIES", 3)
+    calls = _Calls(tmp_path)
+    storage = hadoop.HadoopStorage(f"{_SCHEME}/store", calls)
+    names = [f"{number:02d}" for number in range(10)]
+    for name in names:
+        storage.write(f"delta/{name}", b"x")
+    calls.operations.clear()
+    assert [entry.name for entry in storage.list_files("delta")] == names
+    assert calls.operations == ["list"] * 4
+
+
+# ---- the pool -------------------------------------------------------------------------------------------
+
+
+def lent(connections: FileConnections) -> socket.socket:
+    ours, theirs = socket.socketpair()
+    connections.lend(ours)
+    return theirs
+
+
+def test_a_connection_that_breaks_says_whether_something_may_have_been_written() -> None:
+    connections = FileConnections(lend_timeout_s=0.1)
+    for operation, kind in (("read", StorageError), ("write", UnknownOutcomeError)):
+        lent(connections).close()
+        with pytest.raises(kind, match="broke"):
+            connections.ask({"fs": operation, "path": "p"}, b"")
+    assert connections.lent == 0
+    with pytest.raises(StorageError, match="lent no connection"):
+        connections.ask({"fs": "read", "path": "p"}, b"")
+
+
+def test_background_work_leaves_connections_free() -> None:
+    connections = FileConnections()
+    connections.allow_background(1)
+    ends = [lent(connections) for _ in range(2)]
+    done: list[str] = []
+
+    def ask(name: str) -> None:
+        connections.ask({"fs": "read", "path": name}, b"")
+        done.append(name)
+
+    def in_background() -> None:
+        with background():
+            ask("background")
+
+    threads = [threading.Thread(target=in_background) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)
+    front = threading.Thread(target=ask, args=("front",))
+    front.start()
+    asked = [read_frame(end)[0]["path"] for end in ends]
+    assert sorted(asked) == ["background", "front"]
+    for end in ends:
+        write_frame(end, {"ok": {}})
+    front.join(10)
+    for _ in range(2):
+        end = next(end for end in ends * 20 if readable(end))
+        read_frame(end)
+        write_frame(end, {"ok": {}})
+    for thread in threads:
+        thread.join(10)
+    assert done.count("background") == 3
+
+
+def readable(end: socket.socket) -> bool:
+    return bool(select.select([end], [], [], 0.2)[0])

@@ -1,0 +1,181 @@
+"""What agents leave on local disk: nothing, whoever dies or is closed when."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agent.harness import AgentProcess, InProcess, Job, contents
+from state_store.agent import local_roots
+from state_store.agent.local_roots import LocalRoots
+from state_store.errors import StorageError
+from state_store.settings.options import parse
+
+
+def rows(number: int, count: int = 50) -> dict[bytes, bytes | None]:
+    return {b"\0\0%d-%05d" % (number, row): os.urandom(30) for row in range(count)}
+
+
+def test_a_replaced_agent_keeps_what_the_jvm_has_open_and_nothing_else(tmp_path: Path) -> None:
+    directory = tmp_path / "local"
+    agent = AgentProcess(directory)
+    job = Job(agent.connect(), tmp_path / "state")
+    for number in range(3):
+        job.commit(rows(number))
+    held = job.restore()["directory"]
+    root = Path(held).parent
+    (root / "base-3-9-abcdef").mkdir()  # of a restore or a merge that was under way
+    (root / "scratch-7-abcdef").mkdir()
+    agent.process.kill()
+    agent.process.wait()
+    with AgentProcess(directory) as successor:
+        job.client = successor.connect()
+        job.store["held"] = [held]
+        job.commit(rows(4))
+        assert [path.name for path in root.glob("base-*")] == [Path(held).name]
+        assert not list(root.glob("scratch-*"))
+        assert contents(held) == job.versions[3][1]
+        job.call("release", directory=held)
+        assert not Path(held).exists()
+
+
+def test_closing_a_provider_leaves_its_successor_alone(tmp_path: Path) -> None:
+    """Spark may replace a provider while a task still uses it: the same run, the same location."""
+    client = InProcess(tmp_path / "local")
+    first = Job(client, tmp_path / "state")
+    first.commit(rows(1))
+    second = Job(client, tmp_path / "state")
+    second.store["run"] = first.store["run"]
+    second.opened = second.call("open")
+    second.version, second.id, second.state = first.version, first.id, first.state
+    second.versions = first.versions
+    first.close()
+    second.commit(rows(2))
+    assert contents(second.restore()["directory"]) == second.state
+
+
+def test_an_answer_that_nobody_waits_for_leaves_no_directory(tmp_path: Path) -> None:
+    with AgentProcess() as agent:
+        job = Job(agent.connect(remote=tmp_path), "remote:/state")
+        for number in range(3):
+            job.commit(rows(number))
+        root = Path(job.opened["incoming"]).parent
+        for server in job.client.files:
+            server.delay_s = 0.1
+        impatient = agent.connect()
+        from state_store.agent.frames import write_frame
+
+        for op in ({"op": "restore"}, {"op": "deltas", "first": 1}):
+            impatient = agent.connect()
+            write_frame(impatient.channel, {**op, "store": job.store, "version": 3, "id": job.id})
+            impatient.close()
+        end_s = time.monotonic() + 10
+        newest = 1  # the restored base stays as the one that merges start from
+        while len(list(root.glob("base-*"))) != newest and time.monotonic() < end_s:
+            time.sleep(0.02)
+        time.sleep(0.5)
+        assert len(list(root.glob("base-*"))) == newest
+
+
+# ---- executors that died together with their agent ------------------------------------------------------
+
+
+def other_executor(disk: Path, name: str) -> subprocess.Popen[bytes]:
+    """A stand-in for an executor whose agent has a directory below `disk`; it says so, and waits."""
+    code = (
+        "import sys, pathlib\n"
+        "from state_store.agent.local_roots import LocalRoots\n"
+        "from state_store.settings.options import parse\n"
+        "roots = LocalRoots(pathlib.Path(sys.argv[2]))\n"
+        "(roots.of(parse({'localDir': sys.argv[1]})) / 'incoming').mkdir()\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, disk, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def directories(disk: Path) -> int:
+    return len(list(disk.glob("agent-*")))
+
+
+def test_directories_of_dead_executors_go_when_an_agent_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    options = parse({"localDir": str(disk)})
+    process = other_executor(disk, "/one")
+    LocalRoots(Path("/two")).of(options)
+    assert directories(disk) == 2, "the agent lives"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    LocalRoots(Path("/three")).of(options)
+    assert directories(disk) == 3, "the agent died, but its JVM (this process) lives and may start another"
+    (owner,) = [path for path in disk.glob("agent-*/owner") if (path.parent / "incoming").is_dir()]
+    fields = json.loads(owner.read_text())
+    assert fields["jvm"] == os.getpid()
+    owner.write_text(json.dumps({**fields, "started": "1"}))
+    LocalRoots(Path("/four")).of(options)
+    assert not owner.exists(), "the JVM is gone as well"
+    assert directories(disk) == 3
+
+
+def test_directories_of_other_containers_stay_for_a_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = tmp_path / "disk"
+    options = parse({"localDir": str(disk)})
+    process = other_executor(disk, "/one")
+    process.kill()
+    process.wait()
+    monkeypatch.setattr(local_roots, "_process_space", lambda: "another container")
+    LocalRoots(Path("/two")).of(options)
+    assert directories(disk) == 2
+    (owner,) = [path for path in disk.glob("agent-*/owner") if (path.parent / "incoming").is_dir()]
+    yesterday_s = time.time() - local_roots.FOREIGN_LEASE_S - 60
+    os.utime(owner, (yesterday_s, yesterday_s))
+    LocalRoots(Path("/three")).of(options)
+    assert not owner.exists()
+
+
+# ---- a disk that is full --------------------------------------------------------------------------------
+
+
+def test_a_full_local_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
+    job.commit(rows(1))
+
+    def full(path: Path, *arguments: object, **named: object) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "mkdir", full)
+        with pytest.raises(StorageError, match=r"the disk of '.*' is full: No space left"):
+            job.merge("full")
+    assert job.merge("full")["kind"] == "full"
+
+
+def test_the_agent_raises_its_limit_of_descriptors() -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    low = min(256, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
+    try:
+        with AgentProcess() as agent:
+            limits = Path(f"/proc/{agent.process.pid}/limits").read_text()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
+    assert line.split()[3] == line.split()[4] == str(hard)

@@ -1,0 +1,146 @@
+"""Which merge runs next: limits, pauses, retries and what is folded together, on a clock of the test."""
+
+from __future__ import annotations
+
+from state_store.agent.merge_queue import MergeLimits, MergeQueue
+from state_store.agent.merging import MergeRequest
+from state_store.checkpoint.names import VersionId
+
+
+def request(kind: str, version: int = 1) -> MergeRequest:
+    return MergeRequest(VersionId(version, f"id{version}"), kind, "test")
+
+
+def queue(*stores: int, concurrent: int = 1, pause_ms: int = 1000) -> MergeQueue:
+    made = MergeQueue()
+    for store in stores:
+        made.add(store, MergeLimits(concurrent, pause_ms))
+    return made
+
+
+def test_merges_start_in_the_order_in_which_they_became_due_up_to_the_limit() -> None:
+    waiting = queue(1, 2, 3, concurrent=2)
+    for store in (3, 1, 2):
+        waiting.ask(store, request("incremental"))
+    assert waiting.next(0.0) == (3, request("incremental"))
+    assert waiting.next(0.0) == (1, request("incremental"))
+    assert waiting.next(0.0) is None
+    waiting.ended(3, 1.0, succeeded=True)
+    assert waiting.next(1.0) == (2, request("incremental"))
+
+
+def test_an_ingest_does_not_wait_for_a_full_merge_of_another_store() -> None:
+    waiting = queue(1, 2, 3)
+    waiting.ask(1, request("full"))
+    assert waiting.next(0.0) == (1, request("full"))
+    waiting.ask(2, request("full"))
+    waiting.ask(2, request("ingest"))
+    waiting.ask(3, request("ingest"))
+    assert waiting.next(0.0) == (2, request("ingest"))
+    assert waiting.next(0.0) is None, "as many ingests at a time as the limit says"
+    waiting.ended(2, 0.0, succeeded=True)
+    assert waiting.next(0.0) == (3, request("ingest"))
+    waiting.ended(1, 0.0, succeeded=True)
+    assert waiting.next(0.0) == (2, request("full")), "it was not forgotten over the ingest"
+
+
+def test_one_merge_of_a_store_at_a_time() -> None:
+    waiting = queue(1, concurrent=4, pause_ms=0)
+    waiting.ask(1, request("incremental"))
+    assert waiting.next(0.0) is not None
+    waiting.ask(1, request("ingest"))
+    assert waiting.next(0.0) is None
+    waiting.ended(1, 0.0, succeeded=True)
+    assert waiting.next(0.0) == (1, request("ingest"))
+
+
+def test_requests_that_wait_are_one_the_stronger_kind_of_the_newest_version() -> None:
+    waiting = queue(1)
+    waiting.ask(1, request("incremental", 1))
+    waiting.ask(1, request("full", 2))
+    waiting.ask(1, request("incremental", 3))
+    waiting.advance(1, VersionId(4, "id4"))
+    assert waiting.next(0.0) == (1, request("full", 4))
+    assert waiting.next(0.0) is None
+
+
+def test_a_merge_answers_what_was_asked_while_it_ran_unless_that_is_more() -> None:
+    waiting = queue(1, pause_ms=0)
+    waiting.ask(1, request("incremental", 1))
+    waiting.next(0.0)
+    waiting.ask(1, request("incremental", 2))
+    waiting.ended(1, 0.0, succeeded=True)
+    assert waiting.next(0.0) is None
+    waiting.ask(1, request("incremental", 3))
+    waiting.next(0.0)
+    waiting.ask(1, request("full", 4))
+    waiting.ended(1, 0.0, succeeded=True)
+    assert waiting.next(0.0) == (1, request("full", 4))
+
+
+def test_the_pause_between_merges_does_not_hold_an_ingest() -> None:
+    waiting = queue(1, pause_ms=5000)
+    waiting.ask(1, request("incremental"))
+    waiting.next(0.0)
+    waiting.ended(1, 10.0, succeeded=True)
+    waiting.ask(1, request("incremental"))
+    assert waiting.next(14.9) is None
+    assert waiting.wait_s(11.0) == 4.0
+    waiting.ask(1, request("ingest"))
+    assert waiting.next(11.0) == (1, request("ingest"))
+    waiting.ended(1, 11.0, succeeded=True)
+    assert waiting.next(15.0) == (1, request("incremental"))
+
+
+def test_what_failed_is_tried_again_after_twice_as_long_each_time() -> None:
+    waiting = queue(1, pause_ms=100)
+    waiting.ask(1, request("incremental"))
+    now_s, pauses = 0.0, []
+    for failures in range(1, 13):
+        assert waiting.next(now_s) is not None
+        assert waiting.ended(1, now_s, succeeded=False) == failures
+        pauses.append(waiting.wait_s(now_s))
+        now_s += pauses[-1]
+    assert pauses[:5] == [1.0, 2.0, 4.0, 8.0, 16.0]
+    assert pauses[-1] == 600.0, "ten minutes at most"
+    waiting.next(now_s)
+    assert waiting.ended(1, now_s, succeeded=True) == 0
+    waiting.ask(1, request("incremental"))
+    assert waiting.next(now_s + 0.1) is not None, "a success ends the back-off"
+
+
+def test_a_merge_that_was_skipped_clears_no_failures() -> None:
+    waiting = queue(1, pause_ms=0)
+    waiting.ask(1, request("incremental"))
+    waiting.next(0.0)
+    assert waiting.ended(1, 0.0, succeeded=False) == 1
+    waiting.next(1.0)
+    assert waiting.ended(1, 1.0, succeeded=None) == 1
+
+
+def test_an_ingest_that_succeeds_does_not_hide_that_snapshots_fail() -> None:
+    waiting = queue(1, pause_ms=0)
+    waiting.ask(1, request("incremental"))
+    waiting.next(0.0)
+    waiting.ended(1, 0.0, succeeded=False)
+    waiting.ask(1, request("ingest"))
+    assert waiting.next(0.0) == (1, request("ingest"))
+    assert waiting.ended(1, 0.0, succeeded=True) == 1
+
+
+def test_a_merge_that_somebody_waits_for_counts_for_no_limit() -> None:
+    waiting = queue(1, 2)
+    assert waiting.claim(1, request("full"))
+    assert not waiting.claim(1, request("full"))
+    waiting.ask(2, request("incremental"))
+    assert waiting.next(0.0) == (2, request("incremental"))
+    assert waiting.is_running(1)
+
+
+def test_a_store_that_is_closed_asks_for_nothing() -> None:
+    waiting = queue(1)
+    waiting.ask(1, request("full"))
+    waiting.remove(1)
+    waiting.ask(1, request("full"))
+    assert waiting.next(0.0) is None
+    assert waiting.ended(1, 0.0, succeeded=False) == 0
