@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.delta
 
 import java.io.File
+import java.util.Locale
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, Record, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstBlockWriter, SstHandle, SstTable}
@@ -54,7 +55,7 @@ private[incremental] object OverwrittenChanges {
   private val namePrefix = "incremental.superseded."
 
   /** The n-th block; RocksDB does not know the name and leaves the block alone. */
-  private def blockName(n: Int): String = f"$namePrefix$n%06d"
+  private def blockName(n: Int): String = namePrefix + "%06d".formatLocal(Locale.ROOT, n)
 
   /** Each key and value (null: removed) that a later change of the same delta replaced, in order of time. */
   def rows(table: SstTable): Iterator[(Array[Byte], Array[Byte])] =

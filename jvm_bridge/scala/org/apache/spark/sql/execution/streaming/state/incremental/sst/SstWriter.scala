@@ -183,7 +183,8 @@ private[incremental] object SstWriter {
   private def plainBlock(entries: Seq[(String, Array[Byte])]): Array[Byte] = {
     val block = Array.newBuilder[Byte]
     entries.foreach { case (name, value) =>
-      block ++= varint(0) ++= varint(name.length) ++= varint(value.length) ++= text(name) ++= value
+      val key = text(name)
+      block ++= varint(0) ++= varint(key.length) ++= varint(value.length) ++= key ++= value
     }
     (block ++= fixed(0, 4) ++= fixed(1, 4)).result()
   }
