@@ -67,6 +67,7 @@ def _table(settings: DatabaseSettings) -> Any:
 
     table = rocksdict.BlockBasedOptions()
     table.set_format_version(FORMAT_VERSION)
+    table.set_checksum_type(rocksdict.ChecksumType.crc32c())  # the data plane verifies it in hardware
     table.set_bloom_filter(BLOOM_BITS_PER_KEY, False)
     table.set_block_size(settings.block_bytes)
     table.set_block_cache(rocksdict.Cache(4 << 20))

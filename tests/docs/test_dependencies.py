@@ -8,7 +8,6 @@ import sys
 
 LIBRARIES = {
     "com.fasterxml.jackson": "Jackson",
-    "net.jpountz.lz4": "`lz4-java`",
     "org.apache.arrow": "Arrow Java",
     "org.apache.hadoop": "Hadoop client",
     "org.json4s": "`json4s`",

@@ -16,9 +16,17 @@ def class_path() -> str:
     return scala_jars.probes_class_path()
 
 
-def walk(class_path: str, directory: Path, main: str, *arguments: object, heap: str = "1g") -> str:
+def walk(
+    class_path: str,
+    directory: Path,
+    main: str,
+    *arguments: object,
+    heap: str = "1g",
+    java: tuple[str, ...] = (),
+) -> str:
     opens = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch")]
-    command = ["java", f"-Xmx{heap}", f"-Djava.io.tmpdir={directory}", *opens, "-cp", class_path]
+    command = ["java", f"-Xmx{heap}", f"-Djava.io.tmpdir={directory}", *opens, *java]
+    command += ["-cp", class_path]
     ran = subprocess.run(
         [*command, f"{PACKAGE}.{main}", *map(str, arguments)],
         capture_output=True,
@@ -52,3 +60,12 @@ def test_hard_cases(class_path: str, tmp_path: Path) -> None:
 
 def test_many_changes_need_little_heap(class_path: str, tmp_path: Path) -> None:
     assert "cases pass" in walk(class_path, tmp_path, "HardCases", "heap", heap="64m")
+
+
+def test_damaged_files_give_no_wrong_row(class_path: str, tmp_path: Path) -> None:
+    assert "no wrong row" in walk(class_path, tmp_path, "base.DamagedBases", 1, 50)
+
+
+def test_single_pieces_in_a_locale_with_other_digits(class_path: str, tmp_path: Path) -> None:
+    locale = ("-Duser.language=ar", "-Duser.country=EG", "-Dfile.encoding=ISO-8859-1")
+    assert "all pieces agree" in walk(class_path, tmp_path, "StatePieces", java=locale)

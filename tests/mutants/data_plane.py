@@ -10,6 +10,8 @@ _MODEL = tuple(f"tests/jvm/test_state_model.py::{test}" for test in [*_WALKS, "t
 _HARD = ("tests/jvm/test_state_model.py::test_hard_cases",)
 _STORES = ("tests/bridge/test_stores.py",)
 _EITHER = (*_STORES, *_MODEL)
+_DAMAGE = ("tests/jvm/test_state_model.py::test_damaged_files_give_no_wrong_row",)
+_LOCALE = ("tests/jvm/test_state_model.py::test_single_pieces_in_a_locale_with_other_digits",)
 
 RECENT = [
     Mutant(
@@ -238,6 +240,41 @@ SST = [
         "cursor.valid",
         _EITHER,
     ),
+    Mutant(
+        "blocks count as verified unread",
+        f"{_ROOT}/sst/SstTable.scala",
+        "      verify(content, (one.offset - handle.offset).toInt, one)\n",
+        "",
+        _DAMAGE,
+    ),
+    Mutant(
+        "blocks that are read ahead count as verified unread",
+        f"{_ROOT}/sst/SstTable.scala",
+        "      verify(content, (one.offset - handle.offset).toInt, one)\n",
+        "      if (i == first) verify(content, (one.offset - handle.offset).toInt, one)\n",
+        _DAMAGE,
+    ),
+    Mutant(
+        "blocks of deltas and of metadata are not verified",
+        f"{_ROOT}/sst/SstTable.scala",
+        "    verify(block, 0, handle)\n",
+        "",
+        _DAMAGE,
+    ),
+    Mutant(
+        "the number of a block is written with the digits of the locale",
+        f"{_ROOT}/delta/OverwrittenChanges.scala",
+        '"%06d".formatLocal(Locale.ROOT, n)',
+        '"%06d".format(n)',
+        _LOCALE,
+    ),
+    Mutant(
+        "a delta is not read back",
+        f"{_ROOT}/delta/DeltaWriter.scala",
+        "        readBack(file)\n",
+        "",
+        _DAMAGE,
+    ),
 ]
 
 BASE = [
@@ -268,6 +305,34 @@ BASE = [
         "compareUnsigned(run(middle).largest, key) < 0) low = middle + 1 else high = middle",
         "compareUnsigned(run(middle).largest, key) <= 0) low = middle + 1 else high = middle",
         _MODEL,
+    ),
+    Mutant(
+        "tables that nobody reads stay mapped",
+        f"{_ROOT}/base/TableCache.scala",
+        "closeDownTo(maxOpen)",
+        "()",
+        _DAMAGE,
+    ),
+    Mutant(
+        "a base does not know that it is damaged",
+        f"{_ROOT}/base/MergingCursor.scala",
+        "    failure = failed(error)\n",
+        "    failure = error\n",
+        _DAMAGE,
+    ),
+    Mutant(
+        "a scan that failed ends as if there were no more rows",
+        f"{_ROOT}/base/MergingCursor.scala",
+        "    if (failure != null) throw failure\n",
+        "",
+        _DAMAGE,
+    ),
+    Mutant(
+        "a damaged base is read again",
+        f"{_ROOT}/transaction/StoreVersions.scala",
+        "    else if (base != null && base.damaged) None // to be restored, from what is not\n",
+        "",
+        ("tests/bridge/test_damage.py",),
     ),
 ]
 

@@ -3,14 +3,14 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import java.io.File
 import java.nio.file.Files
 
-import scala.util.Random
+import scala.util.{Random, Try}
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, Record, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstPointReader, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstPointReader, SstTable, UnsupportedSstException}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
@@ -24,8 +24,9 @@ object StatePieces {
     val directory = Files.createTempDirectory("state-pieces").toFile
     try {
       RocksDB.loadLibrary()
-      readsWhatRocksWrites(directory, CompressionType.NO_COMPRESSION)
-      readsWhatRocksWrites(directory, CompressionType.LZ4_COMPRESSION)
+      ChecksumType.values.foreach(readsWhatRocksWrites(directory, _, blockBytes = 4096))
+      readsWhatRocksWrites(directory, ChecksumType.kXXH3, blockBytes = 1) // a block of every length
+      refusesCompressed(directory)
       sorts(directory)
       takesLargeAndEmptyRows(directory)
       keepsWhatFits(directory)
@@ -42,24 +43,44 @@ object StatePieces {
       .map(_.toSeq).distinct.map(_.toArray).sortWith(java.util.Arrays.compareUnsigned(_: Array[Byte], _: Array[Byte]) < 0)
   }
 
-  private def readsWhatRocksWrites(directory: File, compression: CompressionType): Unit = {
-    val file = new File(directory, s"$compression.sst")
+  private def readsWhatRocksWrites(directory: File, checksum: ChecksumType, blockBytes: Int): Unit = {
     val keys = someKeys()
+    val file = written(directory, keys, CompressionType.NO_COMPRESSION, checksum, blockBytes)
+    if (checksum == ChecksumType.kCRC32c || checksum == ChecksumType.kXXH3) {
+      val table = SstTable.map(file)
+      checkFilter(table, keys)
+      checkFinder(table, keys)
+      checkCursor(table, keys)
+      table.close()
+      val read = SstTable.read(file)
+      expect(read.entries == keys.length, s"${read.entries} entries")
+      checkCursor(read, keys)
+      read.close()
+    } else expect(Try(SstTable.map(file)).failed.get.isInstanceOf[UnsupportedSstException], s"$checksum is not refused")
+  }
+
+  private def refusesCompressed(directory: File): Unit = {
+    val file = written(directory, someKeys(), CompressionType.LZ4_COMPRESSION, ChecksumType.kCRC32c, blockBytes = 4096)
+    expect(Try(SstTable.map(file)).failed.get.isInstanceOf[UnsupportedSstException], "compression is not seen")
+  }
+
+  private def written(
+      directory: File,
+      keys: Seq[Array[Byte]],
+      compression: CompressionType,
+      checksum: ChecksumType,
+      blockBytes: Int): File = {
+    val file = new File(directory, s"$compression-$checksum-$blockBytes.sst")
     val filter = new BloomFilter(10, false)
-    val options = new Options().setCompressionType(compression)
-      .setTableFormatConfig(new BlockBasedTableConfig().setFormatVersion(5).setFilterPolicy(filter))
+    val options = new Options().setCompressionType(compression).setTableFormatConfig(new BlockBasedTableConfig()
+      .setFormatVersion(5).setFilterPolicy(filter).setChecksumType(checksum).setBlockSize(blockBytes))
     val environment = new EnvOptions
     val writer = new SstFileWriter(environment, options)
     writer.open(file.getPath)
     keys.zipWithIndex.foreach { case (key, i) => if (i % 7 == 0) writer.delete(key) else writer.put(key, valueOf(key)) }
     writer.finish()
     Seq(writer, environment, options, filter).foreach(_.close())
-    val table = new SstTable(file)
-    checkFilter(table, keys)
-    if (table.uncompressed) checkFinder(table, keys)
-    checkCursor(table, keys)
-    expect(table.uncompressed == (compression == CompressionType.NO_COMPRESSION), "compression is not seen")
-    table.release()
+    file
   }
 
   private def valueOf(key: Array[Byte]): Array[Byte] = key.reverse ++ key

@@ -1,7 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
+import java.io.IOException
+import java.nio.channels.ClosedByInterruptException
 import java.util.concurrent.atomic.AtomicInteger
 
+import org.rocksdb.RocksDBException
+
+import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, UnsupportedSstException}
@@ -23,6 +28,7 @@ final case class BaseDirectory(path: String, at: VersionId, keys: Long, onClose:
  */
 private[incremental] abstract class Base(directory: BaseDirectory) {
   private val references = new AtomicInteger(1)
+  @volatile private var failed = false
 
   final def at: VersionId = directory.at
   final def keys: Long = directory.keys
@@ -38,15 +44,49 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
 
   def reader(): BaseReader
 
+  /** Whether reading it failed: its rows have to be had from elsewhere. Any thread. */
+  final def damaged: Boolean = failed
+
+  /** Notes what reading it ended with. Returns what to throw instead. */
+  final def noteFailure(error: Throwable): Throwable = error match {
+    case e: InternalError =>
+      failed = true
+      explained(e)
+    case e: RocksDBException =>
+      failed = true
+      new IOException(s"The local copy of the state in ${directory.path} cannot be read: ${e.getMessage}", e)
+    case e: ClosedByInterruptException => e // the task was killed; nothing is wrong with the files
+    case e: IOException =>
+      failed = true
+      e
+    case e => e
+  }
+
+  /** What the JVM throws when a page of a mapped file cannot be had, as an exception of the one task that read it. */
+  protected def explained(error: InternalError): Throwable =
+    new IOException(s"The local copy of the state in ${directory.path} cannot be read: a mapped file failed", error)
+
   protected def close(): Unit
 }
 
-private[incremental] object Base {
+private[incremental] object Base extends Logging {
 
-  /** Opens a directory: memory-mapped where its files allow that, else through RocksDB. */
+  /** Opens a directory: memory-mapped where its files and the operating system allow that, else through RocksDB. */
   def open(directory: BaseDirectory, memory: StoreMemory): Base =
-    try TableBase.open(directory)
-    catch { case _: UnsupportedSstException => new RocksBase(directory, memory) }
+    try openAsItCan(directory, memory)
+    catch {
+      case e: RocksDBException =>
+        throw new IOException(s"The local copy of the state in ${directory.path} cannot be opened: ${e.getMessage}", e)
+    }
+
+  private def openAsItCan(directory: BaseDirectory, memory: StoreMemory): Base =
+    try TableBase.open(directory, TableCache.shared)
+    catch {
+      case _: UnsupportedSstException => new RocksBase(directory, memory)
+      case e: IOException if TableCache.isOutOfMappings(e) =>
+        logWarning(s"No file of ${directory.path} can be mapped any more; RocksDB reads it, more slowly", e)
+        new RocksBase(directory, memory)
+    }
 }
 
 /** Looks into a base, for one transaction. */

@@ -13,14 +13,24 @@ private[base] final class MergingCursor(
     files: Array[Array[LevelFile]],
     from: Array[Byte],
     until: Array[Byte],
-    openCursors: java.util.ArrayList[MergingCursor])
+    openCursors: java.util.ArrayList[MergingCursor],
+    failed: Throwable => Throwable)
     extends Cursor {
   private val heap = new Array[RunCursor](files.length)
   private var size = 0
   private var top: SstCursor = _
   private var open = true
+  private var failure: Throwable = _
 
-  begin()
+  try begin()
+  catch { case e: Throwable => fail(e) }
+
+  /** After a failure there is no next row, and no end either: whoever asks again gets the same exception. */
+  private def fail(error: Throwable): Nothing = {
+    failure = failed(error)
+    close()
+    throw failure
+  }
 
   private def begin(): Unit = {
     var i = 0
@@ -28,11 +38,13 @@ private[base] final class MergingCursor(
       val overlapping = files(i).filter(_.overlaps(from, until))
       if (overlapping.length > 0) {
         val run = new RunCursor(overlapping, i)
+        heap(size) = run
+        size += 1
         run.seek(from)
-        if (run.valid) {
-          heap(size) = run
-          size += 1
-        } else run.close()
+        if (!run.valid) {
+          size -= 1
+          run.close()
+        }
       }
       i += 1
     }
@@ -44,15 +56,22 @@ private[base] final class MergingCursor(
     settle()
   }
 
-  def valid: Boolean = top != null
+  def valid: Boolean = {
+    if (failure != null) throw failure
+    top != null
+  }
+
   def keyAddress: Long = top.keyAddress
   def keyLength: Int = top.keyLength
   def valueAddress: Long = top.valueAddress
   def valueLength: Int = top.valueLength
 
   def next(): Unit = {
-    skipKey()
-    settle()
+    if (!open) throw new IllegalStateException("A scan of a base is closed")
+    try {
+      skipKey()
+      settle()
+    } catch { case e: Throwable => fail(e) }
   }
 
   /** Moves over removed keys, and stops before the reserved ones. */
@@ -120,12 +139,14 @@ private[base] final class MergingCursor(
 }
 
 /**
- * Goes through the entries of files that follow each other in key order, removals too, from a key on.
+ * Goes through the entries of files that follow each other in key order, removals too, from a key on. It holds one file
+ * at a time.
  *
  * @param age 0 for the newest of several runs
  */
 private[base] final class RunCursor(files: Array[LevelFile], val age: Int) {
   private var file = -1
+  private var held: CachedTable = _
   private var current: SstCursor = _
 
   def cursor: SstCursor = current
@@ -141,8 +162,11 @@ private[base] final class RunCursor(files: Array[LevelFile], val age: Int) {
   }
 
   private def open(): Unit = {
-    if (current != null) current.close()
-    current = if (file < files.length) new SstCursor(files(file).table) else null
+    close()
+    if (file < files.length) {
+      current = new SstCursor(files(file).table.hold())
+      held = files(file).table
+    }
   }
 
   private def skip(): Unit =
@@ -157,5 +181,10 @@ private[base] final class RunCursor(files: Array[LevelFile], val age: Int) {
     if (!current.valid) skip()
   }
 
-  def close(): Unit = if (current != null) current.close()
+  /** Any number of times. */
+  def close(): Unit = if (current != null) {
+    current.close()
+    current = null
+    held.release()
+  }
 }

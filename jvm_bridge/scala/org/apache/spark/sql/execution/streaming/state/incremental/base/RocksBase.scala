@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.base
 import java.nio.ByteBuffer
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, InfoLogLevel, LRUCache, Options, ReadOptions, RocksDB}
-import org.rocksdb.{ReadOptions, RocksDB, RocksIterator}
+import org.rocksdb.{RocksDBException, RocksIterator}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
@@ -33,7 +33,7 @@ private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemor
   val bytes: Long = cacheBytes + db.getLongProperty("rocksdb.estimate-table-readers-mem")
   memory.take(bytes)
 
-  def reader(): BaseReader = new RocksBaseReader(db, readOptions)
+  def reader(): BaseReader = new RocksBaseReader(db, readOptions, noteFailure)
 
   protected def close(): Unit = {
     db.close()
@@ -50,7 +50,8 @@ private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemor
 }
 
 /** Reads a RocksDB through direct buffers. */
-private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions) extends BaseReader {
+private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, failed: Throwable => Throwable)
+    extends BaseReader {
   import RocksBaseReader.room
 
   private var keys = ByteBuffer.allocateDirect(1 << 10)
@@ -76,7 +77,8 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions) ext
     keys = room(keys, key.length)
     keys.put(key).flip()
     values.clear()
-    db.get(options, keys, values)
+    try db.get(options, keys, values)
+    catch { case e: RocksDBException => throw failed(e) }
   }
 
   def cursor(from: Array[Byte], until: Array[Byte]): Cursor = {
@@ -108,7 +110,10 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions) ext
 
     private def load(): Unit = {
       valid = iterator.isValid
-      if (!valid) iterator.status()
+      if (!valid) {
+        try iterator.status()
+        catch { case e: RocksDBException => throw failed(e) }
+      }
       if (valid) {
         keyLength = iterator.key(key.clear())
         if (keyLength > key.capacity) {

@@ -7,7 +7,7 @@ import scala.jdk.CollectionConverters._
 import org.rocksdb.{InfoLogLevel, Options, RocksDB}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, SstPointReader, SstTable, UnsupportedSstException}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, DamagedSstException, SstPointReader, SstTable}
 
 /**
  * A base whose SSTs are memory-mapped and read here, without native calls; RocksDB is only asked which files
@@ -20,9 +20,13 @@ private[base] final class TableBase private (directory: BaseDirectory, runs: Arr
     extends Base(directory) {
   def bytes: Long = 0
 
-  def reader(): BaseReader = new TableBaseReader(runs)
+  def reader(): BaseReader = new TableBaseReader(runs, noteFailure)
 
-  protected def close(): Unit = runs.foreach(_.foreach(_.table.release()))
+  /** The operating system says so little of what is wrong with a mapped page that it is looked for here. */
+  override protected def explained(error: InternalError): Throwable =
+    runs.iterator.flatten.find(_.isCutOff).map(_.cutOff(error)).getOrElse(super.explained(error))
+
+  protected def close(): Unit = runs.foreach(_.foreach(_.table.drop()))
 }
 
 private[base] object TableBase {
@@ -31,8 +35,8 @@ private[base] object TableBase {
    * @throws UnsupportedSstException when some file is not uncompressed, or of a kind that [[SstTable]] does
    * not know
    */
-  def open(directory: BaseDirectory): TableBase = {
-    val files = liveFiles(directory.path)
+  def open(directory: BaseDirectory, cache: TableCache): TableBase = {
+    val files = liveFiles(directory.path, cache)
     val (newest, levels) = files.partition(_.level == 0)
     val levelRuns = levels.groupBy(_.level).toSeq.sortBy(_._1).map { case (_, run) =>
       run.sortWith((a, b) => java.util.Arrays.compareUnsigned(a.smallest, b.smallest) < 0).toArray
@@ -40,18 +44,19 @@ private[base] object TableBase {
     new TableBase(directory, (newest.sortBy(-_.newest).map(Array(_)) ++ levelRuns).toArray)
   }
 
-  private def liveFiles(path: String): Seq[LevelFile] = {
-    var opened = List.empty[SstTable]
+  private def liveFiles(path: String, cache: TableCache): Seq[LevelFile] = {
+    var opened = List.empty[CachedTable]
     try
       metadata(path).map { file =>
-        val table = new SstTable(new File(path, file.fileName.stripPrefix("/")))
+        val table = new CachedTable(new File(path, file.fileName.stripPrefix("/")), cache)
         opened ::= table
-        if (!table.uncompressed) throw new UnsupportedSstException(s"${table.file}: it is compressed")
-        LevelFile(table, file.level, file.smallestKey, file.largestKey, file.largestSeqno)
+        table.hold() // so that one that cannot be read, or only by RocksDB, is known now
+        table.release()
+        LevelFile(table, file.size, file.level, file.smallestKey, file.largestKey, file.largestSeqno)
       }
     catch {
       case e: Throwable =>
-        opened.foreach(_.release())
+        opened.foreach(_.drop())
         throw e
     }
   }
@@ -70,10 +75,12 @@ private[base] object TableBase {
 /**
  * A table of a RocksDB directory and the range of its keys, both ends included.
  *
+ * @param bytes  length of its file
  * @param newest largest sequence number in it
  */
 private[base] final case class LevelFile(
-    table: SstTable,
+    table: CachedTable,
+    bytes: Long,
     level: Int,
     smallest: Array[Byte],
     largest: Array[Byte],
@@ -86,26 +93,42 @@ private[base] final case class LevelFile(
   def overlaps(from: Array[Byte], until: Array[Byte]): Boolean =
     java.util.Arrays.compareUnsigned(from, largest) <= 0 &&
       (until == null || java.util.Arrays.compareUnsigned(until, smallest) > 0)
+
+  def isCutOff: Boolean = table.file.length < bytes
+
+  def cutOff(cause: Throwable): DamagedSstException =
+    new DamagedSstException(table.file, table.file.length, s"it ends there, and had $bytes bytes", cause)
 }
 
-/** Reads the files of a [[TableBase]], for one transaction. */
-private[base] final class TableBaseReader(runs: Array[Array[LevelFile]]) extends BaseReader {
+/** Reads the files of a [[TableBase]], for one transaction. It holds each file that it looked into. */
+private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed: Throwable => Throwable) extends BaseReader {
   private val finder = new SstPointReader
   private val cursors = new java.util.ArrayList[MergingCursor]
 
-  def get(hash: Long, key: Array[Byte]): Array[Byte] =
-    if (find(hash, key) && finder.valueLength != Record.removed) Bytes.array(finder.valueAddress, finder.valueLength)
-    else null
+  /** The tables that are held, where they are in the runs. */
+  private val held = new Array[Array[SstTable]](runs.length)
+  private var open = true
 
-  def contains(hash: Long, key: Array[Byte]): Boolean = find(hash, key) && finder.valueLength != Record.removed
+  def get(hash: Long, key: Array[Byte]): Array[Byte] =
+    try {
+      if (find(hash, key) && finder.valueLength != Record.removed) Bytes.array(finder.valueAddress, finder.valueLength)
+      else null
+    } catch { case e: Throwable => throw failed(e) }
+
+  def contains(hash: Long, key: Array[Byte]): Boolean =
+    try find(hash, key) && finder.valueLength != Record.removed
+    catch { case e: Throwable => throw failed(e) }
 
   /** Whether a file has an entry of the key; the newest is in the finder then. */
   private def find(hash: Long, key: Array[Byte]): Boolean = {
     var i = 0
     while (i < runs.length) {
       val run = runs(i)
-      val file = if (run.length == 1) run(0) else run(fileOf(run, key))
-      if (file.mayHold(key) && file.table.mayContain(hash) && finder.find(file.table, key)) return true
+      val n = if (run.length == 1) 0 else fileOf(run, key)
+      if (run(n).mayHold(key)) {
+        val table = tableAt(i, n)
+        if (table.mayContain(hash) && finder.find(table, key)) return true
+      }
       i += 1
     }
     false
@@ -122,12 +145,35 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]]) extends
     low
   }
 
+  private def tableAt(run: Int, n: Int): SstTable = {
+    val tables = held(run)
+    val table = if (tables == null) null else tables(n)
+    if (table == null) hold(run, n) else table
+  }
+
+  private def hold(run: Int, n: Int): SstTable = {
+    check()
+    if (held(run) == null) held(run) = new Array[SstTable](runs(run).length)
+    held(run)(n) = runs(run)(n).table.hold()
+    held(run)(n)
+  }
+
+  private def check(): Unit = if (!open) throw new IllegalStateException("A reader of a base is closed")
+
   def cursor(from: Array[Byte], until: Array[Byte]): Cursor = {
-    val cursor = new MergingCursor(runs, from, until, cursors)
+    check()
+    val cursor = new MergingCursor(runs, from, until, cursors, failed)
     cursors.add(cursor)
     cursor
   }
 
-  /** Closes its cursors too. */
-  def close(): Unit = new java.util.ArrayList(cursors).forEach(_.close())
+  /** Closes its cursors too. Any number of times. */
+  def close(): Unit = {
+    open = false
+    new java.util.ArrayList(cursors).forEach(_.close())
+    for (run <- runs.indices; tables = held(run) if tables != null) {
+      held(run) = null
+      for (n <- tables.indices if tables(n) != null) runs(run)(n).table.release()
+    }
+  }
 }

@@ -4,19 +4,22 @@ import java.io.File
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstRoom, SstTable}
 
 /**
  * Reads a delta SST for the change feed: first the changes that later ones of the batch replaced, in order of
  * time, then the last change of each key, in key order. The value is null where a key was removed; the
  * reserved record is left out. One thread.
  *
- * @throws java.io.IOException when the file cannot be read, or is no SST
+ * Of any length; a block's checksum is verified when the block is read.
+ *
+ * @throws java.io.IOException when the file cannot be read, is damaged, or is no SST; of [[advance]], too
  */
 final class DeltaReader(file: File) extends AutoCloseable {
-  private val table = new SstTable(file)
+  private val table = SstTable.read(file)
   private val cursor = new SstCursor(table)
-  private val overwritten = OverwrittenChanges.rows(table)
+  private val room = new SstRoom
+  private val overwritten = OverwrittenChanges.rows(table, room)
   private var begun = false
   private var open = true
   private var currentKey: Array[Byte] = _
@@ -53,6 +56,7 @@ final class DeltaReader(file: File) extends AutoCloseable {
     currentKey = null
     currentValue = null
     cursor.close()
-    table.release()
+    room.free()
+    table.close()
   }
 }

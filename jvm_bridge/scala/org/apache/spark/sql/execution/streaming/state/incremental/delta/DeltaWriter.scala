@@ -1,16 +1,18 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.delta
 
-import java.io.File
+import java.io.{File, IOException}
 import java.nio.channels.FileChannel
 import java.nio.file.{Files, StandardOpenOption}
+import java.util.Arrays
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, Reserved}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, Record, SortedRuns}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstWriter
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstTable, SstWriter}
 import org.apache.spark.unsafe.Platform
 
 /**
- * Writes changed records as a delta SST, in key order, and after them the reserved record.
+ * Writes changed records as a delta SST, in key order, and after them the reserved record; and opens the file once, as
+ * a reader does. An exception leaves no file.
  *
  * @param records     the records; given back with [[free]]
  * @param count       how many they are
@@ -24,6 +26,7 @@ private[incremental] final class DeltaWriter(records: SortedRuns, count: Int, ov
         val sst = new SstWriter(channel, count + 1)
         addRecords(sst)
         addMeta(sst, meta)
+        readBack(file)
         DeltaFile(sst.bytes, sst.crc32, puts, removes)
       } finally channel.close()
     } catch {
@@ -31,6 +34,20 @@ private[incremental] final class DeltaWriter(records: SortedRuns, count: Int, ov
         Files.deleteIfExists(file.toPath)
         throw e
     }
+  }
+
+  /** Opens what was written as its readers will: a delta that cannot be read must not become a commit. */
+  private def readBack(file: File): Unit = {
+    val table = SstTable.read(file)
+    try {
+      val last = new SstCursor(table)
+      try {
+        last.seek(Reserved.metaKey)
+        if (table.entries != count + 1 || !last.valid || !Arrays.equals(Reserved.metaKey, last.key)) {
+          throw new IOException(s"$file was written, but reads as something else")
+        }
+      } finally last.close()
+    } finally table.close()
   }
 
   private def addRecords(sst: SstWriter): Unit = {

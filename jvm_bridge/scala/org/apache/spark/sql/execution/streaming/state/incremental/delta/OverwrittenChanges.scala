@@ -4,7 +4,7 @@ import java.io.File
 import java.util.Locale
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, Record, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstBlockWriter, SstHandle, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstBlockWriter, SstHandle, SstRoom, SstTable}
 import org.apache.spark.unsafe.Platform
 
 /**
@@ -58,8 +58,8 @@ private[incremental] object OverwrittenChanges {
   private def blockName(n: Int): String = namePrefix + "%06d".formatLocal(Locale.ROOT, n)
 
   /** Each key and value (null: removed) that a later change of the same delta replaced, in order of time. */
-  def rows(table: SstTable): Iterator[(Array[Byte], Array[Byte])] =
-    table.blocksNamed(namePrefix).iterator.flatMap(block => rows(table.blockAddress(block), block.bytes))
+  def rows(table: SstTable, room: SstRoom): Iterator[(Array[Byte], Array[Byte])] =
+    table.blocksNamed(namePrefix).iterator.flatMap(block => rows(table.content(block, room), block.bytes))
 
   /** Each key and value (null: removed) of a block. */
   private def rows(at: Long, bytes: Long): Iterator[(Array[Byte], Array[Byte])] =

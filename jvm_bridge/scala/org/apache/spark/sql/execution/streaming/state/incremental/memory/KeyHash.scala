@@ -142,7 +142,7 @@ private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
   }
 }
 
-private object Xxh3 {
+private[incremental] object Xxh3 {
   private val P32_1 = 0x9E3779B1L
   private val P32_2 = 0x85EBCA77L
   private val P32_3 = 0xC2B2AE3DL
@@ -152,6 +152,7 @@ private object Xxh3 {
   private val P64_4 = 0x85EBCA77C2B2AE63L
   private val P64_5 = 0x27D4EB2F165667C5L
 
+  /** The secret of the published hash. */
   val published: Array[Byte] = (
     "b8fe6c3923a44bbe7c01812cf721ad1cded46de9839097db7240a4a4b7b3671fcb79e64eccc0e578825ad07dccff7221" +
     "b8084674f743248ee03590e6813a264c3c2852bb91c300cb88d0658b1b532ea371644897a20df94e3819ef46a9deacd8" +

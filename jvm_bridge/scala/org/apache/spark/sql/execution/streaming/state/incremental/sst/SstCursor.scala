@@ -32,7 +32,13 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   private var restartsEnd = 0L
   private var keyBuffer = 0L
   private var keyRoom = 0
-  private val expansion = new Lz4Block
+
+  /** Length of the key with its footer; 0 before the first of a block. */
+  private var keyBytes = 0
+  private val room = new SstRoom
+
+  /** How many blocks behind the next it will probably want, too: more as it goes on. */
+  private var ahead = 0
 
   var valid = false
   var keyAddress = 0L
@@ -40,17 +46,23 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   var valueAddress = 0L
   var valueLength = 0
 
+  /** A copy of the key. */
+  def key: Array[Byte] = Bytes.array(keyAddress, keyLength)
+
   def seekToFirst(): Unit = {
+    if (block == SstCursor.closed) throw new IllegalStateException(s"A cursor over ${table.file} is closed")
     block = -1
+    ahead = SstCursor.mostAhead
     nextBlock()
   }
 
   /** Moves to the first entry whose key is not less. */
   def seek(key: Array[Byte]): Unit = {
     block = table.blockOf(key, Platform.BYTE_ARRAY_OFFSET, key.length) - 1
+    ahead = 0
     if (enterBlock()) {
       entry.at = lastRestartNotAfter(key)
-      keyLength = 0
+      keyBytes = 0
       read()
     }
     while (valid && Bytes.compare(key, keyAddress, keyLength) > 0) next()
@@ -65,44 +77,42 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
       entry.varint()
       val length = entry.varint().toInt - SstFormat.keyFooterBytes
       entry.varint()
+      if (length < 0 || length > end - entry.at) table.changed(blockStart)
       if (Bytes.compare(key, entry.at, length) >= 0) low = middle else high = middle - 1
     }
     restart(low)
   }
 
   private def restartCount: Int = Platform.getInt(null, restartsEnd) & 0x7fffffff
-  private def restart(i: Int): Long = blockStart + (Platform.getInt(null, end + 4L * i) & 0xffffffffL)
+  private def restart(i: Int): Long = {
+    val at = blockStart + (Platform.getInt(null, end + 4L * i) & 0xffffffffL)
+    if (at >= end) table.changed(blockStart)
+    at
+  }
 
   def next(): Unit = if (entry.at < end) read() else nextBlock()
 
   private def nextBlock(): Unit = if (enterBlock()) {
     entry.at = blockStart
-    keyLength = 0
+    keyBytes = 0
     read()
   }
 
   /** Moves into the next block; false when there is none. */
   private def enterBlock(): Boolean = {
+    if (block < -1) throw new IllegalStateException(s"A cursor over ${table.file} is closed")
     block += 1
-    valid = block < table.blocks
-    if (valid) {
+    valid = false
+    if (block < table.blocks) {
       val handle = table.block(block)
-      val start = table.blockAddress(handle)
-      val kind = Platform.getByte(null, start + handle.bytes)
-      if (kind == SstFormat.uncompressed) setBlock(start, handle.bytes)
-      else if (kind == SstFormat.lz4) {
-        val length = expansion.expand(start, handle.bytes.toInt)
-        setBlock(expansion.at, length)
-      }
-      else throw new UnsupportedSstException(s"A block is compressed in a way ($kind) that is not supported")
+      blockStart = table.content(block, handle, room, ahead)
+      ahead = math.min(2 * ahead + 1, SstCursor.mostAhead)
+      restartsEnd = blockStart + handle.bytes - 4
+      end = restartsEnd - 4L * restartCount
+      if (restartCount == 0 || end < blockStart) table.changed(blockStart)
+      valid = true
     }
     valid
-  }
-
-  private def setBlock(start: Long, bytes: Long): Unit = {
-    blockStart = start
-    restartsEnd = start + bytes - 4
-    end = restartsEnd - 4L * restartCount
   }
 
   /**
@@ -113,13 +123,19 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     val shared = entry.varint().toInt
     val rest = entry.varint().toInt
     val bytes = entry.varint().toInt
+    if (isImpossible(shared, rest, bytes)) table.changed(blockStart)
     if (shared == 0) keyAddress = entry.at
     else joinKey(shared, rest)
-    keyLength = shared + rest - SstFormat.keyFooterBytes
+    keyBytes = shared + rest
+    keyLength = keyBytes - SstFormat.keyFooterBytes
     valueAddress = entry.at + rest
     valueLength = if (Platform.getByte(null, keyAddress + keyLength) == SstFormat.removal) Record.removed else bytes
     entry.at = valueAddress + bytes
   }
+
+  private def isImpossible(shared: Int, rest: Int, bytes: Int): Boolean =
+    shared < 0 || rest < 0 || bytes < 0 || shared > keyBytes || shared + rest < SstFormat.keyFooterBytes ||
+      entry.at + rest + bytes > end
 
   /** Puts together a key of which the first bytes are those of the one before. */
   private def joinKey(shared: Int, rest: Int): Unit = {
@@ -141,10 +157,20 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     keyRoom = room
   }
 
+  /** Any number of times. Who moves it afterwards gets an IllegalStateException. */
   def close(): Unit = {
     valid = false
+    end = 0
+    entry.at = 0
+    block = SstCursor.closed
     if (keyBuffer != 0) Platform.freeMemory(keyBuffer)
     keyBuffer = 0
-    expansion.free()
+    keyRoom = 0
+    room.free()
   }
+}
+
+private object SstCursor {
+  private val mostAhead = 15
+  private val closed = Int.MinValue
 }

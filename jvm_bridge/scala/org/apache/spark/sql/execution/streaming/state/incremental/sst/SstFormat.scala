@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
 /** Where a block is in its file, its trailer not counted. */
-private[incremental] final case class SstHandle(offset: Long, bytes: Long)
+private[incremental] final case class SstHandle(offset: Long, bytes: Int)
 
 /** Numbers of RocksDB's block-based table format, format_version 5. */
 private[sst] object SstFormat {
@@ -12,8 +12,8 @@ private[sst] object SstFormat {
   /** Length of the trailer of a block: compression type, checksum. */
   val trailerBytes = 5
   val crc32c: Byte = 1
+  val xxh3: Byte = 4
   val uncompressed: Byte = 0
-  val lz4: Byte = 4
 
   /** What follows a key in a data block: sequence number (7 bytes) and kind. */
   val keyFooterBytes = 8

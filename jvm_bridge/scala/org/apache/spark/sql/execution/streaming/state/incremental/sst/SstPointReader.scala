@@ -3,10 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.sst
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
 import org.apache.spark.unsafe.Platform
 
-/**
- * Looks single keys up in SSTs with uncompressed blocks. The value that was found lies in the mapped file.
- * One thread.
- */
+/** Looks single keys up in mapped SSTs. The value that was found lies in the mapped file. One thread. */
 private[incremental] final class SstPointReader {
   private val entry = new VarintReader(0)
 
@@ -20,27 +17,35 @@ private[incremental] final class SstPointReader {
     val block = table.blockOf(key, Platform.BYTE_ARRAY_OFFSET, key.length)
     block < table.blocks && {
       val handle = table.block(block)
-      val start = table.blockAddress(handle)
+      val start = table.content(block, handle, null, 0)
       val restartsEnd = start + handle.bytes - 4
       val restarts = Platform.getInt(null, restartsEnd) & 0x7fffffff
       val end = restartsEnd - 4L * restarts
-      entry.at = start + lastRestartNotAfter(key, start, end, restarts)
+      if (restarts == 0 || end < start) table.changed(start)
+      entry.at = lastRestartNotAfter(table, key, start, end, restarts)
       scan(table, key, end)
     }
   }
 
-  private def lastRestartNotAfter(key: Array[Byte], start: Long, restartsAt: Long, restarts: Int): Int = {
+  private def lastRestartNotAfter(table: SstTable, key: Array[Byte], start: Long, restartsAt: Long, restarts: Int): Long = {
     var low = 0
     var high = restarts - 1
     while (low < high) {
       val middle = (low + high + 1) >>> 1
-      entry.at = start + Platform.getInt(null, restartsAt + 4L * middle)
+      entry.at = restart(table, start, restartsAt, middle)
       entry.varint()
       val length = entry.varint().toInt - SstFormat.keyFooterBytes
       entry.varint()
+      if (length < 0 || length > restartsAt - entry.at) table.changed(start)
       if (Bytes.compare(key, entry.at, length) >= 0) low = middle else high = middle - 1
     }
-    Platform.getInt(null, restartsAt + 4L * low)
+    restart(table, start, restartsAt, low)
+  }
+
+  private def restart(table: SstTable, start: Long, restartsAt: Long, i: Int): Long = {
+    val at = start + (Platform.getInt(null, restartsAt + 4L * i) & 0xffffffffL)
+    if (at >= restartsAt) table.changed(start)
+    at
   }
 
   /**
@@ -57,7 +62,9 @@ private[incremental] final class SstPointReader {
       val bytes = entry.varint().toInt
       val at = entry.at
       if (shared > lengthBefore || rest < 0) return findByCursor(table, key)
-      entry.at = at + rest + SstFormat.keyFooterBytes + bytes
+      val next = at + rest + SstFormat.keyFooterBytes + bytes
+      if (shared < 0 || bytes < 0 || next > end) table.changed(at)
+      entry.at = next
       lengthBefore = shared + rest
       if (shared < common) return false
       if (shared == common) {

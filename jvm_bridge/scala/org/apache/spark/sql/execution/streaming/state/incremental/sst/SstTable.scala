@@ -2,35 +2,31 @@ package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
 import java.io.{File, IOException}
 import java.nio.MappedByteBuffer
-import java.nio.channels.FileChannel
-import java.nio.file.StandardOpenOption
-import java.util.concurrent.atomic.AtomicInteger
+import java.nio.charset.StandardCharsets.UTF_8
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.Bytes
 import org.apache.spark.storage.StorageUtils
 import org.apache.spark.unsafe.Platform
 
-/** An SST that only RocksDB itself can read. */
-private[incremental] final class UnsupportedSstException(message: String) extends IOException(message)
-
 /**
- * An SST, memory-mapped, read without RocksDB: block-based table of format_version 2 to 5 with one bytewise
- * sorted index and, if there is a filter, a full bloom filter of format_version 5. Any number of threads may
- * read it. Shared by counted references; the mapping ends with the last, and then nobody may read it.
- *
- * @throws IOException when it is not such a file; its message names the file
+ * An SST, read without RocksDB: block-based table of format_version 2 to 5, not compressed, with one bytewise sorted
+ * index and, if there is a filter, a full bloom filter of format_version 5. Each block's checksum is verified before
+ * the block is read for the first time; index, filter and properties when the table is opened. Any number of threads
+ * may read it. After [[close]] nobody may; who does gets an IllegalStateException where a block begins.
  */
-private[incremental] final class SstTable(val file: File) {
-  private val references = new AtomicInteger(1)
-  private val mapped: MappedByteBuffer = SstTable.map(file)
-  private val address = Platform.getDirectBufferAddress(mapped)
-  private val bytes = mapped.capacity
+private[incremental] final class SstTable private (val file: File, isMapped: Boolean) extends AutoCloseable {
+  private val source = new SstFile(file)
+  private val bytes = source.bytes
+  private var mapping: MappedByteBuffer = _
+  private var address = 0L
 
-  private var footerAt = address + bytes - SstFormat.footerBytes + 1
+  /** Metadata of a table that is not mapped. */
+  private var copies = List.empty[SstRoom]
+  private var checksum: SstChecksum = _
   private var properties = Map.empty[String, Long]
   private var otherBlocks = Vector.empty[(String, SstHandle)]
 
-  /** Where the index block's restarts are, and how many: one for each data block. */
+  /** Where the index block and its restarts are; one of these for each data block. */
   private var index = 0L
   private var restarts = 0L
   private var blockCount = 0
@@ -38,25 +34,39 @@ private[incremental] final class SstTable(val file: File) {
   private var filterLines = 0
   private var filterProbes = 0
   private var keyFooter = 0
-  private var plain = false
-  private val expansion = new Lz4Block
   private var valueLengths = false
 
-  try parse()
-  catch {
+  /** For each data block of a mapped table, whether its checksum was found right. Null when not mapped, or closed. */
+  private var verified: Array[Boolean] = _
+
+  try {
+    if (isMapped) {
+      mapping = source.map()
+      address = Platform.getDirectBufferAddress(mapping)
+    }
+    parse()
+  } catch {
     case e: Throwable =>
-      release()
+      close()
       throw e
   }
 
   private def parse(): Unit = {
-    if (bytes < SstFormat.footerBytes || Platform.getLong(null, address + bytes - 8) != SstFormat.magic) {
-      fail("it does not end as an SST does")
+    if (bytes < SstFormat.footerBytes) damaged(0, "it is too short for an SST")
+    val footerAt = bytes - SstFormat.footerBytes
+    val footer = new SstRoom
+    copies ::= footer
+    val start = footer.put(source.read(footerAt, SstFormat.footerBytes))
+    if (Platform.getLong(null, start + SstFormat.footerBytes - 8) != SstFormat.magic) {
+      damaged(footerAt, "it does not end as an SST does")
     }
-    val version = Platform.getInt(null, address + bytes - 12)
+    val version = Platform.getInt(null, start + SstFormat.footerBytes - 12)
     require(version >= 2 && version <= 5, s"its format_version is $version")
-    val meta = readHandle()
-    val indexHandle = readHandle()
+    val kind = Platform.getByte(null, start)
+    checksum = SstChecksum(kind).getOrElse(throw new UnsupportedSstException(s"$file: its checksums are of kind $kind"))
+    val handles = new VarintReader(start + 1)
+    val meta = readHandle(handles)
+    val indexHandle = readHandle(handles)
     readMeta(meta)
     require(number("rocksdb.block.based.table.index.type") == 0, "its index is partitioned or hashed")
     require(number("rocksdb.num.range-deletions") == 0, "it has range deletions")
@@ -66,42 +76,64 @@ private[incremental] final class SstTable(val file: File) {
   private def require(condition: Boolean, otherwise: => String): Unit =
     if (!condition) throw new UnsupportedSstException(s"$file: $otherwise")
 
-  private def fail(reason: String): Nothing = throw new IOException(s"$file is damaged or no SST file: $reason")
+  private def damaged(offset: Long, reason: String): Nothing = throw new DamagedSstException(file, offset, reason)
 
   private def number(name: String): Long = properties.getOrElse(name, 0L)
 
-  private def readHandle(): SstHandle = {
-    val entry = new VarintReader(footerAt)
-    val handle = SstHandle(entry.varint(), entry.varint())
-    footerAt = entry.at
-    checked(handle)
+  private def readHandle(from: VarintReader): SstHandle = {
+    val offset = from.varint()
+    val length = from.varint()
+    if (offset < 0 || length < 4 || length > Int.MaxValue - SstFormat.trailerBytes ||
+      offset > bytes - SstFormat.trailerBytes - length) {
+      damaged(math.max(0, bytes - SstFormat.footerBytes), s"a block of $length bytes at $offset lies outside the file")
+    }
+    SstHandle(offset, length.toInt)
   }
 
-  private def checked(handle: SstHandle): SstHandle = {
-    if (handle.offset < 0 || handle.bytes < 4 || handle.offset + handle.bytes + SstFormat.trailerBytes > bytes) {
-      fail("a block lies outside the file")
+  /** Where the content of a block of metadata is, verified; it stays there until the table is closed. */
+  private def metadata(handle: SstHandle): Long = {
+    val block = read(handle)
+    if (isMapped) address + handle.offset
+    else {
+      val copy = new SstRoom
+      copies ::= copy
+      copy.put(block)
     }
-    handle
+  }
+
+  /** A block with its trailer, verified. */
+  private def read(handle: SstHandle): Array[Byte] = {
+    val block = source.read(handle.offset, handle.bytes + SstFormat.trailerBytes)
+    verify(block, 0, handle)
+    block
+  }
+
+  private def verify(content: Array[Byte], from: Int, handle: SstHandle): Unit = {
+    if (!checksum.holds(content, from, handle.bytes)) {
+      damaged(handle.offset, s"the checksum of the block of ${handle.bytes} bytes there is wrong")
+    }
+    require(content(from + handle.bytes) == SstFormat.uncompressed, s"the block at ${handle.offset} is compressed")
   }
 
   private def readMeta(handle: SstHandle): Unit =
-    foreachPlainEntry(handle) { (name, at, length) =>
-      val value = new VarintReader(at)
-      if (name == SstFormat.propertiesName) readProperties(checked(SstHandle(value.varint(), value.varint())))
-      else if (name == SstFormat.filterName) readFilter(checked(SstHandle(value.varint(), value.varint())))
-      else otherBlocks :+= name -> SstHandle(value.varint(), value.varint())
+    foreachPlainEntry(handle) { (name, at, _) =>
+      val block = readHandle(new VarintReader(at))
+      if (name == SstFormat.propertiesName) readProperties(block)
+      else if (name == SstFormat.filterName) readFilter(block)
+      else otherBlocks :+= name -> block
     }
 
   /** The blocks that RocksDB leaves alone whose names begin so, in the order of their names. */
   def blocksNamed(prefix: String): Seq[SstHandle] =
-    otherBlocks.collect { case (name, handle) if name.startsWith(prefix) => checked(handle) }
+    otherBlocks.collect { case (name, handle) if name.startsWith(prefix) => handle }
 
   private def readFilter(handle: SstHandle): Unit = {
-    val end = address + handle.offset + handle.bytes
+    val start = metadata(handle)
+    val end = start + handle.bytes
     val lines = (handle.bytes - SstFilter.trailerBytes) / SstFilter.lineBytes
-    if (isUncompressed(handle) && lines > 0 && Platform.getByte(null, end - 5) == -1 && Platform.getByte(null, end - 4) == 0) {
-      filter = address + handle.offset
-      filterLines = lines.toInt
+    if (lines > 0 && Platform.getByte(null, end - 5) == -1 && Platform.getByte(null, end - 4) == 0) {
+      filter = start
+      filterLines = lines
       filterProbes = Platform.getByte(null, end - 3) & 31
     }
   }
@@ -109,74 +141,129 @@ private[incremental] final class SstTable(val file: File) {
   private def readProperties(handle: SstHandle): Unit =
     foreachPlainEntry(handle) { (name, at, length) =>
       if (name == "rocksdb.comparator") {
-        val comparator = new String(Bytes.array(at, length), "UTF-8")
+        val comparator = new String(Bytes.array(at, length), UTF_8)
         require(comparator == SstFormat.comparatorName, s"its comparator is $comparator")
       } else if (name == "rocksdb.block.based.table.index.type") properties += name -> Platform.getInt(null, at).toLong
       else if (SstTable.numbers(name)) properties += name -> new VarintReader(at).varint()
     }
 
-  private def isUncompressed(handle: SstHandle): Boolean =
-    Platform.getByte(null, address + handle.offset + handle.bytes) == SstFormat.uncompressed
-
   private def foreachPlainEntry(handle: SstHandle)(use: (String, Long, Int) => Unit): Unit = {
-    require(isUncompressed(handle), "its metadata is compressed")
-    val start = address + handle.offset
+    val start = metadata(handle)
     val end = start + handle.bytes - 4 - 4L * Platform.getInt(null, start + handle.bytes - 4)
-    if (end < start) fail("its metadata cannot be read")
+    if (end < start) damaged(handle.offset, "its metadata cannot be read")
     val entry = new VarintReader(start)
-    var name = ""
+    var name = Array.emptyByteArray
     while (entry.at < end) {
       val shared = entry.varint().toInt
       val rest = entry.varint().toInt
       val length = entry.varint().toInt
-      name = name.substring(0, shared) + new String(Bytes.array(entry.at, rest), "UTF-8")
-      use(name, entry.at + rest, length)
+      name = name.take(shared) ++ Bytes.array(entry.at, rest)
+      use(new String(name, UTF_8), entry.at + rest, length)
       entry.at += rest + length
     }
   }
 
   private def readIndex(handle: SstHandle): Unit = {
-    index = address + handle.offset
-    var length = handle.bytes
-    if (!isUncompressed(handle)) {
-      require(Platform.getByte(null, index + length) == SstFormat.lz4, "it is compressed, and not with LZ4")
-      length = expansion.expand(index, handle.bytes.toInt)
-      index = expansion.at
-    }
-    blockCount = Platform.getInt(null, index + length - 4)
-    restarts = index + length - 4 - 4L * blockCount
+    index = metadata(handle)
+    blockCount = Platform.getInt(null, index + handle.bytes - 4)
+    restarts = index + handle.bytes - 4 - 4L * blockCount
     require(blockCount == number("rocksdb.num.data.blocks"), "its index has restart intervals other than 1")
-    if (restarts < index) fail("its index cannot be read")
+    if (blockCount < 0 || restarts < index) damaged(handle.offset, "its index cannot be read")
     keyFooter = if (number("rocksdb.index.key.is.user.key") == 1) 0 else SstFormat.keyFooterBytes
     valueLengths = number("rocksdb.index.value.is.delta.encoded") == 0
-    plain = blockCount == 0 || isUncompressed(block(0))
+    if (isMapped) verified = new Array[Boolean](blockCount)
+    if (blockCount > 0) require(compressionOf(block(0)) == SstFormat.uncompressed, "it is compressed")
   }
 
-  /** Whether its data blocks are uncompressed. */
-  def uncompressed: Boolean = plain
+  private def compressionOf(handle: SstHandle): Byte = source.read(handle.offset + handle.bytes, 1)(0)
 
-  def blocks: Int = blockCount
+  /** Number of data blocks. */
+  def blocks: Int = {
+    if (blockCount < 0) throw new IllegalStateException(s"$file is closed")
+    blockCount
+  }
+
+  /** Number of entries, removals too. */
+  def entries: Long = number("rocksdb.num.entries")
 
   /** Whether a key with that hash may be in it. */
   def mayContain(hash: Long): Boolean = filter == 0 || SstFilter.mayContain(hash, filterProbes, filter, filterLines)
 
-  private def indexEntry(i: Int): Long = index + (Platform.getInt(null, restarts + 4L * i) & 0xffffffffL) + 1
+  /** Where an entry of the index goes on after its first byte, a zero: nothing in common with the one before. */
+  private def indexEntry(i: Int): Long = {
+    val entry = index + (Platform.getInt(null, restarts + 4L * i) & 0xffffffffL)
+    if (entry >= restarts) changed(index)
+    entry + 1
+  }
+
+  /**
+   * For readers of verified content that find something impossible there: a page that the operating system dropped and
+   * could not read again has anything in it, until the JVM throws its InternalError. Nobody may follow such an offset.
+   */
+  def changed(at: Long): Nothing =
+    damaged(if (isMapped) at - address else 0, "what was verified there before is something else now")
 
   /** Where a data block is. */
   def block(i: Int): SstHandle = {
     val entry = new VarintReader(indexEntry(i))
     val length = entry.varint()
     if (valueLengths) entry.varint()
+    if (length < 0 || length > restarts - entry.at) changed(index)
     entry.at += length
-    checked(SstHandle(entry.varint(), entry.varint()))
+    readHandle(entry)
   }
 
-  def blockAddress(handle: SstHandle): Long = address + handle.offset
+  /**
+   * Where the content of a data block is: verified, until the table is closed or the room is used again.
+   *
+   * @param room   the reader's own, for a block of a table that is not mapped
+   * @param ahead  how many blocks behind it the reader will want too
+   */
+  def content(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Long = {
+    val known = verified
+    if (known == null || !known(i)) load(i, handle, room, ahead)
+    else address + handle.offset
+  }
+
+  private def load(i: Int, handle: SstHandle, room: SstRoom, ahead: Int): Long =
+    if (blockCount < 0) throw new IllegalStateException(s"$file is closed")
+    else if (!isMapped) content(handle, room)
+    else {
+      verifyFrom(i, handle, ahead)
+      address + handle.offset
+    }
+
+  /** The content of a block that is no data block, or of a table that is not mapped. */
+  def content(handle: SstHandle, room: SstRoom): Long = room.put(read(handle))
+
+  /** Verifies a block, and others behind it, in one read. */
+  private def verifyFrom(first: Int, handle: SstHandle, ahead: Int): Unit = {
+    var last = first
+    var end = handle
+    var more = true
+    while (more && last - first < ahead && last + 1 < blockCount) {
+      val next = block(last + 1)
+      more = next.offset >= end.offset && next.offset + next.bytes - handle.offset < SstTable.verifiedAtOnceBytes
+      if (more) {
+        last += 1
+        end = next
+      }
+    }
+    val length = Math.toIntExact(end.offset + end.bytes + SstFormat.trailerBytes - handle.offset)
+    val content = source.read(handle.offset, length)
+    var i = first
+    while (i <= last) {
+      val one = if (i == first) handle else block(i)
+      verify(content, (one.offset - handle.offset).toInt, one)
+      verified(i) = true
+      i += 1
+    }
+  }
 
   /** The first block that can have the key or a greater one; [[blocks]] when none has. */
   def blockOf(key: AnyRef, keyAt: Long, keyLength: Int): Int = {
     var low = 0
-    var high = blockCount
+    var high = blocks
     while (low < high) {
       val middle = (low + high) >>> 1
       if (compareIndexed(middle, key, keyAt, keyLength) < 0) low = middle + 1 else high = middle
@@ -189,7 +276,7 @@ private[incremental] final class SstTable(val file: File) {
     var byte = Platform.getByte(null, at)
     var length = byte & 0x7f
     var shift = 7
-    while (byte < 0) {
+    while (byte < 0 && shift < 32) {
       at += 1
       byte = Platform.getByte(null, at)
       length |= (byte & 0x7f) << shift
@@ -197,32 +284,67 @@ private[incremental] final class SstTable(val file: File) {
     }
     at += 1
     if (valueLengths) {
-      while (Platform.getByte(null, at) < 0) at += 1
+      while (Platform.getByte(null, at) < 0 && at < restarts) at += 1
       at += 1
     }
+    if (length < keyFooter || length > restarts - at) changed(index)
     Bytes.compare(null, at, length - keyFooter, key, keyAt, keyLength)
   }
 
-  def retain(): Unit = references.incrementAndGet()
-
-  def release(): Unit = if (references.decrementAndGet() == 0) {
-    expansion.free()
-    StorageUtils.dispose(mapped)
+  /** Any number of times; nobody reads it at the same time. */
+  def close(): Unit = {
+    blockCount = -1
+    verified = null
+    filter = 0
+    source.close()
+    copies.foreach(_.free())
+    copies = Nil
+    if (mapping != null) StorageUtils.dispose(mapping)
+    mapping = null
   }
 }
 
 private[incremental] object SstTable {
+  private val verifiedAtOnceBytes = 64 << 10
   private val numbers = Set(
     "rocksdb.num.range-deletions",
     "rocksdb.num.data.blocks",
+    "rocksdb.num.entries",
     "rocksdb.index.key.is.user.key",
     "rocksdb.index.value.is.delta.encoded")
 
-  private def map(file: File): MappedByteBuffer = {
-    val channel = FileChannel.open(file.toPath, StandardOpenOption.READ)
-    try {
-      if (channel.size > Int.MaxValue) throw new UnsupportedSstException(s"$file: it has more than 2 GiB")
-      channel.map(FileChannel.MapMode.READ_ONLY, 0, channel.size)
-    } finally channel.close()
+  /**
+   * Opens a table whose blocks are read in place, from a mapping of the file.
+   *
+   * @throws UnsupportedSstException when it is of another kind than described above, or has more than 2 GiB
+   * @throws DamagedSstException when it is no SST, or its metadata is damaged
+   * @throws IOException when it cannot be read or mapped
+   */
+  def map(file: File): SstTable = new SstTable(file, isMapped = true)
+
+  /** Opens a table, of any length, whose data blocks are read one after the other; exceptions as for [[map]]. */
+  def read(file: File): SstTable = new SstTable(file, isMapped = false)
+}
+
+/** Memory outside the heap for one block at a time. One thread. */
+private[incremental] final class SstRoom {
+  private var address = 0L
+  private var room = 0
+
+  /** Copies a block to it, instead of what was there. Returns the address. */
+  def put(block: Array[Byte]): Long = {
+    if (block.length > room) {
+      free()
+      address = Platform.allocateMemory(block.length)
+      room = block.length
+    }
+    Bytes.put(block, address)
+    address
+  }
+
+  def free(): Unit = {
+    if (address != 0) Platform.freeMemory(address)
+    address = 0
+    room = 0
   }
 }

@@ -52,7 +52,8 @@ private[incremental] abstract class Scan(
         finish()
       }
       found
-    } finally transaction.exit()
+    } catch { case e: InternalError if view.base != null => throw view.base.noteFailure(e) }
+    finally transaction.exit()
   }
 
   /** Any number of times; a scan that reached its end is closed. */

@@ -69,6 +69,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     adoptOffered()
     val n = position(if (at.version == 0) VersionId.empty else at)
     if (n < 0 || readOnly && n < indexed.generations.size) None
+    else if (base != null && base.damaged) None // to be restored, from what is not
     else {
       Some(begin(bringIn(n), at, readOnly))
     }

@@ -1,0 +1,155 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.base
+
+import java.io.{File, IOException}
+import java.nio.file.{Files, Path}
+import java.util.concurrent.locks.ReentrantLock
+
+import scala.util.Try
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstTable
+
+/**
+ * Bounds how many SSTs are mapped at a time, over all stores of an executor: the operating system has a limit
+ * (`vm.max_map_count`) beyond which nothing in the process gets memory any more, neither a thread nor the C heap.
+ * Tables that nobody reads stay open, up to the bound; then those that were not used for the longest time are closed,
+ * and opened again when somebody wants them. Any number of threads.
+ *
+ * @param maxOpen tables open at a time; more only where so many are being read at once
+ */
+private[incremental] final class TableCache(maxOpen: Int) extends Logging {
+
+  /** Open tables that nobody reads, the one that rests longest first. */
+  private val resting = new java.util.LinkedHashSet[CachedTable]
+  private var open = 0
+  private var told = false
+
+  /** Number of tables that are open. */
+  def openTables: Int = synchronized(open)
+
+  private[base] def opened(): Unit = synchronized(open += 1)
+  private[base] def closed(): Unit = synchronized(open -= 1)
+  private[base] def rests(table: CachedTable): Unit = synchronized(resting.add(table))
+  private[base] def wakes(table: CachedTable): Unit = synchronized(resting.remove(table))
+
+  /** Closes resting tables until there are no more than the bound. The caller holds no table's lock. */
+  private[base] def trim(): Unit = closeDownTo(maxOpen)
+
+  /** Closes all resting tables. The caller holds no table's lock. */
+  private[base] def closeResting(): Unit = closeDownTo(0)
+
+  private def closeDownTo(most: Int): Unit = {
+    var table = oldestAbove(most)
+    while (table != null) {
+      table.closeIfResting()
+      table = oldestAbove(most)
+    }
+  }
+
+  private def oldestAbove(most: Int): CachedTable = synchronized {
+    if (open <= most || resting.isEmpty) null
+    else {
+      if (!told) {
+        told = true
+        logWarning(s"$open files of the state are mapped at a time, the most for this process: files are now closed and opened " +
+          "again as they are needed. More frequent merges, fewer partitions or a larger vm.max_map_count help")
+      }
+      val oldest = resting.iterator.next()
+      resting.remove(oldest)
+      oldest
+    }
+  }
+}
+
+private[incremental] object TableCache {
+  private val assumedLimit = 65530L
+
+  /** The one of this executor. */
+  lazy val shared: TableCache = new TableCache(defaultMaxOpen)
+
+  /** Whether that is what mapping a file ends with when the process has as many mappings as it may have. */
+  def isOutOfMappings(error: IOException): Boolean = error.getCause.isInstanceOf[OutOfMemoryError]
+
+  /** Half of the mappings that the operating system allows a process; the rest is for threads, heaps and libraries. */
+  private def defaultMaxOpen: Int = math.max(1024L, math.min(Int.MaxValue, mappingLimit / 2)).toInt
+
+  private def mappingLimit: Long =
+    Try(Files.readAllLines(Path.of("/proc/sys/vm/max_map_count")).get(0).trim.toLong).getOrElse(assumedLimit)
+}
+
+/**
+ * An SST of a base that is opened when it is needed and closed when it has long not been. Who reads it holds it
+ * meanwhile. Any number of threads.
+ */
+private[base] final class CachedTable(val file: File, cache: TableCache) {
+  private val lock = new ReentrantLock
+  private var table: SstTable = _
+  private var holders = 0
+  private var dropped = false
+
+  /**
+   * The table, open until a [[release]] for each hold.
+   *
+   * @throws IllegalStateException after [[drop]]
+   */
+  def hold(): SstTable = {
+    val held =
+      try tryHold()
+      catch {
+        case e: IOException if TableCache.isOutOfMappings(e) =>
+          cache.closeResting()
+          tryHold()
+      }
+    cache.trim()
+    held
+  }
+
+  private def tryHold(): SstTable = {
+    lock.lock()
+    try {
+      if (dropped) throw new IllegalStateException(s"$file is closed")
+      if (table == null) {
+        table = SstTable.map(file)
+        cache.opened()
+      } else if (holders == 0) cache.wakes(this)
+      holders += 1
+      table
+    } finally lock.unlock()
+  }
+
+  def release(): Unit = {
+    lock.lock()
+    try {
+      holders -= 1
+      if (holders == 0) {
+        if (dropped) close()
+        else cache.rests(this)
+      }
+    } finally lock.unlock()
+    cache.trim()
+  }
+
+  /** Closes it for good, when its last holder has released it. */
+  def drop(): Unit = {
+    lock.lock()
+    try {
+      dropped = true
+      if (holders == 0) {
+        cache.wakes(this)
+        close()
+      }
+    } finally lock.unlock()
+  }
+
+  private[base] def closeIfResting(): Unit = {
+    lock.lock()
+    try if (holders == 0) close()
+    finally lock.unlock()
+  }
+
+  private def close(): Unit = if (table != null) {
+    table.close()
+    table = null
+    cache.closed()
+  }
+}

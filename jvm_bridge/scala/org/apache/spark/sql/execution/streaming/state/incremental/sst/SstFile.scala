@@ -1,0 +1,103 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.sst
+
+import java.io.{EOFException, File, IOException, RandomAccessFile}
+import java.nio.MappedByteBuffer
+import java.nio.channels.FileChannel
+import java.util.concurrent.locks.ReentrantLock
+
+/** An SST that only RocksDB itself can read. */
+private[incremental] final class UnsupportedSstException(message: String) extends IOException(message)
+
+/** An SST file that has not the content that was written to it: some bytes changed, or its end is missing. */
+private[incremental] final class DamagedSstException(val file: File, val offset: Long, reason: String, cause: Throwable = null)
+    extends IOException(s"$file is damaged at byte $offset: $reason", cause)
+
+/**
+ * An SST file, read in pieces. Reads go through the file, not through a mapping, for a reason: where the disk has less
+ * than it should, or is slow, that is an exception and a wait that the JVM's safepoints need not wait for. Any number
+ * of threads; an interrupted one harms no other. Its descriptor is open only while few others are.
+ */
+private[sst] final class SstFile(val file: File) extends AutoCloseable {
+  private val lock = new ReentrantLock
+  private var open: RandomAccessFile = _
+  val bytes: Long = locked(opened.length)
+
+  private def locked[T](action: => T): T = {
+    lock.lock()
+    try action
+    finally lock.unlock()
+  }
+
+  private def opened: RandomAccessFile = {
+    if (open == null) {
+      open = new RandomAccessFile(file, "r")
+      SstFile.noteOpen(this)
+    }
+    open
+  }
+
+  /**
+   * So many bytes from an offset on.
+   *
+   * @throws DamagedSstException when the file ends before
+   */
+  def read(offset: Long, length: Int): Array[Byte] = {
+    val content = new Array[Byte](length)
+    locked {
+      opened.seek(offset)
+      try open.readFully(content)
+      catch { case _: EOFException => throw new DamagedSstException(file, offset, s"it ends before the $length bytes there") }
+    }
+    content
+  }
+
+  /**
+   * The whole file in memory.
+   *
+   * @throws IOException when the operating system has no mapping left
+   */
+  def map(): MappedByteBuffer = {
+    if (bytes > Int.MaxValue) throw new UnsupportedSstException(s"$file: it has more than 2 GiB")
+    locked(opened.getChannel.map(FileChannel.MapMode.READ_ONLY, 0, bytes))
+  }
+
+  /** Gives its descriptor back; it is opened again when something is read. */
+  def close(): Unit = locked {
+    SstFile.noteClosed(this)
+    closeDescriptor()
+  }
+
+  private def closeDescriptor(): Unit = {
+    if (open != null) open.close()
+    open = null
+  }
+
+  /** Closes it; false when somebody reads it just now. */
+  private def closeIfIdle(): Boolean = lock.tryLock() && {
+    try closeDescriptor()
+    finally lock.unlock()
+    true
+  }
+}
+
+private object SstFile {
+  private val mostOpen = 512
+
+  /** Files with a descriptor, the one that was opened first before the others. */
+  private val open = new java.util.LinkedHashSet[SstFile]
+
+  private def noteOpen(file: SstFile): Unit = {
+    val oldest = open.synchronized {
+      open.add(file)
+      if (open.size <= mostOpen) null
+      else {
+        val first = open.iterator.next()
+        open.remove(first)
+        first
+      }
+    }
+    if (oldest != null && !oldest.closeIfIdle()) open.synchronized(open.add(oldest))
+  }
+
+  private def noteClosed(file: SstFile): Unit = open.synchronized(open.remove(file))
+}

@@ -1,0 +1,356 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.base
+
+import java.io.{File, IOException, RandomAccessFile}
+import java.nio.file.Files
+
+import scala.jdk.CollectionConverters._
+import scala.util.{Failure, Random, Success, Try}
+
+import org.rocksdb._
+
+import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaReader, DeltaWriter, OverwrittenChanges}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DamagedSstException, SstTable}
+
+/**
+ * Bases and deltas of which a byte is not what was written, or the end is missing: who reads them gets an exception or
+ * the right rows, never others, and the process lives on. Arguments: seed, number of flips.
+ */
+object DamagedBases {
+  RocksDB.loadLibrary()
+
+  def main(arguments: Array[String]): Unit = {
+    val directory = Files.createTempDirectory("damaged-bases").toFile
+    try {
+      val test = new DamagedBases(new Random(arguments(0).toLong), directory)
+      ChecksumType.kCRC32c :: ChecksumType.kXXH3 :: Nil foreach (test.flips(_, arguments(1).toInt))
+      test.flipsInDeltas(arguments(1).toInt)
+      test.refusesToWriteWhatCannotBeRead()
+      test.cutOff()
+      test.boundsMappings()
+      test.endsInOrder()
+      test.failedScansStayFailed()
+      println("no wrong row")
+    } finally TestFiles.delete(directory)
+  }
+}
+
+final class DamagedBases(random: Random, directory: File) {
+  private val keyCount = 3000
+  private val memory = new StoreMemory(64L << 20)
+  private val rows: Map[Int, Int] = (0 until keyCount).map(n => n -> n % 7).toMap ++ (0 until keyCount by 5).map(n => n -> 9)
+  private val live = rows.filter { case (n, _) => n % 11 != 0 }
+  private var count = 0
+
+  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+
+  private def key(n: Int): Array[Byte] = Array[Byte](0, 0) ++ f"key$n%07d".getBytes("US-ASCII")
+  private def value(n: Int, round: Int): Array[Byte] = Array.fill(20 + n % 90)((n * 31 + round).toByte)
+
+  private def fresh(name: String): File = {
+    count += 1
+    new File(directory, s"$name-$count")
+  }
+
+  /** Several files of a level, over them one that was ingested, with newer values and removed keys. */
+  private def build(checksum: ChecksumType): File = {
+    val path = fresh("base")
+    val filter = new BloomFilter(10, false)
+    val table = new BlockBasedTableConfig().setFormatVersion(5).setFilterPolicy(filter).setChecksumType(checksum)
+    val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTableFormatConfig(table)
+      .setCompressionType(CompressionType.NO_COMPRESSION).setTargetFileSizeBase(64 << 10)
+    val db = RocksDB.open(options, path.getPath)
+    ingest(db, delta(rows.keys.map(n => n -> Some(n % 7)).toSeq, Nil))
+    rewrite(db)
+    ingest(db, delta(rows.keys.filter(_ % 5 == 0).map(n => n -> Some(9)).toSeq, Nil))
+    ingest(db, delta(rows.keys.filter(_ % 11 == 0).map(n => n -> None).toSeq, Nil))
+    Seq(db, options, filter).foreach(_.close())
+    path
+  }
+
+  private def rewrite(db: RocksDB): Unit = {
+    val all = new CompactRangeOptions().setBottommostLevelCompaction(CompactRangeOptions.BottommostLevelCompaction.kForce)
+    db.compactRange(db.getDefaultColumnFamily, null, null, all)
+    all.close()
+  }
+
+  private def ingest(db: RocksDB, file: File): Unit = {
+    val options = new IngestExternalFileOptions().setMoveFiles(true)
+    db.ingestExternalFile(Seq(file.getPath).asJava, options)
+    options.close()
+  }
+
+  private def delta(changes: Seq[(Int, Option[Int])], replaced: Seq[(Int, Int)]): File = {
+    val file = fresh("delta")
+    val arena = new Arena(memory, directory)
+    val overwritten = new OverwrittenChanges(memory, directory)
+    replaced.foreach { case (n, round) => overwritten.add(record(arena, n, Some(round))) }
+    val records = new SortedRuns(memory, directory)
+    records.addUnsorted(use => changes.foreach { case (n, round) => use(record(arena, n, round)) }, _ => true)
+    new DeltaWriter(records, changes.length, overwritten).write(file, "{}".getBytes("US-ASCII"), changes.length, 0)
+    records.free()
+    arena.free()
+    overwritten.free()
+    file
+  }
+
+  private def record(arena: Arena, n: Int, round: Option[Int]): Long = {
+    val bytes = round.map(value(n, _)).orNull
+    val room = if (bytes == null) 0 else bytes.length
+    val record = arena.allocate(Record.size(key(n).length, room))
+    Record.setHeader(record, KeyHash.of(key(n)).toInt, key(n).length, if (bytes == null) Record.removed else room, room)
+    Bytes.put(key(n), Record.keyAddress(record))
+    if (bytes != null) Bytes.put(bytes, Record.valueAddress(record))
+    record
+  }
+
+  private def open(path: File, cache: TableCache): Base =
+    TableBase.open(BaseDirectory(path.getPath, VersionId(1, None), live.size, () => ()), cache)
+
+  /** Reads all that there is; a difference fails, an exception is given back. */
+  private def check(base: Base, scanFirst: Boolean): Option[Throwable] = {
+    val reader = base.reader()
+    try {
+      val ways = Seq(() => checkGets(reader), () => checkScan(reader))
+      (if (scanFirst) ways.reverse else ways).foreach(_())
+      Thread.sleep(1) // the JVM may throw an InternalError a little late
+      None
+    } catch {
+      case e: AssertionError =>
+        try Thread.sleep(1)
+        catch { case late: InternalError => return Some(late) }
+        throw e
+      case e: Throwable => Some(e)
+    } finally reader.close()
+  }
+
+  private def checkGets(reader: BaseReader): Unit = (0 until keyCount + 100).foreach { n =>
+    val found = reader.get(KeyHash.of(key(n)), key(n))
+    val wanted = live.get(n).map(value(n, _)).orNull
+    expect(java.util.Arrays.equals(found, wanted), s"key $n: ${found == null} ${wanted == null}")
+  }
+
+  private def checkScan(reader: BaseReader): Unit = {
+    val cursor = reader.cursor(Array[Byte](0, 0), null)
+    live.toSeq.sorted.foreach { case (n, round) =>
+      expect(cursor.valid, s"the scan ends before key $n")
+      expect(Bytes.array(cursor.keyAddress, cursor.keyLength).sameElements(key(n)), s"the scan is elsewhere than at key $n")
+      expect(Bytes.array(cursor.valueAddress, cursor.valueLength).sameElements(value(n, round)), s"scanned key $n")
+      cursor.next()
+    }
+    expect(!cursor.valid, "the scan goes on")
+    cursor.close()
+  }
+
+  /** Where the data blocks of an SST end, and its metadata begins, which is verified when it is opened. */
+  private def dataBytes(file: File): Long = {
+    val table = SstTable.map(file)
+    try {
+      val last = table.block(table.blocks - 1)
+      last.offset + last.bytes + 5
+    } finally table.close()
+  }
+
+  private def flip(file: File, before: Long): Long = {
+    val access = new RandomAccessFile(file, "rw")
+    val at = (random.nextDouble() * before).toLong
+    access.seek(at)
+    val old = access.read()
+    access.seek(at)
+    access.write(old ^ (1 << random.nextInt(8)))
+    access.close()
+    at
+  }
+
+  def flips(checksum: ChecksumType, n: Int): Unit = {
+    val path = build(checksum)
+    val cache = new TableCache(1000)
+    val whole = open(path, cache)
+    expect(check(whole, scanFirst = false).isEmpty && !whole.damaged, "a whole base is not")
+    whole.release()
+    expect(cache.openTables == 0, "tables stay open")
+    val tables = path.listFiles.filter(_.getName.endsWith(".sst"))
+    expect(tables.length > 4, s"${tables.length} files are too few")
+    var seen = 0
+    for (i <- 0 until n) {
+      val file = tables(random.nextInt(tables.length))
+      val original = Files.readAllBytes(file.toPath)
+      val opened = if (i % 2 == 0) Some(open(path, cache)) else None // else it is opened on the damage
+      val at = flip(file, if (opened.isDefined) dataBytes(file) else file.length)
+      Try(opened.getOrElse(open(path, cache))) match {
+        case Failure(_: IOException | _: RocksDBException) => seen += 1
+        case Failure(e) => throw e
+        case Success(base) =>
+          check(base, scanFirst = i % 4 < 2).foreach { error =>
+            expect(error.isInstanceOf[DamagedSstException], s"a flip of byte $at of $file ends with $error")
+            expect(error.getMessage.contains(file.getPath), s"${error.getMessage} does not name $file")
+            expect(base.damaged, "the base does not know")
+            seen += 1
+          }
+          base.release()
+      }
+      Files.write(file.toPath, original)
+    }
+    expect(seen > n * 9 / 10, s"only $seen of $n flips were seen")
+  }
+
+  def flipsInDeltas(n: Int): Unit = {
+    val file = delta((0 until 1000).map(n => n -> (if (n % 3 == 0) None else Some(1))), (0 until 5000).map(n => n % 1000 -> n))
+    val whole = changes(file)
+    expect(whole.length == 6000 && changes(file) == whole, s"${whole.length} changes")
+    val original = Files.readAllBytes(file.toPath)
+    val seen = (0 until n).count { _ =>
+      flip(file, file.length)
+      val found = Try(changes(file))
+      Files.write(file.toPath, original)
+      found match {
+        case Failure(_: IOException) => true
+        case Failure(e) => throw e
+        case Success(changes) =>
+          expect(changes == whole, "a damaged delta reads as something else")
+          false
+      }
+    }
+    expect(seen > n * 9 / 10, s"only $seen of $n flips of a delta were seen")
+  }
+
+  private def changes(file: File): Seq[(Seq[Byte], Option[Seq[Byte]])] = {
+    val reader = new DeltaReader(file)
+    try Iterator.continually(reader).takeWhile(_.advance()).map(r => r.key.toSeq -> Option(r.value).map(_.toSeq)).toVector
+    finally reader.close()
+  }
+
+  /** A key behind the reserved ones would hide the reserved record from RocksDB: such a file must not be committed. */
+  def refusesToWriteWhatCannotBeRead(): Unit = {
+    val file = fresh("delta")
+    val arena = new Arena(memory, directory)
+    val overwritten = new OverwrittenChanges(memory, directory)
+    val key = Array[Byte](-1, -1, -1)
+    val record = arena.allocate(Record.size(key.length, 0))
+    Record.setHeader(record, KeyHash.of(key).toInt, key.length, 0, 0)
+    Bytes.put(key, Record.keyAddress(record))
+    val records = new SortedRuns(memory, directory)
+    records.add(Array(record), _ => true)
+    val written = Try(new DeltaWriter(records, 1, overwritten).write(file, "{}".getBytes("US-ASCII"), 1, 0))
+    expect(written.failed.toOption.exists(_.getMessage.contains(file.getPath)), s"$written")
+    expect(!file.exists, "the file stays")
+    records.free()
+    arena.free()
+    overwritten.free()
+  }
+
+  /** Files that become shorter: before they are opened, when they are open, and when all of them was read once. */
+  def cutOff(): Unit = for (when <- Seq("before", "open", "read"); part <- Seq(0.0, 0.3, 0.9)) {
+    val path = build(ChecksumType.kCRC32c)
+    val file = path.listFiles.filter(_.getName.endsWith(".sst")).maxBy(_.length)
+    var named = 0
+    def cut(): Unit = {
+      val access = new RandomAccessFile(file, "rw")
+      access.setLength((file.length * part).toLong)
+      access.close()
+    }
+    val cache = new TableCache(1000)
+    if (when == "before") cut()
+    Try(open(path, cache)) match {
+      case Failure(_: IOException | _: RocksDBException) => expect(when == "before", "a base cannot be opened")
+      case Failure(e) => throw e
+      case Success(base) =>
+        if (when == "read") expect(check(base, scanFirst = false).isEmpty, "a whole base is not")
+        cut()
+        for (scanFirst <- Seq(true, false)) {
+          val error = check(base, scanFirst)
+          expect(error.exists(e => e.isInstanceOf[IOException] || e.isInstanceOf[InternalError]), s"cut off when $when: $error")
+          if (error.exists(_.isInstanceOf[IOException])) {
+            expect(error.get.getMessage.contains(file.getPath), s"${error.get.getMessage} does not name $file")
+            expect(base.damaged, "the base does not know")
+            named += 1
+          }
+        }
+        base.release()
+    }
+    TestFiles.delete(path)
+    expect(when == "before" || named > 0, "no exception names the file")
+  }
+
+  private def mapped(): Int = {
+    val maps = scala.io.Source.fromFile("/proc/self/maps")
+    try maps.getLines().count(_.contains(directory.getPath))
+    finally maps.close()
+  }
+
+  /** Many stores with many deltas each: what is mapped stays below the bound, and everything can be read. */
+  def boundsMappings(): Unit = {
+    val cache = new TableCache(20)
+    val path = build(ChecksumType.kCRC32c)
+    val filesEach = path.listFiles.count(_.getName.endsWith(".sst"))
+    val bases = (0 until 15).map { i =>
+      val copy = fresh("copy")
+      copy.mkdir()
+      path.listFiles.filter(_.getName != "LOCK").foreach(f => Files.copy(f.toPath, new File(copy, f.getName).toPath))
+      open(copy, cache)
+    }
+    expect(cache.openTables <= 20 && mapped() <= 20, s"${cache.openTables} tables are open, ${mapped()} mapped")
+    expect(bases.length * filesEach > 4 * 20, "there are too few files")
+    random.shuffle(bases).foreach { base =>
+      val reader = base.reader()
+      checkGets(reader)
+      checkScan(reader)
+      expect(mapped() <= 20 + filesEach, s"${mapped()} are mapped")
+      reader.close()
+      expect(cache.openTables <= 20 && mapped() <= 20, s"${cache.openTables} tables are open, ${mapped()} mapped")
+    }
+    val threads = (0 until 4).map { i =>
+      val thread = new Thread(() =>
+        new Random(i).shuffle(bases).foreach(base => expect(check(base, i % 2 == 0).isEmpty, "threads")))
+      val failed = new java.util.concurrent.atomic.AtomicReference[Throwable]
+      thread.setUncaughtExceptionHandler((_, e) => failed.set(e))
+      thread.start()
+      thread -> failed
+    }
+    threads.foreach { case (thread, failed) =>
+      thread.join()
+      if (failed.get != null) throw failed.get
+    }
+    expect(cache.openTables <= 20, s"${cache.openTables} tables are open")
+    bases.foreach(_.release())
+    expect(cache.openTables == 0 && mapped() == 0, s"${cache.openTables} tables stay open, ${mapped()} mapped")
+  }
+
+  /** A scan that met a damaged block has no end: who takes the exception for one would miss rows. */
+  def failedScansStayFailed(): Unit = {
+    val path = build(ChecksumType.kCRC32c)
+    val file = path.listFiles.filter(_.getName.endsWith(".sst")).maxBy(_.length)
+    val access = new RandomAccessFile(file, "rw")
+    access.seek(dataBytes(file) - 20)
+    access.write(Array.fill[Byte](4)(77))
+    access.close()
+    val base = open(path, new TableCache(1000))
+    val reader = base.reader()
+    val scan = reader.cursor(Array[Byte](0, 0), null)
+    val ended = Try(while (scan.valid) scan.next())
+    expect(ended.failed.toOption.exists(_.isInstanceOf[DamagedSstException]), s"the scan ended: $ended")
+    expect(Try(scan.valid).isFailure && base.damaged, "the scan ends quietly")
+    reader.close()
+    base.release()
+  }
+
+  /** Readers and scans that are used after their end, or after that of their base. */
+  def endsInOrder(): Unit = {
+    val cache = new TableCache(1000)
+    val base = open(build(ChecksumType.kCRC32c), cache)
+    val reader = base.reader()
+    val scan = reader.cursor(Array[Byte](0, 0), null)
+    checkGets(reader)
+    base.release()
+    checkGets(reader) // it holds what it looked into
+    scan.next()
+    expect(scan.valid, "a scan ends with its base")
+    reader.close()
+    expect(cache.openTables == 0 && mapped() == 0, s"${mapped()} are mapped")
+    val late = Seq[() => Any](() => reader.get(KeyHash.of(key(1)), key(1)), () => reader.cursor(key(1), null), () => scan.next(),
+      () => base.reader().get(KeyHash.of(key(1)), key(1)))
+    late.foreach(use => expect(Try(use()).failed.toOption.exists(_.isInstanceOf[IllegalStateException]), "used after its end"))
+  }
+}
