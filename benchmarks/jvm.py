@@ -65,26 +65,31 @@ def java() -> str:
 
 def compiled(extra_sources: Sequence[Path] = ()) -> Path:
     """Directory of the driver's classes for the pyspark at hand; compiles when anything of it is new."""
-    sources = [*sorted(SOURCES.glob("*.scala")), *extra_sources]
+    return compiled_sources("driver", [*sorted(SOURCES.glob("*.scala")), *extra_sources])
+
+
+def compiled_sources(name: str, sources: Sequence[Path], against: Sequence[Path] = ()) -> Path:
+    """Directory of the classes of these sources, compiled against Spark's jars and those in `against`; one
+    that was compiled before from the same is taken. Raises DriverError with the compiler's words.
+    """
     digest = hashlib.sha256(pyspark.__version__.encode())
-    for source in sources:
+    for source in [*sources, *against]:
         digest.update(source.read_bytes())
-    target = BUILD / f"driver-{digest.hexdigest()[:16]}"
+    target = BUILD / f"{name}-{digest.hexdigest()[:16]}"
     if target.is_dir():
         return target
     BUILD.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix="scalac-", dir=BUILD))
-    classes = f"{SPARK_JARS}/*"
     command = [
         java(),
         "-Xmx1g",
         "-cp",
-        classes,
+        f"{SPARK_JARS}/*",
         "scala.tools.nsc.Main",
         "-d",
         str(scratch),
         "-classpath",
-        classes,
+        ":".join([*map(str, against), f"{SPARK_JARS}/*"]),
     ]
     done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, timeout=600)
     if done.returncode:
