@@ -108,7 +108,8 @@ class StoreContents:
 def read_snapshots(
     storage: Storage, known: Mapping[SnapshotName, ReadSnapshot]
 ) -> dict[SnapshotName, ReadSnapshot]:
-    """The snapshots there are now; archives that are as they were in `known` are not read again."""
+    """The snapshots there are now; archives that are as they were in `known`, and whole, are not read
+    again."""
     return _read_snapshots(storage, storage.list_files(SNAPSHOT_DIRECTORY), known)
 
 
@@ -131,8 +132,9 @@ def _read_snapshots(
         name = SnapshotName.parse(entry.name)
         if name is None:
             continue
-        if name in known and known[name].entry == entry:
-            found[name] = known[name]
+        before = known.get(name)
+        if before is not None and before.entry == entry and before.manifest is not None:
+            found[name] = before
             continue
         try:
             found[name] = ReadSnapshot(entry, read_archive(storage, name).manifest)

@@ -57,14 +57,14 @@ class Judgement:
         return None
 
     def warnings(self) -> list[str]:
-        """What is damaged and counts as absent: archives of versions that stay, and tombstones."""
+        """What is damaged and counts as absent: archives that stay, and tombstones."""
         return [
             f"tombstone '{path}' is damaged: what it condemned may stay until it is condemned again"
             for path in self.contents.tombstones.damaged
         ] + [
             f"snapshot '{name.path}' counts as absent: {read.error}"
             for name, read in self.contents.snapshots.items()
-            if read.error is not None and name.version >= self.floor
+            if read.error is not None and name not in self._going
         ]
 
     def candidates(self, orphaned_before_ms: float) -> set[str]:
@@ -72,11 +72,8 @@ class Judgement:
 
         A shared file that no snapshot names may be on its way into one: see `_orphans`.
         """
-        needed = self._needed
-        going = {
-            name for name in self.contents.snapshots if name.version < self.floor and name.path not in needed
-        }
-        kept = set(needed)
+        going = self._going
+        kept = set(self._needed)
         for name, manifest in self.contents.manifests.items():
             if name not in going:
                 kept |= {entry.path for entry in manifest.files}
@@ -92,6 +89,23 @@ class Judgement:
         registries = (self._certain_registry, self.registry)
         return frozenset(file.path for registry in registries for file in registry.entries())
 
+    @cached_property
+    def _oldest_version(self) -> int:
+        """Of the oldest snapshot that is needed; 0 when none is."""
+        listed = self.contents.listing.snapshots
+        return min((name.version for name in listed if name.path in self._needed), default=0)
+
+    @cached_property
+    def _going(self) -> set[SnapshotName]:
+        """The snapshots that nobody needs. A damaged one stays until a newer one is needed: it may have been
+        read wrongly, or be put back from a copy."""
+        return {
+            name
+            for name, read in self.contents.snapshots.items()
+            if name.version < (self.floor if read.error is None else self._oldest_version)
+            and name.path not in self._needed
+        }
+
     def _shared(self, orphaned_before_ms: float) -> set[str]:
         """The shared files that some snapshot named, that are condemned already, or orphans."""
         contents = self.contents
@@ -101,19 +115,17 @@ class Judgement:
 
     def _orphans(self, orphaned_before_ms: float) -> set[str]:
         """Shared files that were last modified before that time and are older than every snapshot that is
-        needed: those of a merge that died. Where an archive in the window cannot be read, it may name any.
+        needed: those of a merge that died. An archive that stays and cannot be read may name any of them.
 
         A full merge replaces a snapshot by name. Were its own files deleted as orphans while its archive is
         on the way, a snapshot that others rely on would be replaced by a broken one.
         """
-        window = [name for name, read in self.contents.snapshots.items() if name.version >= self.floor]
-        if any(self.contents.snapshots[name].manifest is None for name in window):
+        snapshots = self.contents.snapshots
+        if any(snapshots[name].manifest is None for name in snapshots.keys() - self._going):
             return set()
-        oldest = min(
-            (name.version for name in self.contents.listing.snapshots if name.path in self._needed), default=0
-        )
         return {
             name.path
             for name in self.contents.listing.shared
-            if name.version < oldest and self.contents.entries[name.path].modified_ms < orphaned_before_ms
+            if name.version < self._oldest_version
+            and self.contents.entries[name.path].modified_ms < orphaned_before_ms
         }

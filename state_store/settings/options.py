@@ -109,7 +109,8 @@ class Options:
         "",
         group="Memory and local disk",
         doc="""Directory on the executor's own disk for databases and files on their way to checkpoint
-        storage. Empty: a directory below Spark's own local directories.""",
+        storage. Empty: a directory below Spark's own local directories. What is made in it is open to the
+        user of the executor alone.""",
         trade_off="""A fast disk on the same file system as a local checkpoint directory saves copies (files
         are hard-linked); a disk that survives executors makes local recovery possible.""",
     )
@@ -333,7 +334,8 @@ class Options:
         at_least(DURATION, 60_000),
         "1h",
         group="Retention",
-        doc="Age after which the lease of a snapshot writer that never finished counts as abandoned.",
+        doc="""Age after which the lease of a snapshot writer that never finished counts as abandoned. Each
+        lease says it, and every clean-up honours what the lease says.""",
         trade_off="""Must be longer than mergeTimeout. Shorter frees the files of dead writers sooner; a slow
         writer has to check its files again.""",
     )

@@ -289,7 +289,7 @@ class TestNoNeededFileIsDeleted:
 
     @pytest.mark.long
     def test_many_random_schedules_of_everybody(self) -> None:
-        wander(everybody(), start(), retained_can_be_restored, seeds=range(60, 5000), **RANDOM)
+        wander(everybody(), start(), retained_can_be_restored, seeds=range(60, 2000), **RANDOM)
 
     @pytest.mark.slow
     def test_a_writer_and_two_cleaners(self) -> None:

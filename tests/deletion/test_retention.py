@@ -393,6 +393,19 @@ class TestCaution:
         assert retention.cleanup(store.newest).deleted
         assert A not in store.files()
 
+    def test_an_archive_that_was_read_wrongly_once_counts_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        retention, read = store.retention(), store.storage.read
+        with monkeypatch.context() as patched:
+            patched.setattr(store.storage, "read", lambda path: read(path)[:-1])
+            cleanup = retention.cleanup(store.newest)
+        assert len(cleanup.warnings) == 2
+        assert cleanup.deleted == ()
+        retention.cleanup(store.newest)
+        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+
     def test_a_version_that_hangs_on_snapshots_in_doubt_alone(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {6: [B], 8: [C]})
         for number in (1, 2):

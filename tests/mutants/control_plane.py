@@ -324,14 +324,14 @@ DELETION = [
     Mutant(
         "orphans of versions whose snapshot may still be replaced go",
         f"{_DELETION}/judgement.py",
-        "if name.version < oldest and self",
-        "if self",
+        "            if name.version < self._oldest_version\n            and self",
+        "            if self",
         ("tests/deletion/test_retention.py",),
     ),
     Mutant(
         "orphans go although an archive that may name them is damaged",
         f"{_DELETION}/judgement.py",
-        "if any(self.contents.snapshots[name].manifest is None for name in window):",
+        "if any(snapshots[name].manifest is None for name in snapshots.keys() - self._going):",
         "if False:",
         ("tests/deletion/test_retention.py",),
     ),
