@@ -349,16 +349,23 @@ class TestCaution:
         assert cleanup.floor == 0
 
     def test_a_damaged_archive_in_the_window(self, tmp_path: Path) -> None:
-        store = Store(tmp_path, 8, {3: [A], 6: [B], 8: [C]})
+        taken_over = stores.shared(5, 9)
+        store = Store(tmp_path, 8, {3: [A], 6: [B], 8: [taken_over]})
         store.put(stores.snapshot(8).path, b"PK")
-        store.age(C, 2 * DAY_MS)
+        store.age(taken_over, 2 * DAY_MS)
         cleanup = store.clean()
         assert cleanup.skipped is None
         (warning,) = cleanup.warnings
         assert warning.startswith(f"snapshot '{stores.snapshot(8).path}' counts as absent: ")
         assert "not a whole zip archive" in warning
         # What it may name stays; what nobody needs without it goes.
-        assert store.files() == {B, C, stores.snapshot(6).path, stores.snapshot(8).path, *deltas(7, 8)}
+        assert store.files() == {
+            B,
+            taken_over,
+            stores.snapshot(6).path,
+            stores.snapshot(8).path,
+            *deltas(7, 8),
+        }
 
     def test_a_damaged_archive_that_the_newest_version_hangs_on(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B], 8: [C]})
