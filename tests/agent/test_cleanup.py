@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from agent.harness import InProcess, Job
+from state_store.storage.contract import Entry
+from state_store.storage.local import LocalStorage
 
 
 def stored_versions(job: Job) -> list[int]:
@@ -23,3 +27,29 @@ def test_deltas_that_a_merge_made_superfluous_go_with_the_next_clean_up(tmp_path
         job.commit({b"\0\0more": b"1"})
         job.cleanup()
     assert stored_versions(job) == [7, 8]
+
+
+def test_a_commit_during_the_first_clean_up_costs_no_second_reading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(InProcess(tmp_path / "local", max_runs=2), tmp_path / "state", retain=3)
+    for number in range(8):
+        job.commit({b"\0\0%d" % number: b"1"})
+    listed: list[str] = []
+    list_files = LocalStorage.list_files
+
+    def commit_meanwhile(storage: LocalStorage, directory: str) -> list[Entry]:
+        found = list_files(storage, directory)
+        listed.append(directory)
+        if directory == "shared" and listed.count("shared") == 1:
+            job.commit({b"\0\0meanwhile": b"1"})
+        return found
+
+    version, id_ = job.version, job.id
+    monkeypatch.setattr(LocalStorage, "list_files", commit_meanwhile)
+    job.call("cleanup", version=version, id=id_)
+    assert listed.count("shared") == 1
+    for _ in range(2):
+        job.commit({b"\0\0after": b"1"})
+        job.cleanup()
+    assert listed.count("shared") == 1
