@@ -15,6 +15,20 @@ _INTERLEAVINGS = "tests/deletion/test_interleavings.py::TestNoNeededFileIsDelete
 
 AGENT = [
     Mutant(
+        "deltas that a merge made superfluous are no reason to clean up",
+        f"{_AGENT}/cleaning.py",
+        " or head.superseded_below(floor + 1)",
+        "",
+        ("tests/agent/test_cleanup.py",),
+    ),
+    Mutant(
+        "a damaged local database is used again",
+        f"{_AGENT}/merging.py",
+        "        head.forget(base)  #",
+        "        pass  #",
+        ("tests/agent/test_damage.py",),
+    ),
+    Mutant(
         "another user with the token is let in",
         f"{_AGENT}/server.py",
         "if user != os.getuid() or not known:",
