@@ -9,6 +9,7 @@ _CHECKPOINT = "state_store/checkpoint"
 _DELETION = "state_store/deletion"
 _FILES = "state_store/files"
 _PLANNING = "state_store/planning"
+_SETTINGS = "state_store/settings"
 _SNAPSHOTS = "state_store/snapshots"
 _STORAGE = "state_store/storage"
 _INTERLEAVINGS = "tests/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
@@ -509,9 +510,72 @@ PLANNING = [
         "local.weekday())",
         ("tests/planning/test_schedule.py",),
     ),
+    Mutant(
+        "all days have 24 hours",
+        f"{_PLANNING}/schedule.py",
+        "at_ms = self._midnight_ms(local.date()) - _MINUTE_MS",
+        "at_ms -= (local.hour * 60 + local.minute + 1) * _MINUTE_MS",
+        ("tests/planning/test_schedule.py",),
+    ),
+    Mutant(
+        "a time that was found stays the last one",
+        f"{_PLANNING}/schedule.py",
+        "self._known_until_ms = self._find_next(now_ms)",
+        "self._known_until_ms = now_ms + _LONGEST_MS",
+        ("tests/planning/test_schedule.py",),
+    ),
+    Mutant(
+        "the schedule is evaluated at each commit",
+        f"{_PLANNING}/schedule.py",
+        "if not self._known_from_ms <= now_ms < self._known_until_ms:",
+        "if True:",
+        ("tests/planning/test_schedule.py",),
+    ),
+    Mutant(
+        "Sunday is 0 and not 7",
+        f"{_SETTINGS}/cron.py",
+        "weekdays = frozenset(day % 7 for day in weekdays)",
+        "weekdays = frozenset(weekdays)",
+        ("tests/planning/test_schedule.py",),
+    ),
+    Mutant(
+        "partitions that begin together cut in the same batch",
+        f"{_PLANNING}/policy.py",
+        "return most - jitter(most // 10, most, *names) if options.full_schedule_jitter_ms else most",
+        "return most",
+        ("tests/planning/test_policy.py",),
+    ),
+    Mutant(
+        "a full checkpoint for the objective need not pay",
+        f"{_PLANNING}/policy.py",
+        "kind != FULL or chain.size_bytes - live >= live * FULL_LEAST_SAVING",
+        "True",
+        ("tests/planning/test_write_amplification.py",),
+    ),
+    Mutant(
+        "a state that shrank counts with its old size",
+        f"{_PLANNING}/statistics.py",
+        "return max(1, size_bytes * self.keys // keys if keys else size_bytes)",
+        "return max(size_bytes, size_bytes * self.keys // keys if keys else size_bytes)",
+        ("tests/planning/test_policy.py",),
+    ),
+    Mutant(
+        "after a restart nobody knows how large the live state is",
+        f"{_PLANNING}/statistics.py",
+        "self._live = (oldest_run_bytes(snapshot), snapshot.keys)",
+        "pass",
+        ("tests/planning/test_policy.py",),
+    ),
 ]
 
 SNAPSHOTS = [
+    Mutant(
+        "the full snapshot is not read after a restart",
+        f"{_SNAPSHOTS}/stored_chain.py",
+        "if name not in listing.snapshots:",
+        "if True:",
+        ("tests/snapshots/test_stored_chain.py",),
+    ),
     Mutant(
         "a restore does not look again when files have vanished",
         f"{_SNAPSHOTS}/restore.py",
