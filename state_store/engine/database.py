@@ -15,7 +15,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from state_store.checkpoint.metadata import META_KEY
 from state_store.engine.failures import translated
@@ -88,7 +87,10 @@ class Database:
         sizes = [path.stat().st_size for path in paths]
         with translated("ingest into", str(self.directory)):
             self._db.ingest_external_file([str(path) for path in paths], options)
-        added = sorted((file for file in self.files() if file.name not in before), key=_number)
+        added = sorted(
+            (file for file in self.files() if file.name not in before),
+            key=lambda file: table_number(file.name),
+        )
         if [file.size_bytes for file in added] != sizes:
             raise DamagedError(
                 f"'{self.directory}' did not take the {len(paths)} files it was given: sizes {sizes} became "
@@ -155,7 +157,7 @@ class Database:
                 )
                 for one in self._db.live_files()
             ]
-        return sorted(found, key=_number)
+        return sorted(found, key=lambda file: table_number(file.name))
 
     def get(self, key: bytes) -> bytes | None:
         """The value of the key; None where there is none."""
@@ -253,5 +255,6 @@ def _newest_options(directory: Path) -> Path | None:
     return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
-def _number(file: Any) -> int:
-    return int(file.name.partition(".")[0])
+def table_number(name: str) -> int:
+    """The number in the name of an SST of a database, such as `000012.sst`: names have six digits or more."""
+    return int(name.partition(".")[0])

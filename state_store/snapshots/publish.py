@@ -19,7 +19,7 @@ from state_store.checkpoint.archive import pack
 from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
 from state_store.checkpoint.names import SHARED_DIRECTORY, SharedName, VersionId
 from state_store.deletion.lease import Lease
-from state_store.engine.database import rocksdb_version, small_files
+from state_store.engine.database import rocksdb_version, small_files, table_number
 from state_store.errors import BusyError, StateStoreError
 from state_store.files.checksums import sha256_of
 from state_store.files.transfer import parallel
@@ -119,7 +119,7 @@ def _fresh_names(
     version: VersionId, names: Iterable[str], files: Mapping[str, DatabaseFile], unique: int
 ) -> dict[str, DatabaseFile]:
     return {
-        name: replace(files[name], path=SharedName(version.number, unique, _number(name)).path)
+        name: replace(files[name], path=SharedName(version.number, unique, table_number(name)).path)
         for name in names
     }
 
@@ -181,7 +181,7 @@ def _manifest(
         merges_since_full=0 if not shares else (previous.merges_since_full if previous else 0) + 1,
         deltas_since_full=base.version.number - (full_at.number if full_at else 0),
         keys=base.keys,
-        files=tuple(_entry(name, files[name]) for name in sorted(files, key=_number)),
+        files=tuple(_entry(name, files[name]) for name in sorted(files, key=table_number)),
         column_families=base.column_families,
         rocksdb_version=rocksdb_version(options),
         writer=WRITER,
@@ -192,7 +192,3 @@ def _manifest(
 def _entry(name: str, file: DatabaseFile) -> FileEntry:
     assert file.path is not None and file.sha256 is not None
     return FileEntry(name, file.path, file.size_bytes, file.sha256, file.level, file.origin)
-
-
-def _number(name: str) -> int:
-    return int(name.partition(".")[0])

@@ -10,6 +10,7 @@ Functions keep no state; any thread may call them, with a `StoreContext` of its 
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -127,11 +128,11 @@ def _restore_plan(context: StoreContext, plan: Plan, listing: Listing, progress:
             with context.workspace.scratch() as scratch:
                 restored = _fetch_and_open(context, plan, listing, archive, directory, scratch, progress)
         except BaseException:
-            _remove(directory)
+            shutil.rmtree(directory, ignore_errors=True)
             raise
         if restored is not None:
             return restored
-        _remove(directory)
+        shutil.rmtree(directory, ignore_errors=True)
         assert len(progress.warnings) > warned
 
 
@@ -292,9 +293,3 @@ def _unrestorable(
     left = Lineages(set(listing.deltas) - bad, snapshots - bad_snapshots).restorable()
     message = f"version {plan.version} cannot be restored: {error.message}; {describe_restorable(left)}"
     return type(error)(message, file=error.file)
-
-
-def _remove(directory: Path) -> None:
-    import shutil
-
-    shutil.rmtree(directory, ignore_errors=True)
