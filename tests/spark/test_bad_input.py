@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from queries import settings
 from queries.flow import Flow, totals
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42]
+pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 
 PREFIX = settings.PREFIX + "incremental."
 BATCHES = [[(f"k{number % 7}", number + batch) for number in range(10)] for batch in range(5)]
@@ -253,6 +253,7 @@ def test_a_full_disk_fails_the_batch_and_loses_nothing(spark, tmp_path, small_di
     assert found(flow) == expected(BATCHES[0], MORE)
 
 
+@pytest.mark.spark42
 def test_a_killed_agent_is_replaced(spark, tmp_path):
     flow = Flow(spark, tmp_path / "flow")
     flow.run(*BATCHES[:2])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyspark
 import pytest
 from queries import settings, verdict
 from queries.catalogue import SCENARIOS
 from queries.history import History
 from queries.running import Room
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+# The first test of a plan plays its history.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 
 @dataclass(frozen=True)
@@ -22,28 +24,32 @@ class Plan:
     seed: int
     acts: tuple[str, ...]
     batches: int
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+    @property
+    def kills(self) -> int:
+        return sum(act.startswith("kill") for act in self.acts)
 
 
+EVERY = list(SCENARIOS)
+FEW = ["aggregation-append", "join-full", "pandas-event-time", "scala-flat-map-event-time"]
+SOME = [
+    *FEW,
+    "aggregation-update",
+    "session-window-append",
+    "drop-duplicates-within-watermark",
+    "chained-join",
+    "join-inner-column-families",
+]
+LONG = (pytest.mark.long,)
 PLANS = {
-    "format-2": Plan(list(SCENARIOS), 2, seed=1, acts=("kill", "restart", "kill-jvm"), batches=10),
-    "format-1": Plan(
-        [
-            "aggregation-append",
-            "aggregation-update",
-            "session-window-append",
-            "drop-duplicates-within-watermark",
-            "chained-join",
-            "join-full",
-            "join-inner-column-families",
-            "pandas-event-time",
-            "scala-flat-map-event-time",
-        ],
-        checkpoint_format=1,
-        seed=2,
-        acts=("stop", "kill"),
-        batches=8,
-    ),
+    "format-2": Plan(EVERY, 2, seed=1, acts=("kill-jvm",), batches=6),
+    "format-1": Plan(FEW, 1, seed=2, acts=("restart", "kill"), batches=6),
+    "long-format-2": Plan(EVERY, 2, seed=1, acts=("kill", "restart", "kill-jvm"), batches=10, marks=LONG),
+    "long-format-1": Plan(SOME, 1, seed=2, acts=("stop", "kill"), batches=8, marks=LONG),
 }
+if pyspark.__version__.startswith("4.2"):
+    PLANS = {"spark-4.2": Plan(EVERY, 2, seed=3, acts=("restart",), batches=4, marks=(pytest.mark.spark42,))}
 
 
 class Histories:
@@ -85,16 +91,24 @@ def histories(tmp_path_factory, provider, scala_jar) -> Histories:
     return Histories(tmp_path_factory.mktemp("histories"), provider, scala_jar)
 
 
-@pytest.mark.parametrize(("plan", "name"), [(plan, name) for plan in PLANS for name in PLANS[plan].names])
+@pytest.mark.parametrize(
+    ("plan", "name"),
+    [pytest.param(plan, name, marks=PLANS[plan].marks) for plan in PLANS for name in PLANS[plan].names],
+)
 def test_output_is_right_after_stops_and_kills(histories, plan, name):
     history = histories.of(plan)
     verdict.check(history.room, SCENARIOS[name], history.records("events"))
 
 
-@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    "plan", [pytest.param(name, marks=plan.marks) for name, plan in PLANS.items() if plan.kills]
+)
 def test_kills_hit_running_batches(histories, plan):
-    assert histories.of(plan).killed_in_mid_batch >= 2
+    assert histories.of(plan).killed_in_mid_batch >= PLANS[plan].kills
 
 
-def test_nothing_outlives_a_killed_jvm(histories):
-    assert histories.of("format-2").survivors == []
+@pytest.mark.parametrize(
+    "plan", [pytest.param(name, marks=plan.marks) for name, plan in PLANS.items() if "kill-jvm" in plan.acts]
+)
+def test_nothing_outlives_a_killed_jvm(histories, plan):
+    assert histories.of(plan).survivors == []

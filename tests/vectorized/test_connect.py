@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import outside
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,6 +50,7 @@ def test_marked_functions_through_connect(tmp_path):
     for i, rows in enumerate(([("a", 1.0), ("b", 2.0), ("a", 3.0)], [("a", 5.0)])):
         table = pa.table({"k": [k for k, _ in rows], "v": [v for _, v in rows]})
         pq.write_table(table, source / f"{i}.parquet")
+        os.utime(source / f"{i}.parquet", (1_700_000_000 + i,) * 2)  # Spark reads files in this order
     found, _ = outside.run(CLIENT, tmp_path)
     expected = [["a", 2, 4.0], ["a", 3, 9.0], ["b", 1, 2.0]]
     assert found == {"vectorized": [expected, True], "accelerate": [expected, True]}

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 
 from state_store.vectorization import accelerate, vectorized
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42]
+pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 
 PREFIX = "spark.sql.streaming.stateStore.incremental.vectorized."
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -51,6 +51,7 @@ def totals(function):
     return lambda df: df.groupBy("k").applyInPandasWithState(function, OUTPUT, STATE, "update", "NoTimeout")
 
 
+@pytest.mark.spark42
 def test_marked_function_runs_on_the_vectorised_operator(stream, conf):
     """The mark, the switch and the option for functions without a mark decide which operator runs."""
 

@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.spark42,
+    pytest.mark.spark42_long,
     pytest.mark.slow,
 ]
 
