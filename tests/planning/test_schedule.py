@@ -105,6 +105,13 @@ def test_between_two_times_nothing_is_computed(
     assert made == searches
 
 
+def test_a_time_counts_from_its_very_millisecond() -> None:
+    schedule = Schedule("0 3 * * *", "UTC")
+    three = at("2026-03-10 03:00")
+    assert schedule.last_ms(three - 1) == at("2026-03-09 03:00")
+    assert schedule.last_ms(three) == three
+
+
 def test_each_partition_has_its_own_jitter_and_keeps_it() -> None:
     delays = [jitter(600_000, "run", 0, partition) for partition in range(200)]
     assert delays == [jitter(600_000, "run", 0, partition) for partition in range(200)]
