@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,6 +16,8 @@ from typing import Any
 import pyspark
 
 from benchmarks import providers
+from state_store.jvm.compiler import compile_scala, java
+from state_store.jvm.installed import BuildError
 
 SOURCES = Path(__file__).resolve().parent / "scala" / "driver"
 BUILD = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
@@ -57,48 +57,29 @@ class DriverError(RuntimeError):
     """
 
 
-def java() -> str:
-    """The java to use: JAVA_HOME's, else the one on the path."""
-    home = os.environ.get("JAVA_HOME")
-    return str(Path(home, "bin", "java")) if home else "java"
-
-
-def compiled(extra_sources: Sequence[Path] = ()) -> Path:
-    """Directory of the driver's classes for the pyspark at hand; compiles when anything of it is new."""
-    return compiled_sources("driver", [*sorted(SOURCES.glob("*.scala")), *extra_sources])
+def compiled() -> Path:
+    """The jar of the driver for the pyspark at hand; compiles when anything of it is new."""
+    return compiled_sources("driver", sorted(SOURCES.glob("*.scala")))
 
 
 def compiled_sources(name: str, sources: Sequence[Path], against: Sequence[Path] = ()) -> Path:
-    """Directory of the classes of these sources, compiled against Spark's jars and those in `against`; one
-    that was compiled before from the same is taken. Raises DriverError with the compiler's words.
+    """The jar of these sources, compiled against Spark's jars and those in `against`; one that was compiled
+    before from the same is taken. Raises DriverError with the compiler's words.
     """
     digest = hashlib.sha256(pyspark.__version__.encode())
     for source in [*sources, *against]:
         digest.update(source.read_bytes())
-    target = BUILD / f"{name}-{digest.hexdigest()[:16]}"
-    if target.is_dir():
+    target = BUILD / f"{name}-{digest.hexdigest()[:16]}.jar"
+    if target.is_file():
         return target
     BUILD.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix="scalac-", dir=BUILD))
-    command = [
-        java(),
-        "-Xmx1g",
-        "-cp",
-        f"{SPARK_JARS}/*",
-        "scala.tools.nsc.Main",
-        "-d",
-        str(scratch),
-        "-classpath",
-        ":".join([*map(str, against), f"{SPARK_JARS}/*"]),
-    ]
-    done = subprocess.run([*command, *map(str, sources)], capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        shutil.rmtree(scratch)
-        raise DriverError(f"the benchmark's Scala sources do not compile:\n{done.stdout}{done.stderr}")
-    try:
-        scratch.rename(target)
-    except OSError:  # another run was first
-        shutil.rmtree(scratch)
+    with tempfile.TemporaryDirectory(prefix="scalac-", dir=BUILD) as scratch:
+        fresh = Path(scratch) / target.name
+        try:
+            compile_scala(SPARK_JARS, sources, fresh, against)
+        except BuildError as error:
+            raise DriverError(f"the benchmark's {name}: {error}") from error
+        fresh.replace(target)
     return target
 
 
@@ -109,15 +90,15 @@ def run(
     touch_heap: bool = False,
     timeout_s: int,
     log: Path,
-    extra_sources: Sequence[Path] = (),
+    more_classes: Sequence[Path] = (),
 ) -> list[dict[str, Any]]:
     """Runs cases in one JVM and returns its events in order.
 
     `touch_heap` makes the whole heap resident from the start, so that what the resident size grows by is
-    native memory. `extra_sources` are compiled with the driver's own. Raises DriverError when the JVM
+    native memory. `more_classes` are jars beside the driver's own. Raises DriverError when the JVM
     fails or does not end within `timeout_s` seconds.
     """
-    classes = compiled(extra_sources)
+    classes = [compiled(), *more_classes]
     with tempfile.TemporaryDirectory(prefix="state-store-benchmark-") as name:
         work = Path(name)
         spec = {"work": str(work / "cases"), "spark_conf": _spark_conf(work), "cases": list(cases)}
@@ -146,9 +127,9 @@ def run(
         return read
 
 
-def _command(work: Path, classes: Path, heap_mb: int, touch_heap: bool) -> list[str]:
+def _command(work: Path, classes: Sequence[Path], heap_mb: int, touch_heap: bool) -> list[str]:
     jar = providers.jar_for(pyspark.__version__)
-    class_path = [str(classes), *([str(jar)] if jar else []), f"{SPARK_JARS}/*"]
+    class_path = [*map(str, classes), *([str(jar)] if jar else []), f"{SPARK_JARS}/*"]
     options = [f"-Xmx{heap_mb}m", "-XX:+UseG1GC", "-XX:+IgnoreUnrecognizedVMOptions"]
     if touch_heap:
         options += [f"-Xms{heap_mb}m", "-XX:+AlwaysPreTouch"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyspark
 import pytest
+import scala_jars
 
 from benchmarks import goals, jvm, providers, recorded, report, scenarios, statistics
 from benchmarks.reasons import REASONS
@@ -122,9 +123,9 @@ def test_wrong_content_is_an_error(tmp_path: Path) -> None:
     """A store that loses its last batch does not pass."""
     one = scenarios.case("wrong", [providers.HDFS], [scenarios.load(100), {"do": "verify"}], ours=False)
     one["subjects"][0]["provider"] = "org.apache.spark.sql.statestore.benchmark.ForgetfulProvider"
-    source = Path(__file__).with_name("ForgetfulProvider.scala")
+    forgetful = scala_jars.compiled("forgetful", [Path(__file__).with_name("ForgetfulProvider.scala")])
     log = tmp_path / "driver.log"
-    events = jvm.run([one], heap_mb=512, timeout_s=600, log=log, extra_sources=[source])
+    events = jvm.run([one], heap_mb=512, timeout_s=600, log=log, more_classes=[forgetful])
     found = errors({"cases": statistics.by_case(events)})
     assert any("content differs from the model" in message for message in found), found
 
