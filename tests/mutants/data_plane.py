@@ -227,10 +227,10 @@ SST = [
         _MODEL,
     ),
     Mutant(
-        "the keys of a delta are in no order",
+        "a delta lacks the removed rows",
         f"{_ROOT}/delta/DeltaWriter.scala",
-        "  KeyOrder.sort(records)\n",
-        "",
+        "      sst.add(Record.keyAddress(record), ",
+        "      if (!Record.isRemoved(record)) sst.add(Record.keyAddress(record), ",
         _EITHER,
     ),
     Mutant(
