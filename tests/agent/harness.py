@@ -202,6 +202,7 @@ class Job:
         *,
         ids: bool = True,
         retain: int = 100,
+        run: str | None = None,
         families: dict[str, int] | None = None,
         **options: str,
     ):
@@ -215,7 +216,7 @@ class Job:
             "operator": 0,
             "partition": 0,
             "name": "default",
-            "run": str(uuid.uuid4()),
+            "run": run or str(uuid.uuid4()),
             "ids": ids,
             "retain": retain,
             "options": {"minPauseBetweenMerges": "0", **options},

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.harness import AgentProcess, Job, contents
+from agent.harness import AgentProcess, InProcess, Job, contents
 from state_store.agent.files import FileConnections, background
 from state_store.agent.frames import read_frame, write_frame
 from state_store.errors import BusyError, StorageError, UnknownOutcomeError
+from state_store.files.bounded_storage import BoundedStorage
+from state_store.files.deadline import Deadline
 from state_store.storage import hadoop
+from state_store.storage.local import LocalStorage
 
 
 def rows(number: int, count: int = 100) -> dict[bytes, bytes | None]:
@@ -189,3 +192,56 @@ def test_background_work_leaves_connections_free() -> None:
 
 def readable(end: socket.socket) -> bool:
     return bool(select.select([end], [], [], 0.2)[0])
+
+
+# ---- deadlines ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bound_deletions", [False, True])
+def test_nothing_begins_past_a_deadline_but_what_takes_back(tmp_path: Path, bound_deletions: bool) -> None:
+    stored, local = LocalStorage(tmp_path / "state"), tmp_path / "local"
+    local.write_bytes(b"x")
+    stored.write("delta/a", b"a")
+    deadline = Deadline("a test", None)
+    deadline.cancel("it is over")
+    storage = BoundedStorage(stored, deadline, bound_deletions=bound_deletions)
+    for begin in (
+        lambda: storage.list_files("delta"),
+        lambda: storage.read("delta/a"),
+        lambda: storage.write("delta/b", b"b"),
+        lambda: storage.upload(local, "delta/c"),
+        lambda: storage.download("delta/a", tmp_path / "copy"),
+        lambda: storage.exists("delta/a"),
+    ):
+        with pytest.raises(BusyError, match="a test was cancelled: it is over"):
+            begin()
+    assert [entry.name for entry in stored.list_files("delta")] == ["a"]
+    if bound_deletions:
+        with pytest.raises(BusyError):
+            storage.delete("delta/a")
+    else:
+        storage.delete("delta/a")
+    assert stored.exists("delta/a") == bound_deletions
+
+
+def test_what_a_merge_uploaded_that_is_given_up_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state", mergeTimeout="1s")
+    job.commit(rows(0))
+    storage = job.open_store.context.storage
+    upload, uploaded = storage.upload, []
+
+    def slow(local: Path, path: str, *, overwrite: bool = False) -> None:
+        upload(local, path, overwrite=overwrite)
+        uploaded.append(path)
+        time.sleep(1.1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "upload", slow)
+        with pytest.raises(BusyError, match="mergeTimeout"):
+            job.merge("full")
+    assert uploaded
+    assert not list(job.location.glob("shared/*"))
+    assert not list(job.location.glob("lease/*"))
+    assert job.merge("full")["kind"] == "full"

@@ -51,9 +51,7 @@ def test_closing_a_provider_leaves_its_successor_alone(tmp_path: Path) -> None:
     client = InProcess(tmp_path / "local")
     first = Job(client, tmp_path / "state")
     first.commit(rows(1))
-    second = Job(client, tmp_path / "state")
-    second.store["run"] = first.store["run"]
-    second.opened = second.call("open")
+    second = Job(client, tmp_path / "state", run=first.store["run"])
     second.version, second.id, second.state = first.version, first.id, first.state
     second.versions = first.versions
     first.close()
