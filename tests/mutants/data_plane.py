@@ -234,6 +234,13 @@ SST = [
         _EITHER,
     ),
     Mutant(
+        "the keys of a delta are in no order",
+        f"{_ROOT}/memory/RecordList.scala",
+        "    KeyOrder.sort(copy)\n",
+        "",
+        _EITHER,
+    ),
+    Mutant(
         "the change feed shows the reserved record",
         f"{_ROOT}/delta/DeltaReader.scala",
         "cursor.valid && Bytes.compare(Reserved.from, cursor.keyAddress, cursor.keyLength) > 0",

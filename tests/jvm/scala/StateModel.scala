@@ -83,7 +83,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
         case n if n < 97 => reopen()
         case _ => memory.setBudget(if (fixedBudget > 0) fixedBudget else pick(100L << 10, 1L << 20, 64L << 20))
       }
-      expect(state.memoryUse.usedBytes >= 0, "memory is negative")
+      expect(memory.usedBytes >= 0, "memory is negative")
     }
     readers.foreach { case (reader, node) => finish(reader, node) }
     state.close()

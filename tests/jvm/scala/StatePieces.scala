@@ -9,7 +9,7 @@ import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, Compressio
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, Record, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, PrefixIndex, Record, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstPointReader, SstTable, UnsupportedSstException}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
@@ -28,6 +28,7 @@ object StatePieces {
       readsWhatRocksWrites(directory, ChecksumType.kXXH3, blockBytes = 1) // a block of every length
       refusesCompressed(directory)
       sorts(directory)
+      findsPrefixes(directory)
       takesLargeAndEmptyRows(directory)
       keepsWhatFits(directory)
       println("all pieces agree")
@@ -139,6 +140,41 @@ object StatePieces {
       arena.free()
     }
     expect(memory.usedBytes == 0, "arenas keep memory")
+  }
+
+  private def findsPrefixes(directory: File): Unit = {
+    val memory = new StoreMemory(64L << 20)
+    val arena = new Arena(memory, directory)
+    val index = new PrefixIndex(memory, directory)
+    var rows = Map.empty[(Int, Int), Long]
+    def record(prefix: Int, rest: Int): Long = {
+      val key = Array[Byte](0, 0, 2, 0, 0, 0, 'p', prefix.toByte, (rest >> 8).toByte, rest.toByte)
+      val made = arena.allocate(Record.size(key.length, 0))
+      Record.setHeader(made, 0, key.length, 0, 0)
+      Bytes.put(key, Record.keyAddress(made))
+      made
+    }
+    for (step <- 0 until 60000) {
+      // Sets grow in the first half, and in the second shrink to a few records, to one, and to none.
+      val row = (random.nextInt(step % 100 + 1), random.nextInt(60))
+      val removing = random.nextInt(10) < (if (step < 30000) 2 else 8)
+      if (removing) {
+        rows.get(row).foreach(index.remove)
+        rows -= row
+      } else {
+        val made = record(row._1, row._2)
+        if (rows.contains(row)) index.replace(rows(row), made) else index.add(made)
+        rows += row -> made
+      }
+      if (step % 500 == 0) for (prefix <- 0 until 100) {
+        var found = Set.empty[Long]
+        index.foreach(Array[Byte](0, 0, 2, 0, 0, 0, 'p', prefix.toByte))(found += _)
+        expect(found == rows.collect { case ((of, _), record) if of == prefix => record }.toSet, s"prefix $prefix is wrong")
+      }
+    }
+    index.free()
+    arena.free()
+    expect(memory.usedBytes == 0, "the index of prefixes keeps memory")
   }
 
   /** A state that fits in memory stays there whole, however often its keys change; the base is never asked. */

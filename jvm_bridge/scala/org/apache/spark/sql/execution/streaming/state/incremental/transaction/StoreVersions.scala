@@ -240,9 +240,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
       recentBytes = indexed.mergedBytes + indexed.unmergedBytes + pending.map(_.memtable.bytes).sum,
       indexBytes = indexed.indexBytes,
       baseBytes = if (base == null) 0 else base.bytes,
-      spilledBytes = spilledBytes + memtables.map(_.spilledBytes).sum,
-      usedBytes = memory.usedBytes,
-      budgetBytes = memory.budgetBytes)
+      spilledBytes = spilledBytes + memtables.map(_.spilledBytes).sum)
   }
 
   /**
