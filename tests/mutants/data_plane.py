@@ -184,7 +184,7 @@ MEMORY = [
     Mutant(
         "keys that share eight bytes are not sorted further",
         f"{_ROOT}/memory/KeyOrder.scala",
-        "      addTies(from, to, depth + 8)\n",
+        "      addTies(from, to, sorted, depth + 8)\n",
         "",
         _MODEL,
     ),

@@ -1,8 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
+import org.apache.spark.unsafe.array.LongArray
+import org.apache.spark.unsafe.memory.MemoryBlock
+import org.apache.spark.util.collection.unsafe.sort.RadixSort
+
 /**
  * Sorts records by key. Keys are compared 8 bytes at a time, at the depth where they begin to differ: what
- * encoders put in front of every key costs nothing.
+ * encoders put in front of every key costs nothing. Takes 32 bytes of heap a record while it sorts.
  */
 private[incremental] object KeyOrder {
   private val smallGroup = 24
@@ -12,9 +16,8 @@ private[incremental] object KeyOrder {
 }
 
 private[incremental] final class KeyOrder private (records: Array[Long]) {
-  private val words = new Array[Long](records.length)
-  private var spareRecords: Array[Long] = _
-  private var spareWords: Array[Long] = _
+  /** Pairs of a record and 8 bytes of its key, and the room that RadixSort needs behind them. */
+  private lazy val pairs = new LongArray(MemoryBlock.fromLongArray(new Array[Long](4 * records.length)))
 
   /** Groups that are still to be sorted, three numbers each: first, end, how many bytes they share at least. */
   private var groups = new Array[Int](3 * 16)
@@ -42,21 +45,36 @@ private[incremental] final class KeyOrder private (records: Array[Long]) {
     val depth = if (to - from <= KeyOrder.smallGroup) Int.MaxValue else commonPrefix(from, to, known)
     if (depth == Int.MaxValue) insertion(from, to)
     else {
+      val sorted = sortByWord(from, to, depth)
       var i = from
       while (i < to) {
-        words(i) = Bytes.word(Record.keyAddress(records(i)), Record.keyLength(records(i)), depth)
+        records(i) = pairs.get(sorted + 2 * (i - from))
         i += 1
       }
-      radix(from, to)
-      addTies(from, to, depth + 8)
+      addTies(from, to, sorted, depth + 8)
     }
   }
 
-  private def addTies(from: Int, to: Int, depth: Int): Unit = {
+  /** Sorts the pairs of a group by the 8 bytes at `depth`, unsigned; where in `pairs` they are then. */
+  private def sortByWord(from: Int, to: Int, depth: Int): Int = {
+    var i = from
+    while (i < to) {
+      val record = records(i)
+      val at = 2 * (i - from)
+      pairs.set(at, record)
+      pairs.set(at + 1, Bytes.word(Record.keyAddress(record), Record.keyLength(record), depth))
+      i += 1
+    }
+    RadixSort.sortKeyPrefixArray(pairs, 0, to - from, 0, 7, false, false)
+  }
+
+  /** Adds what is equal in its word as groups; the words of the group's pairs begin at `sorted`. */
+  private def addTies(from: Int, to: Int, sorted: Int, depth: Int): Unit = {
+    def word(i: Int) = pairs.get(sorted + 2 * (i - from) + 1)
     var start = from
     while (start < to) {
       var end = start + 1
-      while (end < to && words(end) == words(start)) end += 1
+      while (end < to && word(end) == word(start)) end += 1
       if (end - start > 1) add(start, end, depth)
       start = end
     }
@@ -95,84 +113,6 @@ private[incremental] final class KeyOrder private (records: Array[Long]) {
         j -= 1
       }
       records(j + 1) = record
-      i += 1
-    }
-  }
-
-  /** Sorts by word, least significant byte first; bytes that are equal in all words cost one look. */
-  private def radix(from: Int, to: Int): Unit = {
-    if (spareWords == null) {
-      spareWords = new Array[Long](records.length)
-      spareRecords = new Array[Long](records.length)
-    }
-    val counts = countBytes(from, to)
-    var w = words
-    var r = records
-    var w2 = spareWords
-    var r2 = spareRecords
-    var byte = 0
-    while (byte < 8) {
-      if (offsets(counts, byte, from, to - from)) {
-        scatter(w, r, w2, r2, from, to, counts, byte)
-        val tw = w; w = w2; w2 = tw
-        val tr = r; r = r2; r2 = tr
-      }
-      byte += 1
-    }
-    if (w ne words) {
-      System.arraycopy(w, from, words, from, to - from)
-      System.arraycopy(r, from, records, from, to - from)
-    }
-  }
-
-  private def countBytes(from: Int, to: Int): Array[Int] = {
-    val counts = new Array[Int](8 * 256)
-    var i = from
-    while (i < to) {
-      var word = words(i)
-      var byte = 0
-      while (byte < 8) {
-        counts((byte << 8) + (word & 0xff).toInt) += 1
-        word >>>= 8
-        byte += 1
-      }
-      i += 1
-    }
-    counts
-  }
-
-  /** Turns the counts of a byte into where its values begin; false when one value has them all. */
-  private def offsets(counts: Array[Int], byte: Int, from: Int, n: Int): Boolean = {
-    var at = from
-    var i = byte << 8
-    val end = i + 256
-    while (i < end) {
-      val count = counts(i)
-      if (count == n) return false
-      counts(i) = at
-      at += count
-      i += 1
-    }
-    true
-  }
-
-  private def scatter(
-      w: Array[Long],
-      r: Array[Long],
-      toWords: Array[Long],
-      toRecords: Array[Long],
-      from: Int,
-      to: Int,
-      next: Array[Int],
-      byte: Int): Unit = {
-    val shift = byte * 8
-    var i = from
-    while (i < to) {
-      val slot = (byte << 8) + ((w(i) >>> shift) & 0xff).toInt
-      val at = next(slot)
-      next(slot) = at + 1
-      toWords(at) = w(i)
-      toRecords(at) = r(i)
       i += 1
     }
   }

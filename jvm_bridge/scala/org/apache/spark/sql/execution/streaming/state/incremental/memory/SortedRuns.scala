@@ -124,5 +124,5 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
 private object SortedRuns {
 
   /** How many records are sorted on the heap at a time, for about 40 bytes each. */
-  private val sortedAtOnce = 1 << 19
+  private val sortedAtOnce = 1 << 18
 }
