@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from state_store.agent.answers import Committed
 from state_store.agent.open_store import OpenStore
 from state_store.agent.requests import CommitRequest
+from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.names import (
     DELTA_DIRECTORY,
     SHARED_DIRECTORY,
@@ -15,6 +16,7 @@ from state_store.checkpoint.names import (
     DeltaName,
     SnapshotName,
 )
+from state_store.deletion.catalog import read_listing
 from state_store.errors import ConflictError, DamagedError, MissingError
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.snapshots.stored_chain import read_chain
@@ -33,18 +35,23 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
 
     Under format 1 the delta of an earlier attempt is replaced, and its snapshots go. Raises DamagedError or
     MissingError when the local file is not what was announced, MissingError when the version before does not
-    exist, ConflictError when another delta has that name, and as the storage does.
+    exist, ConflictError when another delta has that name or the query has gone on without this task, and as
+    the storage does.
     """
     start_s = time.perf_counter()
     delta = store.store_id.delta(
         request.version.number, request.version.checkpoint_id, request.parent, request.crc32
     )
-    if not store.store_id.has_checkpoint_ids:
-        _rewind(store, delta.version)
+    ids = store.store_id.has_checkpoint_ids
+    if not ids:
+        store.head.rewind(delta.version)
+        _check_not_left_behind(store, delta)
     before = _chain_before(store, delta)
     chain_ms = _elapsed_ms(start_s)
     start_s = time.perf_counter()
     _store_delta(store, delta, request)
+    if not ids:
+        _withdraw_snapshots(store, delta.version)
     store_ms = _elapsed_ms(start_s)
     chain = store.head.committed(ChainDelta(delta, request.size_bytes, request.crc32), before, request.keys)
     phases = {"chain_ms": chain_ms, "store_ms": store_ms}
@@ -67,14 +74,39 @@ def learn_age(store: OpenStore, chain: Chain) -> None:
     store.head.begun(min(times, default=store.now_ms()))
 
 
-def _rewind(store: OpenStore, version: int) -> None:
-    """Names cannot tell attempts apart without ids. First this process forgets, then the snapshots go, so
-    that one published meanwhile is either seen here, or withdrawn by the merge that made it."""
-    store.head.rewind(version)
-    for entry in store.context.storage.list_files(SNAPSHOT_DIRECTORY):
-        name = SnapshotName.parse(entry.name)
-        if name is not None and name.version >= version:
-            store.context.storage.delete(name.path)
+def _check_not_left_behind(store: OpenStore, delta: DeltaName) -> None:
+    """Without ids a task that Spark has given up may wake up late. It must not take away the snapshots that
+    the query has gone on to rely on: a task that may still commit builds on a version that storage can make
+    without them."""
+    storage, version = store.context.storage, delta.version
+    if not _snapshots_from(store, version):
+        return
+    listing = read_listing(storage)
+    before = delta.builds_on
+    if before is None:
+        left_behind = delta not in listing.deltas
+    else:
+        earlier = [snapshot for snapshot in listing.snapshots if snapshot.version < version]
+        left_behind = before not in Lineages(listing.deltas, earlier).restorable()
+    if left_behind:
+        raise ConflictError(
+            f"version {version} cannot be committed: storage has later snapshots and can make no version "
+            f"{version - 1} without them, so the query has gone on without this task",
+            file=f"{storage.location}/{delta.path}",
+        )
+
+
+def _withdraw_snapshots(store: OpenStore, version: int) -> None:
+    """Names cannot tell attempts apart without ids, so the snapshots of earlier attempts go. The delta is
+    there by now: a merge that publishes later compares deltas afterwards, and withdraws its snapshot."""
+    for name in _snapshots_from(store, version):
+        store.context.storage.delete(name.path)
+
+
+def _snapshots_from(store: OpenStore, version: int) -> list[SnapshotName]:
+    entries = store.context.storage.list_files(SNAPSHOT_DIRECTORY)
+    names = [SnapshotName.parse(entry.name) for entry in entries]
+    return [name for name in names if name is not None and name.version >= version]
 
 
 def _chain_before(store: OpenStore, delta: DeltaName) -> Chain:

@@ -6,7 +6,7 @@ import shutil
 import time
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from state_store.agent.answers import MergedStore, Skipped
 from state_store.agent.open_store import OpenStore
@@ -20,6 +20,8 @@ from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.merge import FULL, INCREMENTAL, INGEST, merge
 from state_store.snapshots.publish import Published, publish
 from state_store.snapshots.restore import restore
+from state_store.snapshots.stored_chain import read_chain
+from state_store.storage.contract import Storage
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,10 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         return Skipped(f"version {request.version} has a snapshot already")
     start = head.begin_merge(request.version)
     base, deltas = start.base, start.deltas
+    used = deltas
     if base is None:
+        if request.kind != INGEST and not store.store_id.has_checkpoint_ids:
+            used = _deltas_with_checksums(context.storage, request.version)
         base, deltas = restore(context, request.version).base, ()
         head.hold(base)
     try:
@@ -67,7 +72,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
     made, published, phases = merged.base, None, dict(merged.phases)
     try:
         if request.kind != INGEST:
-            published = _publish(store, made, deltas, request.kind, start.rewinds, deadline)
+            published = _publish(store, made, used, request.kind, start.rewinds, deadline)
             made = published.base
             phases.update(published.phases)
         chain = head.offer(made, published, start.rewinds)
@@ -112,6 +117,13 @@ def _publish(
             store.context.storage.delete(published.manifest.snapshot.path)
             raise
     return published
+
+
+def _deltas_with_checksums(storage: Storage, version: VersionId) -> list[ChainDelta]:
+    """The deltas that a restore of the version is about to use, without ids, with the checksums that their
+    names lack."""
+    chain, _ = read_chain(storage, version)
+    return [replace(delta, crc32=zlib.crc32(storage.read(delta.name.path))) for delta in chain.deltas]
 
 
 def _check_deltas(store: OpenStore, deltas: Sequence[ChainDelta]) -> None:
