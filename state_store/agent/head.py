@@ -229,21 +229,17 @@ class StoreHead:
             unused = self._adopt(None)
         _remove(unused)
 
-    def check_rewinds(self, rewinds: int, version: VersionId) -> None:
-        """Raises ConflictError when, without ids, the store went back since it had gone back `rewinds`
-        times: what was made of its versions may be of an attempt that was given up."""
-        if not self._ids and self.rewinds != rewinds:
-            raise ConflictError(f"version {version} was given up while it was merged")
-
     def offer(self, base: LocalDatabase, published: Published | None, rewinds: int) -> Chain:
         """A merge made `base`, and `published` it; the JVM holds it from now on. The chain after that.
 
         Where the store has gone another way meanwhile, the base is not what the next merge starts from.
-        Raises ConflictError as `check_rewinds` does; the base is then nobody's.
+        Raises ConflictError when, without ids, the store has gone back since it had gone back `rewinds`
+        times: the base may be of an attempt that was given up. It is then nobody's.
         """
         unused = None
         with self._lock:
-            self.check_rewinds(rewinds, base.version)
+            if not self._ids and self._rewinds != rewinds:
+                raise ConflictError(f"version {base.version} was given up while it was merged")
             self._hold(base)
             chain = self._chain
             if chain is None and published is not None:

@@ -72,7 +72,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
     made, published, phases = merged.base, None, dict(merged.phases)
     try:
         if request.kind != INGEST:
-            published = _publish(store, made, used, request.kind, start.rewinds, deadline)
+            published = _publish(store, made, used, request.kind, deadline)
             made = published.base
             phases.update(published.phases)
         chain = head.offer(made, published, start.rewinds)
@@ -101,17 +101,14 @@ def _publish(
     base: LocalDatabase,
     deltas: Sequence[ChainDelta],
     kind: str,
-    rewinds: int,
     deadline: Deadline,
 ) -> Published:
-    head = store.head
     lease = Lease(store.context.storage, expiry_ms=store.options.lease_expiry_ms)
     published = publish(store.context.bounded(deadline), base, lease, full=kind == FULL, now_ms=store.now_ms)
     for warning in lease.warnings:
         store.log.warning(warning)
     if not store.store_id.has_checkpoint_ids:
         try:
-            head.check_rewinds(rewinds, base.version)
             _check_deltas(store, deltas)
         except BaseException:
             store.context.storage.delete(published.manifest.snapshot.path)

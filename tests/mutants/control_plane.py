@@ -12,9 +12,45 @@ _PLANNING = "state_store/planning"
 _SETTINGS = "state_store/settings"
 _SNAPSHOTS = "state_store/snapshots"
 _STORAGE = "state_store/storage"
+_WITHOUT_IDS = ("tests/agent/test_attempts_without_ids.py",)
 _INTERLEAVINGS = "tests/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
 
 AGENT = [
+    Mutant(
+        "a task that wakes up late may commit",
+        f"{_AGENT}/committing.py",
+        "        _check_not_left_behind(store, delta)\n",
+        "        pass\n",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "snapshots of earlier attempts stay",
+        f"{_AGENT}/committing.py",
+        "        _withdraw_snapshots(store, delta.version)\n",
+        "        pass\n",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "a merge does not compare its deltas",
+        f"{_AGENT}/merging.py",
+        "            _check_deltas(store, deltas)\n",
+        "            pass\n",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "a merge that begins with a restore does not know its deltas",
+        f"{_AGENT}/merging.py",
+        "            used = _deltas_with_checksums(context.storage, request.version)\n",
+        "            used = ()\n",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "a base of an attempt that was given up is offered",
+        f"{_AGENT}/head.py",
+        "if not self._ids and self._rewinds != rewinds:",
+        "if False:",
+        _WITHOUT_IDS,
+    ),
     Mutant(
         "deltas that a merge made superfluous are no reason to clean up",
         f"{_AGENT}/cleaning.py",
