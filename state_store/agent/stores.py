@@ -26,6 +26,12 @@ from state_store.settings.options import Options, parse
 from state_store.snapshots.context import StoreContext
 from state_store.storage.open import open_storage
 
+WITHOUT_IDS = (
+    "a query uses checkpoint format 1, under which versions have no ids: attempts at one version cannot be "
+    "told apart for certain, and each commit lists its snapshots twice. Start new queries with "
+    "spark.sql.streaming.stateStore.checkpointFormatVersion=2, as state_store.spark_conf() does"
+)
+
 DatabaseSettingsOf = Callable[[Options], DatabaseSettings]
 
 
@@ -59,6 +65,7 @@ class Stores:
         self._lock = threading.Lock()
         self._executor = ExecutorOptions()
         self._stores: dict[int, OpenStore] = {}
+        self._warned_of_missing_ids = False
 
     def of(self, fields: StoreFields) -> OpenStore:
         """The store that a call is about; made when this process has not seen it yet. Raises OptionError."""
@@ -87,6 +94,9 @@ class Stores:
 
     def _new(self, fields: StoreFields, options: Options) -> OpenStore:
         store_id = fields.store_id
+        if not store_id.has_checkpoint_ids and not self._warned_of_missing_ids:
+            self._warned_of_missing_ids = True
+            AGENT.warning(WITHOUT_IDS)
         root = self._roots.of(options)
         kept = root.parent / "kept" if options.local_dir else root / "kept"
         cache = LocalCache(kept, options.local_recovery_budget_bytes)

@@ -187,3 +187,15 @@ def test_a_base_of_an_attempt_that_was_given_up_is_not_handed_out(executor):
     head.offer = offer_late
     with pytest.raises(ConflictError, match="given up"):
         job.merge("ingest")
+
+
+def test_a_query_without_ids_is_told_once_what_it_misses(tmp_path, caplog):
+    client = InProcess(tmp_path / "agent")
+    Job(client, tmp_path / "with-ids", ids=True)
+    assert not caplog.records
+    for name in ("one", "other"):
+        Job(client, tmp_path / name, ids=False)
+    told = [
+        record.getMessage() for record in caplog.records if "checkpointFormatVersion=2" in record.getMessage()
+    ]
+    assert len(told) == 1
