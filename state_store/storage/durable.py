@@ -3,7 +3,8 @@
 A file is written under a temporary name (`<name>.<random>.tmp`, in the same directory), synced, given its
 name in one step, and the directory is synced: after a return, the file survives a power cut; before it, the
 name is either absent or what it was. On failure the temporary file is removed; after a crash it stays, and
-retention sweeps it by age.
+retention sweeps it by age. A name that exists already is synced too before FileExistsError says so: the
+process that made it may have died before it did that, and the caller may take the file for its own.
 """
 
 from __future__ import annotations
@@ -44,7 +45,12 @@ def place_durable(source: Path, path: Path, *, overwrite: bool) -> None:
     `source` must not be modified afterwards. Raises as `write_durable` does.
     """
     _sync(source)
-    if not overwrite and _link(source, path):
+    try:
+        linked = not overwrite and _link(source, path)
+    except FileExistsError:
+        _sync(path.parent)
+        raise
+    if linked:
         _sync(path.parent)
         return
     _appear(path, lambda temporary: link_or_copy(source, temporary, sync=True), overwrite=overwrite)
@@ -84,6 +90,9 @@ def _appear(path: Path, fill: Callable[[Path], None], *, overwrite: bool) -> Non
             temporary.rename(path)
         elif not _link(temporary, path):
             _rename_new(temporary, path)
+    except FileExistsError:
+        _sync(path.parent)
+        raise
     finally:
         # After a link the temporary name is left over; so it is after a rename between two links of one file.
         temporary.unlink(missing_ok=True)

@@ -137,6 +137,20 @@ class TestDurability:
         storage.upload(tmp_path / "source", "delta/a")
         assert trace.events == [("sync", "source"), ("name", "a"), ("sync", "delta")]
 
+    @pytest.mark.parametrize("how", ["upload", "write"])
+    def test_a_name_that_is_there_already_is_synced_before_it_is_told(
+        self, storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    ) -> None:
+        storage.write("delta/a", b"abc")
+        (tmp_path / "source").write_bytes(b"abc")
+        trace = _Trace(monkeypatch)
+        with pytest.raises(ConflictError):
+            if how == "upload":
+                storage.upload(tmp_path / "source", "delta/a")
+            else:
+                storage.write("delta/a", b"abc")
+        assert trace.events[-1] == ("sync", "delta")
+
     def test_new_directories_are_synced_into_their_parents(
         self, storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
