@@ -16,6 +16,8 @@ from pyspark.sql import functions as F
 from queries import settings
 from queries.flow import Flow, totals
 
+from state_store.cli import main as cli
+
 pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 
 PREFIX = settings.PREFIX + "incremental."
@@ -86,6 +88,7 @@ def test_a_damaged_snapshot_is_replaced_by_an_older_one(spark, tmp_path, damage)
     flow = Flow(spark, tmp_path / "flow", **FROM_STORAGE, **{PREFIX + "retainedCheckpoints": 0})
     flow.options["spark.sql.streaming.minBatchesToRetain"] = 100
     flow.run(*BATCHES, *BATCHES)
+    assert cli.main(["full", str(flow.checkpoint)]) == 0
     path = newest(flow, "snapshot/*.zip")
     content = path.read_bytes()
     if damage:
@@ -116,6 +119,7 @@ def test_a_file_that_no_checkpoint_can_do_without_is_named(spark, tmp_path):
 def test_a_newer_format_is_refused(spark, tmp_path):
     flow = Flow(spark, tmp_path / "flow", **FROM_STORAGE)
     flow.run(*BATCHES)
+    assert cli.main(["full", str(flow.checkpoint)]) == 0
     paths = list(store_of(flow).glob("snapshot/*.zip"))
     before = {path: path.read_bytes() for path in paths}
     for path in paths:
