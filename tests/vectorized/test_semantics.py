@@ -252,5 +252,5 @@ def test_other_pandas_functions_in_the_query(stream):
 
 def test_wrong_option_names_it(stream, conf):
     conf(PREFIX + "maxBatchBytes", "lots")
-    with pytest.raises(Exception, match=r"vectorized\.maxBatchBytes is 'lots'"):
+    with pytest.raises(Exception, match=r"vectorized\.maxBatchBytes is set to 'lots'"):
         stream("k string, v double", BATCHES[:1]).run(totals(vectorized(total)))
