@@ -9,6 +9,7 @@ Nothing here survives the agent, and nothing has to: the next commit finds out w
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -85,7 +86,10 @@ class MergeScheduler:
                 self._queue.ask(store.instance, MergeRequest(version, due.kind, due.reason))
             if memory_short:
                 self._queue.ask(store.instance, MergeRequest(version, INGEST, "memory is short"))
-            self._dispatch_soon()
+            if due is not None or memory_short:
+                self._dispatch_soon()
+        if not store.log.isEnabledFor(logging.DEBUG):
+            return
         store.log.debug(
             f"version {version} is committed for certain: "
             + (f"a {due.kind} merge is due, {due.reason}" if due else "no merge is due")

@@ -52,9 +52,8 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
       val head = Platform.getLong(null, slot)
       if (head == 0) add(record)
       else if (isSet(head)) {
-        val set = sets.add(setAt(head), record)
+        val set = sets.replace(setAt(head), old, record)
         Platform.putLong(null, slot, set | setBit | (head & tagMask))
-        sets.remove(set, old)
       } else if ((head & addressMask) == old) Platform.putLong(null, slot, record | (head & tagMask))
       else add(record)
     } else add(record)

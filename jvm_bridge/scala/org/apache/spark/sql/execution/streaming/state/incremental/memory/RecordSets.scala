@@ -11,6 +11,7 @@ import org.apache.spark.unsafe.Platform
  *
  * A set is 4 bytes number of slots (a power of two), 4 bytes number of slots that are not free, 4 bytes number
  * of records, 4 bytes number of the slot of one of them, then 8 bytes a slot: a record, 0 (free), or 1 (a record was there).
+ * In a small set records stand one after the other; in a larger one their addresses tell where.
  */
 private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File) {
   import RecordSets._
@@ -53,6 +54,19 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
     slot != 0
   }
 
+  /** Adds a record that is not in it and removes another, if that is. As [[add]] otherwise. */
+  def replace(set: Long, old: Long, record: Long): Long = {
+    val slot = if (slots(set) <= smallSlots) slotOf(set, old) else 0
+    if (slot != 0) {
+      Platform.putLong(null, slot, record)
+      set
+    } else {
+      val added = add(set, record)
+      remove(added, old)
+      added
+    }
+  }
+
   def foreach(set: Long)(use: Long => Unit): Unit = {
     var slot = set + headerBytes
     val end = slot + 8L * slots(set)
@@ -91,7 +105,7 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
   private def taken(set: Long): Int = Platform.getInt(null, set + 4)
 
   private def moved(set: Long): Long = {
-    val larger = allocate(math.max(smallestSlots, Integer.highestOneBit(size(set) + 1) * 4))
+    val larger = allocate(math.max(smallestSlots, Integer.highestOneBit(size(set)) * 4))
     foreach(set)(insert(larger, _))
     discard(set)
     larger
@@ -110,7 +124,7 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
 
   private def insert(set: Long, record: Long): Unit = {
     val mask = slots(set) - 1
-    var i = place(record) & mask
+    var i = firstSlot(mask, record)
     while (Platform.getLong(null, set + headerBytes + 8L * i) != 0) i = (i + 1) & mask
     Platform.putLong(null, set + headerBytes + 8L * i, record)
     Platform.putInt(null, set + 4, taken(set) + 1)
@@ -120,7 +134,7 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
 
   private def slotOf(set: Long, record: Long): Long = {
     val mask = slots(set) - 1
-    var i = place(record) & mask
+    var i = firstSlot(mask, record)
     var found = Platform.getLong(null, set + headerBytes + 8L * i)
     while (found != 0 && found != record) {
       i = (i + 1) & mask
@@ -133,9 +147,12 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
 private object RecordSets {
   private val headerBytes = 16L
   private val smallestSlots = 4
+  private val smallSlots = 32
   private val removed = 1L
 
   private def sizeClass(slots: Int): Int = Integer.numberOfTrailingZeros(slots)
+
+  private def firstSlot(mask: Int, record: Long): Int = if (mask < smallSlots) 0 else place(record) & mask
 
   /** Addresses are multiples of 8 that follow each other: spread by their upper product bits. */
   private def place(record: Long): Int = ((record >>> 3) * 0x9E3779B97F4A7C15L >>> 33).toInt
