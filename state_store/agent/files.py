@@ -11,6 +11,7 @@ import contextvars
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,6 +49,7 @@ class FileConnections:
         self._lent = 0
         self._in_background = 0
         self._background_limit = 1
+        self._waiting: dict[bool, deque[object]] = {False: deque(), True: deque()}
 
     @property
     def lent(self) -> int:
@@ -89,14 +91,29 @@ class FileConnections:
         return answer.get("ok", {}), data
 
     def _borrow(self, in_background: bool) -> socket.socket:
+        """An idle connection. Requests take turns in the order in which they came, those of background work
+        after the others."""
         end_s = self._clock_s() + self._lend_timeout_s
+        ticket, queue = object(), self._waiting[in_background]
         with self._changed:
-            while not self._idle or (in_background and self._in_background >= self._background_limit):
-                if self._lent == 0 and self._clock_s() >= end_s:
-                    raise StorageError("the JVM has lent no connection for file requests")
-                self._changed.wait(1.0)
-            self._in_background += in_background
-            return self._idle.pop()
+            queue.append(ticket)
+            try:
+                while not self._is_next(ticket, in_background):
+                    if self._lent == 0 and self._clock_s() >= end_s:
+                        raise StorageError("the JVM has lent no connection for file requests")
+                    self._changed.wait(1.0)
+                self._in_background += in_background
+                return self._idle.pop()
+            finally:
+                queue.remove(ticket)
+                self._changed.notify_all()
+
+    def _is_next(self, ticket: object, in_background: bool) -> bool:
+        if not self._idle or self._waiting[in_background][0] is not ticket:
+            return False
+        return not in_background or (
+            not self._waiting[False] and self._in_background < self._background_limit
+        )
 
     def _give_back(self, channel: socket.socket, in_background: bool, usable: bool) -> None:
         with self._changed:

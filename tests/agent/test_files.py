@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import socket
@@ -245,3 +246,34 @@ def test_what_a_merge_uploaded_that_is_given_up_is_deleted(
     assert not list(job.location.glob("shared/*"))
     assert not list(job.location.glob("lease/*"))
     assert job.merge("full")["kind"] == "full"
+
+
+def test_requests_take_turns(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    connections, served = FileConnections(), []
+
+    def answer() -> None:
+        while (frame := read_frame(theirs)) is not None:
+            served.append(frame[0]["path"])
+            write_frame(theirs, {"ok": {}})
+
+    threading.Thread(target=answer, daemon=True).start()
+    connections.lend(ours)
+    stop = threading.Event()
+
+    def hog(name: str) -> None:
+        while not stop.is_set():
+            connections.ask({"fs": "read", "path": name}, b"")
+
+    hogs = [threading.Thread(target=hog, args=(name,), daemon=True) for name in ("one", "two")]
+    for thread in hogs:
+        thread.start()
+    for _ in range(20):
+        connections.ask({"fs": "write", "path": "writer"}, b"")
+    stop.set()
+    for thread in hogs:
+        thread.join(10)
+    turns = [place for place, path in enumerate(served) if path == "writer"]
+    assert len(turns) == 20
+    assert max(later - earlier for earlier, later in itertools.pairwise(turns)) <= 8
+    theirs.close()
