@@ -41,6 +41,10 @@ STALE = broken("is not there", "n ** 2", "n")
 SYNTAX = broken("is no Python", "def double(n):", "def double(n:")
 
 
+def test_no_mutant_of_the_project_is_stale(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run.main(["--list"]) == 0, capsys.readouterr().out
+
+
 def test_all_are_caught(
     toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
