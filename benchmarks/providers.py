@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from state_store.jvm import build, releases
-from state_store.settings.options import PREFIX
+from state_store.settings.option import PREFIX
 from state_store.settings.session import PROVIDER_CLASS
 
 STATE = "org.apache.spark.sql.execution.streaming.state."

@@ -15,6 +15,7 @@ from typing import Any
 from state_store.errors import OptionError
 from state_store.jvm.jar import jar_path
 from state_store.settings import options as declarations
+from state_store.settings.option import PREFIX
 from state_store.settings.session import (
     EXTENSION_CLASS,
     EXTENSIONS_KEY,
@@ -52,7 +53,7 @@ def spark_conf(
 
     Raises OptionError for a setting that does not exist or has a wrong value, or a version without a jar.
     """
-    given = {name.removeprefix(declarations.PREFIX): _text(value) for name, value in (settings or {}).items()}
+    given = {name.removeprefix(PREFIX): _text(value) for name, value in (settings or {}).items()}
     given.setdefault("agentPython", agent_python or os.environ.get("PYSPARK_PYTHON") or sys.executable)
     declarations.parse(given)
     return {
@@ -61,7 +62,7 @@ def spark_conf(
         EXTENSIONS_KEY: EXTENSION_CLASS,
         LISTENERS_KEY: LISTENER_CLASS,
         "spark.jars": str(jar_path(spark_version)),
-        **{declarations.PREFIX + name: text for name, text in sorted(given.items())},
+        **{PREFIX + name: text for name, text in sorted(given.items())},
     }
 
 

@@ -12,7 +12,7 @@ from state_store.checkpoint.names import VersionId
 from state_store.deletion.contents import StoreContents
 from state_store.deletion.retention import Cleanup
 from state_store.files.deadline import Deadline
-from state_store.settings.options import PREFIX
+from state_store.settings.option import PREFIX
 
 
 def clean_up(store: OpenStore, request: CleanupRequest) -> Cleaned:

@@ -25,7 +25,7 @@ from state_store.agent.priority import lower_priority
 from state_store.errors import BusyError, StateStoreError
 from state_store.files.deadline import Deadline
 from state_store.planning.chain import Chain
-from state_store.settings.options import PREFIX
+from state_store.settings.option import PREFIX
 from state_store.snapshots.merge import INGEST
 
 CLOSE_TIMEOUT_S = 5.0

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 
 from state_store.checkpoint.metadata import META_KEY, RESERVED_FAMILY
+from state_store.settings.option import PREFIX
 from state_store.settings.option_types import BYTE_UNITS, BYTES, DURATION, DURATION_UNITS_MS
-from state_store.settings.options import OPTIONS, PREFIX
+from state_store.settings.options import OPTIONS
 
 RESOURCE = "incremental-state-store-declarations.json"
 

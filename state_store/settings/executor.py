@@ -6,7 +6,8 @@ import threading
 from dataclasses import fields, replace
 from typing import Any
 
-from state_store.settings.options import EXECUTOR, Options
+from state_store.settings.option import EXECUTOR
+from state_store.settings.options import Options
 
 _SHARED = {
     field.name: field.metadata["option"]

@@ -13,7 +13,8 @@ import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from state_store.settings.options import OPTIONS, PREFIX, Option
+from state_store.settings.option import PREFIX, Option
+from state_store.settings.options import OPTIONS
 from state_store.settings.session import (
     EXTENSION_CLASS,
     EXTENSIONS_KEY,

@@ -12,7 +12,8 @@ import scala_jars
 from state_store.checkpoint.metadata import META_KEY
 from state_store.errors import OptionError
 from state_store.settings import declarations, session
-from state_store.settings.options import OPTIONS, PREFIX
+from state_store.settings.option import PREFIX
+from state_store.settings.options import OPTIONS
 
 PROBE = "org.apache.spark.sql.execution.streaming.state.incremental.settings.SettingsProbe"
 READ_IN_SCALA = {"boolean": "boolean", "size": "bytes", "duration": "durationMs"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from state_store.settings.executor import ExecutorOptions
-from state_store.settings.options import EXECUTOR, OPTIONS, PREFIX, parse
+from state_store.settings.option import EXECUTOR, PREFIX
+from state_store.settings.options import OPTIONS, parse
 
 FIRST = parse({"memoryBudget": "64m", "maxDeltas": "7"})
 SECOND = parse({"memoryBudget": "1g", "maxDeltas": "9"})

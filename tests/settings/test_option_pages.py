@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from state_store.settings import options, pages
-from state_store.settings.options import OPTIONS
+from state_store.settings import pages
+from state_store.settings.option import PREFIX
+from state_store.settings.options import OPTIONS, Options, parse
 from state_store.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 
 
@@ -31,10 +32,10 @@ def test_reference_page_has_every_option_with_type_default_and_trade_off():
 def test_template_sets_the_provider_and_its_comments_are_the_defaults():
     lines = pages.template().splitlines()
     assert f"{PROVIDER_KEY} {PROVIDER_CLASS}" in lines
-    commented = [line.removeprefix("# ") for line in lines if line.startswith("# " + options.PREFIX)]
+    commented = [line.removeprefix("# ") for line in lines if line.startswith("# " + PREFIX)]
     pairs = dict((line + " ").split(" ", 1) for line in commented)
     assert len(pairs) == len(OPTIONS)
-    assert options.parse({key: text.strip() for key, text in pairs.items()}) == options.Options()
+    assert parse({key: text.strip() for key, text in pairs.items()}) == Options()
 
 
 def test_main_writes_both_files(tmp_path, checkout):

@@ -9,7 +9,8 @@ import pytest
 
 from state_store.errors import OptionError
 from state_store.settings import options
-from state_store.settings.options import OPTIONS, PREFIX, Options
+from state_store.settings.option import PREFIX
+from state_store.settings.options import OPTIONS, Options
 
 
 def test_defaults_are_what_the_declarations_say():

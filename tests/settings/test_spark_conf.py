@@ -12,7 +12,7 @@ import state_store
 from state_store import spark
 from state_store.errors import OptionError
 from state_store.jvm import build, releases, sources
-from state_store.settings.options import PREFIX
+from state_store.settings.option import PREFIX
 
 
 @pytest.fixture

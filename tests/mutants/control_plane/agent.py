@@ -1,0 +1,193 @@
+"""Breaks of `state_store/agent`."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_AGENT = "state_store/agent"
+_WITHOUT_IDS = ("tests/agent/test_attempts_without_ids.py",)
+
+MUTANTS = [
+    Mutant(
+        "a task that wakes up late may commit",
+        f"{_AGENT}/committing.py",
+        "        _check_not_left_behind(store, delta)\n",
+        "        pass\n",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "snapshots of earlier attempts stay",
+        f"{_AGENT}/committing.py",
+        "        _withdraw_snapshots(store, delta.version)\n",
+        "        pass\n",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "a merge does not compare its deltas",
+        f"{_AGENT}/merging.py",
+        "            _check_deltas(store, deltas)\n",
+        "            pass\n",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "a merge that begins with a restore does not know its deltas",
+        f"{_AGENT}/merging.py",
+        "            used = _deltas_with_checksums(context.storage, request.version)\n",
+        "            used = ()\n",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "a base of an attempt that was given up is offered",
+        f"{_AGENT}/head.py",
+        "if not self._ids and self._rewinds != rewinds:",
+        "if False:",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "deltas that a merge made superfluous are no reason to clean up",
+        f"{_AGENT}/cleaning.py",
+        " or head.superseded_below(floor + 1)",
+        "",
+        ("tests/agent/test_cleanup.py",),
+    ),
+    Mutant(
+        "a damaged local database is used again",
+        f"{_AGENT}/merging.py",
+        "        head.forget(base)  #",
+        "        pass  #",
+        ("tests/agent/test_damage.py",),
+    ),
+    Mutant(
+        "another user with the token is let in",
+        f"{_AGENT}/server.py",
+        "if user != os.getuid() or not known:",
+        "if not known:",
+        ("tests/agent/test_server.py",),
+    ),
+    Mutant(
+        "whoever runs as this user is let in without the token",
+        f"{_AGENT}/server.py",
+        "if user != os.getuid() or not known:",
+        "if user != os.getuid():",
+        ("tests/agent/test_life.py::test_strangers_are_refused",),
+    ),
+    Mutant(
+        "everybody may open the socket",
+        f"{_AGENT}/server.py",
+        "Path(path).chmod(0o600)",
+        "Path(path).chmod(0o666)",
+        ("tests/agent/test_server.py",),
+    ),
+    Mutant(
+        "bodies of frames may be of any size",
+        f"{_AGENT}/frames.py",
+        "if header_bytes > MAX_HEADER_BYTES or body_bytes > MAX_BODY_BYTES:",
+        "if header_bytes > MAX_HEADER_BYTES:",
+        ("tests/agent/test_server.py",),
+    ),
+    Mutant(
+        "headers of frames may be of any size",
+        f"{_AGENT}/frames.py",
+        "if header_bytes > MAX_HEADER_BYTES or body_bytes > MAX_BODY_BYTES:",
+        "if body_bytes > MAX_BODY_BYTES:",
+        ("tests/agent/test_server.py",),
+    ),
+    Mutant(
+        "a frame that ends early counts as the end of the connection",
+        f"{_AGENT}/frames.py",
+        "if filled == 0:",
+        "if True:",
+        ("tests/agent/test_server.py",),
+    ),
+    Mutant(
+        "a base that the JVM holds is removed when there is a newer one",
+        f"{_AGENT}/head.py",
+        "unused = old is not None and old is not base and old.directory not in self._held",
+        "unused = old is not None and old is not base",
+        ("tests/snapshots/test_merge.py",),
+    ),
+    Mutant(
+        "a base that nobody uses any more stays on the disk",
+        f"{_AGENT}/head.py",
+        "if not used and self._workspace.owns(directory):",
+        "if False:",
+        ("tests/snapshots/test_merge.py",),
+    ),
+    Mutant(
+        "the version just committed is merged, which Spark may give up",
+        f"{_AGENT}/calls.py",
+        "self.scheduler.committed(store, result.before,",
+        "self.scheduler.committed(store, result.answer.chain,",
+        ("tests/agent/test_events.py",),
+    ),
+    Mutant(
+        "a merge that frees memory waits for those that publish",
+        f"{_AGENT}/merge_queue.py",
+        "self._running(ingest=True) < most",
+        "self._running(ingest=False) < most",
+        ("tests/agent/test_merge_queue.py",),
+    ),
+    Mutant(
+        "a merge that was skipped clears the failures",
+        f"{_AGENT}/merge_queue.py",
+        "        elif succeeded:\n            one.failures = 0\n",
+        "        else:\n            one.failures = 0\n",
+        ("tests/agent/test_merge_queue.py",),
+    ),
+    Mutant(
+        "what failed is tried again at once",
+        f"{_AGENT}/merge_queue.py",
+        "pause_s = _back_off_s(one.limits, one.failures)",
+        "pause_s = 0.0",
+        ("tests/agent/test_merge_queue.py",),
+    ),
+    Mutant(
+        "an event is forgotten once it was sent",
+        f"{_AGENT}/events.py",
+        "return list(self._events)",
+        "sent, self._events = list(self._events), deque()\n            return sent",
+        ("tests/agent/test_events.py",),
+    ),
+    Mutant(
+        "the close of a store lets its merge go on",
+        f"{_AGENT}/scheduler.py",
+        'deadline.cancel("the store was closed")',
+        "pass",
+        ("tests/agent/test_events.py",),
+    ),
+    Mutant(
+        "background work may take all connections",
+        f"{_AGENT}/files.py",
+        "and self._in_background < self._background_limit",
+        "",
+        ("tests/agent/test_files.py",),
+    ),
+    Mutant(
+        "providers of one store share their directory",
+        f"{_AGENT}/stores.py",
+        "str(fields.instance)",
+        '""',
+        ("tests/agent/test_local_disk.py",),
+    ),
+    Mutant(
+        "an answer that nobody waits for keeps its directory",
+        f"{_AGENT}/server.py",
+        "                self._calls.undelivered(request, answer)\n",
+        "",
+        ("tests/agent/test_local_disk.py",),
+    ),
+    Mutant(
+        "directories of dead executors stay",
+        f"{_AGENT}/local_roots.py",
+        "if root != own and _is_abandoned(root):",
+        "if False:",
+        ("tests/agent/test_local_disk.py",),
+    ),
+    Mutant(
+        "the directory of an agent that died goes although its JVM lives",
+        f"{_AGENT}/local_roots.py",
+        'return bool(fields["started"] != _start_time(fields["jvm"]))',
+        "return True",
+        ("tests/agent/test_local_disk.py",),
+    ),
+]

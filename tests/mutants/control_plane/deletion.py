@@ -1,0 +1,123 @@
+"""Breaks of `state_store/deletion`."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_DELETION = "state_store/deletion"
+_INTERLEAVINGS = "tests/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
+
+MUTANTS = [
+    Mutant(
+        "only the newest version is sure to stay",
+        f"{_DELETION}/retention.py",
+        "LEAST_CHECKPOINTS = 2\n",
+        "LEAST_CHECKPOINTS = 1\n",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a lease of half its age is not checked again",
+        f"{_DELETION}/lease.py",
+        "if self._age_ms() >= self._expiry_ms / 2:",
+        "if False:",
+        ("tests/deletion/test_lease.py",),
+    ),
+    Mutant(
+        "a lease does not name the files to come",
+        f"{_DELETION}/lease.py",
+        "        self._announced |= fresh\n        self._write(fresh)\n",
+        "        self._announced |= fresh\n",
+        ("tests/deletion/test_lease.py", "tests/deletion/test_interleavings.py"),
+    ),
+    Mutant(
+        "snapshots are listed before deltas",
+        f"{_DELETION}/catalog.py",
+        "(DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)",
+        "(SNAPSHOT_DIRECTORY, DELTA_DIRECTORY)",
+        ("tests/snapshots/test_publish.py",),
+    ),
+    Mutant(
+        "an archive of another version is accepted",
+        f"{_DELETION}/catalog.py",
+        "if archive.manifest.version_id != snapshot.version_id:",
+        "if False:",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a damaged archive stops those that look for the newest",
+        f"{_DELETION}/catalog.py",
+        "        except DamagedError as error:\n            warnings.append(",
+        "        except ZeroDivisionError as error:\n            warnings.append(",
+        ("tests/agent/test_damage.py",),
+    ),
+    Mutant(
+        "a snapshot in doubt is counted on",
+        f"{_DELETION}/judgement.py",
+        "if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
+        "if True",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a snapshot whose archive is condemned is counted on",
+        f"{_DELETION}/judgement.py",
+        "if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
+        "if self.condemned.isdisjoint([entry.path for entry in manifest.files])",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "orphans of versions whose snapshot may still be replaced go",
+        f"{_DELETION}/judgement.py",
+        "            if name.version < self._oldest_version\n            and self",
+        "            if self",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "orphans go although an archive that may name them is damaged",
+        f"{_DELETION}/judgement.py",
+        "if any(snapshots[name].manifest is None for name in snapshots.keys() - self._going):",
+        "if False:",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a snapshot that was replaced since it was read is deleted",
+        f"{_DELETION}/retention.py",
+        "if name.path in candidates and is_known:",
+        "if name.path in candidates:",
+        (f"{_INTERLEAVINGS}::test_a_snapshot_that_is_replaced_while_a_cleaner_reads",),
+    ),
+    Mutant(
+        "one clock that is ahead makes a live lease old",
+        f"{_DELETION}/markers.py",
+        "return min(ages_ms) > expiry_ms",
+        "return max(ages_ms) > expiry_ms",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "what a lease says of its time is ignored",
+        f"{_DELETION}/markers.py",
+        "expiry_ms = default_expiry_ms if terms.expiry_ms is None else terms.expiry_ms",
+        "expiry_ms = default_expiry_ms",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a young damaged tombstone does not stop a clean-up",
+        f"{_DELETION}/retention.py",
+        "if now_ms - entry.modified_ms <= self._policy.lease_expiry_ms:",
+        "if False:",
+        ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a young damaged tombstone does not keep a writer from sharing",
+        f"{_DELETION}/lease.py",
+        "            condemned |= self._existing\n",
+        "            pass\n",
+        ("tests/deletion/test_lease.py",),
+    ),
+    Mutant(
+        "a snapshot that came too late is trusted",
+        f"{_DELETION}/lease.py",
+        "if self._age_ms() >= self._expiry_ms and (lost := self._renew_and_check()):",
+        "if False and (lost := self._renew_and_check()):",
+        ("tests/deletion/test_lease.py",),
+    ),
+]

@@ -1,0 +1,31 @@
+"""Breaks of `state_store/embedded`."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+MUTANTS = [
+    Mutant(
+        "each commit keeps one more file open",
+        "state_store/embedded/store.py",
+        "if sorted_runs(self._open.files()) > MOST_RUNS:",
+        "if False:",
+        (
+            "tests/embedded/test_embedded.py::test_many_commits_and_checkpoints_leave_few_files_and_one_directory",
+        ),
+    ),
+    Mutant(
+        "a key that is put again is counted again",
+        "state_store/embedded/store.py",
+        "+ (value is not None) - was",
+        "+ (value is not None)",
+        ("tests/embedded/test_embedded.py",),
+    ),
+    Mutant(
+        "a removed row comes back in scans",
+        "state_store/embedded/store.py",
+        "            if change[1] is not None:\n                yield key, change[1]\n",
+        "            yield key, change[1] or value\n",
+        ("tests/embedded/test_embedded.py",),
+    ),
+]

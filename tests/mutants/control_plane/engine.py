@@ -1,0 +1,15 @@
+"""Breaks of `state_store/engine`."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+MUTANTS = [
+    Mutant(
+        "a delta lacks its reserved record",
+        "state_store/engine/sst.py",
+        "        writer[META_KEY] = metadata.to_json()\n",
+        "",
+        ("tests/embedded/test_embedded.py",),
+    ),
+]

@@ -1,0 +1,80 @@
+"""Breaks of `state_store/files`."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_FILES = "state_store/files"
+
+MUTANTS = [
+    Mutant(
+        "an upload starts past the deadline",
+        f"{_FILES}/bounded_storage.py",
+        "        self.deadline.check()\n        self._storage.upload(",
+        "        self._storage.upload(",
+        ("tests/agent/test_files.py",),
+    ),
+    Mutant(
+        "bases of a dead agent stay",
+        f"{_FILES}/workspace.py",
+        '*self.root.glob("base-*")',
+        '*self.root.glob("no-*")',
+        ("tests/agent/test_local_disk.py",),
+    ),
+    Mutant(
+        "bases that the JVM has open go with a dead agent",
+        f"{_FILES}/workspace.py",
+        "if path not in held:",
+        "if True:",
+        ("tests/agent/test_local_disk.py",),
+    ),
+    Mutant(
+        "everybody may look into the local directories",
+        f"{_FILES}/workspace.py",
+        "directory.mkdir(mode=0o700)",
+        "directory.mkdir()",
+        ("tests/files/test_local_files.py",),
+    ),
+    Mutant(
+        "the budget is held by looking at every file each time",
+        f"{_FILES}/local_cache.py",
+        "if known is None or known[0] != changed_ns:",
+        "if True:",
+        ("tests/files/test_local_files.py",),
+    ),
+    Mutant(
+        "SHA-256 is not compared",
+        f"{_FILES}/transfer.py",
+        "return None if found == wanted.sha256 else",
+        "return None if found else",
+        ("tests/snapshots/test_restore.py",),
+    ),
+    Mutant(
+        "CRC-32 is not compared",
+        f"{_FILES}/transfer.py",
+        "return None if crc == wanted.crc32 else",
+        "return None if crc >= 0 else",
+        ("tests/files/test_transfer.py",),
+    ),
+    Mutant(
+        "the size of a file without a checksum is not compared",
+        f"{_FILES}/transfer.py",
+        "if size_bytes != wanted.size_bytes:",
+        "if size_bytes != wanted.size_bytes and wanted.verifiable:",
+        ("tests/files/test_transfer.py",),
+    ),
+    Mutant(
+        "a local copy that cannot be checked is taken",
+        f"{_FILES}/transfer.py",
+        "found = cache.find(wanted.path) if wanted.verifiable else None",
+        "found = cache.find(wanted.path)",
+        ("tests/files/test_transfer.py",),
+    ),
+    Mutant(
+        "results of parallel work come in any order",
+        f"{_FILES}/transfer.py",
+        "return [future.result() for future in futures]",
+        "return [future.result() for future in reversed(futures)]",
+        ("tests/files/test_transfer.py",),
+    ),
+]

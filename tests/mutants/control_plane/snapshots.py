@@ -1,0 +1,80 @@
+"""Breaks of `state_store/snapshots`."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_SNAPSHOTS = "state_store/snapshots"
+
+MUTANTS = [
+    Mutant(
+        "what a merge uploaded that was given up stays",
+        f"{_SNAPSHOTS}/publish.py",
+        "                _take_back(context, uploaded)\n",
+        "",
+        ("tests/agent/test_files.py",),
+    ),
+    Mutant(
+        "the full snapshot is not read after a restart",
+        f"{_SNAPSHOTS}/stored_chain.py",
+        "if name not in listing.snapshots:",
+        "if True:",
+        ("tests/snapshots/test_stored_chain.py",),
+    ),
+    Mutant(
+        "a restore does not look again when files have vanished",
+        f"{_SNAPSHOTS}/restore.py",
+        "_TRIES = 3\n",
+        "_TRIES = 1\n",
+        ("tests/snapshots/test_publish.py",),
+    ),
+    Mutant(
+        "a database may say that it is another version",
+        f"{_SNAPSHOTS}/restore.py",
+        "if metadata.version_id != version:",
+        "if False:",
+        ("tests/snapshots/test_restore.py",),
+    ),
+    Mutant(
+        "a snapshot that cannot be read stops the restore",
+        f"{_SNAPSHOTS}/restore.py",
+        "if plan.snapshot is None or start is not None or _is_delta_at_fault(error, plan):",
+        "if True:",
+        ("tests/snapshots/test_restore.py",),
+    ),
+    Mutant(
+        "a merge does not verify the deltas",
+        f"{_SNAPSHOTS}/merge.py",
+        "        verify(context.storage, context.cache, wanted, context.transfer_threads)\n",
+        "",
+        ("tests/snapshots/test_merge.py",),
+    ),
+    Mutant(
+        "a failed merge leaves its directory",
+        f"{_SNAPSHOTS}/merge.py",
+        "    except BaseException:\n        shutil.rmtree(directory, ignore_errors=True)\n        raise\n",
+        "    except BaseException:\n        raise\n",
+        ("tests/snapshots/test_merge.py", "tests/agent/test_life.py"),
+    ),
+    Mutant(
+        "a snapshot of the same version is replaced",
+        f"{_SNAPSHOTS}/publish.py",
+        "overwrite=full or not context.has_checkpoint_ids",
+        "overwrite=True",
+        ("tests/snapshots/test_publish.py",),
+    ),
+    Mutant(
+        "new files are not announced before their upload",
+        f"{_SNAPSHOTS}/publish.py",
+        "    lease.announce(str(file.path) for file in new.values())\n",
+        "",
+        ("tests/snapshots/test_publish.py",),
+    ),
+    Mutant(
+        "a full merge counts as one more since the last full",
+        f"{_SNAPSHOTS}/publish.py",
+        "merges_since_full=0 if not shares else",
+        "merges_since_full=",
+        ("tests/snapshots/test_merge.py", "tests/agent/test_walkthrough.py"),
+    ),
+]
