@@ -13,7 +13,7 @@ import resource
 import shutil
 import signal
 import sys
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ _STARTUP_FAILED = 3
 
 
 def main() -> int:
+    from state_store.runtime import SYSTEM
+
     line = sys.stdin.buffer.readline()
     try:
         start = json.loads(line)
@@ -29,7 +31,7 @@ def main() -> int:
     except Exception as error:
         _say({"ready": False, "error": _error(error)})
         return _STARTUP_FAILED
-    threading.Thread(target=_leave_with_jvm, args=(Path(start["socket"]), calls), daemon=True).start()
+    SYSTEM.start(partial(_leave_with_jvm, Path(start["socket"]), calls), name="end of the JVM")
     _say_ready()
     server.serve()
     return 0

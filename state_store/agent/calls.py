@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,17 +37,22 @@ from state_store.agent.requests import (
 )
 from state_store.agent.restoring import fetch_deltas, restore_store
 from state_store.agent.scheduler import MergeScheduler
-from state_store.agent.stores import DatabaseSettingsOf, Stores, database_settings
+from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
 from state_store.errors import InternalError
+from state_store.runtime import SYSTEM, Runtime
 from state_store.settings.options import by_name
 from state_store.storage.hadoop import HadoopStorage
+from state_store.storage.open import open_storage
 
 EVENT_WAIT_S = 30.0
 """How long the standing call for events waits before it answers that there are none."""
 
 
 class Calls:
-    """Serves all stores of one executor; `directory` is for local files. Any thread may call `handle`."""
+    """Serves all stores of one executor; `directory` is for local files. Any thread may call `handle`.
+
+    `open_storage` and `runtime` are where its stores are and what it runs on.
+    """
 
     def __init__(
         self,
@@ -56,12 +60,14 @@ class Calls:
         files: FileConnections | None = None,
         *,
         settings: DatabaseSettingsOf = database_settings,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        open_storage: OpenStorage = open_storage,
+        runtime: Runtime = SYSTEM,
     ) -> None:
-        self._files = files or FileConnections()
-        self.events = EventLog()
-        self.scheduler = MergeScheduler(self.events)
-        self.stores = Stores(directory, self._files, self.scheduler, settings, now_ms)
+        self._runtime = runtime
+        self._files = files or FileConnections(runtime=runtime)
+        self.events = EventLog(runtime)
+        self.scheduler = MergeScheduler(self.events, runtime=runtime)
+        self.stores = Stores(directory, self._files, self.scheduler, settings, open_storage, runtime)
         self._operations: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "ping": self._ping,
             "events": self._events,
@@ -95,7 +101,7 @@ class Calls:
             self._store(request).head.release(answer.base.directory)
 
     def _ping(self, request: dict[str, Any]) -> Pong:
-        return Pong(os.getpid(), __version__, _resident_bytes(), self._files.lent)
+        return Pong(self._runtime.process_id(), __version__, _resident_bytes(), self._files.lent)
 
     def _events(self, request: dict[str, Any]) -> Events:
         wait_s = min(EVENT_WAIT_S, request.get("wait_ms", EVENT_WAIT_S * 1000) / 1000)

@@ -59,5 +59,7 @@ def clean_up(store: OpenStore, request: CleanupRequest) -> Cleaned:
 def _clean(store: OpenStore, newest: VersionId) -> Cleanup:
     """Within the time that the option allows; nothing of what it left undone is lost."""
     limit_ms = store.options.cleanup_timeout_ms
-    store.cleanup_storage.deadline = Deadline("a clean-up", limit_ms, option=PREFIX + "cleanupTimeout")
+    store.cleanup_storage.deadline = Deadline(
+        "a clean-up", limit_ms, option=PREFIX + "cleanupTimeout", runtime=store.context.runtime
+    )
     return store.retention.cleanup(newest)

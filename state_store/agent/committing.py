@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from state_store.agent.answers import Committed
@@ -38,7 +37,8 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
     exist, ConflictError when another delta has that name or the query has gone on without this task, and as
     the storage does.
     """
-    start_s = time.perf_counter()
+    clock_s = store.context.runtime.monotonic_s
+    start_s = clock_s()
     delta = store.store_id.delta(
         request.version.number, request.version.checkpoint_id, request.parent, request.crc32
     )
@@ -47,14 +47,16 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
         store.head.rewind(delta.version)
         _check_not_left_behind(store, delta)
     before = _chain_before(store, delta)
-    chain_ms = _elapsed_ms(start_s)
-    start_s = time.perf_counter()
+    stored_from_s = clock_s()
     _store_delta(store, delta, request)
     if not ids:
         _withdraw_snapshots(store, delta.version)
-    store_ms = _elapsed_ms(start_s)
+    stored_until_s = clock_s()
     chain = store.head.committed(ChainDelta(delta, request.size_bytes, request.crc32), before, request.keys)
-    phases = {"chain_ms": chain_ms, "store_ms": store_ms}
+    phases = {
+        "chain_ms": (stored_from_s - start_s) * 1000,
+        "store_ms": (stored_until_s - stored_from_s) * 1000,
+    }
     return CommitResult(Committed(chain, store.head.ages(), store.head.rewinds, phases), before)
 
 
@@ -71,7 +73,7 @@ def learn_age(store: OpenStore, chain: Chain) -> None:
         for entry in store.context.storage.list_files(directory)
         if f"{directory}/{entry.name}" in paths
     ]
-    store.head.begun(min(times, default=store.now_ms()))
+    store.head.begun(min(times, default=store.context.runtime.wall_ms()))
 
 
 def _check_not_left_behind(store: OpenStore, delta: DeltaName) -> None:
@@ -151,7 +153,3 @@ def _is_stored(store: OpenStore, delta: DeltaName, size_bytes: int) -> bool:
     directory, _, name = delta.path.partition("/")
     entries = store.context.storage.list_files(directory)
     return any(entry.name == name and entry.size_bytes == size_bytes for entry in entries)
-
-
-def _elapsed_ms(start_s: float) -> float:
-    return (time.perf_counter() - start_s) * 1000

@@ -6,10 +6,10 @@ a connection breaks between.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 
 from state_store.agent.answers import Event
+from state_store.runtime import SYSTEM, Runtime
 
 MOST_KEPT = 100_000
 """Events that nobody fetches are those of a JVM that is gone; the oldest go."""
@@ -18,8 +18,8 @@ MOST_KEPT = 100_000
 class EventLog:
     """The events that the JVM has not yet acknowledged, oldest first. Safe for any thread."""
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        self._changed = runtime.condition()
         self._events: deque[tuple[int, Event]] = deque(maxlen=MOST_KEPT)
         self._last = 0
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import socket
-import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from state_store import errors
 from state_store.agent.frames import ProtocolError, read_frame, write_frame
 from state_store.errors import StorageError, UnknownOutcomeError
+from state_store.runtime import SYSTEM, Runtime
 
 LEND_TIMEOUT_S = 60.0
 """How long a request waits for the JVM to lend its first connection."""
@@ -39,12 +38,10 @@ def background() -> Iterator[None]:
 class FileConnections:
     """The connections that the JVM has lent to this agent. Safe for any thread."""
 
-    def __init__(
-        self, *, lend_timeout_s: float = LEND_TIMEOUT_S, clock_s: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, *, lend_timeout_s: float = LEND_TIMEOUT_S, runtime: Runtime = SYSTEM) -> None:
         self._lend_timeout_s = lend_timeout_s
-        self._clock_s = clock_s
-        self._changed = threading.Condition()
+        self._clock_s = runtime.monotonic_s
+        self._changed = runtime.condition()
         self._idle: list[socket.socket] = []
         self._lent = 0
         self._in_background = 0

@@ -14,7 +14,6 @@ Everything here is behind one lock, and each method leaves it consistent:
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,7 @@ from state_store.errors import ConflictError, MissingError
 from state_store.files.workspace import Workspace
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.planning.policy import Due, Policy, StoreStatistics
+from state_store.runtime import Runtime
 from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.publish import Published
 from state_store.snapshots.restore import Restored
@@ -45,12 +45,12 @@ class MergeStart:
 class StoreHead:
     """See the module. Safe for any thread; no method calls the storage."""
 
-    def __init__(self, workspace: Workspace, policy: Policy, now_ms: Callable[[], int], *, ids: bool) -> None:
+    def __init__(self, workspace: Workspace, policy: Policy, runtime: Runtime, *, ids: bool) -> None:
         self._workspace = workspace
         self._policy = policy
-        self._now_ms = now_ms
+        self._now_ms = runtime.wall_ms
         self._ids = ids
-        self._lock = threading.RLock()
+        self._lock = runtime.lock()
         self._statistics = StoreStatistics()
         self._chain: Chain | None = None
         self._registry: Registry | None = None

@@ -13,12 +13,11 @@ import fcntl
 import json
 import os
 import shutil
-import threading
-import time
 from hashlib import sha256
 from pathlib import Path
 
 from state_store.agent.log import AGENT
+from state_store.runtime import SYSTEM, Runtime
 from state_store.settings.options import Options
 
 OWNER = "owner"
@@ -31,9 +30,10 @@ class LocalRoots:
     """The directories of this agent: `directory` and, for queries with `localDir`, one below that. Their
     names are the same for an agent that replaces this one. Safe for any thread."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, runtime: Runtime = SYSTEM) -> None:
         self._directory = directory
-        self._lock = threading.Lock()
+        self._runtime = runtime
+        self._lock = runtime.lock()
         self._roots = {directory}
         self._owners: list[int] = []
 
@@ -48,7 +48,7 @@ class LocalRoots:
                 root.mkdir(parents=True, exist_ok=True)
                 self._owners.append(_own(root))
                 self._roots.add(root)
-                _sweep(parent, root)
+                _sweep(parent, root, self._runtime)
         return root
 
     def all(self) -> list[Path]:
@@ -69,24 +69,24 @@ def _own(root: Path) -> int:
     return descriptor
 
 
-def _sweep(parent: Path, own: Path) -> None:
+def _sweep(parent: Path, own: Path, runtime: Runtime) -> None:
     for root in parent.glob("agent-*"):
-        if root != own and _is_abandoned(root):
+        if root != own and _is_abandoned(root, runtime):
             AGENT.info(f"'{root}' of an executor that is gone is removed")
             shutil.rmtree(root, ignore_errors=True)
 
 
-def _is_abandoned(root: Path) -> bool:
+def _is_abandoned(root: Path, runtime: Runtime) -> bool:
     try:
         descriptor = os.open(root / OWNER, os.O_RDWR)
     except OSError:
-        return _age_s(root) > FOREIGN_LEASE_S
+        return _age_s(root, runtime) > FOREIGN_LEASE_S
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         fields = json.loads(os.pread(descriptor, 4096, 0))
         if fields["space"] == _process_space():
             return bool(fields["started"] != _start_time(fields["jvm"]))
-        return _age_s(root / OWNER) > FOREIGN_LEASE_S
+        return _age_s(root / OWNER, runtime) > FOREIGN_LEASE_S
     except (OSError, ValueError, KeyError, TypeError):
         return False  # its agent lives, or it is being made just now
     finally:
@@ -109,7 +109,7 @@ def _process_space() -> str:
     return "unknown"
 
 
-def _age_s(path: Path) -> float:
+def _age_s(path: Path, runtime: Runtime) -> float:
     with contextlib.suppress(OSError):
-        return time.time() - path.stat().st_mtime
+        return runtime.wall_ms() / 1000 - path.stat().st_mtime
     return 0.0

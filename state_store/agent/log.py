@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
 from typing import Any
+
+from state_store.runtime import SYSTEM
 
 _logger = logging.getLogger("state_store.agent")
 
@@ -20,7 +21,7 @@ class _JsonLines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._writing = threading.Lock()
+        self._writing = SYSTEM.lock()
 
     def emit(self, record: logging.LogRecord) -> None:
         fields = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -41,7 +40,8 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
     BusyError past it, ConflictError when the version was given up meanwhile (format 1), and as the steps do.
     Nothing is left behind then, neither locally nor in checkpoint storage.
     """
-    start_s = time.perf_counter()
+    clock_s = store.context.runtime.monotonic_s
+    start_s = clock_s()
     context, head = store.context.bounded(deadline), store.head
     if request.kind != INGEST:
         _look_for_newer_snapshot(store, deadline)
@@ -82,7 +82,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
     if published is not None:
         head.published(published, len(deltas), phases)
     kind = request.kind if published is None else published.manifest.kind
-    took_ms = (time.perf_counter() - start_s) * 1000
+    took_ms = (clock_s() - start_s) * 1000
     _log(store, request, kind, published, took_ms)
     return MergedStore.of(
         kind,
@@ -103,8 +103,9 @@ def _publish(
     kind: str,
     deadline: Deadline,
 ) -> Published:
-    lease = Lease(store.context.storage, expiry_ms=store.options.lease_expiry_ms)
-    published = publish(store.context.bounded(deadline), base, lease, full=kind == FULL, now_ms=store.now_ms)
+    context = store.context
+    lease = Lease(context.storage, expiry_ms=store.options.lease_expiry_ms, runtime=context.runtime)
+    published = publish(context.bounded(deadline), base, lease, full=kind == FULL)
     for warning in lease.warnings:
         store.log.warning(warning)
     if not store.store_id.has_checkpoint_ids:

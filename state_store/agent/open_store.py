@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from logging import LoggerAdapter
-from threading import Lock
 from typing import Any
 
 from state_store.agent.head import StoreHead
 from state_store.agent.store_id import StoreId
 from state_store.deletion.retention import Retention
 from state_store.files.bounded_storage import BoundedStorage
+from state_store.runtime import Lock
 from state_store.settings.options import Options
 from state_store.snapshots.context import StoreContext
 
@@ -21,8 +21,8 @@ class OpenStore:
     """What every operation on a store gets. Safe for any thread.
 
     `instance` numbers the providers of the JVM: a store that is opened again is another. `prune` bounds the
-    local files that all stores keep; `now_ms` is the wall clock. `cleaning` is held by the one clean-up at a
-    time that `retention` allows, which works with `cleanup_storage` and sets the deadline there.
+    local files that all stores keep. `cleaning` is held by the one clean-up at a time that `retention`
+    allows, which works with `cleanup_storage` and sets the deadline there.
     """
 
     instance: int
@@ -34,7 +34,6 @@ class OpenStore:
     cleanup_storage: BoundedStorage
     cleaning: Lock
     log: LoggerAdapter[Any]
-    now_ms: Callable[[], int]
     prune: Callable[[], object]
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ from state_store.agent.requests import DeltasRequest, RestoreRequest
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.deletion.catalog import read_listing
-from state_store.files.transfer import fetch, verify
 from state_store.planning.chain import ChainDelta
 from state_store.snapshots.restore import restore, wanted_deltas
 
@@ -54,8 +53,8 @@ def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
     directory = context.workspace.new_base(request.version.number)
     try:
         wanted = wanted_deltas(deltas, directory)
-        fetch(context.storage, context.cache, wanted, context.transfer_threads)
-        verify(context.storage, context.cache, wanted, context.transfer_threads)
+        context.fetch(wanted)
+        context.verify(wanted)
     except BaseException:
         store.head.release(directory)
         raise

@@ -10,9 +10,8 @@ Nothing here survives the agent, and nothing has to: the next commit finds out w
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from collections.abc import Callable
+from functools import partial
 
 from state_store.agent.answers import MergedStore, MergeEnded, MergeFailed, Skipped
 from state_store.agent.events import EventLog
@@ -25,6 +24,7 @@ from state_store.agent.priority import lower_priority
 from state_store.errors import BusyError, StateStoreError
 from state_store.files.deadline import Deadline
 from state_store.planning.chain import Chain
+from state_store.runtime import SYSTEM, Running, Runtime
 from state_store.settings.option import PREFIX
 from state_store.snapshots.merge import INGEST
 
@@ -42,16 +42,17 @@ class MergeScheduler:
         events: EventLog,
         *,
         merge: Merge = merge_store,
-        clock_s: Callable[[], float] = time.monotonic,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self._events = events
         self._merge = merge
-        self._clock_s = clock_s
-        self._changed = threading.Condition()
+        self._runtime = runtime
+        self._clock_s = runtime.monotonic_s
+        self._changed = runtime.condition()
         self._queue = MergeQueue()
         self._stores: dict[int, OpenStore] = {}
         self._deadlines: dict[int, Deadline] = {}
-        self._dispatcher: threading.Thread | None = None
+        self._dispatcher: Running | None = None
 
     def add(self, store: OpenStore) -> None:
         options = store.options
@@ -101,7 +102,7 @@ class MergeScheduler:
 
         Raises what the merge raises, which counts as a failure; BusyError past mergeTimeout.
         """
-        deadline = _deadline(store, request)
+        deadline = self._deadline(store, request)
         with self._changed:
             while store.instance not in self._stores or not self._queue.claim(store.instance, request):
                 if store.instance not in self._stores:
@@ -113,8 +114,7 @@ class MergeScheduler:
 
     def _dispatch_soon(self) -> None:
         if self._dispatcher is None:
-            self._dispatcher = threading.Thread(target=self._dispatch, name="merges", daemon=True)
-            self._dispatcher.start()
+            self._dispatcher = self._runtime.start(self._dispatch, name="merges")
         self._changed.notify_all()
 
     def _dispatch(self) -> None:
@@ -129,13 +129,9 @@ class MergeScheduler:
                 if store is None:
                     self._queue.ended(instance, self._clock_s(), succeeded=None)
                     continue
-                deadline = self._deadlines[instance] = _deadline(store, request)
-            threading.Thread(
-                target=self._run_in_background,
-                args=(store, request, deadline),
-                name=f"merge-{instance}",
-                daemon=True,
-            ).start()
+                deadline = self._deadlines[instance] = self._deadline(store, request)
+            run = partial(self._run_in_background, store, request, deadline)
+            self._runtime.start(run, name=f"merge-{instance}")
 
     def _run_in_background(self, store: OpenStore, request: MergeRequest, deadline: Deadline) -> None:
         lower_priority()
@@ -197,7 +193,9 @@ class MergeScheduler:
             store.log.debug(f"another merge is due: {waits}")
         return failures
 
-
-def _deadline(store: OpenStore, request: MergeRequest) -> Deadline:
-    what = f"the {request.kind} merge of version {request.version}"
-    return Deadline(what, store.options.merge_timeout_ms, option=PREFIX + "mergeTimeout")
+    def _deadline(self, store: OpenStore, request: MergeRequest) -> Deadline:
+        what, limit_ms = (
+            f"the {request.kind} merge of version {request.version}",
+            store.options.merge_timeout_ms,
+        )
+        return Deadline(what, limit_ms, option=PREFIX + "mergeTimeout", runtime=self._runtime)

@@ -10,8 +10,7 @@ import hmac
 import os
 import socket
 import struct
-import threading
-import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,6 +20,7 @@ from state_store.agent.files import FileConnections
 from state_store.agent.frames import ProtocolError, read_frame, write_frame
 from state_store.agent.log import AGENT
 from state_store.errors import InternalError, StateStoreError
+from state_store.runtime import SYSTEM, Runtime
 
 CALLS = "calls"
 FILES = "files"
@@ -38,10 +38,13 @@ class Operations(Protocol):
 class Server:
     """Listens at `path` from construction on; `serve` answers calls with `calls` for ever."""
 
-    def __init__(self, path: str, token: str, calls: Operations, files: FileConnections) -> None:
+    def __init__(
+        self, path: str, token: str, calls: Operations, files: FileConnections, *, runtime: Runtime = SYSTEM
+    ) -> None:
         self._token = token
         self._calls = calls
         self._files = files
+        self._runtime = runtime
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(path)
         Path(path).chmod(0o600)
@@ -54,9 +57,9 @@ class Server:
                 channel, _ = self._socket.accept()
             except OSError as error:
                 AGENT.warning(f"a connection of the JVM cannot be accepted: {error}")
-                time.sleep(_ACCEPT_PAUSE_S)
+                self._runtime.sleep(_ACCEPT_PAUSE_S)
                 continue
-            threading.Thread(target=self._serve, args=(channel,), daemon=True).start()
+            self._runtime.start(partial(self._serve, channel), name="connection")
 
     def _serve(self, channel: socket.socket) -> None:
         lent = False

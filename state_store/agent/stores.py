@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import Protocol
 
 from state_store.agent.files import FileConnections, StoreFiles
 from state_store.agent.head import StoreHead
@@ -21,10 +21,12 @@ from state_store.files.deadline import NEVER
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
 from state_store.planning.policy import Policy
+from state_store.runtime import Runtime
 from state_store.settings.executor import ExecutorOptions
 from state_store.settings.options import Options, parse
 from state_store.snapshots.context import StoreContext
-from state_store.storage.open import open_storage
+from state_store.storage.contract import Storage
+from state_store.storage.hadoop import FileSystemCalls
 
 WITHOUT_IDS = (
     "a query uses checkpoint format 1, under which versions have no ids: attempts at one version cannot be "
@@ -33,6 +35,12 @@ WITHOUT_IDS = (
 )
 
 DatabaseSettingsOf = Callable[[Options], DatabaseSettings]
+
+
+class OpenStorage(Protocol):
+    """From a store's location to its storage (storage.open.open_storage)."""
+
+    def __call__(self, uri: str, *, jvm: FileSystemCalls) -> Storage: ...
 
 
 def database_settings(options: Options) -> DatabaseSettings:
@@ -55,15 +63,17 @@ class Stores:
         files: FileConnections,
         scheduler: MergeScheduler,
         settings: DatabaseSettingsOf,
-        now_ms: Callable[[], int],
+        open_storage: OpenStorage,
+        runtime: Runtime,
     ) -> None:
         self._files = files
         self._scheduler = scheduler
         self._settings = settings
-        self._now_ms = now_ms
-        self._roots = LocalRoots(directory)
-        self._lock = threading.Lock()
-        self._executor = ExecutorOptions()
+        self._open_storage = open_storage
+        self._runtime = runtime
+        self._roots = LocalRoots(directory, runtime)
+        self._lock = runtime.lock()
+        self._executor = ExecutorOptions(runtime)
         self._stores: dict[int, OpenStore] = {}
         self._warned_of_missing_ids = False
 
@@ -93,17 +103,18 @@ class Stores:
         return self._roots.all()
 
     def _new(self, fields: StoreFields, options: Options) -> OpenStore:
-        store_id = fields.store_id
+        store_id, runtime = fields.store_id, self._runtime
         if not store_id.has_checkpoint_ids and not self._warned_of_missing_ids:
             self._warned_of_missing_ids = True
             AGENT.warning(WITHOUT_IDS)
         root = self._roots.of(options)
         kept = root.parent / "kept" if options.local_dir else root / "kept"
-        cache = LocalCache(kept, options.local_recovery_budget_bytes)
-        workspace = Workspace(root / _digest(store_id.run, store_id.location, str(fields.instance)))
+        cache = LocalCache(kept, options.local_recovery_budget_bytes, runtime=runtime)
+        digest = _digest(store_id.run, store_id.location, str(fields.instance))
+        workspace = Workspace(root / digest, runtime=runtime)
         workspace.open(held=fields.held)
         self._files.allow_background(options.transfer_threads)
-        storage = open_storage(store_id.location, jvm=StoreFiles(self._files, fields.instance))
+        storage = self._open_storage(store_id.location, jvm=StoreFiles(self._files, fields.instance))
         context = StoreContext(
             storage,
             cache.store(store_id.location),
@@ -111,6 +122,7 @@ class Stores:
             self._settings(options),
             store_id.has_checkpoint_ids,
             options.transfer_threads,
+            runtime=runtime,
         )
         cleanup_storage = BoundedStorage(storage, NEVER, bound_deletions=True)
         policy = Policy(options, store_id.location)
@@ -119,17 +131,16 @@ class Stores:
             store_id=store_id,
             options=options,
             context=context,
-            head=StoreHead(workspace, policy, self._now_ms, ids=store_id.has_checkpoint_ids),
+            head=StoreHead(workspace, policy, runtime, ids=store_id.has_checkpoint_ids),
             retention=Retention(
                 cleanup_storage,
                 store_id.retention(options),
-                clock_ms=self._now_ms,
                 threads=options.transfer_threads,
+                runtime=runtime,
             ),
             cleanup_storage=cleanup_storage,
-            cleaning=threading.Lock(),
+            cleaning=runtime.lock(),
             log=store_log(store_id.label),
-            now_ms=self._now_ms,
             prune=cache.prune,
         )
         self._scheduler.add(store)

@@ -225,9 +225,7 @@ def full_checkpoint(
         merged = merge(context, restored.base, [], version, FULL)
         fence.check()
         lease = Lease(storage, expiry_ms=Options().lease_expiry_ms)
-        published = publish(
-            context, merged.base, lease, full=True, now_ms=lambda: time.time_ns() // 1_000_000
-        )
+        published = publish(context, merged.base, lease, full=True)
         fence.check_published(published.manifest.snapshot)
     return FullCheckpoint(
         key,

@@ -13,9 +13,7 @@ it takes a new lease and checks everything again before it publishes.
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from types import TracebackType
 
 from state_store.checkpoint.file_list import LeaseTerms
@@ -28,19 +26,15 @@ from state_store.checkpoint.names import (
 )
 from state_store.deletion.markers import Tombstones
 from state_store.errors import BusyError, StateStoreError
+from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Storage
-
-
-def steady_clock_ms() -> float:
-    """Milliseconds on a clock that neither jumps nor stops while the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) * 1000
 
 
 class Lease:
     """The lease of one snapshot; a context manager that gives it back. Used by one thread at a time.
 
     Every method raises StorageError and its kin as the storage does; a lease that is not given back runs out
-    `expiry_ms` after it was written. `clock_ms` measures that here, `wall_ms` (milliseconds since 1970) is
+    `expiry_ms` after it was written, which is measured here on a clock that never jumps; the wall clock is
     what the lease says for others. `warnings` tell what was found damaged.
     """
 
@@ -49,16 +43,12 @@ class Lease:
         storage: Storage,
         *,
         expiry_ms: int,
-        clock_ms: Callable[[], float] = steady_clock_ms,
-        wall_ms: Callable[[], float] = lambda: time.time() * 1000,
-        unique: Callable[[], str] = lambda: secrets.token_hex(8),
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self.warnings: list[str] = []
         self._storage = storage
         self._expiry_ms = expiry_ms
-        self._clock_ms = clock_ms
-        self._wall_ms = wall_ms
-        self._unique = unique
+        self._runtime = runtime
         self._existing: set[str] = set()
         self._announced: set[str] = set()
         self._written: list[str] = []
@@ -88,7 +78,7 @@ class Lease:
         """Holds files that are about to be uploaded; call before that, with names that were never used."""
         fresh = set(paths)
         if self._valid_from_ms is None:
-            self._valid_from_ms = self._clock_ms()
+            self._valid_from_ms = self._runtime.uptime_ms()
         self._announced |= fresh
         self._write(fresh)
 
@@ -125,7 +115,7 @@ class Lease:
         self._valid_from_ms = None
 
     def _renew_and_check(self) -> frozenset[str]:
-        now_ms = self._clock_ms()
+        now_ms = self._runtime.uptime_ms()
         self._write(self._existing | self._announced)
         lost = self._lost()
         self._existing -= lost
@@ -135,14 +125,18 @@ class Lease:
 
     def _write(self, paths: Iterable[str]) -> None:
         """Adds a file to the lease. No name is used twice: what is swept was never just renewed."""
-        path = lease_path(self._unique())
+        path = lease_path(self._runtime.unique())
         self._written.append(path)
-        terms = LeaseTerms(frozenset(paths), self._expiry_ms, int(self._wall_ms()))
+        terms = LeaseTerms(frozenset(paths), self._expiry_ms, int(self._runtime.wall_ms()))
         self._storage.write(path, terms.pack())
 
     def _age_ms(self) -> float:
         """Time since what is held was last held and found in order; fresh files are as old as that."""
-        return self._expiry_ms if self._valid_from_ms is None else self._clock_ms() - self._valid_from_ms
+        return (
+            self._expiry_ms
+            if self._valid_from_ms is None
+            else self._runtime.uptime_ms() - self._valid_from_ms
+        )
 
     def _lost(self) -> frozenset[str]:
         tombstones = Tombstones.read(self._storage)

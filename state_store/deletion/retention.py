@@ -12,9 +12,7 @@ A tombstone is never taken back while a file of it exists: another cleaner may h
 
 from __future__ import annotations
 
-import secrets
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from state_store.checkpoint.file_list import pack_tombstone
@@ -31,6 +29,7 @@ from state_store.deletion.judgement import Judgement
 from state_store.deletion.markers import Leases, ReadLease, Tombstones
 from state_store.errors import DamagedError
 from state_store.files.transfer import parallel
+from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Entry, Storage
 
 LEAST_CHECKPOINTS = 2
@@ -83,9 +82,8 @@ class Retention:
     """Cleans one store. One clean-up at a time here; others in other
     processes, on stale knowledge, do no harm.
 
-    `clock_ms` is the wall clock, milliseconds since 1970. It tells the age of checkpoints; a lease runs out
-    only when it and the storage's clock agree, and a left-over file is swept only when both call it old.
-    `threads` delete at once.
+    The wall clock tells the age of checkpoints; a lease runs out only when it and the storage's clock agree,
+    and a left-over file is swept only when both call it old. `threads` delete at once.
     """
 
     def __init__(
@@ -93,15 +91,13 @@ class Retention:
         storage: Storage,
         policy: RetentionPolicy,
         *,
-        clock_ms: Callable[[], float] = lambda: time.time() * 1000,
-        unique: Callable[[], str] = lambda: secrets.token_hex(8),
         threads: int = 1,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self._storage = storage
         self._policy = policy
-        self._clock_ms = clock_ms
-        self._unique = unique
         self._threads = threads
+        self._runtime = runtime
         self._known: Mapping[SnapshotName, ReadSnapshot] = {}
         self._committed_ms: Mapping[int, int] | None = None
 
@@ -143,7 +139,7 @@ class Retention:
         """The lowest version that stays."""
         floor = newest.number - self._policy.keep + 1
         if self._policy.age_ms:
-            limit_ms = self._clock_ms() - self._policy.age_ms
+            limit_ms = self._runtime.wall_ms() - self._policy.age_ms
             floor = max(
                 [floor, *(version + 1 for version, at_ms in committed_ms.items() if at_ms < limit_ms)]
             )
@@ -167,7 +163,7 @@ class Retention:
         contents = judgement.contents
         # The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
         newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
-        now_ms = min(newest_ms, self._clock_ms())
+        now_ms = min(newest_ms, self._runtime.wall_ms())
         candidates = judgement.candidates(now_ms - self._policy.temporary_expiry_ms)
         if not candidates and not contents.tombstones.files:
             return []
@@ -187,7 +183,7 @@ class Retention:
         """Writes a tombstone, and returns its path; None when there is nothing to write."""
         if not paths:
             return None
-        path = tombstone_path(self._unique())
+        path = tombstone_path(self._runtime.unique())
         self._storage.write(path, pack_tombstone(paths))
         return path
 
@@ -195,7 +191,7 @@ class Retention:
         """The paths of the leases of dead writers."""
         if not leases:
             return set()
-        storage_ms, wall_ms = self._storage_ms(written), self._clock_ms()
+        storage_ms, wall_ms = self._storage_ms(written), self._runtime.wall_ms()
         expiry_ms = self._policy.lease_expiry_ms
         return {path for path, lease in leases.items() if lease.is_expired(storage_ms, wall_ms, expiry_ms)}
 
@@ -207,7 +203,7 @@ class Retention:
         """
         path = written
         if path is None:
-            path = tombstone_path(self._unique())
+            path = tombstone_path(self._runtime.unique())
             self._storage.write(path, pack_tombstone([]))
         entries = self._storage.list_files(TOMBSTONE_DIRECTORY)
         if written is None:
@@ -237,7 +233,7 @@ class Retention:
         return files
 
     def _delete_all(self, paths: Iterable[str]) -> None:
-        parallel(self._threads, self._storage.delete, sorted(paths))
+        parallel(self._threads, self._storage.delete, sorted(paths), runtime=self._runtime)
 
     def _delete_finished_tombstones(
         self, judgement: Judgement, written: str | None, condemned: set[str], deleted: set[str]

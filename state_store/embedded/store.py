@@ -17,9 +17,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +35,7 @@ from state_store.engine.sst import write_delta
 from state_store.errors import InternalError, MissingError
 from state_store.files.local_cache import StoreCache
 from state_store.files.workspace import Workspace
+from state_store.runtime import SYSTEM, Runtime
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.merge import FULL, INCREMENTAL, MOST_RUNS, merge, sorted_runs
 from state_store.snapshots.publish import WRITER, Published, publish
@@ -60,13 +59,21 @@ class EmbeddedStore:
     ids, StorageError as the storage does.
     """
 
-    def __init__(self, storage: Storage, directory: Path, *, has_checkpoint_ids: bool = True) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        directory: Path,
+        *,
+        has_checkpoint_ids: bool = True,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
         self._context = StoreContext(
             storage,
             StoreCache(directory / "kept"),
-            Workspace(directory / "work"),
+            Workspace(directory / "work", runtime=runtime),
             DatabaseSettings(),
             has_checkpoint_ids,
+            runtime=runtime,
         )
         self._directory = directory
         self._version = EMPTY
@@ -200,7 +207,8 @@ class EmbeddedStore:
     def commit(self) -> VersionId:
         """Makes the changes the next version, durably; gives it."""
         version = VersionId(
-            self._version.number + 1, str(uuid.uuid4()) if self._context.has_checkpoint_ids else None
+            self._version.number + 1,
+            self._context.runtime.uuid() if self._context.has_checkpoint_ids else None,
         )
         parent = (self._version.checkpoint_id or EMPTY_PARENT) if self._context.has_checkpoint_ids else None
         removes = sum(value is None for value in self._changes.values())
@@ -228,17 +236,16 @@ class EmbeddedStore:
         self._changes, self._counts = {}, {}
         self._families = dict(self._committed)
 
-    def checkpoint(self, *, full: bool = False, now_ms: Callable[[], int] | None = None) -> Published:
+    def checkpoint(self, *, full: bool = False) -> Published:
         """Publishes a snapshot of the committed version, with `full` one that shares no file with another."""
-        clock = now_ms or (lambda: time.time_ns() // 1_000_000)
         restored = restore(self._context, self._version).base
         try:
             merged = merge(self._context, restored, [], self._version, FULL if full else INCREMENTAL).base
         finally:
             shutil.rmtree(restored.directory, ignore_errors=True)
         try:
-            lease = Lease(self._context.storage, expiry_ms=_LEASE_EXPIRY_MS)
-            return publish(self._context, merged, lease, full=full, now_ms=clock)
+            lease = Lease(self._context.storage, expiry_ms=_LEASE_EXPIRY_MS, runtime=self._context.runtime)
+            return publish(self._context, merged, lease, full=full)
         finally:
             shutil.rmtree(merged.directory, ignore_errors=True)
 

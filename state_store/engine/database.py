@@ -1,6 +1,7 @@
 """A RocksDB database in a directory: open, ingest, compact, read.
 
 A `Database` belongs to one thread at a time; rocksdict lets other threads run while it ingests or compacts.
+RocksDB compacts in threads of its own, by the system's clock: no other runtime reaches them.
 The directory is private to the database: open a hard-linked copy of files that others use, since opening
 writes small files beside them (the SST files themselves are never modified: an ingested one keeps its bytes).
 """
@@ -8,8 +9,6 @@ writes small files beside them (the SST files themselves are never modified: an 
 from __future__ import annotations
 
 import re
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from state_store.checkpoint.metadata import META_KEY
 from state_store.engine.failures import translated
 from state_store.engine.settings import DatabaseSettings, rocks_options
 from state_store.errors import BusyError, DamagedError
+from state_store.runtime import SYSTEM
 
 _IDLE_POLL_S = 0.002
 _IDLE_GRACE_S = 1.0
@@ -123,16 +123,16 @@ class Database:
     @contextmanager
     def _watched(self, deadline: Callable[[], bool]) -> Iterator[None]:
         """Cancels the compaction that runs inside once `deadline()` says so."""
-        over = threading.Event()
+        is_over, changed = False, SYSTEM.condition()
 
         def watch() -> None:
-            while not over.wait(_DEADLINE_POLL_S):
-                if deadline():
-                    self._cancel(wait=False)
-                    return
+            with changed:
+                while not changed.wait_for(lambda: is_over, _DEADLINE_POLL_S):
+                    if deadline():
+                        self._cancel(wait=False)
+                        return
 
-        watcher = threading.Thread(target=watch, name="merge-deadline", daemon=True)
-        watcher.start()
+        watcher = SYSTEM.start(watch, name="merge-deadline")
         try:
             yield
         except Exception as error:
@@ -140,7 +140,9 @@ class Database:
                 raise self._too_long() from error
             raise
         finally:
-            over.set()
+            with changed:
+                is_over = True
+                changed.notify_all()
             watcher.join()
         if self._cancelled:
             raise self._too_long()
@@ -190,9 +192,9 @@ class Database:
     def _wait_idle(self, deadline: Callable[[], bool]) -> None:
         """Until nothing is compacted and nothing is left to pick; the picker may decline for good, which
         looks like work that never starts."""
-        idle_since = time.monotonic()
+        idle_since = SYSTEM.monotonic_s()
         while True:
-            now = time.monotonic()
+            now = SYSTEM.monotonic_s()
             if self._property("rocksdb.num-running-compactions"):
                 idle_since = now
             elif not self._property("rocksdb.compaction-pending") or now - idle_since > _IDLE_GRACE_S:
@@ -200,7 +202,7 @@ class Database:
             if deadline():
                 self._cancel(wait=True)
                 raise self._too_long()
-            time.sleep(_IDLE_POLL_S)
+            SYSTEM.sleep(_IDLE_POLL_S)
 
     def _cancel(self, *, wait: bool) -> None:
         self._cancelled = True

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
-
 from state_store.errors import BusyError
+from state_store.runtime import SYSTEM, Runtime
 
 
 class Deadline:
@@ -21,15 +18,15 @@ class Deadline:
         limit_ms: float | None,
         *,
         option: str | None = None,
-        clock_s: Callable[[], float] = time.monotonic,
+        runtime: Runtime = SYSTEM,
     ) -> None:
         self._what = what
         self._limit_ms = limit_ms
         self._option = option
-        self._clock_s = clock_s
-        self._end_s = None if limit_ms is None else clock_s() + limit_ms / 1000
+        self._clock_s = runtime.monotonic_s
+        self._end_s = None if limit_ms is None else runtime.monotonic_s() + limit_ms / 1000
         self._cancelled: str | None = None
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
 
     @property
     def passed(self) -> bool:

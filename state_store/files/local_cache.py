@@ -11,11 +11,11 @@ import contextlib
 import hashlib
 import os
 import shutil
-import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
 from state_store.files.workspace import make_private
+from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.durable import link_or_copy
 
 _SEPARATOR = "@"
@@ -24,8 +24,9 @@ _SEPARATOR = "@"
 class LocalCache:
     """The kept files of all stores below `root`; at most `budget_bytes` once `prune` has run."""
 
-    def __init__(self, root: Path, budget_bytes: int) -> None:
+    def __init__(self, root: Path, budget_bytes: int, *, runtime: Runtime = SYSTEM) -> None:
         self.root = root
+        self._runtime = runtime
         self._budget_bytes = budget_bytes
         self._sizes: dict[str, tuple[int, int]] = {}
 
@@ -59,7 +60,7 @@ class LocalCache:
                 changed_ns = directory.stat().st_mtime_ns
                 known = self._sizes.get(directory.path)
                 if known is None or known[0] != changed_ns:
-                    is_settled = time.time_ns() - changed_ns > 10**9
+                    is_settled = self._runtime.wall_ms() - changed_ns // 1_000_000 > 1000
                     total = sum(size for _, size, _ in _files(directory.path))
                     known = (changed_ns if is_settled else -1, total)
                 sizes[directory.path] = known

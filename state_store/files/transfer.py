@@ -3,9 +3,8 @@ parallel, verified, local ones linked."""
 
 from __future__ import annotations
 
-import contextvars
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +13,7 @@ from typing import Generic, TypeVar
 from state_store.errors import DamagedError
 from state_store.files.checksums import crc32_of, sha256_of
 from state_store.files.local_cache import StoreCache
+from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Storage
 from state_store.storage.durable import link_or_copy
 
@@ -49,24 +49,37 @@ class Fetched:
     local_files: int
 
 
-def parallel(threads: int, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+def parallel(
+    threads: int, work: Callable[[T], R], items: Iterable[T], *, runtime: Runtime = SYSTEM
+) -> list[R]:
     """`work` of each item, at most `threads` at a time, results in order; the first failure is raised.
 
-    Work that has not started by then never does. Context variables are those of the caller.
+    Work that has not started by then never does. Context variables are those of the caller, who works, too.
     """
-    todo = list(items)
+    todo = deque(enumerate(items))
     if threads <= 1 or len(todo) <= 1:
-        return [work(item) for item in todo]
-    with ThreadPoolExecutor(min(threads, len(todo)), thread_name_prefix="transfer") as pool:
-        futures = [pool.submit(contextvars.copy_context().run, work, item) for item in todo]
-        done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-        if any(future.exception() for future in done):
-            pool.shutdown(wait=True, cancel_futures=True)
-    failures = [future.exception() for future in futures if future.done() and not future.cancelled()]
-    for failure in failures:
-        if failure is not None:
-            raise failure
-    return [future.result() for future in futures]
+        return [work(item) for _, item in todo]
+    results: dict[int, R] = {}
+    failures: dict[int, BaseException] = {}
+
+    def go_on() -> None:
+        while not failures:
+            try:
+                number, item = todo.popleft()
+            except IndexError:
+                return
+            try:
+                results[number] = work(item)
+            except BaseException as error:
+                failures[number] = error
+
+    others = [runtime.start(go_on, name="transfer") for _ in range(min(threads, len(todo)) - 1)]
+    go_on()
+    for other in others:
+        other.join()
+    if failures:
+        raise failures[min(failures)]
+    return [results[number] for number in sorted(results)]
 
 
 class Background(Generic[R]):
@@ -75,13 +88,24 @@ class Background(Generic[R]):
     When the body fails, so that both may have, the failure of the work is the one that is raised.
     """
 
-    def __init__(self, work: Callable[[], R]) -> None:
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="background")
-        self._future = self._pool.submit(contextvars.copy_context().run, work)
+    def __init__(self, work: Callable[[], R], *, runtime: Runtime = SYSTEM) -> None:
+        self._results: list[R] = []
+        self._failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                self._results.append(work())
+            except BaseException as error:
+                self._failures.append(error)
+
+        self._running = runtime.start(run, name="background")
 
     def result(self) -> R:
-        """What the work gave, once it has ended."""
-        return self._future.result()
+        """What the work gave, once it has ended; raises what it raised."""
+        self._running.join()
+        if self._failures:
+            raise self._failures[0]
+        return self._results[0]
 
     def __enter__(self) -> Background[R]:
         return self
@@ -89,25 +113,36 @@ class Background(Generic[R]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        try:
-            self._future.result()
-        finally:
-            self._pool.shutdown()
+        self.result()
 
 
-def fetch(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], threads: int) -> Fetched:
+def fetch(
+    storage: Storage,
+    cache: StoreCache,
+    wanted: Sequence[Wanted],
+    threads: int,
+    *,
+    runtime: Runtime = SYSTEM,
+) -> Fetched:
     """Brings all files to their targets. Raises MissingError or DamagedError that names the stored file.
 
     A local copy is linked, a damaged one is dropped with a warning and read again from storage.
     """
-    local = parallel(threads, lambda file: _fetch_one(storage, cache, file), wanted)
+    local = parallel(threads, lambda file: _fetch_one(storage, cache, file), wanted, runtime=runtime)
     return _summary(wanted, local)
 
 
-def verify(storage: Storage, cache: StoreCache, wanted: Sequence[Wanted], threads: int) -> list[str]:
+def verify(
+    storage: Storage,
+    cache: StoreCache,
+    wanted: Sequence[Wanted],
+    threads: int,
+    *,
+    runtime: Runtime = SYSTEM,
+) -> list[str]:
     """Checks size and checksum of every target; gives warnings. Raises
     DamagedError that names the stored file."""
-    warnings = parallel(threads, lambda file: _verify_one(storage, cache, file), wanted)
+    warnings = parallel(threads, lambda file: _verify_one(storage, cache, file), wanted, runtime=runtime)
     return [warning for warning in warnings if warning is not None]
 
 

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import secrets
 import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from state_store.errors import BusyError
+from state_store.runtime import SYSTEM, Runtime
 
 
 class Workspace:
     """Directories below `root`, which is private to this process and store. `open` makes them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, runtime: Runtime = SYSTEM) -> None:
         self.root = root
+        self._runtime = runtime
         self._numbers = itertools.count(1)
         self._removed = False
 
@@ -64,7 +65,7 @@ class Workspace:
     def _new(self, prefix: str) -> Path:
         if self._removed:
             raise BusyError(f"'{self.root}' was removed: the store is closed")
-        directory = self.root / f"{prefix}-{next(self._numbers)}-{secrets.token_hex(3)}"
+        directory = self.root / f"{prefix}-{next(self._numbers)}-{self._runtime.unique(3)}"
         make_private(directory)
         return directory
 

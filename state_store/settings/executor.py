@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import fields, replace
 from typing import Any
 
+from state_store.runtime import SYSTEM, Runtime
 from state_store.settings.option import EXECUTOR
 from state_store.settings.options import Options
 
@@ -21,8 +21,8 @@ class ExecutorOptions:
     executor is open any more. Safe for any thread.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        self._lock = runtime.lock()
         self._first: dict[str, Any] = {}
         self._told: set[tuple[str, Any]] = set()
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from state_store.engine.settings import DatabaseSettings
 from state_store.files.bounded_storage import BoundedStorage
 from state_store.files.deadline import NEVER, Deadline
 from state_store.files.local_cache import StoreCache
+from state_store.files.transfer import Fetched, Wanted, fetch, parallel, verify
 from state_store.files.workspace import Workspace
+from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Storage
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -27,8 +34,21 @@ class StoreContext:
     has_checkpoint_ids: bool
     transfer_threads: int = 8
     deadline: Deadline = NEVER
+    runtime: Runtime = SYSTEM
 
     def bounded(self, deadline: Deadline) -> StoreContext:
         """The same for one operation that has to end in time: its steps, and each call of the storage but
         deletions, raise BusyError past the deadline."""
         return replace(self, storage=BoundedStorage(self.storage, deadline), deadline=deadline)
+
+    def fetch(self, wanted: Sequence[Wanted]) -> Fetched:
+        """Brings files to their targets, as `files.transfer.fetch` does."""
+        return fetch(self.storage, self.cache, wanted, self.transfer_threads, runtime=self.runtime)
+
+    def verify(self, wanted: Sequence[Wanted]) -> list[str]:
+        """Checks files at their targets, as `files.transfer.verify` does."""
+        return verify(self.storage, self.cache, wanted, self.transfer_threads, runtime=self.runtime)
+
+    def parallel(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """`work` of each item, as many at a time as there are threads for transfers."""
+        return parallel(self.transfer_threads, work, items, runtime=self.runtime)

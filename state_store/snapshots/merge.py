@@ -12,7 +12,6 @@ Any thread may call, one at a time for a store; the directories of the inputs ar
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from state_store.checkpoint.manifest import FULL, INCREMENTAL
 from state_store.checkpoint.names import VersionId
 from state_store.engine.database import Database, TableFile, small_files, tidy
 from state_store.errors import InternalError
-from state_store.files.transfer import fetch, verify
 from state_store.planning.chain import ChainDelta
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import LocalDatabase
@@ -72,14 +70,14 @@ def _merge(
     kind: str,
     directory: Path,
 ) -> Merged:
-    clock = _Laps()
+    clock = _Laps(context.runtime.monotonic_s)
     link_database(base, directory)
     clock.lap("link_ms")
     with context.workspace.scratch() as scratch:
         wanted = wanted_deltas(deltas, scratch)
-        fetch(context.storage, context.cache, wanted, context.transfer_threads)
+        context.fetch(wanted)
         context.deadline.check()
-        verify(context.storage, context.cache, wanted, context.transfer_threads)
+        context.verify(wanted)
         clock.lap("fetch_ms")
         with Database(directory, context.settings) as database:
             known = {**base.files, **ingest_deltas(database, deltas, scratch)}
@@ -122,11 +120,12 @@ def sorted_runs(files: Sequence[TableFile]) -> int:
 class _Laps:
     """A stop watch by phase, in milliseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock_s: Callable[[], float]) -> None:
         self.phases: dict[str, float] = {}
-        self._last = time.perf_counter()
+        self._clock_s = clock_s
+        self._last = clock_s()
 
     def lap(self, name: str) -> None:
-        now = time.perf_counter()
+        now = self._clock_s()
         self.phases[name] = (now - self._last) * 1000
         self._last = now

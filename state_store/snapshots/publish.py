@@ -9,9 +9,7 @@ appearance is the snapshot. Any thread may call, one at a time for a store.
 from __future__ import annotations
 
 import contextlib
-import secrets
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from state_store import __version__
@@ -22,7 +20,6 @@ from state_store.deletion.lease import Lease
 from state_store.engine.database import rocksdb_version, small_files, table_number
 from state_store.errors import BusyError, StateStoreError
 from state_store.files.checksums import sha256_of
-from state_store.files.transfer import parallel
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
 
@@ -54,8 +51,6 @@ def publish(
     lease: Lease,
     *,
     full: bool,
-    now_ms: Callable[[], int],
-    random_32: Callable[[], int] = lambda: secrets.randbits(32),
 ) -> Published:
     """Makes a snapshot of `base` under `lease`, a fresh one, which is given back. With `full` nothing is
     shared.
@@ -68,21 +63,22 @@ def publish(
     with `full`, nor without ids), BusyError when its files are deleted as fast as they are uploaded,
     StorageError or UnknownOutcomeError when the storage fails.
     """
-    start = time.perf_counter()
+    clock_s = context.runtime.monotonic_s
+    start = clock_s()
     files = _with_checksums(context, base)
-    checksum_ms = (time.perf_counter() - start) * 1000
+    checksum_ms = (clock_s() - start) * 1000
     shared = (
         {}
         if full
         else {name: file for name, file in files.items() if _may_share(file, context.has_checkpoint_ids)}
     )
-    start = time.perf_counter()
+    start = clock_s()
     with lease:
         lost = lease.hold(str(file.path) for file in shared.values()) if shared else frozenset()
         stored = {name: file for name, file in shared.items() if file.path not in lost}
         uploaded: dict[str, DatabaseFile] = {}
         for _ in range(_TRIES):
-            new = _fresh_names(base.version, files.keys() - stored.keys(), files, random_32())
+            new = _fresh_names(base.version, files.keys() - stored.keys(), files, context.runtime.random_32())
             uploaded |= new
             try:
                 _upload(context, base, lease, new)
@@ -92,7 +88,7 @@ def publish(
                 raise
             stored |= new
             shares = any(name not in uploaded for name in stored)
-            manifest = _manifest(base, stored, shares=shares, created_ms=now_ms())
+            manifest = _manifest(base, stored, shares=shares, created_ms=context.runtime.wall_ms())
             archive = pack(manifest, small_files(base.directory))
             lost = lease.publish(manifest.snapshot, archive, overwrite=full or not context.has_checkpoint_ids)
             if not lost:
@@ -111,7 +107,7 @@ def publish(
         new_files=len(uploaded),
         own_files=sum(entry.path not in older for entry in manifest.files),
         uploaded_bytes=sum(file.size_bytes for file in uploaded.values()) + len(archive),
-        phases={"checksum_ms": checksum_ms, "upload_ms": (time.perf_counter() - start) * 1000},
+        phases={"checksum_ms": checksum_ms, "upload_ms": (clock_s() - start) * 1000},
     )
 
 
@@ -130,11 +126,7 @@ def _upload(
     if not new:
         return
     lease.announce(str(file.path) for file in new.values())
-    parallel(
-        context.transfer_threads,
-        lambda name: context.storage.upload(base.directory / name, str(new[name].path)),
-        new,
-    )
+    context.parallel(lambda name: context.storage.upload(base.directory / name, str(new[name].path)), new)
 
 
 def _take_back(context: StoreContext, uploaded: Mapping[str, DatabaseFile]) -> None:
@@ -151,7 +143,7 @@ def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, Dat
         context.deadline.check()
         return sha256_of(base.directory / name)
 
-    found = parallel(context.transfer_threads, checksum, lacking)
+    found = context.parallel(checksum, lacking)
     computed = dict(zip(lacking, found, strict=True))
     return {
         name: replace(file, sha256=computed[name]) if name in computed else file

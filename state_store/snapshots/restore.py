@@ -11,8 +11,7 @@ Functions keep no state; any thread may call them, with a `StoreContext` of its 
 from __future__ import annotations
 
 import shutil
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from state_store.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.deletion.catalog import read_archive, read_listing
 from state_store.engine.database import Database, tidy
 from state_store.errors import DamagedError, MissingError, StateStoreError
-from state_store.files.transfer import Background, Fetched, Wanted, fetch, verify
+from state_store.files.transfer import Background, Fetched, Wanted
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
@@ -51,6 +50,7 @@ class Restored:
 class _Progress:
     """What piles up over several attempts."""
 
+    clock_s: Callable[[], float]
     warnings: list[str] = field(default_factory=list)
     phases: dict[str, float] = field(
         default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0, "ingest_ms": 0.0}
@@ -58,11 +58,11 @@ class _Progress:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start = self.clock_s()
         try:
             yield
         finally:
-            self.phases[name] += (time.perf_counter() - start) * 1000
+            self.phases[name] += (self.clock_s() - start) * 1000
 
 
 def restore(context: StoreContext, version: VersionId, *, start: VersionId | None = None) -> Restored:
@@ -71,7 +71,7 @@ def restore(context: StoreContext, version: VersionId, *, start: VersionId | Non
     Raises MissingError or DamagedError when it cannot be made, FormatError for a format not known,
     ConflictError when two deltas claim to be one version, StorageError when the storage fails.
     """
-    progress = _Progress()
+    progress = _Progress(context.runtime.monotonic_s)
     for attempt in range(_TRIES):
         try:
             return _restore_listed(context, version, start, progress)
@@ -153,12 +153,10 @@ def _fetch_and_open(
     tables = wanted_tables(archive.manifest if archive else None, directory)
     changes = wanted_deltas(deltas, scratch)
     with progress.phase("fetch_ms"):
-        fetched = fetch(context.storage, context.cache, [*tables, *changes], context.transfer_threads)
+        fetched = context.fetch([*tables, *changes])
     with progress.phase("verify_ms"):
-        progress.warnings += verify(context.storage, context.cache, changes, context.transfer_threads)
-    with Background(
-        lambda: verify(context.storage, context.cache, tables, context.transfer_threads)
-    ) as verification:
+        progress.warnings += context.verify(changes)
+    with Background(lambda: context.verify(tables), runtime=context.runtime) as verification:
         base, failure = None, None
         with progress.phase("ingest_ms"):
             try:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from state_store.checkpoint.names import TEMPORARY_SUFFIX
+from state_store.runtime import SYSTEM
 
 _LOG = logging.getLogger(__name__)
 _SAID_OF: set[int] = set()
@@ -83,7 +83,7 @@ def make_directory(directory: Path) -> None:
 
 
 def _appear(path: Path, fill: Callable[[Path], None], *, overwrite: bool) -> None:
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}")
+    temporary = path.with_name(f"{path.name}.{SYSTEM.unique(4)}{TEMPORARY_SUFFIX}")
     try:
         fill(temporary)
         if overwrite:

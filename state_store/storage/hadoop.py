@@ -7,11 +7,11 @@ file requests. What is atomic and durable is what Spark's checkpoints get from t
 from __future__ import annotations
 
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any, Protocol
 
 from state_store.errors import ConflictError, MissingError, StorageError
+from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Entry, Storage, check_path, new_local_file
 
 CHUNK_BYTES = 32 << 20
@@ -34,11 +34,11 @@ class FileSystemCalls(Protocol):
 class HadoopStorage(Storage):
     """Files below the directory at `location`, a URI in Hadoop's form (not percent-encoded)."""
 
-    def __init__(self, location: str, jvm: FileSystemCalls) -> None:
+    def __init__(self, location: str, jvm: FileSystemCalls, *, runtime: Runtime = SYSTEM) -> None:
         self.location = location.rstrip("/")
         self._jvm = jvm
         self._made: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
 
     def list_files(self, directory: str) -> list[Entry]:
         """In pages, in the order of their names. A file that comes or goes meanwhile may be in it or not."""

@@ -11,7 +11,6 @@ File systems of `pyarrow.fs` that are not object stores get a temporary name and
 
 from __future__ import annotations
 
-import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from typing import Any
 
 from state_store.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.errors import ConflictError, MissingError, StorageError
+from state_store.runtime import SYSTEM
 from state_store.storage.contract import Entry, Storage, check_path, new_local_file
 
 _WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
@@ -109,7 +109,7 @@ class ArrowStorage(Storage):
 
     def _put_and_rename(self, full: str, data: Any) -> None:
         self._filesystem.create_dir(full.rpartition("/")[0], recursive=True)
-        temporary = f"{full}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+        temporary = f"{full}.{SYSTEM.unique(4)}{TEMPORARY_SUFFIX}"
         try:
             self._put(temporary, data)
             self._filesystem.move(temporary, full)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import secrets
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import IO, Any, TypeVar
 
 from state_store.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.errors import ConflictError, MissingError, StorageError, UnknownOutcomeError
+from state_store.runtime import SYSTEM
 from state_store.storage.contract import Entry, Storage, check_path, new_local_file
 
 TIMEOUT_S = 60.0
@@ -122,7 +122,7 @@ class WebHdfsStorage(Storage):
         self._client.delete(full)
 
     def _create(self, path: str, data: Callable[[], bytes | IO[bytes]], length: int, overwrite: bool) -> None:
-        temporary = f"{check_path(path)}.{secrets.token_hex(4)}{TEMPORARY_SUFFIX}"
+        temporary = f"{check_path(path)}.{SYSTEM.unique(4)}{TEMPORARY_SUFFIX}"
         try:
             self._ask("write", temporary, lambda full: self._client.write(full, data=data()))
             written = self._ask("write", temporary, lambda full: self._client.status(full)["length"])

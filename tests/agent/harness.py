@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from runtimes import AdjustedRuntime
+
 from state_store import errors
 from state_store.agent.calls import Calls
 from state_store.agent.frames import ProtocolError, read_frame, write_frame
@@ -183,9 +185,10 @@ class InProcess:
     """The agent's calls in this process: quick, and with settings that the options do not offer."""
 
     def __init__(self, directory: Path, *, now_ms: Callable[[], int] | None = None, **settings: Any) -> None:
-        clock = {} if now_ms is None else {"now_ms": now_ms}
         self.calls = Calls(
-            directory, settings=lambda options: DatabaseSettings(threads=1, **settings), **clock
+            directory,
+            settings=lambda options: DatabaseSettings(threads=1, **settings),
+            runtime=AdjustedRuntime(wall_ms=now_ms),
         )
 
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:

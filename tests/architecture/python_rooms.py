@@ -23,25 +23,30 @@ def _room(purpose: str, may_use: str = "") -> Room:
 
 ROOMS: Mapping[str, Room] = {
     "errors": _room("the errors that leave the package, each of one kind on the wire"),
+    "runtime": _room("the clocks, the randomness and the threads of a process, which are passed in"),
     "checkpoint": _room("names, manifests, lineage, registry: values, no I/O", "errors"),
     "settings": _room(
-        "the options, the pages written from them, what the data plane is told of both", "errors checkpoint"
+        "the options, the pages written from them, what the data plane is told of both",
+        "errors runtime checkpoint",
     ),
     "storage": _room(
-        "one contract for checkpoint storage, its backends, a conformance kit", "errors checkpoint"
+        "one contract for checkpoint storage, its backends, a conformance kit", "errors runtime checkpoint"
     ),
-    "files": _room("verified transfers, the cache of local files, working directories", "errors storage"),
+    "files": _room(
+        "verified transfers, the cache of local files, working directories", "errors runtime storage"
+    ),
     "planning": _room(
         "the chain, what a restore costs, times of day, when to merge: values, no I/O",
         "settings checkpoint",
     ),
-    "engine": _room("RocksDB; the only importer of `rocksdict`", "errors checkpoint files"),
+    "engine": _room("RocksDB; the only importer of `rocksdict`", "errors runtime checkpoint files"),
     "deletion": _room(
-        "leases, what a directory holds, which checkpoints stay, clean-up", "errors checkpoint storage files"
+        "leases, what a directory holds, which checkpoints stay, clean-up",
+        "errors runtime checkpoint storage files",
     ),
     "snapshots": _room(
         "local databases: restore, merge, publish",
-        "errors checkpoint storage engine files planning deletion",
+        "errors runtime checkpoint storage engine files planning deletion",
     ),
     "jvm": _room(
         "the jar: for which Sparks, from what, how it is compiled, which one a session takes",
@@ -50,11 +55,11 @@ ROOMS: Mapping[str, Room] = {
     "spark": _room("a session's configuration, a checkpoint's past", "errors settings storage jvm"),
     "embedded": _room(
         "a store without Spark, and the decoding of Spark's rows",
-        "errors checkpoint storage engine files deletion snapshots",
+        "errors runtime checkpoint storage engine files deletion snapshots",
     ),
     "agent": _room(
         "the process beside the executor: frames, calls, open stores",
-        "errors settings checkpoint storage engine files planning deletion snapshots",
+        "errors runtime settings checkpoint storage engine files planning deletion snapshots",
     ),
     "cli": _room(
         "the command line, a module a command",

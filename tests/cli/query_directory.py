@@ -143,7 +143,7 @@ class QueryDirectory:
         base, place = self._base(key)
         merged = merge(place, base, [], base.version, kind)
         lease = Lease(place.storage, expiry_ms=Options().lease_expiry_ms)
-        return publish(place, merged.base, lease, full=kind == "full", now_ms=lambda: 1_700_000_000_000)
+        return publish(place, merged.base, lease, full=kind == "full")
 
     def store(self, key: StoreKey) -> Storage:
         return open_storage(f"{self.location}/{key.path}")

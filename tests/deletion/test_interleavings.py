@@ -13,6 +13,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from runtimes import AdjustedRuntime
 
 from deletion import stores
 from deletion.explorer import (
@@ -42,7 +43,7 @@ from state_store.storage.contract import Storage
 
 NEWEST = 6
 EXPIRY_MS = 1000
-WALL_MS = 1e9
+WALL_MS = 10**9
 """What the clock of every cleaner shows: to it all leases are old, so that the storage's clock decides."""
 A, B, C = stores.shared(2, 1), stores.shared(2, 2), stores.shared(4, 3)
 DELTA_3 = stores.delta(3).path
@@ -83,9 +84,15 @@ def remembered(kind: type[Judgement]) -> Callable[..., Judgement]:
     return judge
 
 
-def names(prefix: str) -> Callable[[], str]:
-    numbers = count(1)
-    return lambda: f"{prefix}-{next(numbers)}"
+class ModelRuntime(AdjustedRuntime):
+    """The names that it makes begin with a prefix; its wall clock stands, the other is the model's."""
+
+    def __init__(self, prefix: str, wall_ms: int, uptime_ms: Callable[[], float]) -> None:
+        super().__init__(wall_ms=lambda: wall_ms, uptime_ms=uptime_ms)
+        self._names = (f"{prefix}-{number}" for number in count(1))
+
+    def unique(self, count: int = 8) -> str:
+        return next(self._names)
 
 
 def writer(
@@ -95,9 +102,7 @@ def writer(
 
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         fresh = (stores.shared(of, 100 * number + sst, sst) for sst in count(1))
-        with kind(
-            storage, expiry_ms=EXPIRY_MS, clock_ms=clock_ms, wall_ms=lambda: 0, unique=names(f"w{number}")
-        ) as lease:
+        with kind(storage, expiry_ms=EXPIRY_MS, runtime=ModelRuntime(f"w{number}", 0, clock_ms)) as lease:
             paths = set(shares)
             lost = lease.hold(paths)
             new = 1
@@ -118,7 +123,7 @@ def writer(
 def cleaner(number: int, kind: type[Retention] = Retention, newest: int = NEWEST) -> Program:
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         policy = RetentionPolicy(batches=2, lease_expiry_ms=EXPIRY_MS, temporary_expiry_ms=EXPIRY_MS)
-        one = kind(storage, policy, clock_ms=lambda: WALL_MS, unique=names(f"c{number}"))
+        one = kind(storage, policy, runtime=ModelRuntime(f"c{number}", WALL_MS, clock_ms))
         one.cleanup(stores.version(newest))
 
     return program
@@ -128,10 +133,7 @@ def full_writer(number: int, of: int = 4) -> Program:
     """Publishes a full snapshot of version `of` in the place of the one that there is."""
 
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
-        unique = names(f"w{number}")
-        with Lease(
-            storage, expiry_ms=EXPIRY_MS, clock_ms=clock_ms, wall_ms=lambda: 0, unique=unique
-        ) as lease:
+        with Lease(storage, expiry_ms=EXPIRY_MS, runtime=ModelRuntime(f"w{number}", 0, clock_ms)) as lease:
             new = stores.shared(of, 100 * number)
             lease.announce([new])
             storage.write(new, stores.content(new))
@@ -311,7 +313,7 @@ class _ChecksBeforeItHolds(Lease):
     def _renew_and_check(self) -> frozenset[str]:
         lost = self._lost()
         self._write(self._existing | self._announced)
-        self._valid_from_ms = self._clock_ms()
+        self._valid_from_ms = self._runtime.uptime_ms()
         return lost
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults import FaultyStorage, fail_at
+from runtimes import AdjustedRuntime
 
 from deletion import stores
 from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
@@ -41,7 +42,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def lease(storage: FaultyStorage, clock: Clock) -> Lease:
-    return Lease(storage, expiry_ms=EXPIRY_MS, clock_ms=clock)
+    return Lease(storage, expiry_ms=EXPIRY_MS, runtime=AdjustedRuntime(uptime_ms=clock))
 
 
 def held(storage: FaultyStorage) -> set[str]:
@@ -108,7 +109,7 @@ def test_what_is_announced_is_in_storage_before_it_is_uploaded(storage: FaultySt
 
 
 def test_a_lease_says_how_long_it_holds_and_since_when(storage: FaultyStorage) -> None:
-    lease = Lease(storage, expiry_ms=EXPIRY_MS, wall_ms=lambda: 12_345.6)
+    lease = Lease(storage, expiry_ms=EXPIRY_MS, runtime=AdjustedRuntime(wall_ms=lambda: 12_345))
     lease.hold([A])
     (entry,) = storage.list_files("lease")
     found = LeaseTerms.unpack(storage.read(f"lease/{entry.name}"), file=entry.name)

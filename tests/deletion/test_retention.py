@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from faults import FaultyStorage, fail_at
+from runtimes import AdjustedRuntime
 
 from deletion import stores
 from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
@@ -133,13 +134,13 @@ class TestWhatIsKept:
     def test_a_clock_that_jumped_back_keeps_all(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 9, {3: [A], 6: [B]})
         policy = RetentionPolicy(batches=100, age_ms=DAY_MS)
-        past = Retention(store.storage, policy, clock_ms=lambda: NOW_MS - 10**12)
+        past = Retention(store.storage, policy, runtime=AdjustedRuntime(wall_ms=lambda: NOW_MS - 10**12))
         assert past.cleanup(store.newest).deleted == ()
 
     def test_a_clock_that_jumped_ahead_leaves_the_newest(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 9, {3: [A], 6: [B]})
         policy = RetentionPolicy(batches=100, age_ms=DAY_MS)
-        future = Retention(store.storage, policy, clock_ms=lambda: NOW_MS + 10**12)
+        future = Retention(store.storage, policy, runtime=AdjustedRuntime(wall_ms=lambda: NOW_MS + 10**12))
         assert future.cleanup(store.newest).retained == (stores.version(8), stores.version(9))
 
     def test_files_that_are_not_ours_are_left_alone(self, tmp_path: Path) -> None:
@@ -279,7 +280,7 @@ class TestLeftovers:
             store.age(path, 2 * DAY_MS)
         else:
             clock_ms = lambda: (time.time() + 10**6) * 1000  # noqa: E731
-        Retention(store.storage, policy, clock_ms=clock_ms).cleanup(store.newest)
+        Retention(store.storage, policy, runtime=AdjustedRuntime(wall_ms=clock_ms)).cleanup(store.newest)
         assert A in store.files()
         if whose == "file":
             assert stores.shared(5, 1) in store.files()  # an orphan of seconds

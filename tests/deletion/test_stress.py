@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from runtimes import AdjustedRuntime
 
 from deletion import stores, stress
 from state_store.deletion.contents import StoreContents
@@ -89,7 +90,9 @@ def _after_the_dead_are_gone(storage: LocalStorage, top: int) -> None:
     for lease in (storage.directory / "lease").iterdir():
         os.utime(lease, (later - 7200, later - 7200))
     policy = RetentionPolicy(batches=2, lease_expiry_ms=1000, temporary_expiry_ms=1000)
-    Retention(storage, policy, clock_ms=lambda: later * 1000).cleanup(stores.version(top + 3))
+    Retention(storage, policy, runtime=AdjustedRuntime(wall_ms=lambda: later * 1000)).cleanup(
+        stores.version(top + 3)
+    )
     files = {
         str(path.relative_to(storage.directory)) for path in storage.directory.rglob("*") if path.is_file()
     }

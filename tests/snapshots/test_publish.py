@@ -50,7 +50,7 @@ def version(job: Job, number: int) -> VersionId:
 def published(context: StoreContext, of: VersionId, *, full: bool = False) -> Published:
     merged = merge(context, restore(context, of).base, [], of, FULL if full else INCREMENTAL)
     lease = Lease(context.storage, expiry_ms=3_600_000)
-    return publish(context, merged.base, lease, full=full, now_ms=lambda: 0)
+    return publish(context, merged.base, lease, full=full)
 
 
 def test_an_incremental_snapshot_replaces_none_a_full_one_does(job: Job, context: StoreContext) -> None:

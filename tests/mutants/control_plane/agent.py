@@ -179,7 +179,7 @@ MUTANTS = [
     Mutant(
         "directories of dead executors stay",
         f"{_AGENT}/local_roots.py",
-        "if root != own and _is_abandoned(root):",
+        "if root != own and _is_abandoned(root, runtime):",
         "if False:",
         ("tests/agent/test_local_disk.py",),
     ),

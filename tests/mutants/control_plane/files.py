@@ -73,8 +73,8 @@ MUTANTS = [
     Mutant(
         "results of parallel work come in any order",
         f"{_FILES}/transfer.py",
-        "return [future.result() for future in futures]",
-        "return [future.result() for future in reversed(futures)]",
+        "return [results[number] for number in sorted(results)]",
+        "return [results[number] for number in sorted(results, reverse=True)]",
         ("tests/files/test_transfer.py",),
     ),
 ]

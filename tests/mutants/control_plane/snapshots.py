@@ -45,7 +45,7 @@ MUTANTS = [
     Mutant(
         "a merge does not verify the deltas",
         f"{_SNAPSHOTS}/merge.py",
-        "        verify(context.storage, context.cache, wanted, context.transfer_threads)\n",
+        "        context.verify(wanted)\n",
         "",
         ("tests/snapshots/test_merge.py",),
     ),

@@ -1,0 +1,26 @@
+"""Runtimes for tests. Use: `from runtimes import AdjustedRuntime`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from state_store.runtime import SystemRuntime
+
+
+class AdjustedRuntime(SystemRuntime):
+    """The system's, but for the clocks that are given."""
+
+    def __init__(
+        self,
+        *,
+        wall_ms: Callable[[], float] | None = None,
+        uptime_ms: Callable[[], float] | None = None,
+    ) -> None:
+        self._wall_ms = wall_ms or super().wall_ms
+        self._uptime_ms = uptime_ms or super().uptime_ms
+
+    def wall_ms(self) -> int:
+        return int(self._wall_ms())
+
+    def uptime_ms(self) -> float:
+        return self._uptime_ms()
