@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from minihdfs import hdfs_cluster  # noqa: F401 -- a fixture
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
-# For mutants: a failure is all that counts, not the least example of it.
-settings.register_profile("mutants", phases=[Phase.explicit, Phase.generate])
+# A machine that is busy with something else is no failure. For mutants, a failure is all that counts, not the
+# least example of it.
+settings.register_profile("checks", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("mutants", settings.get_profile("checks"), phases=[Phase.explicit, Phase.generate])
+settings.load_profile("checks")
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
