@@ -146,7 +146,8 @@ class Calls:
         return Nothing()
 
     def _store(self, request: dict[str, Any]) -> OpenStore:
-        return self.stores.of(StoreFields.from_json(request["store"]))
+        known = self.stores.known(request["store"]["instance"])
+        return known or self.stores.of(StoreFields.from_json(request["store"]))
 
 
 def _file_connections(store: OpenStore) -> int:

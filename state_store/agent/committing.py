@@ -129,24 +129,25 @@ def _chain_before(store: OpenStore, delta: DeltaName) -> Chain:
 
 def _store_delta(store: OpenStore, delta: DeltaName, request: CommitRequest) -> None:
     """One durable write by name; the same delta again is success."""
-    storage, path, size_bytes = store.context.storage, request.path, request.size_bytes
-    file = f"{storage.location}/{delta.path}"
+    storage, path, size_bytes, name = store.context.storage, request.path, request.size_bytes, delta.path
     try:
         found = path.stat().st_size
     except FileNotFoundError:
         if _is_stored(store, delta, size_bytes):
             return
+        file = f"{storage.location}/{name}"
         raise MissingError(f"'{path}', which should become '{file}', does not exist", file=file) from None
     if found != size_bytes:
+        file = f"{storage.location}/{name}"
         raise DamagedError(
             f"'{path}', which should become '{file}', has {found} bytes instead of {size_bytes}", file=file
         )
     try:
-        storage.upload(path, delta.path, overwrite=not store.store_id.has_checkpoint_ids)
+        storage.upload(path, name, overwrite=not store.store_id.has_checkpoint_ids)
     except ConflictError:
         if not _is_stored(store, delta, size_bytes):
             raise
-    store.context.cache.adopt(delta.path, path)
+    store.context.cache.adopt(name, path)
 
 
 def _is_stored(store: OpenStore, delta: DeltaName, size_bytes: int) -> bool:

@@ -77,6 +77,10 @@ class Stores:
         self._stores: dict[int, OpenStore] = {}
         self._warned_of_missing_ids = False
 
+    def known(self, instance: int) -> OpenStore | None:
+        """The store of that provider; None when this process has not seen it yet."""
+        return self._stores.get(instance)
+
     def of(self, fields: StoreFields) -> OpenStore:
         """The store that a call is about; made when this process has not seen it yet. Raises OptionError."""
         with self._lock:

@@ -19,6 +19,8 @@ from pathlib import Path
 from state_store.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.runtime import SYSTEM
 
+StrPath = str | os.PathLike[str]
+
 _LOG = logging.getLogger(__name__)
 _SAID_OF: set[int] = set()
 
@@ -39,24 +41,25 @@ def write_durable(path: Path, data: bytes, *, overwrite: bool) -> None:
     _appear(path, fill, overwrite=overwrite)
 
 
-def place_durable(source: Path, path: Path, *, overwrite: bool) -> None:
+def place_durable(source: StrPath, path: StrPath, *, overwrite: bool) -> None:
     """Makes `path` a hard link to `source`, or a copy of it where the file system cannot link the two.
 
     `source` must not be modified afterwards. Raises as `write_durable` does.
     """
     _sync(source)
+    parent = os.path.dirname(path)  # noqa: PTH120 - in every commit
     try:
         linked = not overwrite and _link(source, path)
     except FileExistsError:
-        _sync(path.parent)
+        _sync(parent)
         raise
     if linked:
-        _sync(path.parent)
+        _sync(parent)
         return
-    _appear(path, lambda temporary: link_or_copy(source, temporary, sync=True), overwrite=overwrite)
+    _appear(Path(path), lambda temporary: link_or_copy(source, temporary, sync=True), overwrite=overwrite)
 
 
-def link_or_copy(source: Path, target: Path, *, sync: bool = False) -> None:
+def link_or_copy(source: StrPath, target: StrPath, *, sync: bool = False) -> None:
     """Makes `target`, which must not exist, a hard link to `source`, or a copy (synced if asked to)."""
     if _link(source, target):
         return
@@ -69,7 +72,7 @@ def link_or_copy(source: Path, target: Path, *, sync: bool = False) -> None:
     except FileExistsError:
         raise
     except BaseException:
-        target.unlink(missing_ok=True)
+        Path(target).unlink(missing_ok=True)
         raise
 
 
@@ -119,7 +122,7 @@ def _say_that_files_are_copied(directory: Path) -> None:
         )
 
 
-def _link(source: Path, target: Path) -> bool:
+def _link(source: StrPath, target: StrPath) -> bool:
     """False when these two places cannot be linked; FileExistsError when the target exists."""
     try:
         os.link(source, target)
@@ -130,7 +133,7 @@ def _link(source: Path, target: Path) -> bool:
     return True
 
 
-def _sync(path: Path) -> None:
+def _sync(path: StrPath) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -54,11 +54,13 @@ class LocalStorage(Storage):
                 write_durable(target, data, overwrite=overwrite)
 
     def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
-        target = self._at(path)
+        target = f"{self.location}/{check_path(path)}"
         with self._translated("write", path):
-            if not target.parent.is_dir():
-                make_directory(target.parent)
-            place_durable(local, target, overwrite=overwrite)
+            try:
+                place_durable(local, target, overwrite=overwrite)
+            except FileNotFoundError:
+                make_directory(Path(target).parent)
+                place_durable(local, target, overwrite=overwrite)
 
     def download(self, path: str, local: Path) -> None:
         with self._translated("read", path):

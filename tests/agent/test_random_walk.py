@@ -115,10 +115,10 @@ class TwoExecutors(RuleBasedStateMachine):
             return
         registry = self.jobs[self.owner].open_store.head.registry
         if registry is not None:
-            floor = min(of.number for of in registry.checkpoints())
+            floor = min(version.number for version in registry.checkpoints())
             rebuilt = StoreContents.read(self.storage).registry(floor)
-            running = {of: paths(registry, of) for of in registry.checkpoints()}
-            assert running.items() <= {of: paths(rebuilt, of) for of in rebuilt.checkpoints()}.items()
+            running = {at: paths(registry, at) for at in registry.checkpoints()}
+            assert running.items() <= {at: paths(rebuilt, at) for at in rebuilt.checkpoints()}.items()
 
     @invariant()
     def every_retained_version_can_be_restored(self) -> None:
@@ -142,8 +142,8 @@ class TwoExecutorsWithoutIds(TwoExecutors):
     ids = False
 
 
-def paths(registry: object, of: object) -> set[str]:
-    return {file.path for file in registry.files(of)}
+def paths(registry: object, version: object) -> set[str]:
+    return {file.path for file in registry.files(version)}
 
 
 WALK = settings(

@@ -47,7 +47,9 @@ ROOMS: Mapping[str, Room] = {
         "what Spark calls, under names that configurations and offset logs hold",
         "checkpoint memory delta transaction agent local rows",
     ),
-    "vectorized": _room("vectorised functions: Spark's physical operator and its Python runner", "settings"),
+    "vectorized": _room(
+        "vectorised functions: Spark's physical operator and its Python runner", "settings checkpoint"
+    ),
 }
 
 

@@ -187,20 +187,20 @@ class FilesAndRegistry(RuleBasedStateMachine):
         tips = self._tips()
         if not tips:
             return
-        of = data.draw(st.sampled_from(tips))
-        if self.with_ids and of in stores_snapshots(self.files):
+        tip = data.draw(st.sampled_from(tips))
+        if self.with_ids and tip in stores_snapshots(self.files):
             return
         self.names += 1
-        fresh = stores.shared(of.number, self.names)
+        fresh = stores.shared(tip.number, self.names)
         paths = {fresh}
-        for file in self.registry.files(of):
+        for file in self.registry.files(tip):
             if (file.path.startswith("shared/") and share) or (
                 file.path.startswith("delta/") and take_over and self.with_ids
             ):
                 paths.add(file.path)
         self.files[fresh] = stores.content(fresh)
         sizes = {path: len(self.files[path]) for path in paths}
-        manifest = stores.sized_manifest(of, sizes)
+        manifest = stores.sized_manifest(tip, sizes)
         self.files[manifest.snapshot.path] = stores.packed(manifest)
         self.registry.publish(manifest, len(self.files[manifest.snapshot.path]))
 

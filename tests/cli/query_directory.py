@@ -111,7 +111,7 @@ class QueryDirectory:
 
     def write_version(self, key: StoreKey, rows: Rows, parent: VersionId | None) -> VersionId:
         """Stores the delta of one store's next version."""
-        of = VersionId(self.version, str(uuid.uuid4()) if self.ids else None)
+        at = VersionId(self.version, str(uuid.uuid4()) if self.ids else None)
         state = self.state[key]
         state.update({name: value for name, value in rows.items() if value is not None})
         for name in [name for name, value in rows.items() if value is None]:
@@ -120,8 +120,8 @@ class QueryDirectory:
         puts = sum(value is not None for value in rows.values())
         families = {"default": ColumnFamily(0, False, len(state))}
         record = DeltaMetadata(
-            of.number,
-            of.checkpoint_id,
+            at.number,
+            at.checkpoint_id,
             parent_id or "empty",
             len(state),
             puts,
@@ -134,9 +134,9 @@ class QueryDirectory:
         write_delta(local, sorted_rows, record)
         crc = zlib.crc32(local.read_bytes()) if self.ids else None
         self.store(key).upload(
-            local, DeltaName(of.number, of.checkpoint_id, parent_id, crc).path, overwrite=not self.ids
+            local, DeltaName(at.number, at.checkpoint_id, parent_id, crc).path, overwrite=not self.ids
         )
-        return of
+        return at
 
     def merge(self, key: StoreKey, kind: str) -> Published:
         """Makes a snapshot of the newest version, from its newest snapshot, as the agent does."""

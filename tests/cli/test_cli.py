@@ -168,7 +168,7 @@ def test_verify_finds_nothing_wrong(query, capsys):
     assert verdict["ok"] is True
     assert [store["restored"]["version"] for store in verdict["stores"]] == [6, 6]
     assert [store["keys"] for store in verdict["stores"]] == [80, 80]
-    assert [of["version"] for of in verdict["stores"][0]["restorable"]] == [1, 2, 3, 4, 5, 6]
+    assert [version["version"] for version in verdict["stores"][0]["restorable"]] == [1, 2, 3, 4, 5, 6]
 
 
 def newest_delta(query):

@@ -44,11 +44,11 @@ def content(path: str) -> bytes:
     return path.encode()
 
 
-def manifest(of: VersionId, paths: Iterable[str]) -> Manifest:
-    return sized_manifest(of, {path: len(content(path)) for path in paths})
+def manifest(at: VersionId, paths: Iterable[str]) -> Manifest:
+    return sized_manifest(at, {path: len(content(path)) for path in paths})
 
 
-def sized_manifest(of: VersionId, sizes: dict[str, int]) -> Manifest:
+def sized_manifest(at: VersionId, sizes: dict[str, int]) -> Manifest:
     """The manifest of a snapshot of these files, given with their bytes."""
     entries = tuple(
         FileEntry(
@@ -61,17 +61,17 @@ def sized_manifest(of: VersionId, sizes: dict[str, int]) -> Manifest:
         )
         for number, path in enumerate(sorted(sizes), 10)
     )
-    kind = FULL if all(entry.origin == of.number for entry in entries) else INCREMENTAL
-    return Manifest(of.number, of.checkpoint_id, kind, None, None, 0, 0, 0, entries)
+    kind = FULL if all(entry.origin == at.number for entry in entries) else INCREMENTAL
+    return Manifest(at.number, at.checkpoint_id, kind, None, None, 0, 0, 0, entries)
 
 
-def archive(of: VersionId, paths: Iterable[str]) -> bytes:
-    return _archive(of, frozenset(paths))
+def archive(at: VersionId, paths: Iterable[str]) -> bytes:
+    return _archive(at, frozenset(paths))
 
 
 @functools.lru_cache(None)
-def _archive(of: VersionId, paths: frozenset[str]) -> bytes:
-    return packed(manifest(of, paths))
+def _archive(at: VersionId, paths: frozenset[str]) -> bytes:
+    return packed(manifest(at, paths))
 
 
 def packed(manifest: Manifest) -> bytes:

@@ -49,11 +49,11 @@ def commit(storage: LocalStorage, chance: random.Random) -> None:
 def write(storage: LocalStorage, chance: random.Random) -> None:
     """A snapshot of a version not long ago, from the files of one not long before that."""
     top = newest(storage)
-    of = stores.version(max(1, top - chance.randrange(2 * KEEP)))
-    if storage.exists(SnapshotName(*of).path):
+    version = stores.version(max(1, top - chance.randrange(2 * KEEP)))
+    if storage.exists(SnapshotName(*version).path):
         return
-    paths = _some_files(storage, of, chance)
-    fresh = (stores.shared(of.number, chance.getrandbits(32)) for _ in count())
+    paths = _some_files(storage, version, chance)
+    fresh = (stores.shared(version.number, chance.getrandbits(32)) for _ in count())
     time.sleep(chance.random() / 100)
     with Lease(storage, expiry_ms=EXPIRY_MS) as lease:
         lost = lease.hold(paths)
@@ -64,20 +64,20 @@ def write(storage: LocalStorage, chance: random.Random) -> None:
             time.sleep(chance.random() / 200)
         files = sorted((paths - lost) | set(added))
         try:
-            lost = lease.publish(SnapshotName(*of), stores.archive(of, files))
+            lost = lease.publish(SnapshotName(*version), stores.archive(version, files))
         except ConflictError:
             return
         if lost:
             raise AssertionError(f"a lease that is young lost {lost}")
 
 
-def _some_files(storage: LocalStorage, of: VersionId, chance: random.Random) -> set[str]:
+def _some_files(storage: LocalStorage, at: VersionId, chance: random.Random) -> set[str]:
     known = read_snapshots(storage, {})
-    older = [read.manifest for name, read in known.items() if name.version <= of.number and read.manifest]
+    older = [read.manifest for name, read in known.items() if name.version <= at.number and read.manifest]
     base = chance.choice(older) if older else None
     start = base.version if base else 0
     paths = {entry.path for entry in base.files} if base else set()
-    paths |= {stores.delta(number).path for number in range(start + 1, of.number + 1)}
+    paths |= {stores.delta(number).path for number in range(start + 1, at.number + 1)}
     return set(chance.sample(sorted(paths), min(len(paths), 6)))
 
 
@@ -103,7 +103,7 @@ def check(storage: LocalStorage, chance: random.Random) -> None:
         ]
         if broken:
             raise AssertionError(f"files are gone of {broken}")
-        found = {of.number for of in inventory.registry(0).checkpoints()}
+        found = {version.number for version in inventory.registry(0).checkpoints()}
         missing = set(range(floor, before + 1)) - found
         if not missing:
             return

@@ -157,8 +157,8 @@ class TestWhatIsKept:
         for number in range(1, 7):
             storage.write(f"delta/{number:020d}.sst", b"")
         storage.write(A, stores.content(A))
-        of = stores.VersionId(4, None)
-        storage.write("snapshot/00000000000000000004.zip", stores.archive(of, [A]))
+        at = stores.VersionId(4, None)
+        storage.write("snapshot/00000000000000000004.zip", stores.archive(at, [A]))
         cleanup = Retention(storage, RetentionPolicy(batches=2)).cleanup(stores.VersionId(6, None))
         assert cleanup.retained == (stores.VersionId(5, None), stores.VersionId(6, None))
         assert [entry.name for entry in storage.list_files("delta")] == [

@@ -72,7 +72,10 @@ def _assert_in_order(storage: LocalStorage, reports: list[str]) -> None:
     assert top > 3 * stress.KEEP, reports
     names = [entry.name for entry in storage.list_files("delta")]
     assert len(names) < top / 2, f"hardly anything was ever deleted: {reports}"
-    retained = [of.number for of in StoreContents.read(storage).registry(top - stress.KEEP + 1).checkpoints()]
+    retained = [
+        version.number
+        for version in StoreContents.read(storage).registry(top - stress.KEEP + 1).checkpoints()
+    ]
     assert retained == list(range(top - stress.KEEP + 1, top + 1))
     _after_the_dead_are_gone(storage, top)
 

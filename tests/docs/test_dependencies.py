@@ -10,7 +10,6 @@ LIBRARIES = {
     "com.fasterxml.jackson": "Jackson",
     "org.apache.arrow": "Arrow Java",
     "org.apache.hadoop": "Hadoop client",
-    "org.json4s": "`json4s`",
     "org.rocksdb": "`rocksdbjni`",
 }
 OWN = ("org.apache.spark", "scala", "java", "sun.")

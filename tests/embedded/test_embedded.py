@@ -52,7 +52,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(family=FAMILIES)
     def scan_all(self, family: str) -> None:
-        assert list(self.store.scan(family=family)) == self.of(family)
+        assert list(self.store.scan(family=family)) == self.rows_of(family)
 
     @rule(family=FAMILIES, key=KEYS)
     def get(self, family: str, key: bytes) -> None:
@@ -60,12 +60,12 @@ class Machine(RuleBasedStateMachine):
 
     @rule(family=FAMILIES, start=KEYS, end=st.one_of(st.none(), KEYS))
     def scan(self, family: str, start: bytes, end: bytes | None) -> None:
-        expected = [row for row in self.of(family) if row[0] >= start and (end is None or row[0] < end)]
+        expected = [row for row in self.rows_of(family) if row[0] >= start and (end is None or row[0] < end)]
         assert list(self.store.scan(start, end, family)) == expected
 
     @rule(family=FAMILIES, prefix=KEYS)
     def prefix(self, family: str, prefix: bytes) -> None:
-        expected = [row for row in self.of(family) if row[0].startswith(prefix)]
+        expected = [row for row in self.rows_of(family) if row[0].startswith(prefix)]
         assert list(self.store.prefix(prefix, family)) == expected
 
     @rule()
@@ -80,7 +80,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.committed) > 2)
     @rule(data=st.data())
     def load(self, data: st.DataObject) -> None:
-        at = data.draw(st.sampled_from([of for of in self.committed if of.number]))
+        at = data.draw(st.sampled_from([version for version in self.committed if version.number]))
         self.store.load(at)
         self.rows = dict(self.committed[at])
 
@@ -98,9 +98,9 @@ class Machine(RuleBasedStateMachine):
     def the_counts_are_exact(self) -> None:
         if hasattr(self, "store"):
             for name, family in self.store.families.items():
-                assert family.keys == len(self.of(name))
+                assert family.keys == len(self.rows_of(name))
 
-    def of(self, family: str) -> list[tuple[bytes, bytes]]:
+    def rows_of(self, family: str) -> list[tuple[bytes, bytes]]:
         return sorted((key, value) for (name, key), value in self.rows.items() if name == family)
 
     def teardown(self) -> None:

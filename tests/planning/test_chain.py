@@ -17,9 +17,9 @@ def chain(count: int) -> Chain:
 
 
 def snapshot(version: int) -> Manifest:
-    of = VersionId(version, f"v{version}")
+    at = VersionId(version, f"v{version}")
     file = FileEntry("000009.sst", f"shared/{version:020d}-00000000-9.sst", 100, "0" * 64, 6, version)
-    return Manifest(version, of.checkpoint_id, FULL, None, of, 0, 0, 5, (file,))
+    return Manifest(version, at.checkpoint_id, FULL, None, at, 0, 0, 5, (file,))
 
 
 def test_a_commit_made_again_changes_nothing() -> None:

@@ -57,18 +57,18 @@ def snapshot(
     return Manifest(version, "s", kind, None, at, merges, 0, 1000, files, created_ms=NOW_MS)
 
 
-def chain(deltas: int, delta_bytes: int = 1000, of: Manifest | None = None) -> Chain:
-    found = Chain.from_listing(VersionId(of.version, of.checkpoint_id), of, []) if of else Chain()
-    first = (of.version if of else 0) + 1
+def chain(deltas: int, delta_bytes: int = 1000, on: Manifest | None = None) -> Chain:
+    found = Chain.from_listing(VersionId(on.version, on.checkpoint_id), on, []) if on else Chain()
+    first = (on.version if on else 0) + 1
     for version in range(first, first + deltas):
-        parent = f"v{version - 1}" if version > first else ("s" if of else "empty")
+        parent = f"v{version - 1}" if version > first else ("s" if on else "empty")
         found = found.commit(ChainDelta(DeltaName(version, f"v{version}", parent, 0), delta_bytes))
     return found
 
 
-def history(of: Manifest | None = None, keys: int = 1000) -> StoreStatistics:
+def history(newest: Manifest | None = None, keys: int = 1000) -> StoreStatistics:
     made = StoreStatistics()
-    made.note_snapshot(of)
+    made.note_snapshot(newest)
     made.note_commit(keys)
     return made
 
@@ -85,64 +85,64 @@ def kind_of(answer: Due | None, option: str) -> str | None:
 
 
 def test_nothing_is_due_where_everything_is_off() -> None:
-    assert due(policy(), chain(5, of=snapshot()), history(snapshot())) is None
+    assert due(policy(), chain(5, on=snapshot()), history(snapshot())) is None
     assert due(policy(fullAfterDeltas="1"), Chain()) is None
 
 
 def test_number_of_deltas() -> None:
     full = snapshot()
-    assert due(policy(maxDeltas="8"), chain(7, of=full), history(full)) is None
-    assert kind_of(due(policy(maxDeltas="8"), chain(8, of=full), history(full)), "maxDeltas") == "incremental"
+    assert due(policy(maxDeltas="8"), chain(7, on=full), history(full)) is None
+    assert kind_of(due(policy(maxDeltas="8"), chain(8, on=full), history(full)), "maxDeltas") == "incremental"
 
 
 def test_deltas_since_the_last_full_checkpoint() -> None:
     incremental = replace(snapshot(kind="incremental"), deltas_since_full=15)
     rule = policy(fullAfterDeltas="20")
-    assert due(rule, chain(4, of=incremental)) is None
-    assert kind_of(due(rule, chain(5, of=incremental)), "fullAfterDeltas") == "full"
+    assert due(rule, chain(4, on=incremental)) is None
+    assert kind_of(due(rule, chain(5, on=incremental)), "fullAfterDeltas") == "full"
 
 
 def test_merges_since_the_last_full_checkpoint() -> None:
     rule = policy(fullAfterMerges="3")
-    assert due(rule, chain(1, of=snapshot(kind="incremental", merges=2))) is None
+    assert due(rule, chain(1, on=snapshot(kind="incremental", merges=2))) is None
     assert (
-        kind_of(due(rule, chain(1, of=snapshot(kind="incremental", merges=3))), "fullAfterMerges") == "full"
+        kind_of(due(rule, chain(1, on=snapshot(kind="incremental", merges=3))), "fullAfterMerges") == "full"
     )
 
 
 def test_number_of_files() -> None:
     rule = policy(fullAfterFiles="10")
-    assert due(rule, chain(9, of=snapshot()), history(snapshot())) is None
-    assert kind_of(due(rule, chain(10, of=snapshot()), history(snapshot())), "fullAfterFiles") == "full"
+    assert due(rule, chain(9, on=snapshot()), history(snapshot())) is None
+    assert kind_of(due(rule, chain(10, on=snapshot()), history(snapshot())), "fullAfterFiles") == "full"
 
 
 def test_files_that_a_full_checkpoint_would_need_as_well_are_no_reason() -> None:
     large = snapshot(sizes=(8 * MIB,) * 20)
-    assert due(policy(fullAfterFiles="10"), chain(5, of=large), history(large)) is None
-    assert due(policy(fullAfterFiles="10"), chain(25, of=large), history(large)) is not None
+    assert due(policy(fullAfterFiles="10"), chain(5, on=large), history(large)) is None
+    assert due(policy(fullAfterFiles="10"), chain(25, on=large), history(large)) is not None
 
 
 def test_space_amplification() -> None:
     full = snapshot(sizes=(10 * MIB,))
     rule = policy(fullSpaceAmplification="2.0")
-    assert due(rule, chain(9, MIB, of=full), history(full)) is None
-    assert kind_of(due(rule, chain(11, MIB, of=full), history(full)), "fullSpaceAmplification") == "full"
+    assert due(rule, chain(9, MIB, on=full), history(full)) is None
+    assert kind_of(due(rule, chain(11, MIB, on=full), history(full)), "fullSpaceAmplification") == "full"
 
 
 def test_a_state_that_grew_is_not_amplified() -> None:
     full = snapshot(sizes=(10 * MIB,))
     assert (
-        due(policy(fullSpaceAmplification="2.0"), chain(11, MIB, of=full), history(full, keys=2000)) is None
+        due(policy(fullSpaceAmplification="2.0"), chain(11, MIB, on=full), history(full, keys=2000)) is None
     )
 
 
 def test_a_state_that_shrank_is_amplified() -> None:
     full = snapshot(sizes=(10 * MIB,))
     rule = policy(fullSpaceAmplification="2.0")
-    assert due(rule, chain(8, 10_000, of=full), history(full, keys=600)) is None
-    answer = due(rule, chain(8, 10_000, of=full), history(full, keys=10))
+    assert due(rule, chain(8, 10_000, on=full), history(full, keys=600)) is None
+    answer = due(rule, chain(8, 10_000, on=full), history(full, keys=10))
     assert kind_of(answer, "fullSpaceAmplification") == "full"
-    assert due(rule, chain(8, 10_000, of=full), history(full, keys=0)) is not None
+    assert due(rule, chain(8, 10_000, on=full), history(full, keys=0)) is not None
 
 
 def test_a_state_that_shrank_counts_for_the_objective() -> None:
@@ -150,19 +150,19 @@ def test_a_state_that_shrank_counts_for_the_objective() -> None:
     small, same = history(full, keys=10), history(full)
     objective_ms = int(small.cost.predict_restore_ms(RestoreWork(2, 100 * MIB, 0)))
     rule = policy(restoreObjective=f"{objective_ms}ms")
-    assert due(rule, chain(4, of=full), same) is None
-    assert kind_of(due(rule, chain(4, of=full), small), "restoreObjective") == "full"
+    assert due(rule, chain(4, on=full), same) is None
+    assert kind_of(due(rule, chain(4, on=full), small), "restoreObjective") == "full"
 
 
 def test_a_restart_does_not_make_a_large_partition_due() -> None:
     """Its newest snapshot is an incremental one, and a full one would need as many files."""
     large = replace(snapshot(kind="incremental", sizes=(8 * MIB,) * 600), full=VersionId(50, "f"))
-    assert due(Policy(parse({}), "state"), chain(1, of=large), history(large)) is None
+    assert due(Policy(parse({}), "state"), chain(1, on=large), history(large)) is None
     shattered = snapshot(kind="incremental", sizes=(64 * MIB, *(100_000,) * 600))
     made = history(shattered)
     assert made.live_bytes() == shattered.total_bytes
     levels = replace(shattered, files=tuple(replace(file, level=0) for file in shattered.files))
-    assert kind_of(due(policy(fullAfterFiles="500"), chain(1, of=levels), history(levels)), "Files") == "full"
+    assert kind_of(due(policy(fullAfterFiles="500"), chain(1, on=levels), history(levels)), "Files") == "full"
 
 
 def test_after_a_restart_the_full_snapshot_tells_size_and_age() -> None:
@@ -179,8 +179,8 @@ def test_after_a_restart_the_full_snapshot_tells_size_and_age() -> None:
 def test_partitions_that_begin_together_do_not_cut_in_the_same_batch() -> None:
     def first_due(rule: Policy) -> int:
         incremental = snapshot(kind="incremental")
-        of = {deltas: replace(incremental, deltas_since_full=deltas - 1) for deltas in range(1700, 2001)}
-        return next(n for n, newest in of.items() if due(rule, chain(1, of=newest)) is not None)
+        merged = {deltas: replace(incremental, deltas_since_full=deltas - 1) for deltas in range(1700, 2001)}
+        return next(n for n, newest in merged.items() if due(rule, chain(1, on=newest)) is not None)
 
     spread = [first_due(policy(n, fullAfterDeltas="2000", fullScheduleJitter="10min")) for n in range(40)]
     assert min(spread) > 1800
@@ -192,14 +192,14 @@ def test_partitions_that_begin_together_do_not_cut_in_the_same_batch() -> None:
 
 def test_amplification_needs_a_few_deltas() -> None:
     full = snapshot(sizes=(1000,))
-    assert due(policy(fullSpaceAmplification="2.0"), chain(7, of=full), history(full)) is None
+    assert due(policy(fullSpaceAmplification="2.0"), chain(7, on=full), history(full)) is None
 
 
 def test_interval_since_the_last_full_checkpoint() -> None:
     full = snapshot()
     rule = policy(fullInterval="1h")
-    assert due(rule, chain(1, of=full), history(full), NOW_MS + 3_599_000) is None
-    assert kind_of(due(rule, chain(1, of=full), history(full), NOW_MS + 3_600_000), "fullInterval") == "full"
+    assert due(rule, chain(1, on=full), history(full), NOW_MS + 3_599_000) is None
+    assert kind_of(due(rule, chain(1, on=full), history(full), NOW_MS + 3_600_000), "fullInterval") == "full"
 
 
 def test_the_first_interval_counts_from_the_first_commit() -> None:
@@ -213,20 +213,20 @@ def test_the_first_interval_counts_from_the_first_commit() -> None:
 def test_a_clock_that_jumps_back_makes_nothing_due() -> None:
     full = snapshot()
     made = history(full)
-    assert due(policy(fullInterval="1h"), chain(1, of=full), made, NOW_MS - DAY_MS) is None
+    assert due(policy(fullInterval="1h"), chain(1, on=full), made, NOW_MS - DAY_MS) is None
     rule = policy(maxDeltas="1")
-    assert due(rule, chain(1, of=full), made, NOW_MS - DAY_MS) is not None
+    assert due(rule, chain(1, on=full), made, NOW_MS - DAY_MS) is not None
 
 
 def test_schedule_in_a_time_zone() -> None:
     full = snapshot()
     rule = policy(fullSchedule="0 3 * * *", fullScheduleTimeZone="Europe/Berlin")
     three_in_berlin_ms = 1_790_038_800_000  # 2026-09-22 01:00 UTC
-    assert due(rule, chain(1, of=full), history(full), three_in_berlin_ms - 1000) is None
-    assert kind_of(due(rule, chain(1, of=full), history(full), three_in_berlin_ms), "fullSchedule") == "full"
+    assert due(rule, chain(1, on=full), history(full), three_in_berlin_ms - 1000) is None
+    assert kind_of(due(rule, chain(1, on=full), history(full), three_in_berlin_ms), "fullSchedule") == "full"
     after = history(full)
     after.full_ms = three_in_berlin_ms + 5000
-    assert due(rule, chain(1, of=full), after, three_in_berlin_ms + 10_000) is None
+    assert due(rule, chain(1, on=full), after, three_in_berlin_ms + 10_000) is None
 
 
 def test_jitter_spreads_partitions_over_its_whole_length() -> None:
@@ -235,7 +235,7 @@ def test_jitter_spreads_partitions_over_its_whole_length() -> None:
     minutes = range(11)
     ready = [
         sum(
-            due(rule, chain(1, of=full), history(full), NOW_MS + 3_600_000 + m * 60_000) is not None
+            due(rule, chain(1, on=full), history(full), NOW_MS + 3_600_000 + m * 60_000) is not None
             for rule in rules
         )
         for m in minutes
@@ -247,7 +247,7 @@ def test_jitter_spreads_partitions_over_its_whole_length() -> None:
     at_three_ms = 1_790_046_000_000  # 2026-09-22 03:00 UTC
     at = [
         sum(
-            due(rule, chain(1, of=full), history(full), at_three_ms + m * 60_000) is not None
+            due(rule, chain(1, on=full), history(full), at_three_ms + m * 60_000) is not None
             for rule in schedule
         )
         for m in minutes
@@ -259,7 +259,7 @@ def test_jitter_spreads_partitions_over_its_whole_length() -> None:
 def test_predicted_restore_against_the_objective() -> None:
     full = snapshot(sizes=(8 * MIB,))
     made = history(full)
-    long = chain(60, 10_000, of=full)
+    long = chain(60, 10_000, on=full)
     predicted_ms = int(made.predict_restore_ms(long))
     assert due(policy(restoreObjective=f"{predicted_ms + 1}ms"), long, made) is None
     answer = due(policy(restoreObjective=f"{predicted_ms - 1}ms"), long, made)
@@ -269,7 +269,7 @@ def test_predicted_restore_against_the_objective() -> None:
 def test_a_full_checkpoint_where_a_merge_would_not_be_enough() -> None:
     full = snapshot(sizes=(8 * MIB,))
     made = history(full)
-    heavy = chain(60, MIB, of=full)
+    heavy = chain(60, MIB, on=full)
     objective_ms = int(made.cost.predict_restore_ms(RestoreWork(2, 10 * MIB, 0)))
     answer = due(policy(restoreObjective=f"{objective_ms}ms"), heavy, made)
     assert kind_of(answer, "restoreObjective") == "full"
@@ -281,7 +281,7 @@ def test_measured_restores_move_the_prediction() -> None:
     for _ in range(10):
         slow.cost.observe_fetch(8, 64 * MIB, 6400)
         fast.cost.observe_fetch(8, 64 * MIB, 64)
-    at = chain(10, of=full)
+    at = chain(10, on=full)
     assert slow.predict_restore_ms(at) > 4 * fast.predict_restore_ms(at)
     objective_ms = int(fast.predict_restore_ms(at)) + 1
     assert due(policy(restoreObjective=f"{objective_ms}ms"), at, fast) is None
@@ -289,22 +289,22 @@ def test_measured_restores_move_the_prediction() -> None:
 
 def test_no_merge_is_asked_for_where_none_would_help() -> None:
     huge = snapshot(sizes=(64 * MIB,) * 200)
-    assert due(policy(restoreObjective="1s"), chain(10, of=huge), history(huge)) is None
+    assert due(policy(restoreObjective="1s"), chain(10, on=huge), history(huge)) is None
 
 
 def test_deltas_as_large_as_the_state_are_merged() -> None:
     full = snapshot(sizes=(10 * MIB,))
     rule = policy(maxDeltaShare="0.8")
-    assert due(rule, chain(7, 2 * MIB, of=full)) is None
-    assert kind_of(due(rule, chain(8, MIB, of=full)), "maxDeltaShare") == "incremental"
-    assert due(rule, chain(8, 10_000, of=snapshot(sizes=(10_000,)))) is None
+    assert due(rule, chain(7, 2 * MIB, on=full)) is None
+    assert kind_of(due(rule, chain(8, MIB, on=full)), "maxDeltaShare") == "incremental"
+    assert due(rule, chain(8, 10_000, on=snapshot(sizes=(10_000,)))) is None
     growing = snapshot(kind="incremental", sizes=(10 * MIB, 4 * MIB))
-    assert due(rule, chain(8, MIB, of=growing)) is None
+    assert due(rule, chain(8, MIB, on=growing)) is None
 
 
 def test_a_full_checkpoint_goes_before_a_merge() -> None:
     full = snapshot()
-    answer = due(policy(maxDeltas="1", fullAfterDeltas="1"), chain(1, of=full), history(full))
+    answer = due(policy(maxDeltas="1", fullAfterDeltas="1"), chain(1, on=full), history(full))
     assert answer is not None
     assert answer.kind == "full"
 

@@ -100,9 +100,9 @@ class _Trace:
             self.events.append(("sync", _plain(Path(f"/proc/self/fd/{descriptor}").readlink())))
             real_fsync(descriptor)
 
-        def link(source: Path, target: Path) -> None:
+        def link(source: str | Path, target: str | Path) -> None:
             real_link(source, target)
-            self.events.append(("name", _plain(target)))
+            self.events.append(("name", _plain(Path(target))))
 
         def rename(source: Path, target: Path) -> Path:
             self.events.append(("name", _plain(target)))
@@ -157,7 +157,7 @@ class TestDurability:
         (tmp_path / "source").write_bytes(b"abc")
         trace = _Trace(monkeypatch)
         storage.upload(tmp_path / "source", "delta/a")
-        assert trace.events[:2] == [("sync", tmp_path.name), ("sync", "store")]
+        assert trace.events[:3] == [("sync", "source"), ("sync", tmp_path.name), ("sync", "store")]
 
     @pytest.mark.parametrize("failing", ["fsync", "link"])
     def test_a_failure_leaves_nothing(

@@ -148,6 +148,6 @@ final class Subject(node: JsonNode, local: Path, root: String, shape: Shape) {
     val metrics = committed.map(_.metrics)
     memoryUsed = metrics.map(_.memoryUsedBytes).sum
     keyCount = metrics.map(_.numKeys).sum
-    for (of <- metrics; (metric, value) <- of.customMetrics) custom(metric.name) += value
+    for (store <- metrics; (metric, value) <- store.customMetrics) custom(metric.name) += value
   }
 }

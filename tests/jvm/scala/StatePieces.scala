@@ -169,7 +169,7 @@ object StatePieces {
       if (step % 500 == 0) for (prefix <- 0 until 100) {
         var found = Set.empty[Long]
         index.foreach(Array[Byte](0, 0, 2, 0, 0, 0, 'p', prefix.toByte))(found += _)
-        expect(found == rows.collect { case ((of, _), record) if of == prefix => record }.toSet, s"prefix $prefix is wrong")
+        expect(found == rows.collect { case ((known, _), record) if known == prefix => record }.toSet, s"prefix $prefix is wrong")
       }
     }
     index.free()

@@ -17,14 +17,14 @@ MUTANTS = [
     Mutant(
         "a name that is there already is not synced",
         f"{_STORAGE}/durable.py",
-        "    except FileExistsError:\n        _sync(path.parent)\n        raise\n    if linked:",
+        "    except FileExistsError:\n        _sync(parent)\n        raise\n    if linked:",
         "    except FileExistsError:\n        raise\n    if linked:",
         ("tests/storage/test_local.py",),
     ),
     Mutant(
         "a directory is not synced after a link",
         f"{_STORAGE}/durable.py",
-        "    if linked:\n        _sync(path.parent)\n",
+        "    if linked:\n        _sync(parent)\n",
         "    if linked:\n        pass\n",
         ("tests/storage/test_local.py",),
     ),

@@ -10,8 +10,9 @@ import org.apache.spark.unsafe.Platform
  * the length of what follows. A key that tells nothing possible is not in it. Many may read it at a time while
  * nobody changes it.
  *
- * Open addressing with a slot of 8 bytes for each prefix: 16 bits of its hash, and the address of its only
- * record or, with the lowest bit set, of the set of its records.
+ * Open addressing, 8 bytes a slot: 16 bits of the prefix's hash and the address of a record, so that a prefix of a
+ * few records takes a slot for each of them, next to each other. Those of a prefix of more records are in a set, with
+ * one slot, which has the lowest bit set: how long a record is looked for does not depend on how many there are.
  */
 private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory: File) {
   import PrefixIndex._
@@ -19,8 +20,10 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
   private val sets = new RecordSets(memory, spillDirectory)
   private var table: Segment = _
   private var mask = 0L
+
+  /** Slots that are not free, and those of them that have something. */
   private var taken = 0L
-  private var prefixes = 0L
+  private var live = 0L
 
   def bytes: Long = sets.bytes + (if (table == null) 0 else table.bytes)
   def spilledBytes: Long = sets.spilledBytes + (if (table != null && table.spilled) table.bytes else 0)
@@ -32,72 +35,104 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
       if (table == null || (taken + 1) * 2 > mask + 1) rebuild()
       val at = Record.keyAddress(record)
       val hash = SlotHash.of(null, at, length)
-      val slot = slotOf(hash, null, at, length)
-      val head = Platform.getLong(null, slot)
-      if (head == 0) {
-        prefixes += 1
+      val tag = tagOf(hash)
+      var alike = 0
+      var slot = firstSlot(hash)
+      var head = Platform.getLong(null, slot)
+      while (head != 0 && !isSetOf(head, tag, at, length)) {
+        if ((head & tagMask) == tag) alike += 1
+        slot = nextSlot(slot)
+        head = Platform.getLong(null, slot)
+      }
+      if (head != 0) Platform.putLong(null, slot, sets.add(setAt(head), record) | setBit | tag)
+      else if (alike < mostSingle || !gather(hash, record, length)) {
+        Platform.putLong(null, slot, record | tag)
+        live += 1
         taken += 1
-        Platform.putLong(null, slot, record | tagOf(hash))
-      } else {
-        val set = if (isSet(head)) sets.add(setAt(head), record) else sets.of(head & addressMask, record)
-        Platform.putLong(null, slot, set | setBit | tagOf(hash))
       }
     }
   }
 
+  /** Puts a record and those of its prefix, if these are many, into a set instead of their slots; whether it did. */
+  private def gather(hash: Long, record: Long, length: Int): Boolean = {
+    val at = Record.keyAddress(record)
+    val records = new RecordList
+    records.add(record)
+    foreachSlot(hash, null, at, length)(slot => records.add(Platform.getLong(null, slot) & addressMask))
+    val many = records.size > mostSingle
+    if (many) {
+      val set = sets.of(records) | setBit | tagOf(hash)
+      var kept = false
+      foreachSlot(hash, null, at, length) { slot =>
+        Platform.putLong(null, slot, if (kept) deleted else set)
+        kept = true
+      }
+      live -= records.size - 2
+    }
+    many
+  }
+
   /** Puts a record in the place of another of the same key; adds it when that is not there. */
   def replace(old: Long, record: Long): Unit = {
-    val slot = slotOf(record)
-    if (slot != 0) {
+    val slot = slotOf(old)
+    if (slot == 0) add(record)
+    else {
       val head = Platform.getLong(null, slot)
-      if (head == 0) add(record)
-      else if (isSet(head)) {
-        val set = sets.replace(setAt(head), old, record)
-        Platform.putLong(null, slot, set | setBit | (head & tagMask))
-      } else if ((head & addressMask) == old) Platform.putLong(null, slot, record | (head & tagMask))
-      else add(record)
-    } else add(record)
+      val replaced = if (isSet(head)) sets.replace(setAt(head), old, record) | setBit else record
+      Platform.putLong(null, slot, replaced | (head & tagMask))
+    }
   }
 
   def remove(record: Long): Unit = {
     val slot = slotOf(record)
     val head = if (slot == 0) 0 else Platform.getLong(null, slot)
-    if (head != 0) {
-      if (!isSet(head)) { if ((head & addressMask) == record) forget(slot) }
-      else if (sets.remove(setAt(head), record) && sets.size(setAt(head)) == 1) {
+    if (isSet(head)) {
+      if (sets.remove(setAt(head), record) && sets.size(setAt(head)) == 1) {
         Platform.putLong(null, slot, sets.any(setAt(head)) | (head & tagMask))
         sets.discard(setAt(head))
       }
+    } else if (slot != 0) {
+      Platform.putLong(null, slot, deleted)
+      live -= 1
     }
   }
 
-  private def forget(slot: Long): Unit = {
-    Platform.putLong(null, slot, deleted)
-    prefixes -= 1
-  }
-
-  /** The slot of a record's prefix, 0 when there is none at all, a free one when the prefix has none. */
+  /** The slot of a record, or of the set of its prefix; 0 when there is neither. */
   private def slotOf(record: Long): Long = {
     val length = if (table == null) -1 else prefixLength(record)
     if (length < 0) 0
     else {
       val at = Record.keyAddress(record)
-      slotOf(SlotHash.of(null, at, length), null, at, length)
+      val hash = SlotHash.of(null, at, length)
+      val tag = tagOf(hash)
+      var slot = firstSlot(hash)
+      var head = Platform.getLong(null, slot)
+      while (head != 0 && head != (record | tag) && !isSetOf(head, tag, at, length)) {
+        slot = nextSlot(slot)
+        head = Platform.getLong(null, slot)
+      }
+      if (head == 0) 0 else slot
     }
   }
 
-  private def slotOf(hash: Long, prefix: AnyRef, prefixAt: Long, length: Int): Long = {
+  /** The slots of a prefix: those of its records, or that of its set. */
+  @inline private def foreachSlot(hash: Long, prefix: AnyRef, prefixAt: Long, length: Int)(use: Long => Unit): Unit = {
     val tag = tagOf(hash)
-    var i = hash & mask
-    var slot = table.address + (i << 3)
+    var slot = firstSlot(hash)
     var head = Platform.getLong(null, slot)
-    while (head != 0 && !((head & tagMask) == tag && head != deleted && hasPrefix(head, prefix, prefixAt, length))) {
-      i = (i + 1) & mask
-      slot = table.address + (i << 3)
+    while (head != 0) {
+      if ((head & tagMask) == tag && head != deleted && hasPrefix(head, prefix, prefixAt, length)) use(slot)
+      slot = nextSlot(slot)
       head = Platform.getLong(null, slot)
     }
-    slot
   }
+
+  private def firstSlot(hash: Long): Long = table.address + ((hash & mask) << 3)
+
+  private def nextSlot(slot: Long): Long = if (slot == table.address + (mask << 3)) table.address else slot + 8
+
+  private def isSetOf(head: Long, tag: Long, prefixAt: Long, length: Int): Boolean =
+    isSet(head) && (head & tagMask) == tag && head != deleted && hasPrefix(head, null, prefixAt, length)
 
   private def hasPrefix(head: Long, prefix: AnyRef, prefixAt: Long, length: Int): Boolean = {
     val record = someRecord(head)
@@ -109,11 +144,11 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
   private def rebuild(): Unit = {
     val old = table
     val oldSlots = if (old == null) 0 else mask + 1
-    val capacity = java.lang.Long.highestOneBit(prefixes * 2 + smallest) * 2
+    val capacity = java.lang.Long.highestOneBit(live * 2 + smallest) * 2
     table = memory.allocate(capacity << 3, spillDirectory)
     Platform.setMemory(table.address, 0.toByte, table.bytes)
     mask = capacity - 1
-    taken = prefixes
+    taken = live
     var i = 0L
     while (i < oldSlots) {
       val head = Platform.getLong(null, old.address + (i << 3))
@@ -125,16 +160,17 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
 
   private def putFree(head: Long): Unit = {
     val record = someRecord(head)
-    var i = SlotHash.of(null, Record.keyAddress(record), prefixLength(record)) & mask
-    while (Platform.getLong(null, table.address + (i << 3)) != 0) i = (i + 1) & mask
-    Platform.putLong(null, table.address + (i << 3), head)
+    var slot = firstSlot(SlotHash.of(null, Record.keyAddress(record), prefixLength(record)))
+    while (Platform.getLong(null, slot) != 0) slot = nextSlot(slot)
+    Platform.putLong(null, slot, head)
   }
 
   /** Every record whose key begins with that prefix, which [[PrefixIndex.serves]], in no order. */
   def foreach(prefix: Array[Byte])(use: Long => Unit): Unit = if (table != null) {
-    val head = Platform.getLong(null, slotOf(SlotHash.of(prefix), prefix, Platform.BYTE_ARRAY_OFFSET, prefix.length))
-    if (isSet(head)) sets.foreach(setAt(head))(use)
-    else if (head != 0) use(head & addressMask)
+    foreachSlot(SlotHash.of(prefix), prefix, Platform.BYTE_ARRAY_OFFSET, prefix.length) { slot =>
+      val head = Platform.getLong(null, slot)
+      if (isSet(head)) sets.foreach(setAt(head))(use) else use(head & addressMask)
+    }
   }
 
   def free(): Unit = {
@@ -143,7 +179,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     table = null
     mask = 0
     taken = 0
-    prefixes = 0
+    live = 0
   }
 }
 
@@ -154,6 +190,9 @@ private[incremental] object PrefixIndex {
 
   /** The bit of a set without a set. */
   private val deleted = 1L
+
+  /** Records of a prefix that may have a slot each. */
+  private val mostSingle = 8
   private val smallest = 64L
   private val headerBytes = 6
 

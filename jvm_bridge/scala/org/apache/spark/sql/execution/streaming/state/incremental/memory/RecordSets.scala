@@ -24,11 +24,10 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
   def bytes: Long = arena.bytes
   def spilledBytes: Long = arena.spilledBytes
 
-  /** A new set with these two records. */
-  def of(a: Long, b: Long): Long = {
-    val set = allocate(smallestSlots)
-    insert(set, a)
-    insert(set, b)
+  /** A new set with these records; when it throws, nothing has changed. */
+  def of(records: RecordList): Long = {
+    val set = allocate(slotsFor(records.size))
+    records.foreach(insert(set, _))
     set
   }
 
@@ -105,7 +104,7 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
   private def taken(set: Long): Int = Platform.getInt(null, set + 4)
 
   private def moved(set: Long): Long = {
-    val larger = allocate(math.max(smallestSlots, Integer.highestOneBit(size(set)) * 4))
+    val larger = allocate(slotsFor(size(set)))
     foreach(set)(insert(larger, _))
     discard(set)
     larger
@@ -149,6 +148,8 @@ private object RecordSets {
   private val smallestSlots = 4
   private val smallSlots = 32
   private val removed = 1L
+
+  private def slotsFor(records: Int): Int = math.max(smallestSlots, Integer.highestOneBit(records) * 4)
 
   private def sizeClass(slots: Int): Int = Integer.numberOfTrailingZeros(slots)
 

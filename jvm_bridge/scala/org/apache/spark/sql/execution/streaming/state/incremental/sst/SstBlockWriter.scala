@@ -8,10 +8,10 @@ import org.apache.spark.unsafe.Platform
 
 /**
  * The output of an SST writer: collects bytes outside the heap, ends blocks with their trailers, and writes
- * whole blocks to the file, counting its CRC-32. One thread.
+ * whole blocks to the file, counting its CRC-32. Its buffer is small until a file turns out to be large. One thread.
  */
 private[incremental] final class SstBlockWriter(channel: FileChannel) {
-  private var buffer = ByteBuffer.allocateDirect(SstBlockWriter.roomBytes)
+  private var buffer = ByteBuffer.allocateDirect(SstBlockWriter.leastRoomBytes)
   private var address = Platform.getDirectBufferAddress(buffer)
   private var at = 0
   private var block = 0
@@ -30,11 +30,12 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
   /** Makes sure that so many bytes can be put. */
   def ensure(more: Long): Unit = if (buffer.capacity - at < more) {
     flush()
-    if (buffer.capacity - at < more) enlarge(more)
+    val wanted = math.max(at + more, math.min(buffer.capacity * 4L, SstBlockWriter.roomBytes))
+    if (wanted > buffer.capacity) enlarge(wanted)
   }
 
-  private def enlarge(more: Long): Unit = {
-    val larger = ByteBuffer.allocateDirect(Math.toIntExact(at + more))
+  private def enlarge(bytes: Long): Unit = {
+    val larger = ByteBuffer.allocateDirect(Math.toIntExact(bytes))
     buffer.position(0).limit(at)
     larger.put(buffer)
     buffer = larger
@@ -108,5 +109,6 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
 }
 
 private[incremental] object SstBlockWriter {
+  private val leastRoomBytes = 32 << 10
   private val roomBytes = 256 << 10
 }

@@ -20,6 +20,9 @@ private[incremental] final class DamagedSstException(val file: File, val offset:
 private[sst] final class SstFile(val file: File) extends AutoCloseable {
   private val lock = new ReentrantLock
   private var open: RandomAccessFile = _
+
+  /** The last bytes of the file, null while they are not kept. */
+  private var end: Array[Byte] = _
   val bytes: Long = locked(opened.length)
 
   private def locked[T](action: => T): T = {
@@ -36,12 +39,27 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
     open
   }
 
+  /** Reads the end of the file, where its metadata is, and keeps it until [[forgetEnd]]. */
+  def keepEnd(): Unit = {
+    val length = math.min(bytes, SstFile.endBytes).toInt
+    end = read(bytes - length, length)
+  }
+
+  def forgetEnd(): Unit = end = null
+
   /**
    * So many bytes from an offset on.
    *
    * @throws DamagedSstException when the file ends before
    */
   def read(offset: Long, length: Int): Array[Byte] = {
+    val kept = end
+    val at = if (kept == null) -1 else offset - (bytes - kept.length)
+    if (at >= 0 && at + length <= kept.length) java.util.Arrays.copyOfRange(kept, at.toInt, at.toInt + length)
+    else readFile(offset, length)
+  }
+
+  private def readFile(offset: Long, length: Int): Array[Byte] = {
     val content = new Array[Byte](length)
     locked {
       opened.seek(offset)
@@ -82,6 +100,9 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
 
 private object SstFile {
   private val mostOpen = 512
+
+  /** Has the metadata of a file of some thousand rows. */
+  private val endBytes = 16L << 10
 
   /** Files with a descriptor, the one that was opened first before the others. */
   private val open = new java.util.LinkedHashSet[SstFile]

@@ -44,7 +44,9 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       mapping = source.map()
       address = Platform.getDirectBufferAddress(mapping)
     }
+    source.keepEnd()
     parse()
+    source.forgetEnd()
   } catch {
     case e: Throwable =>
       close()

@@ -176,7 +176,10 @@ private[incremental] object SstWriter {
 
   def handleBytes(handle: SstHandle): Array[Byte] = varint(handle.offset) ++ varint(handle.bytes)
 
-  /** Twenty digits to base 36, as RocksDB names the process that wrote a file. */
+  /**
+   * Twenty digits to base 36, as RocksDB names the process that wrote a file. Another for each file: RocksDB's cache of
+   * blocks tells files that were ingested apart by it.
+   */
   private def session(): String = Seq.fill(20)(Character.forDigit(ThreadLocalRandom.current.nextInt(36), 36).toUpper).mkString
 
   /** A block of sorted entries, all with their whole keys, with one restart. */

@@ -1,14 +1,11 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
-import org.json4s.JsonAST.JValue
-import org.json4s.JsonDSL._
-import org.json4s.jackson.JsonMethods.{compact, parse}
-
 import org.apache.spark.api.python.ChainedPythonFunctions
 import org.apache.spark.sql.catalyst.expressions.Attribute
 import org.apache.spark.sql.catalyst.plans.logical.{EventTimeTimeout, ProcessingTimeTimeout}
 import org.apache.spark.sql.catalyst.types.DataTypeUtils
 import org.apache.spark.sql.catalyst.types.DataTypeUtils.toAttributes
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.streaming.GroupStateTimeout
 import org.apache.spark.sql.types._
 
@@ -65,18 +62,21 @@ case class GroupsCall(
     if (timeoutConf == ProcessingTimeTimeout) batchTimestampMs.get else watermarkMs.get
 
   /** The header of a stream; `timedOut` tells the pass over timed-out groups from that over rows. */
-  def header(timedOut: Boolean): String = {
-    def json(t: StructType): JValue = parse(t.json)
-    compact(
-      ("key" -> json(keyType)) ~ ("rows" -> json(rowType)) ~ ("state" -> json(stateType)) ~
-      ("output" -> json(StructType(outAttributes.map(a => StructField(a.name, a.dataType, a.nullable))))) ~
-      ("timeout_conf" -> timeoutConf.toString) ~ ("timed_out" -> timedOut) ~
-      ("batch_time_ms" -> batchTimestampMs.getOrElse(GroupsCall.NoTimestamp)) ~
-      ("watermark_ms" -> watermarkMs.getOrElse(GroupsCall.NoTimestamp)) ~
-      ("watermark_present" -> watermarkPresent) ~ ("max_group_bytes" -> maxGroupBytes) ~
-      ("time_zone" -> timeZoneId) ~ ("large_types" -> largeVarTypes) ~
-      ("max_records" -> maxRecordsPerBatch) ~ ("runner" -> runnerConf))
-  }
+  def header(timedOut: Boolean): String = Json.obj(
+    "key" -> Json.parse(keyType.json),
+    "rows" -> Json.parse(rowType.json),
+    "state" -> Json.parse(stateType.json),
+    "output" -> Json.parse(StructType(outAttributes.map(a => StructField(a.name, a.dataType, a.nullable))).json),
+    "timeout_conf" -> timeoutConf.toString,
+    "timed_out" -> timedOut,
+    "batch_time_ms" -> batchTimestampMs.getOrElse(GroupsCall.NoTimestamp),
+    "watermark_ms" -> watermarkMs.getOrElse(GroupsCall.NoTimestamp),
+    "watermark_present" -> watermarkPresent,
+    "max_group_bytes" -> maxGroupBytes,
+    "time_zone" -> timeZoneId,
+    "large_types" -> largeVarTypes,
+    "max_records" -> maxRecordsPerBatch,
+    "runner" -> runnerConf).toString
 }
 
 object GroupsCall {
