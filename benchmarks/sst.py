@@ -2,10 +2,10 @@
 
     python -m benchmarks.sst [--json OUT] [NAME=VALUE]...
 
-Every subject does the same in turns and must give the same answers (`scala/data_plane/SstComparison.scala`
-names the settings: keys, value, changed, deltas, operations, turns, warm, writes). What counts is the CPU
-time of the thread, which other work on the machine disturbs least, and the ratio to our own within the run.
-The directory for the files is that of `TMPDIR`.
+Every subject does the same in turns and must give the same answers (`scala/sst/SstComparison.scala` names the
+settings: keys, value, changed, deltas, operations, turns, warm, writes). What counts is the CPU time of the
+thread, which other work on the machine disturbs least, and the ratio to our own within the run. The directory
+for the files is that of `TMPDIR`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyspark
 
 from benchmarks import jvm, providers
 
-SOURCES = Path(__file__).resolve().parent / "scala" / "data_plane"
+SOURCES = Path(__file__).resolve().parent / "scala" / "sst"
 MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.base.SstComparison"
 OWN = "own"
 _OPENED = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
@@ -37,7 +37,7 @@ def measure(settings: Sequence[str], timeout_s: int = 1800) -> list[Figure]:
         raise jvm.DriverError(
             f"there is no jar of the state store for Spark {pyspark.__version__}: run `make setup`"
         )
-    classes = jvm.compiled_sources("data-plane", sorted(SOURCES.glob("*.scala")), [jar])
+    classes = jvm.compiled_sources("sst", sorted(SOURCES.glob("*.scala")), [jar])
     opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
     path = ":".join([str(classes), str(jar), f"{jvm.SPARK_JARS}/*"])
     with tempfile.TemporaryDirectory(prefix="state-store-benchmark-") as work:

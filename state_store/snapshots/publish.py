@@ -78,7 +78,8 @@ def publish(
         stored = {name: file for name, file in shared.items() if file.path not in lost}
         uploaded: dict[str, DatabaseFile] = {}
         for _ in range(_TRIES):
-            new = _fresh_names(base.version, files.keys() - stored.keys(), files, context.runtime.random_32())
+            lacking = [name for name in files if name not in stored]
+            new = _fresh_names(base.version, lacking, files, context.runtime.random_32())
             uploaded |= new
             try:
                 _upload(context, base, lease, new)

@@ -147,13 +147,6 @@ MEMORY = [
         _HARD,
     ),
     Mutant(
-        "each of many rows of one prefix is looked for among the others",
-        f"{_ROOT}/memory/PrefixIndex.scala",
-        "else if (alike < mostSingle || !gather(hash, record, length)) {",
-        "else {",
-        _HARD,
-    ),
-    Mutant(
         "a set shows a record that has left it",
         f"{_ROOT}/memory/RecordSets.scala",
         "if (slot == shown(set) && size(set) > 0) showNext(set)",

@@ -27,9 +27,19 @@ import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{S
 object StateMicro {
   RocksDB.loadLibrary()
 
-  def main(arguments: Array[String]): Unit =
-    Bench.run("state-micro", arguments, "pattern" -> "uniform", "keys" -> "500000", "batch" -> "20000", "batches" -> "30",
-      "value" -> "100", "budget" -> "256", "start" -> "base", "merge" -> "10")(new StateMicro(_, _).run())
+  def main(arguments: Array[String]): Unit = {
+    val settings = Map("pattern" -> "uniform", "keys" -> "500000", "batch" -> "20000", "batches" -> "30", "value" -> "100",
+      "budget" -> "256", "start" -> "base", "merge" -> "10", "directory" -> System.getProperty("java.io.tmpdir")) ++
+      arguments.map(_.split("=", 2)).map(a => a(0) -> a(1))
+    val directory = Files.createTempDirectory(new File(settings("directory")).toPath, "state-micro").toFile
+    try new StateMicro(settings, directory).run()
+    finally delete(directory)
+  }
+
+  def delete(file: File): Unit = {
+    Option(file.listFiles).toSeq.flatten.foreach(delete)
+    file.delete()
+  }
 }
 
 final class StateMicro(settings: Map[String, String], directory: File) {
@@ -47,6 +57,16 @@ final class StateMicro(settings: Map[String, String], directory: File) {
   private var appended = keyCount.toLong
   private lazy val zipf = new Zipf(keyCount, random)
 
+  /**
+   * As Spark encodes a row of one string: null bits, offset and size, the characters; before it the column
+   * family.
+   */
+  private def key(n: Long): Array[Byte] = {
+    val buffer = java.nio.ByteBuffer.allocate(2 + 8 + 8 + 16).order(java.nio.ByteOrder.LITTLE_ENDIAN)
+    buffer.putShort(0).putLong(0).putInt(16).putInt(16)
+    buffer.put(f"key-$n%012d".getBytes("US-ASCII")).array
+  }
+
   /** Keys of a joined or windowed store: five rows of one prefix. */
   private def prefixed(n: Long): Array[Byte] = {
     val buffer = java.nio.ByteBuffer.allocate(2 + 4 + 24 + 8).order(java.nio.ByteOrder.LITTLE_ENDIAN)
@@ -54,7 +74,7 @@ final class StateMicro(settings: Map[String, String], directory: File) {
     buffer.array
   }
 
-  private def keyOf(n: Long): Array[Byte] = if (pattern == "prefix") prefixed(n) else Bench.key(n)
+  private def keyOf(n: Long): Array[Byte] = if (pattern == "prefix") prefixed(n) else key(n)
 
   private val pattern = settings("pattern")
   private val value = Array.tabulate[Byte](settings("value").toInt)(_.toByte)

@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.io.{File, PrintStream}
 import java.nio.ByteBuffer
+import java.nio.file.Files
 import java.util.SplittableRandom
 
 import scala.collection.mutable
@@ -9,7 +10,6 @@ import scala.jdk.CollectionConverters._
 
 import org.rocksdb._
 
-import org.apache.spark.sql.execution.streaming.state.incremental.Bench
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Reserved, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory}
@@ -26,14 +26,30 @@ import org.apache.spark.unsafe.Platform
 object SstComparison {
   RocksDB.loadLibrary()
 
-  def main(arguments: Array[String]): Unit =
-    Bench.run("sst-comparison", arguments, "keys" -> "500000", "value" -> "100", "changed" -> "5000", "deltas" -> "20",
-      "operations" -> "50000", "turns" -> "9", "warm" -> "3", "writes" -> "1000,20000,100000") { (settings, directory) =>
+  def main(arguments: Array[String]): Unit = {
+    val settings = Map("keys" -> "500000", "value" -> "100", "changed" -> "5000", "deltas" -> "20", "operations" -> "50000",
+      "turns" -> "9", "warm" -> "3", "writes" -> "1000,20000,100000", "directory" -> System.getProperty("java.io.tmpdir")) ++
+      arguments.map(_.split("=", 2)).map(a => a(0) -> a(1))
+    val directory = Files.createTempDirectory(new File(settings("directory")).toPath, "sst-comparison").toFile
+    try {
       val times = new TurnTimes(settings("turns").toInt, settings("warm").toInt)
       new SstWriting(settings, directory, times).run()
       new SstReading(settings, directory, times).run()
       times.print(System.out)
-    }
+    } finally delete(directory)
+  }
+
+  def delete(file: File): Unit = {
+    Option(file.listFiles).toSeq.flatten.foreach(delete)
+    file.delete()
+  }
+
+  /** As Spark encodes a row of one string, after the column family: null bits, offset and size, the characters. */
+  def key(n: Long): Array[Byte] = {
+    val buffer = ByteBuffer.allocate(2 + 8 + 8 + 16).order(java.nio.ByteOrder.LITTLE_ENDIAN)
+    buffer.putShort(0).putLong(0).putInt(16).putInt(16)
+    buffer.put(f"key-$n%012d".getBytes("US-ASCII")).array
+  }
 
   def value(n: Long, bytes: Int): Array[Byte] = {
     val value = new Array[Byte](bytes)
@@ -77,8 +93,7 @@ final class TurnTimes(turns: Int, warm: Int) {
 
 /** Look-ups and scans of a base of one sorted run, and of one with deltas above it, as a restore leaves it. */
 final class SstReading(settings: Map[String, String], directory: File, times: TurnTimes) {
-  import Bench.key
-  import SstComparison.{tableOptions, value}
+  import SstComparison.{key, tableOptions, value}
 
   private val keys = settings("keys").toInt
   private val operations = settings("operations").toInt
@@ -223,7 +238,7 @@ final class SstWriting(settings: Map[String, String], directory: File, times: Tu
     val arena = new Arena(memory, directory)
     val random = new SplittableRandom(rows)
     val numbers = Array.fill(rows)(random.nextInt(10 * rows)).distinct
-    val records = numbers.map(n => record(arena, Bench.key(n), SstComparison.value(n, settings("value").toInt)))
+    val records = numbers.map(n => record(arena, SstComparison.key(n), SstComparison.value(n, settings("value").toInt)))
     val overwritten = new OverwrittenChanges(memory, directory)
     val sorted = new SortedRuns(memory, directory)
     sorted.addUnsorted(records.foreach(_), _ => true)

@@ -1,0 +1,178 @@
+"""A model of `engine.database.Database`: the same methods and kinds of files, quick and deterministic.
+
+Tables are sorted lists of records as JSON under a checksum. A directory has them, `CURRENT`, the `MANIFEST-*`
+that it names (the tables with their levels, oldest first) and an `OPTIONS-*`, as RocksDB's have.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+from state_store.checkpoint.metadata import META_KEY, DeltaMetadata
+from state_store.engine.database import TableFile, table_number
+from state_store.engine.settings import DatabaseSettings
+from state_store.errors import BusyError, DamagedError, MissingError
+
+Records = dict[bytes, "bytes | None"]
+_OLDEST_LEVEL = 6
+
+
+def pack_table(records: Records) -> bytes:
+    """A table of these records; None is a removal."""
+    rows = [[key.hex(), None if value is None else value.hex()] for key, value in sorted(records.items())]
+    data = json.dumps(rows).encode()
+    return b"%08x\n" % zlib.crc32(data) + data
+
+
+def unpack_table(data: bytes, file: str) -> Records:
+    """The records. Raises DamagedError."""
+    head, _, body = data.partition(b"\n")
+    if head != b"%08x" % zlib.crc32(body):
+        raise DamagedError(f"'{file}' is damaged: its checksum is wrong", file=file)
+    return {
+        bytes.fromhex(key): None if value is None else bytes.fromhex(value) for key, value in json.loads(body)
+    }
+
+
+def write_delta(
+    path: Path, changes: Iterable[tuple[bytes, bytes | None]], metadata: DeltaMetadata
+) -> tuple[int, int]:
+    """As `engine.sst.write_delta`: the bytes and the CRC-32 of the delta."""
+    data = pack_table({**dict(changes), META_KEY: metadata.to_json()})
+    path.write_bytes(data)
+    return len(data), zlib.crc32(data)
+
+
+def rows_of(directory: Path) -> dict[bytes, bytes]:
+    """What the database in `directory` has, without the reserved record."""
+    with ModelDatabase(directory, DatabaseSettings()) as database:
+        return {key: value for key, value in database.scan() if key != META_KEY}
+
+
+class ModelDatabase:
+    """See the module."""
+
+    def __init__(self, directory: Path, settings: DatabaseSettings, *, create: bool = False) -> None:
+        self.directory = directory
+        if create:
+            self._tables: list[tuple[str, int]] = []
+            self._next = 4
+            (directory / "OPTIONS-000003").write_bytes(
+                b"  rocksdb_version=9.8.4\n  compression=kNoCompression\n"
+            )
+            self._save()
+            return
+        try:
+            manifest = (directory / "CURRENT").read_text("ascii").strip()
+            described = json.loads((directory / manifest).read_bytes())
+        except (FileNotFoundError, ValueError) as error:
+            raise DamagedError(f"'{directory}' is damaged: {error}", file=str(directory)) from error
+        self._tables = [(name, level) for name, level in described["tables"]]
+        self._next = described["next"]
+        for name, _ in self._tables:
+            if not (directory / name).is_file():
+                raise MissingError(f"'{directory / name}' does not exist", file=str(directory / name))
+
+    def __enter__(self) -> ModelDatabase:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        pass
+
+    def ingest(self, paths: Sequence[Path]) -> list[str]:
+        for path in paths:
+            unpack_table(path.read_bytes(), str(path))
+        names = [self._new_name() for _ in paths]
+        for path, name in zip(paths, names, strict=True):
+            path.rename(self.directory / name)
+            self._tables.append((name, 0))
+        self._save()
+        return names
+
+    def compact_runs(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
+        """Young tables become one; all do when the young ones have half the size of the others."""
+        young = [name for name, level in self._tables if level == 0]
+        old = [name for name, level in self._tables if level]
+        if 2 * self._size(young) >= self._size(old):
+            self._rewrite(len(old), len(self._tables), deadline, into=1, first=0)
+        elif len(young) > 1:
+            self._rewrite(len(old), len(self._tables), deadline, into=1, first=len(old))
+
+    def compact_all(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
+        self._rewrite(0, len(self._tables), deadline, into=2, first=0)
+
+    def files(self) -> list[TableFile]:
+        found = [
+            TableFile(name, level, (self.directory / name).stat().st_size, len(self._records(name)))
+            for name, level in self._tables
+        ]
+        return sorted(found, key=lambda file: table_number(file.name))
+
+    def get(self, key: bytes) -> bytes | None:
+        for name, _ in reversed(self._tables):
+            records = self._records(name)
+            if key in records:
+                return records[key]
+        return None
+
+    def metadata(self) -> bytes | None:
+        return self.get(META_KEY)
+
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in sorted(self._merged([name for name, _ in self._tables]).items()):
+            if value is not None and key >= start and (end is None or key < end):
+                yield key, value
+
+    def _records(self, name: str) -> Records:
+        path = self.directory / name
+        return unpack_table(path.read_bytes(), str(path))
+
+    def _merged(self, names: Iterable[str]) -> Records:
+        records: Records = {}
+        for name in names:
+            records |= self._records(name)
+        return records
+
+    def _size(self, names: Iterable[str]) -> int:
+        return sum((self.directory / name).stat().st_size for name in names)
+
+    def _rewrite(self, young: int, end: int, deadline: Callable[[], bool], *, into: int, first: int) -> None:
+        """Tables from number `first` on become at most `into` tables."""
+        if deadline():
+            raise BusyError(
+                f"the compaction of '{self.directory}' was given up: it took longer than mergeTimeout"
+            )
+        records = self._merged(name for name, _ in self._tables[first:end])
+        if first == 0:
+            records = {key: value for key, value in records.items() if value is not None}
+        keys = sorted(records)
+        size = max(1, -(-len(keys) // into))
+        parts = [keys[at : at + size] for at in range(0, len(keys), size)]
+        kept = self._tables[:first]
+        for part in parts:
+            name = self._new_name()
+            (self.directory / name).write_bytes(pack_table({key: records[key] for key in part}))
+            kept.append((name, _OLDEST_LEVEL if first == 0 else 0))
+        self._tables = kept
+        self._save()
+
+    def _new_name(self) -> str:
+        name = f"{self._next:06d}.sst"
+        self._next += 1
+        return name
+
+    def _save(self) -> None:
+        manifest = f"MANIFEST-{self._next:06d}"
+        self._next += 1
+        described = {"next": self._next, "tables": self._tables}
+        (self.directory / manifest).write_text(json.dumps(described))
+        (self.directory / "CURRENT").write_text(f"{manifest}\n")

@@ -1,0 +1,397 @@
+"""Threads of several simulated processes that take turns, and the time that passes between their steps.
+
+Each thread is a real one, but only one runs at any moment: it has the baton until it waits, for time or for
+another thread. Then the next in simulated time gets it; between those of the same moment, and in whatever
+else is left to chance, the seed decides. So one seed gives one history.
+
+Processes can be killed, in the middle of anything: their threads end where they are, and nothing that they
+would do on the way out has an effect. They can be paused: their threads go on when the pause is over.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import heapq
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from state_store.runtime import Runtime
+
+EPOCH_MS = 1_700_000_000_000
+"""What all clocks show at the start, milliseconds since 1970."""
+
+
+class Killed(BaseException):
+    """The process of this thread is dead."""
+
+
+class Deadlock(AssertionError):
+    """All threads wait for each other."""
+
+
+class Process:
+    """One simulated process: its randomness, its clock, whether it lives."""
+
+    def __init__(self, scheduler: Scheduler, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.resumes_at_s = 0.0
+        self.wall_ahead_ms = 0
+        self.threads: list[Thread] = []
+        self.chance = random.Random(f"{scheduler.seed} {name}")
+        self.runtime = SimulatedRuntime(scheduler, self)
+
+
+class Thread:
+    """A thread of a process; `failure` is what it ended with, where that was an exception."""
+
+    def __init__(self, scheduler: Scheduler, process: Process, name: str, work: Callable[[], object]) -> None:
+        self.process = process
+        self.name = f"{process.name}/{name}"
+        self.failure: BaseException | None = None
+        self.has_begun = self.has_ended = False
+        self.waits = 0
+        self.waiters: list[Thread] = []
+        self.reaper: threading.Lock | None = None
+        self._scheduler = scheduler
+        self._work = work
+        self._baton = threading.Lock()
+        self._baton.acquire()
+        self._context = contextvars.copy_context()
+
+    def go(self) -> None:
+        """Gives it the baton."""
+        if self.has_begun:
+            self._baton.release()
+        else:
+            self.has_begun = True
+            _Worker.of(self)
+
+    def stay(self) -> None:
+        """Waits for the baton."""
+        self._baton.acquire()
+
+    def run(self) -> None:
+        try:
+            self._context.run(self._work)
+        except Killed:
+            pass
+        except BaseException as error:
+            self.failure = error
+        self._scheduler.ended(self)
+
+    def join(self, timeout: float | None = None) -> None:
+        scheduler = self._scheduler
+        end_s = None if timeout is None else scheduler.now_s + timeout
+        while not self.has_ended and (end_s is None or scheduler.now_s < end_s):
+            self.waiters.append(scheduler.current)
+            scheduler.wait(None if end_s is None else end_s - scheduler.now_s)
+
+
+class _Worker:
+    """A thread of Python, for one simulated thread after the other: to start one takes long."""
+
+    idle: ClassVar[deque[_Worker]] = deque()
+
+    def __init__(self) -> None:
+        self._thread: Any = None
+        self._wanted = threading.Lock()
+        self._wanted.acquire()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    @classmethod
+    def of(cls, thread: Thread) -> None:
+        try:
+            worker = cls.idle.pop()
+        except IndexError:
+            worker = cls()
+        worker._thread = thread
+        worker._wanted.release()
+
+    def _run(self) -> None:
+        while True:
+            self._wanted.acquire()
+            thread, self._thread = self._thread, None
+            thread.run()
+            self.idle.append(self)
+
+
+class Scheduler:
+    """See the module. `trace` has a line for each thing that was noted, in order."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.chance = random.Random(f"{seed} schedule")
+        self.now_s = 0.0
+        self.steps = 0
+        self.trace: list[str] = []
+        self.current: Any = None
+        self.processes: list[Process] = []
+        self._ready: list[tuple[float, float, int, Thread, int]] = []
+        self._pushed = 0
+        self._over = threading.Lock()
+        self._over.acquire()
+        self._main: Thread | None = None
+        self._failure: BaseException | None = None
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Runs `work` as a process of its own until it ends; all other processes end with it."""
+        self._main = self.start(self.process("main"), "main", work)
+        self._pass_on()
+        self._over.acquire()
+        main, self._main = self._main, None
+        for process in self.processes:
+            self.kill(process)
+        failure = self._failure or main.failure
+        if failure is not None:
+            raise failure
+
+    def process(self, name: str) -> Process:
+        process = Process(self, name)
+        self.processes.append(process)
+        return process
+
+    def start(self, process: Process, name: str, work: Callable[[], object]) -> Thread:
+        thread = Thread(self, process, name, work)
+        process.threads.append(thread)
+        self.wake(thread)
+        return thread
+
+    def note(self, *words: object) -> None:
+        """A line of the trace, with the time and who runs."""
+        who = self.current.name if self.current else "-"
+        self.trace.append(f"{self.now_s:.6f} {who} " + " ".join(str(word) for word in words))
+
+    # ---- waiting -----------------------------------------------------------------------------------------
+
+    def sleep(self, seconds: float) -> None:
+        """The current thread goes on after that time."""
+        end_s = self.now_s + seconds
+        self.wait(seconds)
+        while self.now_s < end_s:
+            self.wait(end_s - self.now_s)
+
+    def wait(self, seconds: float | None = None) -> None:
+        """The current thread goes on when it is woken, or after that time; it may also be sooner."""
+        thread = self.current
+        self._check(thread)
+        thread.waits += 1
+        if seconds is not None:
+            self._push(self.now_s + seconds, thread)
+        self._switch(thread)
+
+    def wake(self, thread: Thread) -> None:
+        """A thread that waits goes on, at this time."""
+        thread.waits += 1
+        self._push(self.now_s, thread)
+
+    # ---- processes ---------------------------------------------------------------------------------------
+
+    def kill(self, process: Process) -> None:
+        """Ends the threads of another process where they are."""
+        process.is_dead = True
+        for thread in process.threads:
+            if not thread.has_begun:
+                self._end(thread)
+            elif not thread.has_ended:
+                thread.reaper = threading.Lock()
+                thread.reaper.acquire()
+                before, self.current = self.current, thread
+                thread.go()
+                thread.reaper.acquire()
+                self.current = before
+        process.threads.clear()
+
+    def pause(self, process: Process, seconds: float) -> None:
+        """The threads of the process do nothing for that time."""
+        process.resumes_at_s = max(process.resumes_at_s, self.now_s + seconds)
+
+    def ended(self, thread: Thread) -> None:
+        """The current thread, which has the baton, is over."""
+        self._end(thread)
+        if thread.reaper is not None:
+            thread.reaper.release()
+            return
+        if thread in thread.process.threads:
+            thread.process.threads.remove(thread)
+        if thread.failure is not None and thread is not self._main and self._failure is None:
+            self._failure = thread.failure
+        if thread is self._main or self._failure is not None:
+            self._over.release()
+        else:
+            self._pass_on()
+
+    def _end(self, thread: Thread) -> None:
+        thread.has_ended = True
+        for waiter in thread.waiters:
+            if not waiter.has_ended:
+                self.wake(waiter)
+
+    # ---- the baton ---------------------------------------------------------------------------------------
+
+    def _check(self, thread: Thread) -> None:
+        assert thread is not None, "only a thread of a simulated process can wait"
+        if thread.process.is_dead:
+            raise Killed
+
+    def _push(self, at_s: float, thread: Thread) -> None:
+        self._pushed += 1
+        heapq.heappush(self._ready, (at_s, self.chance.random(), self._pushed, thread, thread.waits))
+
+    def _next(self) -> Thread | None:
+        while self._ready:
+            at_s, _, _, thread, wait = heapq.heappop(self._ready)
+            if thread.has_ended or thread.waits != wait or thread.process.is_dead:
+                continue
+            if thread.process.resumes_at_s > max(at_s, self.now_s):
+                self._push(thread.process.resumes_at_s, thread)
+                continue
+            self.now_s = max(self.now_s, at_s)
+            self.steps += 1
+            return thread
+        return None
+
+    def _switch(self, thread: Thread) -> None:
+        """Gives the baton to whoever is next, and waits until it comes back."""
+        following = self._next()
+        if following is None:
+            self._failure = Deadlock(f"all wait for each other, {thread.name} was the last")
+            self._over.release()
+            thread.stay()
+        elif following is not thread:
+            self.current = following
+            following.go()
+            thread.stay()
+        if thread.process.is_dead:
+            raise Killed
+
+    def _pass_on(self) -> None:
+        following = self._next()
+        self.current = following
+        if following is None:
+            self._failure = Deadlock("all wait for each other")
+            self._over.release()
+        else:
+            following.go()
+
+
+class SimulatedLock:
+    """A lock that the thread that has it can take again."""
+
+    def __init__(self, scheduler: Scheduler, process: Process) -> None:
+        self._scheduler = scheduler
+        self._process = process
+        self._owner: Any = None
+        self._count = 0
+        self._waiting: list[Thread] = []
+
+    def __enter__(self) -> bool:
+        self._take(1)
+        return True
+
+    def __exit__(self, *failure: object) -> None:
+        self._give()
+
+    def _take(self, count: int) -> None:
+        thread = self._scheduler.current
+        if thread is not None and thread.process.is_dead:
+            raise Killed
+        if self._owner is not thread and self._process.chance.random() < 0.05:
+            self._scheduler.sleep(0)
+        while self._count and self._owner is not thread:
+            if thread not in self._waiting:
+                self._waiting.append(thread)
+            self._scheduler.wait()
+        if thread in self._waiting:
+            self._waiting.remove(thread)
+        self._owner = thread
+        self._count += count
+
+    def _give(self) -> None:
+        if self._owner is not self._scheduler.current:
+            return  # of a dead process, which never had it back
+        self._count -= 1
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if not self._count:
+            self._owner = None
+            if self._waiting:
+                self._scheduler.wake(self._waiting.pop(0))
+
+    def _give_all(self) -> int:
+        count, self._count = self._count, 0
+        self._let_go()
+        return count
+
+
+class SimulatedCondition(SimulatedLock):
+    """A lock on which threads wait for each other."""
+
+    def __init__(self, scheduler: Scheduler, process: Process) -> None:
+        super().__init__(scheduler, process)
+        self._listening: list[Thread] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        thread = self._scheduler.current
+        count = self._give_all()
+        self._listening.append(thread)
+        self._scheduler.wait(timeout)
+        was_notified = thread not in self._listening
+        if not was_notified:
+            self._listening.remove(thread)
+        self._take(count)
+        return was_notified
+
+    def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
+        end_s = None if timeout is None else self._scheduler.now_s + timeout
+        while not predicate():
+            left_s = None if end_s is None else end_s - self._scheduler.now_s
+            if left_s is not None and left_s <= 0:
+                return predicate()
+            self.wait(left_s)
+        return True
+
+    def notify_all(self) -> None:
+        listening, self._listening = self._listening, []
+        for thread in listening:
+            if not thread.has_ended:
+                self._scheduler.wake(thread)
+
+
+class SimulatedRuntime(Runtime):
+    """What a simulated process has."""
+
+    def __init__(self, scheduler: Scheduler, process: Process) -> None:
+        self._scheduler = scheduler
+        self._process = process
+
+    def wall_ms(self) -> int:
+        return EPOCH_MS + int(self._scheduler.now_s * 1000) + self._process.wall_ahead_ms
+
+    def monotonic_s(self) -> float:
+        return self._scheduler.now_s
+
+    def uptime_ms(self) -> float:
+        return self._scheduler.now_s * 1000
+
+    def random_bytes(self, count: int) -> bytes:
+        return self._process.chance.randbytes(count)
+
+    def process_id(self) -> int:
+        return 1
+
+    def sleep(self, seconds: float) -> None:
+        self._scheduler.sleep(seconds)
+
+    def lock(self) -> SimulatedLock:
+        return SimulatedLock(self._scheduler, self._process)
+
+    def condition(self) -> SimulatedCondition:
+        return SimulatedCondition(self._scheduler, self._process)
+
+    def start(self, work: Callable[[], object], *, name: str) -> Thread:
+        return self._scheduler.start(self._process, name, work)
