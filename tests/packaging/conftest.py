@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -38,11 +40,16 @@ def wheel(checkout: Path, tree: Path, builder: Environment, tmp_path_factory: py
     return built_wheel(builder, full)
 
 
-@pytest.fixture(scope="session", params=SPARKS)
-def environment(
-    request: pytest.FixtureRequest, checkout: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[str, Environment]:
-    """A release of Spark and a clean environment with it and the wheel."""
-    clean = spark_environment(checkout, request.param, tmp_path_factory.mktemp(f"clean-{request.param}"))
-    clean.pip_install(wheel, cwd=clean.directory)
-    return request.param, clean
+@pytest.fixture(scope="session")
+def environments(
+    checkout: Path, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Environment]:
+    """Gives the clean environment with a release of Spark and the wheel."""
+
+    @functools.cache
+    def made(spark: str) -> Environment:
+        clean = spark_environment(checkout, spark, tmp_path_factory.mktemp(f"clean-{spark}"))
+        clean.pip_install(wheel, cwd=clean.directory)
+        return clean
+
+    return made

@@ -16,6 +16,7 @@ from state_store.jvm.build import STAMP
 from state_store.jvm.releases import jar_name
 
 pytestmark = [pytest.mark.packaging, pytest.mark.slow, pytest.mark.spark]
+NEWEST = SPARKS[-1]
 BRIDGE = "state_store/jvm/bridge"
 
 
@@ -43,8 +44,9 @@ def test_an_index_would_take_the_wheel_and_the_source_archive(wheel, tree, build
     run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist, cwd=tmp_path)
 
 
-def test_a_query_runs_and_goes_on_from_its_checkpoint(environment, tmp_path):
-    version, clean = environment
+@pytest.mark.parametrize("version", SPARKS)
+def test_a_query_runs_and_goes_on_from_its_checkpoint(environments, version, tmp_path):
+    clean = environments(version)
     script = shutil.copy(Path(__file__).with_name("small_query.py"), tmp_path)
     (tmp_path / "work").mkdir()
     found = json.loads(clean.run("python", script, tmp_path / "work", cwd=tmp_path).stdout.splitlines()[-1])
@@ -58,12 +60,12 @@ def test_a_query_runs_and_goes_on_from_its_checkpoint(environment, tmp_path):
     clean.run("state-store", "verify", checkpoint, cwd=tmp_path)
 
 
-def test_the_command_line_finds_the_jar_and_makes_another(environment, tmp_path):
-    version, clean = environment
+def test_the_command_line_finds_the_jar_and_makes_another(environments, tmp_path):
+    clean = environments(NEWEST)
     path = clean.run("state-store", "jar", "--path", cwd=tmp_path).stdout.strip()
-    assert path == str(clean.site / "state_store/jars" / jar_name(version))
+    assert path == str(clean.site / "state_store/jars" / jar_name(NEWEST))
     built = clean.run("state-store", "jar", "--build", "--out", tmp_path, cwd=tmp_path).stdout.strip()
-    assert built == str(tmp_path / jar_name(version))
+    assert built == str(tmp_path / jar_name(NEWEST))
     with zipfile.ZipFile(built) as fresh, zipfile.ZipFile(path) as shipped:
         assert fresh.namelist() == shipped.namelist()
         assert fresh.read(STAMP) == shipped.read(STAMP)
@@ -72,20 +74,20 @@ def test_the_command_line_finds_the_jar_and_makes_another(environment, tmp_path)
     assert "Spark 4.2 and 4.3 are supported" in refused.stderr
 
 
-def test_a_job_needs_the_properties_file_and_the_jar_alone(environment, checkout, tmp_path):
-    version, clean = environment
+def test_a_job_needs_the_properties_file_and_the_jar_alone(environments, checkout, tmp_path):
+    clean = environments(NEWEST)
     jar = shutil.copy(clean.run("state-store", "jar", cwd=tmp_path).stdout.strip(), tmp_path)
     template = (clean.directory / "share/incremental-state-store/spark-defaults.conf").read_text()
     properties = tmp_path / "job.conf"
     properties.write_text(re.sub(r"^spark\.jars .*$", f"spark.jars {jar}", template, flags=re.MULTILINE))
-    bare = spark_environment(checkout, version, tmp_path / "bare")
+    bare = spark_environment(checkout, NEWEST, tmp_path / "bare")
     script = shutil.copy(Path(__file__).with_name("small_query.py"), tmp_path)
     (tmp_path / "work").mkdir()
     submit = [bare.site / "pyspark/bin/spark-submit", "--properties-file", properties]
     command = [*submit, "--driver-memory", "1g", script, tmp_path / "work", "submitted"]
     done = run(*command, cwd=tmp_path, PYSPARK_PYTHON=str(bare.python))
     found = json.loads(done.stdout.splitlines()[-1])
-    assert found["spark"].startswith(version)
+    assert found["spark"].startswith(NEWEST)
     assert found["package"] is None
     assert len(found["files"]["delta"]) >= 2
 

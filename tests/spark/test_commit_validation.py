@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from queries.flow import Flow
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42]
+pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 RECORDS = [(f"k{number}", number) for number in range(20)]

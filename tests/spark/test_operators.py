@@ -49,7 +49,13 @@ PLANS = {
     "long-format-1": Plan(SOME, 1, seed=2, acts=("stop", "kill"), batches=8, marks=LONG),
 }
 if pyspark.__version__.startswith("4.2"):
-    PLANS = {"spark-4.2": Plan(EVERY, 2, seed=3, acts=("restart",), batches=4, marks=(pytest.mark.spark42,))}
+    # The long plan of every operator has its place in `make test-long`; Spark's own suites run on 4.2, too.
+    PLANS = {
+        "spark-4.2": Plan(SOME, 2, seed=3, acts=("restart",), batches=4, marks=(pytest.mark.spark42,)),
+        "spark-4.2-every": Plan(
+            EVERY, 2, seed=3, acts=("restart", "kill"), batches=6, marks=(pytest.mark.spark42_long,)
+        ),
+    }
 
 
 class Histories:

@@ -8,7 +8,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from queries.flow import Flow, session_options
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42]
+pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 
 RECORDS = [("a", 1), ("b", 2), ("a", 3)]
 

@@ -10,7 +10,7 @@ import pytest
 from queries.flow import Flow
 from queries.forgetting import remembered
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42]
+pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 
 BATCHES = 9
 RETAINED = 4
@@ -71,6 +71,7 @@ def test_the_newest_batch_is_the_default(history):
     assert totals_of(history.flow.state_of_keys()) == history.states[-1]
 
 
+@pytest.mark.spark42
 def test_the_change_feed_tells_each_batch(history):
     first = BATCHES - RETAINED + 1
     rows = history.flow.state(readChangeFeed=True, changeStartBatchId=first, changeEndBatchId=BATCHES - 1)
