@@ -16,7 +16,8 @@ from state_store.checkpoint.names import (
     SnapshotName,
 )
 from state_store.deletion.catalog import read_listing
-from state_store.errors import ConflictError, DamagedError, MissingError
+from state_store.errors import ConflictError, DamagedError, InternalError, MissingError
+from state_store.files.checksums import crc32_of
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.snapshots.stored_chain import read_chain
 
@@ -47,6 +48,7 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
         store.head.rewind(delta.version)
         _check_not_left_behind(store, delta)
     before = _chain_before(store, delta)
+    _check_follows(delta, before)
     stored_from_s = clock_s()
     _store_delta(store, delta, request)
     if not ids:
@@ -58,6 +60,16 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
         "store_ms": (stored_until_s - stored_from_s) * 1000,
     }
     return CommitResult(Committed(chain, store.head.ages(), store.head.rewinds, phases), before)
+
+
+def _check_follows(delta: DeltaName, before: Chain) -> None:
+    """What has to be so before a version may become visible. Raises InternalError."""
+    if before.version not in (delta.builds_on, delta.version_id):
+        raise InternalError(
+            f"'{delta.path}' was not stored: it builds on version {delta.builds_on}, and what the agent "
+            f"knows leads to {before.version}. Run the batch again; please report this with the agent's log",
+            file=delta.path,
+        )
 
 
 def learn_age(store: OpenStore, chain: Chain) -> None:
@@ -137,10 +149,13 @@ def _store_delta(store: OpenStore, delta: DeltaName, request: CommitRequest) -> 
             return
         file = f"{storage.location}/{name}"
         raise MissingError(f"'{path}', which should become '{file}', does not exist", file=file) from None
-    if found != size_bytes:
+    crc = crc32_of(path)
+    if found != size_bytes or crc != request.crc32:
         file = f"{storage.location}/{name}"
         raise DamagedError(
-            f"'{path}', which should become '{file}', has {found} bytes instead of {size_bytes}", file=file
+            f"'{path}', which should become '{file}', has {found} bytes and CRC-32 {crc:08x} instead of "
+            f"{size_bytes} and {request.crc32:08x}: run the batch again",
+            file=file,
         )
     try:
         storage.upload(path, name, overwrite=not store.store_id.has_checkpoint_ids)

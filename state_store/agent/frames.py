@@ -20,20 +20,28 @@ class ProtocolError(Exception):
     """The other side does not speak the protocol: the connection is closed."""
 
 
-def read_frame(connection: socket.socket) -> tuple[dict[str, Any], bytes] | None:
-    """The next header and body; None where the other side closed the connection between frames."""
+def read_frame(
+    connection: socket.socket,
+    *,
+    most_header_bytes: int = MAX_HEADER_BYTES,
+    most_body_bytes: int = MAX_BODY_BYTES,
+) -> tuple[dict[str, Any], bytes] | None:
+    """The next header and body; None where the other side closed the connection between frames.
+
+    Raises ProtocolError for anything that is not a frame within these bounds, before memory is taken for it.
+    """
     lengths = _read(connection, _LENGTHS.size)
     if lengths is None:
         return None
     header_bytes, body_bytes = _LENGTHS.unpack(lengths)
-    if header_bytes > MAX_HEADER_BYTES or body_bytes > MAX_BODY_BYTES:
+    if header_bytes > most_header_bytes or body_bytes > most_body_bytes:
         raise ProtocolError(f"a frame with a header of {header_bytes} and a body of {body_bytes} bytes")
     data = _read(connection, header_bytes + body_bytes)
     if data is None:
         raise ProtocolError("the connection ended within a frame")
     try:
-        header = json.loads(data[:header_bytes])
-    except ValueError as error:
+        header = json.loads(data[:header_bytes].decode("utf-8"))
+    except (ValueError, RecursionError) as error:
         raise ProtocolError(f"a header that is not JSON: {error}") from error
     if not isinstance(header, dict):
         raise ProtocolError("a header that is not a JSON object")

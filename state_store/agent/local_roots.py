@@ -17,10 +17,15 @@ from hashlib import sha256
 from pathlib import Path
 
 from state_store.agent.log import AGENT
+from state_store.errors import OptionError
+from state_store.files.workspace import make_private
 from state_store.runtime import SYSTEM, Runtime
-from state_store.settings.options import Options
+from state_store.settings.options import PREFIX, Options
 
 OWNER = "owner"
+KEPT = "kept"
+"""Below `localDir`: files that survive an executor, for the next one."""
+
 FOREIGN_LEASE_S = 86_400.0
 """How long the directory of an executor stays that runs, or ran, where its processes cannot be seen from
 here: in another container on the same disk."""
@@ -45,7 +50,9 @@ class LocalRoots:
         root = parent / f"agent-{sha256(str(self._directory).encode('utf-8')).hexdigest()[:16]}"
         with self._lock:
             if root not in self._roots:
-                root.mkdir(parents=True, exist_ok=True)
+                for directory in (root, parent / KEPT):
+                    _refuse_foreign(directory)
+                make_private(root)
                 self._owners.append(_own(root))
                 self._roots.add(root)
                 _sweep(parent, root, self._runtime)
@@ -55,6 +62,18 @@ class LocalRoots:
         """All that were given out, and `directory`."""
         with self._lock:
             return list(self._roots)
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Raises OptionError where another user made it, who could change what is put there."""
+    with contextlib.suppress(FileNotFoundError):
+        if directory.stat().st_uid != os.getuid():
+            raise OptionError(
+                f"'{directory}' belongs to another user: set localDir to a directory that only this user may "
+                "write",
+                file=str(directory),
+                option=PREFIX + "localDir",
+            )
 
 
 def _own(root: Path) -> int:

@@ -25,6 +25,8 @@ from state_store.runtime import SYSTEM, Runtime
 CALLS = "calls"
 FILES = "files"
 _ACCEPT_PAUSE_S = 0.1
+_MOST_GREETING_BYTES = 4096
+_GREETING_TIMEOUT_S = 60.0
 
 
 class Operations(Protocol):
@@ -78,23 +80,32 @@ class Server:
 
     def _admit(self, channel: socket.socket) -> str | None:
         """What the connection is for; None where the other side is not a process of this user that knows the
-        token."""
+        token. Nothing is read from another user's process."""
         credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         _, user, _ = struct.unpack("3i", credentials)
-        frame = read_frame(channel)
-        request = frame[0] if frame else {}
-        given = str(request.get("token", "")).encode("utf-8")
-        known = hmac.compare_digest(given, self._token.encode("utf-8"))
-        if user != os.getuid() or not known:
+        if user != os.getuid() or not self._knows_token(greeting := self._greeting(channel)):
             AGENT.warning(f"a connection of user {user} was refused: wrong user or token")
             _refuse(channel, "the agent does not know this token, or this user")
             return None
-        purpose = str(request.get("for", CALLS))
+        purpose = greeting.get("for", CALLS)
         if purpose not in (CALLS, FILES):
             _refuse(channel, f"a connection is for {CALLS} or {FILES}, not for {purpose!r}")
             return None
         write_frame(channel, {"ok": {}})
-        return purpose
+        return str(purpose)
+
+    def _greeting(self, channel: socket.socket) -> dict[str, Any]:
+        """The header of the first frame, which is small and soon there."""
+        channel.settimeout(_GREETING_TIMEOUT_S)
+        frame = read_frame(channel, most_header_bytes=_MOST_GREETING_BYTES, most_body_bytes=0)
+        channel.settimeout(None)
+        return frame[0] if frame else {}
+
+    def _knows_token(self, greeting: dict[str, Any]) -> bool:
+        given = greeting.get("token")
+        return isinstance(given, str) and hmac.compare_digest(
+            given.encode("utf-8", "replace"), self._token.encode("utf-8")
+        )
 
     def _answer_all(self, channel: socket.socket) -> None:
         while (frame := read_frame(channel)) is not None:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from state_store.agent.files import FileConnections, StoreFiles
 from state_store.agent.head import StoreHead
-from state_store.agent.local_roots import LocalRoots
+from state_store.agent.local_roots import KEPT, LocalRoots
 from state_store.agent.log import AGENT, store_log
 from state_store.agent.open_store import OpenStore
 from state_store.agent.requests import StoreFields
@@ -112,7 +112,7 @@ class Stores:
             self._warned_of_missing_ids = True
             AGENT.warning(WITHOUT_IDS)
         root = self._roots.of(options)
-        kept = root.parent / "kept" if options.local_dir else root / "kept"
+        kept = root.parent / KEPT if options.local_dir else root / KEPT
         cache = LocalCache(kept, options.local_recovery_budget_bytes, runtime=runtime)
         digest = _digest(store_id.run, store_id.location, str(fields.instance))
         workspace = Workspace(root / digest, runtime=runtime)

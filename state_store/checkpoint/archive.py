@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from state_store.checkpoint.manifest import MANIFEST_NAME, Manifest
 from state_store.errors import DamagedError, StateStoreError
 
-_DATABASE_FILE = re.compile(r"MANIFEST-\d+|CURRENT|OPTIONS-\d+")
-_MAX_MEMBER_BYTES = 1 << 30
+_DATABASE_FILE = re.compile(r"MANIFEST-[0-9]{1,20}|CURRENT|OPTIONS-[0-9]{1,20}")
+_MOST_MEMBERS = 16
+"""Four are written."""
+
+_MOST_BYTES = 1 << 30
+_MOST_EXPANSION = 200
+"""How much larger than the archive its members may be, beyond `_FREE_BYTES`; JSON shrinks to a tenth."""
+
+_FREE_BYTES = 1 << 20
 _TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 
 
@@ -58,12 +65,16 @@ def unpack(data: bytes, *, file: str) -> Archive:
 
 def _read_members(data: bytes, file: str) -> dict[str, bytes]:
     members: dict[str, bytes] = {}
+    room = min(_MOST_BYTES, _FREE_BYTES + len(data) * _MOST_EXPANSION)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if len(archive.infolist()) > _MOST_MEMBERS:
+            raise _damaged(file, f"it has {len(archive.infolist())} members, {_MOST_MEMBERS} at most belong")
         for member in archive.infolist():
             name = member.filename
             if name != MANIFEST_NAME and _DATABASE_FILE.fullmatch(name) is None:
                 raise _damaged(file, f"'{name}' does not belong into a snapshot")
-            if name in members or member.file_size > _MAX_MEMBER_BYTES:
+            room -= member.file_size  # no more than that is unpacked
+            if name in members or room < 0:
                 raise _damaged(file, f"'{name}' is there twice, or larger than any that was ever written")
             members[name] = archive.read(member)
     return members

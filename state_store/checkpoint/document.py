@@ -12,6 +12,8 @@ from state_store.errors import DamagedError, FormatError
 FORMAT = 1
 """The only checkpoint format so far; a reader refuses any other."""
 
+_MOST = (1 << 63) - 1
+
 
 class Document:
     """A JSON object read from `file`, whose fields are asked for by name and type.
@@ -70,9 +72,9 @@ class Document:
         return values
 
     def integer(self, name: str, *, least: int = 0) -> int:
-        """The number in field `name`, which is `least` or more."""
+        """The number in field `name`, which is `least` or more, and fits 64 bits."""
         value: int = self._field(name, int)
-        if isinstance(value, bool) or value < least:
+        if isinstance(value, bool) or not least <= value <= _MOST:
             raise self.damaged(f"has {value!r} as '{name}', where a number from {least} up belongs")
         return value
 

@@ -4,10 +4,14 @@ files (docs/format.md, docs/deletion.md).
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from state_store.checkpoint.document import Document, encode
+
+_SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"}\Z')
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,12 @@ class LeaseTerms:
         """The bytes of the lease's file."""
         terms = {"expiry_ms": self.expiry_ms, "written_ms": self.written_ms}
         known = {name: value for name, value in terms.items() if value is not None}
-        return encode({"files": sorted(self.files), **known})
+        return _sealed(encode({"files": sorted(self.files), **known}))
 
     @classmethod
     def unpack(cls, data: bytes, *, file: str) -> LeaseTerms:
         """What the lease `file` says. Raises DamagedError or FormatError."""
-        document = Document.parse(data, file)
+        document = _parsed(data, file)
         return cls(
             frozenset(document.texts("files")),
             document.optional_integer("expiry_ms"),
@@ -41,9 +45,23 @@ class LeaseTerms:
 
 def pack_tombstone(files: Iterable[str]) -> bytes:
     """The bytes of a tombstone on `files` (paths below the store's directory)."""
-    return encode({"files": sorted(set(files))})
+    return _sealed(encode({"files": sorted(set(files))}))
 
 
 def unpack_tombstone(data: bytes, *, file: str) -> frozenset[str]:
     """The paths that the tombstone `file` names. Raises DamagedError or FormatError."""
-    return frozenset(Document.parse(data, file).texts("files"))
+    return frozenset(_parsed(data, file).texts("files"))
+
+
+def _sealed(text: bytes) -> bytes:
+    """The JSON object with a last field `crc`, the CRC-32 of it without that field."""
+    return b'%s,"crc":"%08x"}' % (text[:-1], zlib.crc32(text))
+
+
+def _parsed(data: bytes, file: str) -> Document:
+    """The object in the bytes of `file`, which is as it was sealed; release 0.1.0 did not seal."""
+    document = Document.parse(data, file)
+    seal = _SEAL.search(data)
+    if seal is not None and zlib.crc32(data[: seal.start()] + b"}") != int(seal[1], 16):
+        raise document.damaged(f"has another CRC-32 than {seal[1].decode('ascii')}")
+    return document

@@ -11,13 +11,21 @@ from typing import Any
 
 from state_store.checkpoint.document import Document, encode
 from state_store.checkpoint.metadata import ColumnFamily, decode_column_families, encode_column_families
-from state_store.checkpoint.names import DELTA_DIRECTORY, SnapshotName, VersionId, is_sst_path
+from state_store.checkpoint.names import (
+    DELTA_DIRECTORY,
+    SnapshotName,
+    VersionId,
+    is_checkpoint_id,
+    is_sst_path,
+    origin_of,
+)
 
 MANIFEST_NAME = "manifest.json"
 INCREMENTAL = "incremental"
 FULL = "full"
 
-_DATABASE_NAME = re.compile(r"\d+\.sst")
+_DATABASE_NAME = re.compile(r"[0-9]{6,20}\.sst")
+_DEEPEST_LEVEL = 6
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -70,6 +78,20 @@ class Manifest:
         """Bytes of all its SST files, the archive not counted."""
         return sum(entry.size_bytes for entry in self.files)
 
+    def contradiction(self) -> str | None:
+        """What in it cannot be so, in words; None: nothing. Asked before a write and after a read."""
+        for name, other in (("previous", self.previous), ("full", self.full)):
+            if other is not None and other.number > self.version:
+                return f"names version {other} as '{name}', which is newer than its own, {self.version}"
+        if self.kind == FULL and self.full not in (None, self.version_id):
+            return f"is full, and names version {self.full} as 'full'"
+        for entry in self.files:
+            if max(entry.origin, origin_of(entry.path)) > self.version:
+                return f"needs '{entry.path}', which is newer than its own version, {self.version}"
+            if entry.level > _DEEPEST_LEVEL or entry.size_bytes == 0:
+                return f"has '{entry.path}' in level {entry.level} with {entry.size_bytes} bytes"
+        return None
+
     def to_json(self) -> bytes:
         """The bytes of `manifest.json`; `from_json` gives an equal manifest back."""
         return encode(
@@ -118,6 +140,9 @@ class Manifest:
             entry.path.startswith(DELTA_DIRECTORY) for entry in manifest.files
         ):
             raise document.damaged("refers to a delta, which a retry may replace where versions have no ids")
+        contradiction = manifest.contradiction()
+        if contradiction is not None:
+            raise document.damaged(contradiction)
         return manifest
 
 
@@ -167,4 +192,7 @@ def _decode_version(document: Document, name: str) -> VersionId | None:
     if document.is_null(name):
         return None
     member = document.nested(name)
-    return VersionId(member.integer("version", least=1), member.optional_text("id"))
+    version = VersionId(member.integer("version", least=1), member.optional_text("id"))
+    if version.checkpoint_id is not None and not is_checkpoint_id(version.checkpoint_id):
+        raise document.damaged(f"has {version.checkpoint_id!r} as the id of a version in '{name}'")
+    return version

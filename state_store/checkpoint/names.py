@@ -22,11 +22,12 @@ TEMPORARY_SUFFIX = ".tmp"
 EMPTY_PARENT = "empty"
 """Parent of a delta that started from nothing."""
 
-_ID = r"[0-9A-Za-z-]+"
-_DELTA = re.compile(rf"(\d{{20}})(?:_({_ID})_({_ID})_([0-9a-f]{{8}}))?\.sst")
-_SNAPSHOT = re.compile(rf"(\d{{20}})(?:_({_ID}))?\.zip")
+# Bounded, so that every name fits the 255 bytes that file systems allow.
+_ID = r"[0-9A-Za-z-]{1,100}"
+_DELTA = re.compile(rf"([0-9]{{20}})(?:_({_ID})_({_ID})_([0-9a-f]{{8}}))?\.sst")
+_SNAPSHOT = re.compile(rf"([0-9]{{20}})(?:_({_ID}))?\.zip")
 _CLAIM = re.compile(rf"{_ID}\.json")
-_SHARED = re.compile(r"(\d{20})-([0-9a-f]{8})-(\d+)\.sst")
+_SHARED = re.compile(r"([0-9]{20})-([0-9a-f]{8})-([0-9]{1,20})\.sst")
 
 
 class VersionId(NamedTuple):
@@ -151,7 +152,7 @@ class SharedName:
 
     def __post_init__(self) -> None:
         _check_version(self.version, least=1)
-        if not 0 <= self.unique < 1 << 32 or self.number < 0:
+        if not 0 <= self.unique < 1 << 32 or not 0 <= self.number < 10**20:
             raise FormatError(f"not a shared file: unique {self.unique}, number {self.number}")
 
     @classmethod
@@ -190,12 +191,23 @@ def is_file_list_name(name: str) -> bool:
     return _CLAIM.fullmatch(name) is not None
 
 
+def is_checkpoint_id(text: str) -> bool:
+    """Whether `text` may be the checkpoint id of a version."""
+    return re.fullmatch(_ID, text) is not None
+
+
 def is_sst_path(path: str) -> bool:
     """Whether `path` (below the store's directory) is a delta's or a shared file's, by the grammar."""
     directory, _, name = path.partition("/")
     if directory == DELTA_DIRECTORY:
         return DeltaName.parse(name) is not None
     return directory == SHARED_DIRECTORY and SharedName.parse(name) is not None
+
+
+def is_snapshot_path(path: str) -> bool:
+    """Whether `path` (below the store's directory) is that of a snapshot's archive, by the grammar."""
+    directory, _, name = path.partition("/")
+    return directory == SNAPSHOT_DIRECTORY and SnapshotName.parse(name) is not None
 
 
 def origin_of(path: str) -> int:
@@ -213,5 +225,5 @@ def _check_version(version: int, *, least: int) -> None:
 
 
 def _check_id(id_: str | None) -> None:
-    if id_ is None or re.fullmatch(_ID, id_) is None:
-        raise FormatError(f"a checkpoint id is one or more of 0-9, A-Z, a-z and '-', not {id_!r}")
+    if id_ is None or not is_checkpoint_id(id_):
+        raise FormatError(f"a checkpoint id is 1 to 100 of 0-9, A-Z, a-z and '-', not {id_!r}")

@@ -17,6 +17,7 @@ from state_store.cli.found import FoundStore
 from state_store.cli.output import version_json
 from state_store.cli.progress import Meter
 from state_store.cli.query import StoreKey
+from state_store.deletion.markers import Leases
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import StateStoreError
 from state_store.files.transfer import Wanted, difference, parallel
@@ -93,12 +94,14 @@ def verify_store(
         tempfile.TemporaryDirectory(prefix="state-store-verify-") as directory,
         store_context(storage, Path(directory), found, settings) as context,
     ):
-        findings = [*_unreadable(found), *_shared_by_full(found)]
+        findings = [*_unreadable(found), *_unreadable_marks(found, storage), *_shared_by_full(found)]
         findings += _checksums(found, context, committed(), Path(directory))
         outcome = _restore_newest(found, context, committed, every=every)
     findings += outcome.findings
     if findings:
-        findings = _confirmed(findings, FoundStore.read(key, storage), committed())
+        again = FoundStore.read(key, storage)
+        marks = {one.file for one in _unreadable_marks(again, storage)}
+        findings = _confirmed(findings, again, committed(), marks)
     return Verdict(
         key,
         len(sizes) + len(found.contents.listing.snapshots),
@@ -121,11 +124,14 @@ class _Outcome:
     findings: list[Finding]
 
 
-def _confirmed(findings: list[Finding], again: FoundStore, committed: VersionId | None) -> list[Finding]:
+def _confirmed(
+    findings: list[Finding], again: FoundStore, committed: VersionId | None, marks: set[str]
+) -> list[Finding]:
     """Those that a clean-up since does not explain: the file is still there or still needed, the version is
-    still there or the one that Spark committed last."""
+    still there or the one that Spark committed last. `marks` are the leases and tombstones that are damaged
+    now."""
     needed = {entry.path for manifest in again.contents.manifests.values() for entry in manifest.files}
-    present = again.contents.entries.keys()
+    present = again.contents.entries.keys() | marks
     versions = {*again.registry.checkpoints(), again.restorable(committed) or committed}
     return [
         one
@@ -143,6 +149,16 @@ def _unreadable(found: FoundStore) -> Iterator[Finding]:
         for entry in manifest.files:
             if entry.path not in sizes:
                 yield Finding(found.key, "missing", entry.path, f"is missing, and {snapshot.path} needs it")
+
+
+def _unreadable_marks(found: FoundStore, storage: Storage) -> Iterator[Finding]:
+    """Leases and tombstones; each counts until it is as old as a lease may be, and is then deleted."""
+    until = "while it is young, clean-ups delete nothing"
+    for path, lease in Leases.read(storage).leases.items():
+        if lease.error is not None:
+            yield Finding(found.key, "damaged", path, f"{lease.error.message}; {until}")
+    for path in found.contents.tombstones.damaged:
+        yield Finding(found.key, "damaged", path, f"'{path}' is damaged; {until}, and merges share no file")
 
 
 def _shared_by_full(found: FoundStore) -> Iterator[Finding]:
@@ -208,12 +224,24 @@ def _restore_newest(
     return outcome
 
 
+def _lacking(found: FoundStore, version: VersionId) -> StateStoreError | None:
+    """What the version cannot be made without."""
+    try:
+        found.contents.lineages.plan(version)
+    except StateStoreError as error:
+        return error
+    return None
+
+
 def _restore(found: FoundStore, context: StoreContext, wanted: VersionId | None, *, every: bool) -> _Outcome:
     newest, versions = found.restorable(wanted), found.registry.checkpoints()
     findings, keys, restored = [], 0, None
     if wanted is not None and newest is None:
+        lacking = _lacking(found, wanted)
         what = f"version {wanted}, which Spark committed last, cannot be restored: files of it are missing"
-        findings.append(Finding(found.key, "missing", "delta/", what, wanted))
+        what = f"{what}: {lacking.message}" if lacking else what
+        file = lacking.file if lacking and lacking.file else "delta/"
+        findings.append(Finding(found.key, "missing", file, what, wanted))
     for version in versions if every else [newest] if newest else []:
         try:
             base = restore(context, version).base

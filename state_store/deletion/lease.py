@@ -82,6 +82,10 @@ class Lease:
         self._announced |= fresh
         self._write(fresh)
 
+    def not_held(self, paths: Iterable[str]) -> set[str]:
+        """Those of these files that the lease does not name."""
+        return set(paths) - self._existing - self._announced
+
     def publish(self, snapshot: SnapshotName, archive: bytes, *, overwrite: bool = False) -> frozenset[str]:
         """Makes the snapshot visible, all of whose files are held and uploaded; gives the lease back.
 

@@ -21,13 +21,15 @@ from state_store.checkpoint.names import (
     TOMBSTONE_DIRECTORY,
     SnapshotName,
     VersionId,
+    is_snapshot_path,
+    is_sst_path,
     tombstone_path,
 )
 from state_store.checkpoint.registry import Registry
 from state_store.deletion.contents import ReadSnapshot, StoreContents, read_snapshots, refuse_newer_formats
 from state_store.deletion.judgement import Judgement
 from state_store.deletion.markers import Leases, ReadLease, Tombstones
-from state_store.errors import DamagedError
+from state_store.errors import DamagedError, InternalError
 from state_store.files.transfer import parallel
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Entry, Storage
@@ -172,6 +174,7 @@ class Retention:
         expired = self._expired(leases.leases, written)
         held = _leased(leases.leases, expired) | self._referenced_files(contents, candidates)
         doomed = candidates - held
+        _check(doomed, judgement)
         self._delete_all(path for path in doomed if path.startswith(SNAPSHOT_DIRECTORY))
         self._delete_all(path for path in doomed if not path.startswith(SNAPSHOT_DIRECTORY))
         self._delete_finished_tombstones(judgement, written, candidates, doomed)
@@ -252,6 +255,20 @@ class Retention:
         time."""
         dead = {path for path, entry in unfinished.items() if entry.modified_ms < before_ms}
         self._delete_all(expired | dead)
+
+
+def _check(doomed: set[str], judgement: Judgement) -> None:
+    """What has to be so before files may be deleted, asked in another way than it was decided. Raises
+    InternalError, and none is deleted."""
+    needed = {file.path for file in judgement.registry.entries()} & doomed
+    foreign = {path for path in doomed if not is_sst_path(path) and not is_snapshot_path(path)}
+    if needed or foreign:
+        raise InternalError(
+            f"a clean-up was about to delete '{min(needed | foreign)}', which "
+            f"{'a retained version needs' if needed else 'is not of this store'}: nothing was deleted. "
+            "Please report this with the agent's log",
+            file=min(needed | foreign),
+        )
 
 
 def _leased(leases: Mapping[str, ReadLease], expired: set[str]) -> set[str]:

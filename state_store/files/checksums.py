@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -30,8 +31,8 @@ def crc32_of(path: Path) -> int:
 
 
 def _each_chunk(path: Path, use: Callable[[memoryview], object]) -> None:
-    buffer = bytearray(_CHUNK_BYTES)
-    view = memoryview(buffer)
     with open(path, "rb", buffering=0) as file:
+        buffer = bytearray(max(1, min(_CHUNK_BYTES, os.fstat(file.fileno()).st_size)))
+        view = memoryview(buffer)
         while count := file.readinto(buffer):
             use(view[:count])

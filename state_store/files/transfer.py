@@ -147,17 +147,21 @@ def verify(
 
 
 def difference(wanted: Wanted) -> str | None:
-    """How the file at its target differs from what is known of it, in words; None: it does not."""
+    """How the file at its target differs from what is known of it, in words; None: it does not.
+
+    A size may come from a listing, which is that of a file that may be damaged: a checksum alone decides.
+    """
     size_bytes = wanted.target.stat().st_size
-    if size_bytes != wanted.size_bytes:
-        return f"it has {size_bytes} bytes instead of {wanted.size_bytes}"
+    sizes = f"it has {size_bytes} bytes instead of {wanted.size_bytes}" * (size_bytes != wanted.size_bytes)
     if wanted.sha256 is not None:
         found = sha256_of(wanted.target)
-        return None if found == wanted.sha256 else f"its SHA-256 is {found} instead of {wanted.sha256}"
+        wrong = f"its SHA-256 is {found} instead of {wanted.sha256}"
+        return None if found == wanted.sha256 else sizes or wrong
     if wanted.crc32 is not None:
         crc = crc32_of(wanted.target)
-        return None if crc == wanted.crc32 else f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
-    return None
+        wrong = f"its CRC-32 is {crc:08x} instead of {wanted.crc32:08x}"
+        return None if crc == wanted.crc32 else sizes or wrong
+    return sizes or None
 
 
 def _fetch_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> bool:
@@ -177,7 +181,7 @@ def _verify_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | No
     if why is None:
         if wanted.verifiable:
             cache.keep(wanted.path, wanted.target)
-        return None
+        return _size_in_storage(wanted)
     local = wanted.verifiable and cache.find(wanted.path) is not None
     if local:
         cache.discard(wanted.path)
@@ -190,6 +194,17 @@ def _verify_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | No
         cache.keep(wanted.path, wanted.target)
     copy = "local copy of" if local else "first download of"
     return f"the {copy} '{wanted.path}' was damaged ({why}); it was read again from checkpoint storage"
+
+
+def _size_in_storage(wanted: Wanted) -> str | None:
+    """A warning where what was expected of the size was wrong, though the content is right."""
+    size_bytes = wanted.target.stat().st_size
+    if size_bytes == wanted.size_bytes:
+        return None
+    return (
+        f"'{wanted.path}' has {wanted.size_bytes} bytes in checkpoint storage instead of {size_bytes}: it is "
+        "damaged there, its local copy was used, and the next full checkpoint does without it"
+    )
 
 
 def _damaged(storage: Storage, wanted: Wanted, why: str) -> DamagedError:

@@ -75,12 +75,15 @@ class Chain:
         return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
 
     def commit(self, delta: ChainDelta) -> Chain:
-        """With one more delta; one of the same version replaces the last."""
+        """With one more delta; one of the same version replaces the last, or changes nothing where the
+        snapshot has it already."""
         if self.deltas and self.deltas[-1].name.version_id == delta.name.version_id:
             before = replace(
                 self, deltas=self.deltas[:-1], delta_bytes=self.delta_bytes - self.deltas[-1].size_bytes
             )
             return before.commit(delta)
+        if self.snapshot is not None and self.snapshot.version_id == delta.name.version_id:
+            return self
         deltas = (*self.deltas, delta)
         return replace(
             self,

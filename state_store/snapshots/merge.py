@@ -23,7 +23,7 @@ from state_store.errors import InternalError
 from state_store.planning.chain import ChainDelta
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import LocalDatabase
-from state_store.snapshots.restore import check_version, describe, ingest_deltas, wanted_deltas
+from state_store.snapshots.restore import check_files, check_version, describe, ingest_deltas, wanted_deltas
 from state_store.storage.durable import link_or_copy
 
 INGEST = "ingest"
@@ -80,6 +80,7 @@ def _merge(
         context.verify(wanted)
         clock.lap("fetch_ms")
         with Database(directory, context.settings) as database:
+            check_files(database, base.files)
             known = {**base.files, **ingest_deltas(database, deltas, scratch)}
             clock.lap("ingest_ms")
             _compact(database, kind, lambda: context.deadline.passed)

@@ -18,7 +18,7 @@ from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manife
 from state_store.checkpoint.names import SHARED_DIRECTORY, SharedName, VersionId
 from state_store.deletion.lease import Lease
 from state_store.engine.database import rocksdb_version, small_files, table_number
-from state_store.errors import BusyError, StateStoreError
+from state_store.errors import BusyError, InternalError, StateStoreError
 from state_store.files.checksums import sha256_of
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
@@ -90,6 +90,7 @@ def publish(
             stored |= new
             shares = any(name not in uploaded for name in stored)
             manifest = _manifest(base, stored, shares=shares, created_ms=context.runtime.wall_ms())
+            _check(manifest, lease)
             archive = pack(manifest, small_files(base.directory))
             lost = lease.publish(manifest.snapshot, archive, overwrite=full or not context.has_checkpoint_ids)
             if not lost:
@@ -155,6 +156,20 @@ def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, Dat
 def _may_share(file: DatabaseFile, has_checkpoint_ids: bool) -> bool:
     """A delta of a store without ids may be replaced by a retried batch, so no snapshot refers to it."""
     return file.path is not None and (has_checkpoint_ids or file.path.startswith(SHARED_DIRECTORY + "/"))
+
+
+def _check(manifest: Manifest, lease: Lease) -> None:
+    """What has to be so before a snapshot may become visible. Raises InternalError."""
+    what = manifest.contradiction()
+    unheld = lease.not_held(entry.path for entry in manifest.files)
+    if unheld:
+        what = f"needs '{min(unheld)}', which the writer's lease does not hold"
+    if what is not None:
+        raise InternalError(
+            f"snapshot '{manifest.snapshot.path}' was not published: it {what}. The versions are as they "
+            "were; the next merge tries again. Please report this with the agent's log",
+            file=manifest.snapshot.path,
+        )
 
 
 def _manifest(

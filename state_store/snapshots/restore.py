@@ -212,6 +212,7 @@ def _open_database(
             directory, plan.version, files, snapshot.keys, snapshot.column_families, snapshot
         )
     with Database(directory, context.settings, create=archive is None) as database:
+        check_files(database, files)
         files = describe(database, files | ingest_deltas(database, deltas, scratch), plan.version)
         keys, families = check_version(
             database, plan.version, deltas[-1].name if deltas else None, context.storage
@@ -231,15 +232,17 @@ def database_files(manifest: Manifest) -> dict[str, DatabaseFile]:
 def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
     """Ingests the deltas that lie in `directory` under their own names; gives their files by database
     name."""
+    paths = [directory / delta.name.name for delta in deltas]
+    sizes = [path.stat().st_size for path in paths]
     try:
-        names = database.ingest([directory / delta.name.name for delta in deltas])
+        names = database.ingest(paths)
     except DamagedError as error:
         blamed = next((delta for delta in deltas if delta.name.name in error.message), None)
         file = error.file if blamed is None else blamed.name.path
         raise DamagedError(error.message, file=file) from error
     return {
-        name: DatabaseFile(delta.name.path, delta.size_bytes, None, delta.name.version, 0)
-        for name, delta in zip(names, deltas, strict=True)
+        name: DatabaseFile(delta.name.path, size_bytes, None, delta.name.version, 0)
+        for name, delta, size_bytes in zip(names, deltas, sizes, strict=True)
     }
 
 
@@ -254,6 +257,23 @@ def describe(
         else DatabaseFile(None, file.size_bytes, None, version.number, file.level)
         for file in database.files()
     }
+
+
+def check_files(database: Database, known: Mapping[str, DatabaseFile]) -> None:
+    """What has to be so before anything is built on a database: it has the files that it should, no others.
+
+    Raises DamagedError: RocksDB's MANIFEST may have lost its end, which RocksDB takes for a crash.
+    """
+    found = {file.name: file.size_bytes for file in database.files()}
+    expected = {name: file.size_bytes for name, file in known.items()}
+    differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
+    if differing:
+        file = f"{database.directory}/{min(differing)}"
+        raise DamagedError(
+            f"the database '{database.directory}' is damaged: its list of files differs from what was put "
+            f"there, in {', '.join(sorted(differing))}",
+            file=file,
+        )
 
 
 def check_version(

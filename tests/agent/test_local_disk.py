@@ -15,7 +15,7 @@ import pytest
 from agent.harness import AgentProcess, InProcess, Job, contents
 from state_store.agent import local_roots
 from state_store.agent.local_roots import LocalRoots
-from state_store.errors import StorageError
+from state_store.errors import OptionError, StorageError
 from state_store.settings.options import parse
 
 
@@ -177,3 +177,22 @@ def test_the_agent_raises_its_limit_of_descriptors() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     (line,) = [line for line in limits.splitlines() if line.startswith("Max open files")]
     assert line.split()[3] == line.split()[4] == str(hard)
+
+
+def test_local_directories_are_this_users_alone(tmp_path: Path) -> None:
+    job = Job(InProcess(tmp_path / "agent"), tmp_path / "state", localDir=str(tmp_path / "disk"))
+    job.commit({b"\0\0a": b"1"})
+    (root,) = (tmp_path / "disk").glob("agent-*")
+    assert root.stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "disk/kept").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_local_directory_that_another_user_made_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "disk/kept").mkdir(parents=True)
+    user = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: user + 1)
+    with pytest.raises(OptionError, match="kept' belongs to another user") as caught:
+        Job(InProcess(tmp_path / "agent"), tmp_path / "state", localDir=str(tmp_path / "disk"))
+    assert caught.value.option.endswith("localDir")

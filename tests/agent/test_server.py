@@ -45,11 +45,22 @@ def test_who_knows_the_token_is_answered(address: Path) -> None:
     assert AgentClient(address, "token").call("ping") == {"asked": "ping"}
 
 
-def test_another_user_is_refused_with_the_right_token(address: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_user_is_refused_before_it_says_a_word(
+    address: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     user = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: user + 1)
-    with pytest.raises(InternalError, match="user"):
-        AgentClient(address, "token")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+        channel.settimeout(30)
+        channel.connect(str(address))
+        answer, _ = read_frame(channel)
+        assert "user" in answer["error"]["message"]
+        assert channel.recv(1) == b""
+
+
+def test_who_does_not_know_the_token_is_refused(address: Path) -> None:
+    with pytest.raises(InternalError, match="token"):
+        AgentClient(address, "guess")
 
 
 def test_nobody_else_can_open_the_socket(address: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -253,13 +254,14 @@ class TestSizes:
         assert restored(job, tmp_path) == {b"\0\0a": b"1"}
 
 
-def test_a_delta_that_is_not_what_was_announced(tmp_path: Path) -> None:
-    """Shorter on disk than the data plane said: refused before it is visible."""
+@pytest.mark.parametrize("harm", [lambda data: data[:-1], lambda data: data[:40] + b"X" + data[41:]])
+def test_a_delta_that_is_not_what_was_announced(tmp_path: Path, harm: Callable[[bytes], bytes]) -> None:
+    """Other bytes on disk than the data plane said: refused before it is visible."""
     job = new_job(tmp_path)
     fill(job, 1)
     arguments = job.write({b"\0\0a": b"1"})
     path = Path(arguments["path"])
-    path.write_bytes(path.read_bytes()[:-1])
+    path.write_bytes(harm(path.read_bytes()))
     with pytest.raises(DamagedError, match=r"delta/0*2_"):
         job.call("commit", **arguments)
     assert [file.name for file in job.location.glob("delta/*")] == [

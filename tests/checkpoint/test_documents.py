@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -34,6 +37,13 @@ def entry(number: int) -> FileEntry:
     return FileEntry(f"{number:06d}.sst", SharedName(3, 5, number).path, number, "0a" * 32, 6, 3)
 
 
+def consistent(manifest: Manifest) -> Manifest:
+    """The same as of the newest version that it names; a full one names itself."""
+    named = [version.number for version in (manifest.previous, manifest.full) if version is not None]
+    newest = replace(manifest, version=max([3, manifest.version, *named]))
+    return replace(newest, full=newest.version_id) if newest.kind == FULL else newest
+
+
 manifests = st.builds(
     Manifest,
     version=st.integers(1, 10**18),
@@ -44,12 +54,12 @@ manifests = st.builds(
     merges_since_full=counts,
     deltas_since_full=counts,
     keys=counts,
-    files=st.sets(st.integers(0, 99), max_size=5).map(lambda found: tuple(entry(one) for one in found)),
+    files=st.sets(st.integers(1, 99), max_size=5).map(lambda found: tuple(entry(one) for one in found)),
     column_families=families,
     rocksdb_version=st.text(max_size=8),
     writer=st.text(max_size=8),
     created_ms=counts,
-)
+).map(consistent)
 MANIFEST = Manifest(
     7,
     "a",
@@ -133,11 +143,24 @@ class TestDamage:
             (changed(previous=5), "'previous'"),
             (changed_file(path="../../etc/passwd"), "etc/passwd"),
             (changed_file(path="shared/../delta/x.sst"), "not an SST"),
+            (changed_file(path="shared/00000000000000000003-00000005-1.sst\0"), "not an SST"),
+            (changed_file(path=f"shared/00000000000000000003-00000005-{'1' * 5000}.sst"), "not an SST"),
             (changed_file(name="../x.sst"), "name of an SST"),
+            (changed_file(name=f"{'1' * 250}.sst"), "name of an SST"),
+            (changed(version=10**30), "'version'"),
+            (changed(previous={"version": 1, "id": "../a"}), "id of a version in 'previous'"),
+            (changed(full={"version": 1, "id": "a" * 101}), "id of a version in 'full'"),
             (changed_file(name="000002.sst"), "lists a name twice"),
             (changed_file(path=entry(2).path), "lists a path twice"),
             (changed_file(sha256="0A" * 32), "sha256"),
             (changed_file(origin=0), "'origin'"),
+            (changed_file(origin=8), "newer than its own version"),
+            (changed_file(path=SharedName(8, 5, 1).path), "newer than its own version"),
+            (changed_file(level=7), "in level 7"),
+            (changed_file(bytes=0), "with 0 bytes"),
+            (changed(previous={"version": 8, "id": "a"}), "newer than its own"),
+            (changed(full={"version": 8, "id": "a"}), "newer than its own"),
+            (changed(full={"version": 6, "id": "a"}), "is full, and names version 6"),
             (changed(column_families={"a": {"id": 65535, "internal": False, "keys": 0}}), "reserved"),
             (
                 changed(
@@ -204,11 +227,30 @@ class TestArchive:
         with pytest.raises(ValueError, match="not the files of a database"):
             pack(MANIFEST, {**DATABASE, name: b""})
 
+    def test_a_member_that_would_fill_the_memory(self) -> None:
+        bomb = _zip(extra="OPTIONS-000009", content=bytes(100 << 20), method=zipfile.ZIP_DEFLATED)
+        assert len(bomb) < 200_000
+        with pytest.raises(DamagedError, match="'OPTIONS-000009' is there twice, or larger than any"):
+            unpack(bomb, file=FILE)
 
-def _zip(without: str | None = None, extra: str | None = None) -> bytes:
+    def test_more_members_than_were_ever_written(self) -> None:
+        buffer = io.BytesIO(_zip())
+        with zipfile.ZipFile(buffer, "a") as archive:
+            for number in range(10, 30):
+                archive.writestr(f"MANIFEST-{number:06}", b"")
+        with pytest.raises(DamagedError, match="members"):
+            unpack(buffer.getvalue(), file=FILE)
+
+
+def _zip(
+    without: str | None = None,
+    extra: str | None = None,
+    content: bytes = b"",
+    method: int = zipfile.ZIP_STORED,
+) -> bytes:
     buffer = io.BytesIO()
-    members = {"manifest.json": MANIFEST.to_json(), **DATABASE} | ({extra: b""} if extra else {})
-    with zipfile.ZipFile(buffer, "w") as archive:
+    members = {"manifest.json": MANIFEST.to_json(), **DATABASE} | ({extra: content} if extra else {})
+    with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, data in members.items():
             if without is None or not name.startswith(without):
                 archive.writestr(name, data)
@@ -225,7 +267,25 @@ def test_claims(paths: set[str], expiry_ms: int, written_ms: int) -> None:
 def test_a_lease_of_the_first_release_says_only_its_files() -> None:
     old = b'{"format":1,"files":["shared/a.sst"]}'
     assert LeaseTerms.unpack(old, file="lease/a.json") == LeaseTerms(frozenset({"shared/a.sst"}))
-    assert LeaseTerms(frozenset({"shared/a.sst"})).pack() == old
+    assert LeaseTerms(frozenset({"shared/a.sst"})).pack() == old[:-1] + b',"crc":"%08x"}' % zlib.crc32(old)
+
+
+@pytest.mark.parametrize(
+    "pack_one",
+    [lambda: LeaseTerms(frozenset({"shared/a.sst"}), 5, 6).pack(), lambda: pack_tombstone(["shared/a.sst"])],
+)
+def test_no_flipped_bit_changes_what_a_claim_says(pack_one: Callable[[], bytes]) -> None:
+    """What is flipped in the checksum's own name or punctuation leaves the rest as it was written."""
+    whole, noticed = pack_one(), 0
+    terms = LeaseTerms.unpack(whole, file="lease/a.json")
+    for position in range(len(whole) * 8):
+        data = bytearray(whole)
+        data[position // 8] ^= 1 << position % 8
+        try:
+            assert LeaseTerms.unpack(bytes(data), file="lease/a.json") == terms
+        except (DamagedError, FormatError):
+            noticed += 1
+    assert noticed > 8 * (len(whole) - 2 * len('"crc":'))
 
 
 @pytest.mark.parametrize("data", [b"", b'{"format":1}', b'{"format":1,"files":[1]}'])

@@ -11,7 +11,7 @@ from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, SharedName, Sn
 from state_store.errors import FormatError
 
 versions = st.integers(1, 10**20 - 1)
-ids = st.from_regex(r"[0-9A-Za-z-]+", fullmatch=True).filter(lambda text: text != EMPTY_PARENT)
+ids = st.from_regex(r"[0-9A-Za-z-]{1,100}", fullmatch=True).filter(lambda text: text != EMPTY_PARENT)
 deltas = st.builds(
     DeltaName, versions, ids, ids | st.just(EMPTY_PARENT), st.integers(0, 2**32 - 1)
 ) | st.builds(DeltaName, versions)
@@ -66,20 +66,35 @@ def test_the_grammar_as_written_down() -> None:
         "00000000000000000007_empty_b_00000000.sst",
         "00000000000000000007_a.b_c_00000000.sst",
         "00000000000000000007.sst\n",
-        "٠" * 20 + ".sst",
+        "٧" * 20 + ".sst",
+        f"00000000000000000007_{'a' * 101}_b_00000000.sst",
     ],
 )
 def test_foreign_names_are_not_deltas(name: str) -> None:
     assert DeltaName.parse(name) is None
 
 
-@pytest.mark.parametrize("name", ["00000000000000000007_.zip", "0000000000000000007.zip", "a.zip", "x"])
+@pytest.mark.parametrize(
+    "name", ["00000000000000000007_.zip", "0000000000000000007.zip", "a.zip", "x", "٧" * 20 + ".zip"]
+)
 def test_foreign_names_are_not_snapshots(name: str) -> None:
     assert SnapshotName.parse(name) is None
 
 
 @pytest.mark.parametrize(
-    "path", ["delta/../x.sst", "other/00000000000000000007.sst", "shared/00000000000000000007.sst", "delta/"]
+    "path",
+    [
+        "delta/../x.sst",
+        "delta/../delta/00000000000000000007.sst",
+        "/delta/00000000000000000007.sst",
+        "delta//00000000000000000007.sst",
+        "delta/00000000000000000007.sst\0",
+        "other/00000000000000000007.sst",
+        "shared/00000000000000000007.sst",
+        "shared/00000000000000000007-00000000-٧.sst",
+        f"shared/00000000000000000007-00000000-{'1' * 5000}.sst",
+        "delta/",
+    ],
 )
 def test_paths_that_are_no_sst(path: str) -> None:
     assert not names.is_sst_path(path)
@@ -94,6 +109,7 @@ def test_paths_that_are_no_sst(path: str) -> None:
         (10**20, None, None, None),
         (1, "a_b", "c", 1),
         (1, "", "c", 1),
+        (1, "a" * 101, "c", 1),
         (1, "a", None, 1),
         (1, "a", "b", None),
         (1, "a", "b", 1 << 32),
@@ -104,6 +120,15 @@ def test_paths_that_are_no_sst(path: str) -> None:
 def test_names_that_could_not_be_read_back_cannot_be_made(version, id_, parent, crc) -> None:
     with pytest.raises(FormatError):
         DeltaName(version, id_, parent, crc)
+
+
+def test_the_longest_names_fit_a_file_system() -> None:
+    longest = [
+        DeltaName(10**19, "a" * 100, "b" * 100, 0),
+        SnapshotName(10**19, "a" * 100),
+        SharedName(10**19, 0, 10**19),
+    ]
+    assert all(len(one.name) <= 255 - len(".12345678") - len(".tmp") for one in longest)
 
 
 def test_what_a_delta_builds_on() -> None:

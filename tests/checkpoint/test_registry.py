@@ -165,7 +165,7 @@ class FilesAndRegistry(RuleBasedStateMachine):
             delta = DeltaName(version, f"n{self.names}", parent, self.names)
         else:
             delta = DeltaName(version)
-        self.files[delta.path] = b"x" * (self.names % 5)
+        self.files[delta.path] = b"x" * (1 + self.names % 5)
         self.registry.commit(delta, len(self.files[delta.path]))
 
     @rule()

@@ -54,6 +54,18 @@ def test_a_local_copy_that_is_another_file_is_dropped_with_a_warning(
     assert kept and kept.read_bytes() == STORED
 
 
+def test_a_local_copy_is_taken_where_the_stored_file_is_cut_off(
+    storage: LocalStorage, cache: StoreCache, tmp_path: Path
+) -> None:
+    """The size is that of the damaged file; the checksum is the name's."""
+    wanted = Wanted(PATH, 3, tmp_path / "target", crc32=zlib.crc32(KEPT))
+    fetch(storage, cache, [wanted], 1)
+    (warning,) = verify(storage, cache, [wanted], 1)
+    assert f"'{PATH}' has 3 bytes in checkpoint storage instead of {len(KEPT)}" in warning
+    assert wanted.target.read_bytes() == KEPT
+    assert cache.find(PATH)
+
+
 def test_a_stored_file_that_is_another_is_an_error_that_names_it(
     storage: LocalStorage, tmp_path: Path
 ) -> None:

@@ -28,6 +28,12 @@ def test_a_commit_made_again_changes_nothing() -> None:
     assert (once.delta_bytes, once.files, once.version) == (30, 3, VersionId(3, "v3"))
 
 
+def test_a_commit_that_the_snapshot_has_changes_nothing() -> None:
+    made = chain(3)
+    merged = made.publish(snapshot(3))
+    assert merged.commit(made.deltas[-1]) == merged
+
+
 def test_another_size_replaces_the_last() -> None:
     again = chain(3).commit(delta(3, "v3", "v2", 25))
     assert (len(again.deltas), again.delta_bytes) == (3, 45)

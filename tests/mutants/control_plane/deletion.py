@@ -120,4 +120,11 @@ MUTANTS = [
         "if False and (lost := self._renew_and_check()):",
         ("tests/deletion/test_lease.py",),
     ),
+    Mutant(
+        "a clean-up deletes whatever it has decided",
+        f"{_DELETION}/retention.py",
+        "        _check(doomed, judgement)\n",
+        "",
+        ("tests/agent/test_invariants.py",),
+    ),
 ]

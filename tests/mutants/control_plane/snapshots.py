@@ -77,4 +77,11 @@ MUTANTS = [
         "merges_since_full=",
         ("tests/snapshots/test_merge.py", "tests/agent/test_walkthrough.py"),
     ),
+    Mutant(
+        "a snapshot is published whatever its lease holds",
+        f"{_SNAPSHOTS}/publish.py",
+        "            _check(manifest, lease)\n",
+        "",
+        ("tests/agent/test_invariants.py",),
+    ),
 ]
