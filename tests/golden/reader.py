@@ -64,7 +64,7 @@ def unpack_snapshot(store: Path, path: Path, of: tuple[int, str | None], databas
         assert len(data) == file["bytes"]
         assert hashlib.sha256(data).hexdigest() == file["sha256"]
         if manifest["kind"] == "full":
-            assert file["origin"] == manifest["version"]
+            assert file["path"].startswith(f"shared/{manifest['version']:020d}-")
         if manifest["id"] is None:
             assert file["path"].startswith("shared/")
         (database / file["name"]).write_bytes(data)
