@@ -219,12 +219,19 @@ class Database:
 
 def small_files(directory: Path) -> dict[str, bytes]:
     """RocksDB's `CURRENT` and the `MANIFEST-*` that it names, and the newest `OPTIONS-*`, by name; the
-    database is closed."""
-    current = (directory / "CURRENT").read_bytes()
-    manifest = current.decode("ascii").strip()
-    options = _newest_options(directory)
-    names = ["CURRENT", manifest, *([options.name] if options else [])]
-    return {name: (directory / name).read_bytes() for name in names}
+    database is closed. Raises DamagedError when they are not there."""
+    try:
+        current = (directory / "CURRENT").read_bytes()
+        manifest = current.decode("ascii").strip()
+        options = _newest_options(directory)
+        names = ["CURRENT", manifest, *([options.name] if options else [])]
+        return {name: (directory / name).read_bytes() for name in names}
+    except (FileNotFoundError, IsADirectoryError, ValueError) as error:
+        raise DamagedError(
+            f"the database '{directory}' is damaged: its CURRENT or the file that it names cannot be read "
+            f"({error})",
+            file=str(directory),
+        ) from error
 
 
 def tidy(directory: Path, tables: set[str]) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from state_store.checkpoint.manifest import FULL, INCREMENTAL
 from state_store.checkpoint.names import VersionId
 from state_store.engine.database import Database, TableFile, small_files, tidy
-from state_store.errors import InternalError
+from state_store.errors import DamagedError, InternalError
 from state_store.planning.chain import ChainDelta
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import LocalDatabase
@@ -101,7 +101,11 @@ def link_database(base: LocalDatabase, directory: Path) -> None:
     """Makes a database in `directory` that is free to change: hard links of the SSTs (copies where the
     file system has none), copies of the rest."""
     for name in base.files:
-        link_or_copy(base.directory / name, directory / name)
+        try:
+            link_or_copy(base.directory / name, directory / name)
+        except FileNotFoundError as error:
+            file = f"{base.directory}/{name}"
+            raise DamagedError(f"the database lost '{file}'", file=file) from error
     for name, data in small_files(base.directory).items():
         (directory / name).write_bytes(data)
 

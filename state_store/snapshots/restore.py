@@ -232,14 +232,32 @@ def database_files(manifest: Manifest) -> dict[str, DatabaseFile]:
 def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
     """Ingests the deltas that lie in `directory` under their own names; gives their files by database
     name."""
+    if all(delta.name.crc is not None for delta in deltas):
+        return _ingest(database, deltas, directory)
+    found: dict[str, DatabaseFile] = {}
+    for delta in deltas:  # nothing but its own record tells a delta of release 0.1.0 without ids from another
+        found |= _ingest(database, [delta], directory)
+        data = database.metadata() or b""
+        says = DeltaMetadata.from_json(data, file=delta.name.path).version_id
+        if says != delta.name.version_id:
+            raise DamagedError(
+                f"'{delta.name.path}' is damaged: it says that it is version {says}", file=delta.name.path
+            )
+    return found
+
+
+def _ingest(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
     paths = [directory / delta.name.name for delta in deltas]
     sizes = [path.stat().st_size for path in paths]
     try:
         names = database.ingest(paths)
     except DamagedError as error:
-        blamed = next((delta for delta in deltas if delta.name.name in error.message), None)
-        file = error.file if blamed is None else blamed.name.path
-        raise DamagedError(error.message, file=file) from error
+        named = [delta.name for delta in deltas if delta.name.name in error.message]
+        if not named and len(deltas) == 1:
+            named = [deltas[0].name]
+        file = named[0].path if named else error.file
+        message = error.message if not named else f"'{file}' is damaged: {error.message}"
+        raise DamagedError(message, file=file) from error
     return {
         name: DatabaseFile(delta.name.path, size_bytes, None, delta.name.version, 0)
         for name, delta, size_bytes in zip(names, deltas, sizes, strict=True)

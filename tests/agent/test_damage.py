@@ -134,12 +134,19 @@ def test_a_young_damaged_tombstone_makes_merges_share_nothing(tmp_path: Path) ->
     assert (rows, warnings) == (job.state, [])
 
 
-def test_a_damaged_local_database_is_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["tables", "no table", "CURRENT", "no CURRENT", "no MANIFEST"])
+def test_a_damaged_local_database_is_dropped(tmp_path: Path, what: str) -> None:
     job = committed(tmp_path)
     directory = Path(job.merge("full")["directory"])
     job.call("release", directory=str(directory))
-    for table in directory.glob("*.sst"):
-        damage(table)
+    pattern = {"tables": "*.sst", "no table": "*.sst", "no MANIFEST": "MANIFEST-*"}.get(what, "CURRENT")
+    for path in directory.glob(pattern):
+        if what == "CURRENT":
+            path.write_bytes(path.read_bytes()[:1])
+        elif what == "tables":
+            damage(path)
+        else:
+            path.unlink()
     grow(job)
     with pytest.raises(DamagedError):
         job.merge("full")
