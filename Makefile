@@ -20,7 +20,7 @@ OLDER_JAR := state_store/jars/$(lastword $(RELEASES))
 SOURCES := $(shell find jvm_bridge state_store -name '*.scala' -o -name '*.py' -o -path 'jvm_bridge/resources/*' -type f)
 SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-4.3 benchmarks/scala tests)
 
-.PHONY: demo test test-long mutants lint spark-suites benchmark wheel docs setup clean help
+.PHONY: demo test test-long mutants audit lint spark-suites benchmark wheel docs setup clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -54,6 +54,10 @@ test-long: setup  ## Run what is too long for every run (an hour; the README lis
 mutants: setup  ## Break the code in one line after the other: tests must see each (MUTANTS='--sample 5' tries some)
 	$(BIN)/python tests/mutants/run.py $(MUTANTS)
 
+audit: .venv/.ready  ## Compare the installed packages with the advisories of PyPI (needs the network)
+	@test -x .venv-audit/bin/pip-audit || { python3 -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit; }
+	.venv-audit/bin/pip-audit --progress-spinner off --strict --skip-editable --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+
 lint: .venv/.ready  ## Check formatting, style, types and dead code
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -79,7 +83,7 @@ docs: .venv/.ready  ## Write docs/options.md, docs/metrics.md and conf/spark-def
 setup: .venv/.ready .venv-4.2/.ready $(JAR) $(OLDER_JAR)  ## Create both virtual environments and compile both jars
 
 clean:  ## Remove everything that the other targets made
-	rm -rf .venv .venv-4.2 build dist state_store/jars *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-4.2 .venv-audit build dist state_store/jars *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22

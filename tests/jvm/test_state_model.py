@@ -66,6 +66,11 @@ def test_damaged_files_give_no_wrong_row(class_path: str, tmp_path: Path) -> Non
     assert "no wrong row" in walk(class_path, tmp_path, "base.DamagedBases", 1, 50)
 
 
+def test_whatever_the_agent_says_is_an_answer_or_an_exception(class_path: str, tmp_path: Path) -> None:
+    told = walk(class_path, tmp_path, "agent.HostileAgent", 1, 300)
+    assert "nothing else happened" in told
+
+
 def test_single_pieces_in_a_locale_with_other_digits(class_path: str, tmp_path: Path) -> None:
     locale = ("-Duser.language=ar", "-Duser.country=EG", "-Dfile.encoding=ISO-8859-1")
     assert "all pieces agree" in walk(class_path, tmp_path, "StatePieces", java=locale)

@@ -4,7 +4,10 @@ import java.io.{Closeable, EOFException, IOException}
 import java.net.{StandardProtocolFamily, UnixDomainSocketAddress}
 import java.nio.ByteBuffer
 import java.nio.channels.SocketChannel
-import java.nio.file.Path
+import java.nio.file.{Files, Path}
+import java.nio.file.attribute.UserPrincipal
+
+import jdk.net.ExtendedSocketOptions
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 
@@ -25,20 +28,27 @@ object Frame {
  * Used by one thread at a time; `close` may come from any. Every failure of the socket is an IOException,
  * after which the connection is of no use.
  */
-final class AgentConnection private (channel: SocketChannel) extends Closeable {
+final class AgentConnection private[agent] (channel: SocketChannel) extends Closeable {
   private val lengths = ByteBuffer.allocateDirect(8)
   private val chunk = ByteBuffer.allocateDirect(64 << 10)
 
   /**
    * Connects, shows the token and says what for; once.
    *
+   * @param socket in a directory that this JVM made: whoever listens must be of the same user
    * @param purpose `Calls` or `Files`
-   * @throws java.io.IOException where nobody listens
+   * @throws java.io.IOException where nobody listens, or another user does, who is told nothing
    * @throws AgentException where the agent refuses
    */
   def connect(socket: Path, token: String, purpose: String): Unit = {
     channel.connect(UnixDomainSocketAddress.of(socket))
+    checkPeer(socket, Files.getOwner(socket.getParent))
     call(Json.obj("token" -> token, "for" -> purpose))
+  }
+
+  private[agent] def checkPeer(socket: Path, own: UserPrincipal): Unit = {
+    val user = channel.getOption(ExtendedSocketOptions.SO_PEERCRED).user
+    if (user != own) throw new IOException(s"a process of user $user listens at $socket, which is not the agent")
   }
 
   /**

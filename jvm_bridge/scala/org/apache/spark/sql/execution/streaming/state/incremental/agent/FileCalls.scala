@@ -24,13 +24,13 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   /** The answer to one call; what goes wrong is in the answer. */
   def answer(frame: Frame): Frame = {
-    val path = new Path(frame.header.path("path").asText)
-    try perform(frame.header.path("fs").asText, path, frame)
+    val path = frame.header.path("path").asText
+    try perform(frame.header.path("fs").asText, new Path(path), frame)
     catch {
       case e: InterruptedException => throw e
       case NonFatal(e) => Frame(Json.obj("error" -> Json.obj(
         "kind" -> FileCalls.kind(e), "message" -> s"${e.getClass.getName}: ${e.getMessage}",
-        "file" -> path.toString)))
+        "file" -> path)))
     }
   }
 
@@ -74,6 +74,9 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
   private def read(path: Path, arguments: ObjectNode): Array[Byte] = {
     val offset = arguments.path("offset").asLong(0)
     val length = arguments.path("length")
+    if (length.isNumber && length.asLong > Frame.MaxBodyBytes) {
+      throw new IOException(s"$length bytes of $path do not fit a frame")
+    }
     val in = files.open(path)
     try {
       if (offset > 0) in.seek(offset)
