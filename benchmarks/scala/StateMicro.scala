@@ -10,7 +10,7 @@ import scala.jdk.CollectionConverters._
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, IngestExternalFileOptions, Options, RocksDB}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
@@ -130,8 +130,10 @@ final class StateMicro(settings: Map[String, String], directory: File) {
   private def commit(transaction: Transaction): Unit = {
     val file = new File(directory, s"${deltas.size}.sst")
     keys = time("count")(transaction.keys)
-    time("write")(transaction.writeDelta(file, "{}".getBytes))
-    time("committed")(transaction.committed(VersionId(transaction.at.version + 1, Some("x"))))
+    val as = VersionId(transaction.at.version + 1, Some("x"))
+    val meta = Json.bytes(Json.obj("version" -> as.version, "id" -> as.id, "keys" -> keys))
+    time("write")(transaction.writeDelta(file, meta))
+    time("committed")(transaction.committed(as))
     deltas += file
   }
 

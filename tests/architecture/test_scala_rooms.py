@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,9 @@ def test_a_reference_that_cannot_be_read_is_refused(evasion: str) -> None:
 def test_the_page_shows_the_declaration(checkout: Path) -> None:
     page = (checkout / "docs" / "architecture.md").read_text(encoding="utf-8")
     assert scala_rooms.table() in page
+
+
+def test_memory_outside_the_heap_is_used_through_one_object(checkout: Path) -> None:
+    raw = re.compile(r"\bPlatform\s*\.|\bUnsafe\b\.|\bsun\.misc\b|unsafe\.Platform")
+    using = {path.name for path in _sources(checkout) if raw.search(path.read_text(encoding="utf-8"))}
+    assert using == {"OffHeap.scala", "MemoryGuard.scala"}

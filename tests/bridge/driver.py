@@ -56,6 +56,7 @@ class Jvm:
         ]
         command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS]
         command += [
+            "-DincrementalStateStore.checkMemory=true",
             f"-Djava.io.tmpdir={self.tmp}",
             f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}",
         ]

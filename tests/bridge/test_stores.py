@@ -91,9 +91,14 @@ def test_a_provider_that_is_closed_lets_its_stores_finish(jvm: Jvm, tmp_path: Pa
 @pytest.mark.parametrize("end", ["commit", "abort"])
 def test_nothing_can_be_done_after_the_end(jvm: Jvm, tmp_path: Path, end: str) -> None:
     jvm.provider("p", tmp_path / "state")
-    jvm("begin", provider="p", store="s", version=0)
+    version, id = jvm.batch("p", 0, a="1", b="2")
+    jvm("begin", provider="p", store="s", version=version, id=id)
+    jvm("open_scan", store="s")
+    assert jvm("next", store="s") in "ab"
     jvm(end, store="s")
     state = {"commit": "COMMITTED", "abort": "ABORTED"}[end]
+    with pytest.raises(DriverError, match=f"transaction on version {version} of the state store has ended"):
+        jvm("next", store="s")
     for command, arguments in (
         ("put", {"rows": {"a": "1"}}),
         ("get", {"key": "a"}),

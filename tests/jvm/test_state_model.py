@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import scala_jars
 
+CHECK_MEMORY = "-DincrementalStateStore.checkMemory=true"
 PACKAGE = "org.apache.spark.sql.execution.streaming.state.incremental"
 
 
@@ -22,7 +23,7 @@ def walk(
     main: str,
     *arguments: object,
     heap: str = "1g",
-    java: tuple[str, ...] = (),
+    java: tuple[str, ...] = (CHECK_MEMORY,),
 ) -> str:
     opens = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch")]
     command = ["java", f"-Xmx{heap}", f"-Djava.io.tmpdir={directory}", *opens, *java]
@@ -58,8 +59,17 @@ def test_hard_cases(class_path: str, tmp_path: Path) -> None:
     assert "cases pass" in walk(class_path, tmp_path, "HardCases")
 
 
+def test_what_contradicts_itself_is_not_used(class_path: str, tmp_path: Path) -> None:
+    assert "every contradiction is seen" in walk(class_path, tmp_path, "transaction.Contradictions")
+    assert "no record has too little room" in walk(class_path, tmp_path, "recent.SavedRecords")
+
+
+def test_wrong_uses_of_memory_are_found(class_path: str, tmp_path: Path) -> None:
+    assert "every fault is found" in walk(class_path, tmp_path, "memory.GuardedMemory")
+
+
 def test_many_changes_need_little_heap(class_path: str, tmp_path: Path) -> None:
-    assert "cases pass" in walk(class_path, tmp_path, "HardCases", "heap", heap="64m")
+    assert "cases pass" in walk(class_path, tmp_path, "HardCases", "heap", heap="64m", java=())
 
 
 def test_damaged_files_give_no_wrong_row(class_path: str, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ _HARD = ("tests/jvm/test_state_model.py::test_hard_cases",)
 _STORES = ("tests/bridge/test_stores.py",)
 _EITHER = (*_STORES, *_MODEL)
 _DAMAGE = ("tests/jvm/test_state_model.py::test_damaged_files_give_no_wrong_row",)
+_GUARD = ("tests/jvm/test_state_model.py::test_wrong_uses_of_memory_are_found",)
+_CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_what_contradicts_itself_is_not_used",)
 _LOCALE = ("tests/jvm/test_state_model.py::test_single_pieces_in_a_locale_with_other_digits",)
 
 RECENT = [
@@ -38,14 +40,14 @@ RECENT = [
     Mutant(
         "a scan sees the first change after its begin as made before",
         f"{_ROOT}/recent/MemTable.scala",
-        "isChange(slot) && Platform.getInt(null, slot + 12) < ordinal",
-        "isChange(slot) && Platform.getInt(null, slot + 12) <= ordinal",
+        "isChange(slot) && OffHeap.getInt(null, slot + 12) < ordinal",
+        "isChange(slot) && OffHeap.getInt(null, slot + 12) <= ordinal",
         _MODEL,
     ),
     Mutant(
         "a prefix scan finds the value before",
         f"{_ROOT}/recent/MemTable.scala",
-        "    else if (prefixes != null && target != old) prefixes.replace(old, target)\n",
+        "    else if (prefixes != null && target != old) orElseDoWithout(prefixes.replace(old, target))\n",
         "",
         _MODEL,
     ),
@@ -343,4 +345,140 @@ BASE = [
     ),
 ]
 
-MUTANTS = [*RECENT, *TRANSACTION, *MEMORY, *SST, *BASE]
+INVARIANTS = [
+    Mutant(
+        "a table is freed before its slots are copied",
+        f"{_ROOT}/recent/MemTable.scala",
+        "    foreachSlot { slot =>\n      val to = freeSlot(grown",
+        "    if (table != null) table.free()\n    foreachSlot { slot =>\n      val to = freeSlot(grown",
+        _HARD,
+    ),
+    Mutant(
+        "records reach beyond their segment",
+        f"{_ROOT}/memory/Arena.scala",
+        "if (end - next < size) grow(size)",
+        "if (end - next < size - 8) grow(size)",
+        _HARD,
+    ),
+    Mutant(
+        "freed memory is used again at once",
+        f"{_ROOT}/memory/OffHeap.scala",
+        "if (checked) MemoryGuard.free(address) else Platform.freeMemory(address)",
+        "Platform.freeMemory(address)",
+        _GUARD,
+    ),
+    Mutant(
+        "tables lie in one piece",
+        f"{_ROOT}/memory/Slots.scala",
+        "java.lang.Long.highestOneBit(memory.largestPieceBytes)",
+        "java.lang.Long.highestOneBit(1L << 40)",
+        _HARD,
+    ),
+    Mutant(
+        "a prefix with many rows ends the query",
+        f"{_ROOT}/recent/MemTable.scala",
+        "      orElseDoWithout(foreachChange(prefixes.add))\n",
+        "      foreachChange(prefixes.add)\n",
+        _HARD,
+    ),
+    Mutant(
+        "each compressed base has a cache of its own",
+        f"{_ROOT}/base/BlockCache.scala",
+        "all.computeIfAbsent(memory, new BlockCache(_))",
+        "new BlockCache(memory)",
+        _HARD,
+    ),
+    Mutant(
+        "keys of a delta are written in any order",
+        f"{_ROOT}/sst/SstWriter.scala",
+        "    checkOrder(common, key, keyLength)\n",
+        "",
+        _DAMAGE,
+    ),
+    Mutant(
+        "a delta has fewer keys than it says",
+        f"{_ROOT}/sst/SstWriter.scala",
+        "if (entries != keys) throw",
+        "if (false) throw",
+        _DAMAGE,
+    ),
+    Mutant(
+        "a delta has other counts than it says",
+        f"{_ROOT}/delta/DeltaWriter.scala",
+        "if (sst.added != puts + removes || sst.removed != removes) {",
+        "if (false) {",
+        _DAMAGE,
+    ),
+    Mutant(
+        "half a delta is a delta",
+        f"{_ROOT}/delta/DeltaReader.scala",
+        "        checkEnd()\n",
+        "",
+        _DAMAGE,
+    ),
+    Mutant(
+        "a base is opened as another version",
+        f"{_ROOT}/base/Base.scala",
+        "      base.verify()\n",
+        "",
+        _CONTRADICTIONS,
+    ),
+    Mutant(
+        "a file of another length is opened",
+        f"{_ROOT}/base/TableBase.scala",
+        "      files.find(_.isOtherLength).foreach(file => throw file.otherLength)\n",
+        "",
+        _CONTRADICTIONS,
+    ),
+    Mutant(
+        "a base has fewer entries than keys",
+        f"{_ROOT}/base/TableBase.scala",
+        "if (entries < directory.keys) {",
+        "if (false) {",
+        _CONTRADICTIONS,
+    ),
+    Mutant(
+        "memory has more keys than there are",
+        f"{_ROOT}/recent/IndexedGenerations.scala",
+        "if (present > keys || !hasBase && present < keys ||",
+        "if (!hasBase && present < keys ||",
+        _CONTRADICTIONS,
+    ),
+    Mutant(
+        "memory has fewer keys than there are",
+        f"{_ROOT}/recent/IndexedGenerations.scala",
+        "if (present > keys || !hasBase && present < keys ||",
+        "if (present > keys ||",
+        _CONTRADICTIONS,
+    ),
+    Mutant(
+        "a generation grows after its commit",
+        f"{_ROOT}/recent/IndexedGenerations.scala",
+        "if (put != generation.records) {",
+        "if (false) {",
+        _CONTRADICTIONS,
+    ),
+    Mutant(
+        "what contradicts itself is used again",
+        f"{_ROOT}/transaction/StoreVersions.scala",
+        "      case e: InconsistentStateException =>\n        restart(null)\n",
+        "      case e: InconsistentStateException =>\n",
+        _CONTRADICTIONS,
+    ),
+    Mutant(
+        "there are fewer keys than were put",
+        f"{_ROOT}/transaction/Transaction.scala",
+        "if (keys < memtable.puts || memtable.unknown != 0) {",
+        "if (memtable.unknown != 0) {",
+        _CONTRADICTIONS,
+    ),
+    Mutant(
+        "a record that is saved has too little room",
+        f"{_ROOT}/recent/EvictableSegment.scala",
+        "if (end + size > segment.address + segment.bytes) {",
+        "if (false) {",
+        _CONTRADICTIONS,
+    ),
+]
+
+MUTANTS = [*RECENT, *TRANSACTION, *MEMORY, *SST, *BASE, *INVARIANTS]

@@ -10,7 +10,7 @@ import scala.jdk.CollectionConverters._
 
 import org.rocksdb._
 
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Reserved, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, Reserved, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory}
 import org.apache.spark.unsafe.Platform
@@ -128,6 +128,7 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
     val writer = new SstFileWriter(environment, options)
     writer.open(file.getPath)
     numbers.foreach(n => writer.put(key(n), value(n + round.toLong * keys, settings("value").toInt)))
+    writer.put(Reserved.metaKey, Json.bytes(Json.obj("version" -> 1, "keys" -> keys)))
     writer.finish()
     Seq(writer, environment, options).foreach(_.close())
     file
@@ -242,10 +243,11 @@ final class SstWriting(settings: Map[String, String], directory: File, times: Tu
     val overwritten = new OverwrittenChanges(memory, directory)
     val sorted = new SortedRuns(memory, directory)
     sorted.addUnsorted(records.foreach(_), _ => true)
+    def writer() = new DeltaWriter(sorted, records.length, overwritten, memory, directory)
     val inOrder = records.sortWith(Record.compare(_, _) < 0)
     times.compare(s"delta of $rows: row", rows, Seq(
-      "own" -> (() => own(sorted, records.length, overwritten)),
-      "own, synced" -> (() => own(sorted, records.length, overwritten, sync = true)),
+      "own" -> (() => own(writer(), records.length)),
+      "own, synced" -> (() => own(writer(), records.length, sync = true)),
       "RocksDB (syncs)" -> (() => rocks(inOrder))))
     sorted.free()
     arena.free()
@@ -265,9 +267,9 @@ final class SstWriting(settings: Map[String, String], directory: File, times: Tu
     new File(directory, s"delta-$count.sst")
   }
 
-  private def own(records: SortedRuns, count: Int, overwritten: OverwrittenChanges, sync: Boolean = false): Long = {
+  private def own(writer: DeltaWriter, count: Int, sync: Boolean = false): Long = {
     val file = fresh()
-    new DeltaWriter(records, count, overwritten).write(file, meta, count, 0)
+    writer.write(file, meta, count, 0)
     if (sync) {
       val channel = java.nio.channels.FileChannel.open(file.toPath, java.nio.file.StandardOpenOption.WRITE)
       channel.force(true)

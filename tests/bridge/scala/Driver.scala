@@ -32,6 +32,7 @@ object Driver {
   private val toValue = UnsafeProjection.create(values)
   private val providers = new ConcurrentHashMap[String, StateStoreProvider]
   private val stores = new ConcurrentHashMap[String, StateStore]
+  private val scans = new ConcurrentHashMap[String, Iterator[UnsafeRowPair]]
   private val background = new ConcurrentHashMap[String, (Thread, Array[ObjectNode])]
 
   def main(args: Array[String]): Unit = {
@@ -99,6 +100,8 @@ object Driver {
     case "scan" =>
       val rows = store(c).iterator().map(pair => pair.key.getString(0) -> pair.value.getString(0)).toMap
       Json.obj("ok" -> rows)
+    case "open_scan" => ok(scans.put(text(c, "store"), store(c).iterator()))
+    case "next" => Json.obj("ok" -> scans.get(text(c, "store")).next().key.getString(0))
     case "commit" =>
       val version = store(c).commit()
       Json.obj("ok" -> Json.obj("version" -> version,

@@ -28,6 +28,8 @@ object DamagedBases {
       ChecksumType.kCRC32c :: ChecksumType.kXXH3 :: Nil foreach (test.flips(_, arguments(1).toInt))
       test.flipsInDeltas(arguments(1).toInt)
       test.refusesToWriteWhatCannotBeRead()
+      test.refusesToWriteWhatIsNotInOrder()
+      test.refusesToReadHalfADelta()
       test.cutOff()
       test.boundsMappings()
       test.endsInOrder()
@@ -89,7 +91,8 @@ final class DamagedBases(random: Random, directory: File) {
     replaced.foreach { case (n, round) => overwritten.add(record(arena, n, Some(round))) }
     val records = new SortedRuns(memory, directory)
     records.addUnsorted(use => changes.foreach { case (n, round) => use(record(arena, n, round)) }, _ => true)
-    new DeltaWriter(records, changes.length, overwritten).write(file, "{}".getBytes("US-ASCII"), changes.length, 0)
+    new DeltaWriter(records, changes.length, overwritten, memory, directory)
+      .write(file, "{}".getBytes("US-ASCII"), changes.count(_._2.isDefined), changes.count(_._2.isEmpty))
     records.free()
     arena.free()
     overwritten.free()
@@ -222,23 +225,70 @@ final class DamagedBases(random: Random, directory: File) {
     finally reader.close()
   }
 
-  /** A key behind the reserved ones would hide the reserved record from RocksDB: such a file must not be committed. */
+  /** Where the disk gives back something else than it was given, that is no commit. */
   def refusesToWriteWhatCannotBeRead(): Unit = {
-    val file = fresh("delta")
+    val other = delta(Seq(1 -> Some(1)), Nil)
+    val access = new RandomAccessFile(other, "rw")
+    access.setLength(access.length - 1)
+    access.close()
+    val real = fresh("delta")
+    val lying = new File(other.getPath) { // written to one place, and read from another
+      override def toPath: java.nio.file.Path = real.toPath
+    }
+    val written = Try(writer(Seq(1 -> Some(1)), 1)(_.write(lying, meta, 1, 0)))
+    expect(written.failed.toOption.exists(_.getMessage.contains(other.getPath)), s"$written")
+    expect(!real.exists, "the file stays")
+  }
+
+  /** Who counts or sorts wrong gets no file. */
+  def refusesToWriteWhatIsNotInOrder(): Unit = {
+    type Changes = Seq[(Int, Option[Int])]
+    def refused(says: String, changes: Changes, count: Int, puts: Long, removes: Long, sorted: Boolean = true): Unit = {
+      val file = fresh("delta")
+      val written = Try(writer(changes, count, sorted)(_.write(file, meta, puts, removes)))
+      expect(written.failed.toOption.exists(_.getMessage.contains(says)), s"$written, not $says")
+      expect(!file.exists, "the file stays")
+    }
+    val two = Seq(1 -> Some(1), 2 -> None)
+    refused("Key 2 of an SST is not greater", two.reverse, 2, 1, 1, sorted = false)
+    refused("Key 2 of an SST is not greater", Seq(1 -> Some(1), 1 -> None), 2, 1, 1)
+    refused("was to have 4 keys and got 3", two, 3, 1, 1)
+    refused("2 records, of which 1 remove", two, 2, 2, 0)
+    refused("2 records, of which 1 remove", two, 2, 2, 1)
+  }
+
+  /**
+   * A delta that ends before its end, or has something behind the reserved record, is no delta. With keys as short as
+   * these an index block has 12 to 18 bytes; RocksDB protects it with XXH3, which hashes up to 16 bytes otherwise.
+   */
+  def refusesToReadHalfADelta(): Unit = for (keys <- (0 to 6).map(n => Seq("a" * n, "a" * n + "b")) :+ Seq("a", "\uffff\uffff")) {
+    val file = fresh("half")
+    val environment = new EnvOptions
+    val options = new Options().setCompressionType(CompressionType.NO_COMPRESSION)
+      .setTableFormatConfig(new BlockBasedTableConfig().setFormatVersion(5))
+    val sst = new SstFileWriter(environment, options)
+    sst.open(file.getPath)
+    keys.foreach(key => sst.put(key.map(_.toByte).toArray, Array[Byte](1)))
+    sst.finish()
+    Seq(sst, environment, options).foreach(_.close())
+    val found = Try(changes(file))
+    expect(found.failed.toOption.exists(_.getMessage.contains("is no whole delta")), s"$found")
+  }
+
+  private val meta = "{}".getBytes("US-ASCII")
+
+  private def writer[T](changes: Seq[(Int, Option[Int])], count: Int, sorted: Boolean = true)(use: DeltaWriter => T): T = {
     val arena = new Arena(memory, directory)
     val overwritten = new OverwrittenChanges(memory, directory)
-    val key = Array[Byte](-1, -1, -1)
-    val record = arena.allocate(Record.size(key.length, 0))
-    Record.setHeader(record, KeyHash.of(key).toInt, key.length, 0, 0)
-    Bytes.put(key, Record.keyAddress(record))
     val records = new SortedRuns(memory, directory)
-    records.add(Array(record), _ => true)
-    val written = Try(new DeltaWriter(records, 1, overwritten).write(file, "{}".getBytes("US-ASCII"), 1, 0))
-    expect(written.failed.toOption.exists(_.getMessage.contains(file.getPath)), s"$written")
-    expect(!file.exists, "the file stays")
-    records.free()
-    arena.free()
-    overwritten.free()
+    val all = changes.map { case (n, round) => record(arena, n, round) }
+    if (sorted) records.addUnsorted(all.foreach, _ => true) else records.add(all.toArray, _ => true)
+    try use(new DeltaWriter(records, count, overwritten, memory, directory))
+    finally {
+      records.free()
+      arena.free()
+      overwritten.free()
+    }
   }
 
   /** Files that become shorter: before they are opened, when they are open, and when all of them was read once. */

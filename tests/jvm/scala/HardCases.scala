@@ -7,6 +7,7 @@ import java.util.concurrent.atomic.AtomicReference
 
 import scala.util.Random
 
+import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
@@ -25,7 +26,9 @@ object HardCases {
     "change" -> aFaultWithinAChangeEndsTheTransaction,
     "deep" -> keysThatBeginAllAlikeAreSorted,
     "prefix" -> manyRowsOfOnePrefixCostNoMoreEach,
-    "small" -> fewRowsTakeLittleMemory)
+    "small" -> fewRowsTakeLittleMemory,
+    "pieces" -> tablesAreLargerThanAnyFile,
+    "compressed" -> compressedBasesShareACache)
 
   /** These are run by themselves, in a JVM with a small heap. */
   private val byThemselves: Seq[(String, File => Unit)] = Seq("heap" -> manyChangesNeedLittleHeap)
@@ -46,8 +49,10 @@ object HardCases {
 
   private def bytes(text: String): Array[Byte] = StateModel.bytes(text)
 
-  private def withState(directory: File, budgetBytes: Long)(use: (StoreVersions, StoreMemory) => Unit): Unit = {
-    val memory = new StoreMemory(budgetBytes)
+  private def withState(directory: File, budgetBytes: Long)(use: (StoreVersions, StoreMemory) => Unit): Unit =
+    withState(directory, new StoreMemory(budgetBytes))(use)
+
+  private def withState(directory: File, memory: StoreMemory)(use: (StoreVersions, StoreMemory) => Unit): Unit = {
     val state = new StoreVersions(memory, StateConf(new File(directory, "spill")))
     use(state, memory)
     state.close()
@@ -262,6 +267,65 @@ object HardCases {
       }
       state.indexCommitted()
       expect(memory.usedBytes < 20 * (8 << 10), s"20 batches of 10 rows take ${memory.usedBytes} bytes")
+    }
+
+  private def compressedBasesShareACache(directory: File): Unit = {
+    val memory = new StoreMemory(16L << 20)
+    val at = VersionId(1, Some("a"))
+    val states = Seq.tabulate(8) { i =>
+      val state = new StoreVersions(memory, StateConf(new File(directory, "spill")))
+      val transaction = begin(state, VersionId.empty)
+      for (n <- 0 until 100) transaction.put(bytes(s"\u0000\u0000key$n"), bytes(s"value$n"))
+      val delta = new File(directory, s"compressed-$i.sst")
+      transaction.writeDelta(delta, bytes(TestBases.meta(at, 100)))
+      transaction.abort()
+      val path = new File(directory, s"compressed-$i")
+      TestBases.build(path, Seq(delta), new Random(1), compressed = true, rewritten = true)
+      state.reset(BaseDirectory(path.getPath, at, 100, () => ()))
+      state
+    }
+    expect(memory.usedBytes > (2L << 20), "no base is read by RocksDB")
+    expect(memory.usedBytes < (3L << 20), s"8 small bases take ${memory.usedBytes} bytes of ${memory.budgetBytes}")
+    states.init.foreach(_.close())
+    val last = begin(states.last, at)
+    expect(StateModel.text(last.get(bytes("\u0000\u0000key7"))) == "value7", "the last base cannot be read")
+    last.abort()
+    states.last.close()
+    expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken after close")
+  }
+
+  /** The memtable's table, the indexes, the orders and the filter need more than a file may have, and the budget has nothing. */
+  private def tablesAreLargerThanAnyFile(directory: File): Unit =
+    withState(directory, new StoreMemory(4 << 10, largestPieceBytes = 8 << 10, largestFileBytes = 8 << 10)) { (state, _) =>
+      val n = 20000
+      def key(i: Int): Array[Byte] = Array[Byte](0, 0, 1, 0, 0, 0, (i >> 13).toByte, (i >> 8).toByte, i.toByte)
+      val all = Array[Byte](0, 0)
+      def rows(transaction: Transaction, ordered: Boolean): Int = {
+        val scan = transaction.scan(all, Array[Byte](0, 1), ordered)
+        Iterator.continually(scan.advance()).takeWhile(identity).size
+      }
+      def check(transaction: Transaction, wanted: Int): Unit = {
+        for (i <- 0 until n by 7) expect(StateModel.text(transaction.get(key(i))) == s"v$i", s"row $i is wrong")
+        expect(rows(transaction, ordered = false) == wanted && rows(transaction, ordered = true) == wanted, "rows are missing")
+        val prefix = transaction.scan(key(0).take(7), Array[Byte](0, 0, 1, 0, 0, 0, 1), ordered = false)
+        expect(Iterator.continually(prefix.advance()).takeWhile(identity).nonEmpty, "a prefix has no rows")
+        prefix.close()
+        expect(transaction.keys == wanted, s"${transaction.keys} keys")
+      }
+      val first = begin(state, VersionId.empty)
+      for (i <- 0 until n) first.put(key(i), bytes(s"v$i"))
+      check(first, n)
+      val delta = new File(directory, "pieces.sst")
+      first.writeDelta(delta, bytes("{}"))
+      TestBases.verify(delta, n + 1L, "{}")
+      first.committed(VersionId(1, Some("id1")))
+      for (batch <- 2 to 4) {
+        state.indexCommitted()
+        val next = begin(state, VersionId(batch - 1L, Some(s"id${batch - 1}")))
+        next.put(bytes(s"\u0000\u0000more$batch"), bytes("v"))
+        check(next, n + batch - 1)
+        next.committed(VersionId(batch.toLong, Some(s"id$batch")))
+      }
     }
 
   private def manyChangesNeedLittleHeap(directory: File): Unit =

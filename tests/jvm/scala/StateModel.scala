@@ -48,7 +48,9 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
   private val random = new Random(seed)
   private val keys = new TestKeys(random)
   private val bases = new TestBases(directory, random)
-  private val memory = new StoreMemory(if (fixedBudget > 0) fixedBudget else pick(100L << 10, 400L << 10, 2L << 20, 64L << 20))
+  private val memory = new StoreMemory(
+    if (fixedBudget > 0) fixedBudget else pick(100L << 10, 400L << 10, 2L << 20, 64L << 20),
+    largestPieceBytes = pick(16L << 10, 256L << 10, 64L << 20))
   private val conf = StateConf(new File(directory, "spill"))
   private val root = new Node(VersionId.empty, TreeMap.empty, null, null)
   private val committed = mutable.ArrayBuffer(root)
@@ -125,7 +127,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
     val noId = random.nextInt(10) == 0 && tip.at.version <= node.at.version
     val at = VersionId(node.at.version + 1, if (noId) None else Some(s"id$deltas"))
     val file = new File(directory, s"delta-$deltas.sst")
-    val meta = s"""{"keys":${rows.size}}"""
+    val meta = TestBases.meta(at, rows.size)
     if (random.nextInt(20) == 0) {
       transaction.writeDelta(file, bytes(meta))
       file.delete()

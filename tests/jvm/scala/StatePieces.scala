@@ -193,8 +193,8 @@ object StatePieces {
       }
       expect(transaction.misses == 0, s"batch $batch asked the base ${transaction.misses} times")
       deltas :+= new File(directory, s"fits-$batch.sst")
-      transaction.writeDelta(deltas.last, Array[Byte]('{', '}'))
       at = VersionId(batch + 1L, Some(s"fits$batch"))
+      transaction.writeDelta(deltas.last, StateModel.bytes(TestBases.meta(at, keys.length)))
       transaction.committed(at)
       expect(memory.usedBytes <= memory.budgetBytes && state.memoryUse.spilledBytes == 0, "the budget is not kept")
       if (batch % 5 == 4) {
@@ -222,9 +222,9 @@ object StatePieces {
     rows.foreach { case (key, value) => first.put(key, value) }
     check(first, rows)
     val delta = new File(directory, "large.sst")
-    val written = first.writeDelta(delta, Array[Byte]('{', '}'))
-    expect(written.bytes == delta.length && written.crc32 == TestFiles.crc32(delta), "the large delta is not what was said")
     val at = VersionId(1, Some("a"))
+    val written = first.writeDelta(delta, StateModel.bytes(TestBases.meta(at, rows.size)))
+    expect(written.bytes == delta.length && written.crc32 == TestFiles.crc32(delta), "the large delta is not what was said")
     first.committed(at)
     check(state.tryBegin(at, readOnly = true).get, rows)
     expect(memory.usedBytes <= memory.budgetBytes && state.memoryUse.spilledBytes > 0, "the budget is not kept")

@@ -6,9 +6,10 @@ import java.util.concurrent.atomic.AtomicInteger
 import scala.jdk.CollectionConverters._
 import scala.util.Random
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, IngestExternalFileOptions, Options, ReadOptions, RocksDB, SstFileReader}
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompactRangeOptions, CompressionType, IngestExternalFileOptions, Options, ReadOptions, RocksDB, SstFileReader}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
 
 /** Makes bases as the control plane does: RocksDB ingests deltas, and compacts or not. */
 final class TestBases(directory: File, random: Random) {
@@ -34,10 +35,15 @@ final class TestBases(directory: File, random: Random) {
 object TestBases {
   RocksDB.loadLibrary()
 
+  /** Of the reserved record, what a base is asked for. */
+  def meta(at: VersionId, keys: Long): String =
+    new String(Json.bytes(Json.obj("version" -> at.version, "id" -> at.id, "keys" -> keys)), "US-ASCII")
+
   def build(path: File, deltas: Seq[File], random: Random): Unit =
     build(path, deltas, random, compressed = random.nextInt(4) == 0)
 
-  def build(path: File, deltas: Seq[File], random: Random, compressed: Boolean): Unit = {
+  /** @param rewritten whether RocksDB writes all anew, so that what is compressed is */
+  def build(path: File, deltas: Seq[File], random: Random, compressed: Boolean, rewritten: Boolean = false): Unit = {
     val filter = new BloomFilter(10, false)
     val table = new BlockBasedTableConfig().setFormatVersion(5)
     if (random.nextInt(5) != 0) table.setFilterPolicy(filter)
@@ -54,6 +60,11 @@ object TestBases {
     deltas.zipWithIndex.foreach { case (delta, i) =>
       db.ingestExternalFile(Seq(delta.getPath).asJava, ingest)
       if (i == compactAfter) db.compactRange()
+    }
+    if (rewritten) {
+      val all = new CompactRangeOptions().setBottommostLevelCompaction(CompactRangeOptions.BottommostLevelCompaction.kForce)
+      db.compactRange(db.getDefaultColumnFamily, null, null, all)
+      all.close()
     }
     db.close()
     ingest.close()

@@ -235,7 +235,7 @@ final class IncrementalStateStore private[incremental] (
     if (readOnly) throw outOfOrder("Cannot commit a store that was opened to read")
     try {
       endEarlier()
-      val made = local.commit(transaction, base, families)
+      val made = local.commit(transaction, base, opened.families, families)
       committed = Some(made)
       state = CommittedState
       afterCommit(made)
@@ -288,8 +288,8 @@ final class IncrementalStateStore private[incremental] (
     case CommittedState => figures
     case Updating =>
       val keys = transaction.keys
-      provider.metrics(opened, None, keys, families.counted(keys, transaction.growthByFamily), transaction.hits,
-        transaction.misses, forced = false)
+      provider.metrics(opened, None, keys, families.counted(opened.families, keys, transaction.growthByFamily),
+        transaction.hits, transaction.misses, forced = false)
     case _ => StateStoreMetrics(0, 0, Map.empty, Map.empty)
   }
 

@@ -7,8 +7,8 @@ import java.util.concurrent.atomic.AtomicInteger
 import org.rocksdb.RocksDBException
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, Reserved, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, UnsupportedSstException}
 
 /**
@@ -44,6 +44,21 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
 
   def reader(): BaseReader
 
+  /** Throws unless the directory itself says that it is that version with so many keys. */
+  private def verify(): Unit = {
+    val reader = this.reader()
+    val record =
+      try reader.get(KeyHash.of(Reserved.metaKey), Reserved.metaKey)
+      finally reader.close()
+    if (record == null) throw new IOException(s"The local copy of the state in ${directory.path} lacks the reserved record")
+    val says = Json.parse(record)
+    val version = VersionId(says.path("version").asLong(-1), at.id.flatMap(_ => Json.text(says, "id")))
+    if (version != at || says.path("keys").asLong(-1) != keys) {
+      throw new IOException(s"The local copy of the state in ${directory.path} should be $at with $keys keys, and says that " +
+        s"it is $version with ${says.path("keys").asText("no number of")} keys")
+    }
+  }
+
   /** Whether reading it failed: its rows have to be had from elsewhere. Any thread. */
   final def damaged: Boolean = failed
 
@@ -71,12 +86,26 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
 
 private[incremental] object Base extends Logging {
 
-  /** Opens a directory: memory-mapped where its files and the operating system allow that, else through RocksDB. */
+  /**
+   * Opens a directory: memory-mapped where its files and the operating system allow that, else through RocksDB.
+   *
+   * @throws IOException when it cannot be read, or does not say itself that it holds that version
+   */
   def open(directory: BaseDirectory, memory: StoreMemory): Base =
-    try openAsItCan(directory, memory)
+    try verified(openAsItCan(directory, memory))
     catch {
       case e: RocksDBException =>
         throw new IOException(s"The local copy of the state in ${directory.path} cannot be opened: ${e.getMessage}", e)
+    }
+
+  private def verified(base: Base): Base =
+    try {
+      base.verify()
+      base
+    } catch {
+      case e: Throwable =>
+        base.close()
+        throw e
     }
 
   private def openAsItCan(directory: BaseDirectory, memory: StoreMemory): Base =

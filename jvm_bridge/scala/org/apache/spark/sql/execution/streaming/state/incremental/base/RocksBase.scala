@@ -2,12 +2,11 @@ package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.nio.ByteBuffer
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, InfoLogLevel, LRUCache, Options, ReadOptions, RocksDB}
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, InfoLogLevel, Options, ReadOptions, RocksDB}
 import org.rocksdb.{RocksDBException, RocksIterator}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
-import org.apache.spark.unsafe.Platform
 
 /**
  * A base read by RocksDB itself, which can read whatever it has written: compressed blocks, any kind of
@@ -15,10 +14,9 @@ import org.apache.spark.unsafe.Platform
  */
 private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemory) extends Base(directory) {
   RocksDB.loadLibrary()
-  private val cacheBytes = math.max(1L << 20, math.min(memory.budgetBytes / 8, 64L << 20))
-  private val cache = new LRUCache(cacheBytes)
+  private val blocks = BlockCache.hold(memory)
   private val filter = new BloomFilter(10, false)
-  private val table = new BlockBasedTableConfig().setBlockCache(cache).setFilterPolicy(filter).setFormatVersion(5)
+  private val table = new BlockBasedTableConfig().setBlockCache(blocks.cache).setFilterPolicy(filter).setFormatVersion(5)
   private val options =
     new Options().setTableFormatConfig(table).setInfoLogLevel(InfoLogLevel.FATAL_LEVEL).setMaxOpenFiles(-1)
   private val readOptions = new ReadOptions
@@ -30,22 +28,25 @@ private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemor
         throw e
     }
 
-  val bytes: Long = cacheBytes + db.getLongProperty("rocksdb.estimate-table-readers-mem")
-  memory.take(bytes)
+  private val tableBytes = db.getLongProperty("rocksdb.estimate-table-readers-mem")
+  memory.take(tableBytes)
+
+  /** With its share of the cache, which all such bases have together. */
+  def bytes: Long = tableBytes + blocks.shareBytes
 
   def reader(): BaseReader = new RocksBaseReader(db, readOptions, noteFailure)
 
   protected def close(): Unit = {
     db.close()
     closeOptions()
-    memory.release(bytes)
+    memory.release(tableBytes)
   }
 
   private def closeOptions(): Unit = {
     readOptions.close()
     options.close()
     filter.close()
-    cache.close()
+    blocks.release()
   }
 }
 
@@ -54,8 +55,8 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
     extends BaseReader {
   import RocksBaseReader.room
 
-  private var keys = ByteBuffer.allocateDirect(1 << 10)
-  private var values = ByteBuffer.allocateDirect(1 << 14)
+  private var keys = OffHeap.buffer(1 << 10)
+  private var values = OffHeap.buffer(1 << 14)
   private val cursors = new java.util.ArrayList[RocksCursor]
 
   def get(hash: Long, key: Array[Byte]): Array[Byte] = {
@@ -66,7 +67,7 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
         values = room(values, length)
         find(key)
       }
-      Bytes.array(Platform.getDirectBufferAddress(values), length)
+      Bytes.array(OffHeap.addressOf(values), length)
     }
   }
 
@@ -93,8 +94,8 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
   def close(): Unit = new java.util.ArrayList(cursors).forEach(_.close())
 
   private final class RocksCursor(iterator: RocksIterator) extends Cursor {
-    private var key = ByteBuffer.allocateDirect(1 << 10)
-    private var value = ByteBuffer.allocateDirect(1 << 14)
+    private var key = OffHeap.buffer(1 << 10)
+    private var value = OffHeap.buffer(1 << 14)
     private var open = true
     var valid = false
     var keyLength = 0
@@ -105,8 +106,8 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
       load()
     }
 
-    def keyAddress: Long = Platform.getDirectBufferAddress(key)
-    def valueAddress: Long = Platform.getDirectBufferAddress(value)
+    def keyAddress: Long = OffHeap.addressOf(key)
+    def valueAddress: Long = OffHeap.addressOf(value)
 
     private def load(): Unit = {
       valid = iterator.isValid
@@ -147,7 +148,7 @@ private object RocksBaseReader {
 
   /** A cleared buffer with room for so many bytes. */
   private def room(buffer: ByteBuffer, bytes: Int): ByteBuffer = {
-    if (buffer.capacity < bytes) ByteBuffer.allocateDirect(math.max(bytes, (buffer.capacity.toLong * 2).min(Int.MaxValue).toInt))
+    if (buffer.capacity < bytes) OffHeap.buffer(math.max(bytes, (buffer.capacity.toLong * 2).min(Int.MaxValue).toInt))
     else buffer.clear()
   }
 }

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
-import java.io.File
+import java.io.{File, IOException}
 
 import scala.jdk.CollectionConverters._
 
@@ -36,7 +36,7 @@ private[base] object TableBase {
    * not know
    */
   def open(directory: BaseDirectory, cache: TableCache): TableBase = {
-    val files = liveFiles(directory.path, cache)
+    val files = liveFiles(directory, cache)
     val (newest, levels) = files.partition(_.level == 0)
     val levelRuns = levels.groupBy(_.level).toSeq.sortBy(_._1).map { case (_, run) =>
       run.sortWith((a, b) => java.util.Arrays.compareUnsigned(a.smallest, b.smallest) < 0).toArray
@@ -44,17 +44,23 @@ private[base] object TableBase {
     new TableBase(directory, (newest.sortBy(-_.newest).map(Array(_)) ++ levelRuns).toArray)
   }
 
-  private def liveFiles(path: String, cache: TableCache): Seq[LevelFile] = {
+  private def liveFiles(directory: BaseDirectory, cache: TableCache): Seq[LevelFile] = {
     var opened = List.empty[CachedTable]
-    try
-      metadata(path).map { file =>
-        val table = new CachedTable(new File(path, file.fileName.stripPrefix("/")), cache)
+    var entries = 0L
+    try {
+      val files = metadata(directory.path).map { file =>
+        val table = new CachedTable(new File(directory.path, file.fileName.stripPrefix("/")), cache)
         opened ::= table
-        table.hold() // so that one that cannot be read, or only by RocksDB, is known now
+        entries += table.hold().entries // so that one that cannot be read, or only by RocksDB, is known now
         table.release()
         LevelFile(table, file.size, file.level, file.smallestKey, file.largestKey, file.largestSeqno)
       }
-    catch {
+      files.find(_.isOtherLength).foreach(file => throw file.otherLength)
+      if (entries < directory.keys) {
+        throw new IOException(s"The files of ${directory.path} have $entries entries, and there should be ${directory.keys} keys")
+      }
+      files
+    } catch {
       case e: Throwable =>
         opened.foreach(_.drop())
         throw e
@@ -93,6 +99,11 @@ private[base] final case class LevelFile(
   def overlaps(from: Array[Byte], until: Array[Byte]): Boolean =
     java.util.Arrays.compareUnsigned(from, largest) <= 0 &&
       (until == null || java.util.Arrays.compareUnsigned(until, smallest) > 0)
+
+  def isOtherLength: Boolean = table.file.length != bytes
+
+  def otherLength: DamagedSstException =
+    new DamagedSstException(table.file, table.file.length, s"it ends there, and the database has it with $bytes bytes")
 
   def isCutOff: Boolean = table.file.length < bytes
 

@@ -34,19 +34,21 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
   def internalKeys: Long = byName.values.filter(_.internal).map(_.keys).sum
 
   /**
-   * With the numbers of keys after the changes of a transaction on this version.
+   * With the numbers of keys after the changes of a transaction on a version.
    *
+   * @param before the families of that version: one of these may have the id of another that was removed since
    * @param keys   number of keys of the store after them
    * @param growth by how much each family grew, by id (none of those beyond); only asked for where there is
    *               more than one family
    */
-  def counted(keys: Long, growth: => Array[Long]): ColumnFamilies =
+  def counted(before: ColumnFamilies, keys: Long, growth: => Array[Long]): ColumnFamilies =
     if (byName.size == 1) {
       ColumnFamilies(byName.map { case (name, one) => name -> one.copy(keys = keys) })
     } else {
       val byId = growth
+      val known = before.byName.values.map(one => one.id -> one.keys).toMap.withDefaultValue(0L)
       ColumnFamilies(byName.map { case (name, one) =>
-        name -> one.copy(keys = one.keys + (if (one.id < byId.length) byId(one.id) else 0L))
+        name -> one.copy(keys = known(one.id) + (if (one.id < byId.length) byId(one.id) else 0L))
       })
     }
 

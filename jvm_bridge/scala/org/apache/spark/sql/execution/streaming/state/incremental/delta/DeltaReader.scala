@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.delta
 
-import java.io.File
+import java.io.{File, IOException}
+import java.util.Arrays
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
@@ -21,6 +22,7 @@ final class DeltaReader(file: File) extends AutoCloseable {
   private val room = new SstRoom
   private val overwritten = OverwrittenChanges.rows(table, room)
   private var begun = false
+  private var read = 0L
   private var open = true
   private var currentKey: Array[Byte] = _
   private var currentValue: Array[Byte] = _
@@ -45,10 +47,20 @@ final class DeltaReader(file: File) extends AutoCloseable {
         currentKey = Bytes.array(cursor.keyAddress, cursor.keyLength)
         currentValue =
           if (cursor.valueLength == Record.removed) null else Bytes.array(cursor.valueAddress, cursor.valueLength)
-      } else close()
+        read += 1
+      } else {
+        checkEnd()
+        close()
+      }
       found
     }
   }
+
+  /** The reserved record, and it alone, follows the changes. */
+  private def checkEnd(): Unit =
+    if (!cursor.valid || !Arrays.equals(Reserved.metaKey, cursor.key) || read + 1 != table.entries) {
+      throw new IOException(s"$file is no whole delta: it ends after $read of ${table.entries} records")
+    }
 
   /** Any number of times; a reader that reached its end is closed. */
   def close(): Unit = if (open) {

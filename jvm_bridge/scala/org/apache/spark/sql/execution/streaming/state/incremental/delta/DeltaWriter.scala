@@ -6,9 +6,8 @@ import java.nio.file.{Files, StandardOpenOption}
 import java.util.Arrays
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, Reserved}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, Record, SortedRuns}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OffHeap, Record, SortedRuns, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstTable, SstWriter}
-import org.apache.spark.unsafe.Platform
 
 /**
  * Writes changed records as a delta SST, in key order, and after them the reserved record; and opens the file once, as
@@ -17,17 +16,30 @@ import org.apache.spark.unsafe.Platform
  * @param records     the records; given back with [[free]]
  * @param count       how many they are
  * @param overwritten changes that they replaced
+ * @param memory      has what is needed meanwhile, or files of the directory have
  */
-private[incremental] final class DeltaWriter(records: SortedRuns, count: Int, overwritten: OverwrittenChanges) {
+private[incremental] final class DeltaWriter(
+    records: SortedRuns,
+    count: Int,
+    overwritten: OverwrittenChanges,
+    memory: StoreMemory,
+    spillDirectory: File) {
+  /** Throws when there are not as many records, or not as many that remove, as the caller has counted. */
   def write(file: File, meta: Array[Byte], puts: Long, removes: Long): DeltaFile = {
     val channel = FileChannel.open(file.toPath, StandardOpenOption.CREATE_NEW, StandardOpenOption.WRITE)
     try {
       try {
-        val sst = new SstWriter(channel, count + 1)
-        addRecords(sst)
-        addMeta(sst, meta)
-        readBack(file)
-        DeltaFile(sst.bytes, sst.crc32, puts, removes)
+        val sst = new SstWriter(channel, count + 1L, memory, spillDirectory)
+        try {
+          addRecords(sst)
+          if (sst.added != puts + removes || sst.removed != removes) {
+            throw new IllegalStateException(s"A delta of $puts puts and $removes removals has ${sst.added} records, " +
+              s"of which ${sst.removed} remove")
+          }
+          addMeta(sst, meta)
+          readBack(file)
+          DeltaFile(sst.bytes, sst.crc32, puts, removes)
+        } finally sst.close()
       } finally channel.close()
     } catch {
       case e: Throwable =>
@@ -43,7 +55,7 @@ private[incremental] final class DeltaWriter(records: SortedRuns, count: Int, ov
       val last = new SstCursor(table)
       try {
         last.seek(Reserved.metaKey)
-        if (table.entries != count + 1 || !last.valid || !Arrays.equals(Reserved.metaKey, last.key)) {
+        if (table.entries != count + 1L || !last.valid || !Arrays.equals(Reserved.metaKey, last.key)) {
           throw new IOException(s"$file was written, but reads as something else")
         }
       } finally last.close()
@@ -64,12 +76,12 @@ private[incremental] final class DeltaWriter(records: SortedRuns, count: Int, ov
 
   private def addMeta(sst: SstWriter, meta: Array[Byte]): Unit = {
     val key = Reserved.metaKey
-    val address = Platform.allocateMemory(key.length + meta.length)
+    val address = OffHeap.allocate(key.length + meta.length)
     try {
       Bytes.put(key, address)
       Bytes.put(meta, address + key.length)
       sst.add(address, key.length, address + key.length, meta.length)
       sst.finish(overwritten.write)
-    } finally Platform.freeMemory(address)
+    } finally OffHeap.free(address)
   }
 }

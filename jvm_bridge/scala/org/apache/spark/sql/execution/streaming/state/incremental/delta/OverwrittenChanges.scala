@@ -3,9 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.delta
 import java.io.File
 import java.util.Locale
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, Record, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, OffHeap, Record, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstBlockWriter, SstHandle, SstRoom, SstTable}
-import org.apache.spark.unsafe.Platform
 
 /**
  * Changes of a transaction that later ones of the same transaction replaced, in order of time. The change
@@ -24,7 +23,7 @@ private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDi
     val room = math.max(valueLength, 0)
     val copy = arena.allocate(Record.size(keyLength, room))
     Record.setHeader(copy, Record.hash(record), keyLength, valueLength, room)
-    Platform.copyMemory(null, Record.keyAddress(record), null, Record.keyAddress(copy), keyLength.toLong + room)
+    OffHeap.copyMemory(null, Record.keyAddress(record), null, Record.keyAddress(copy), keyLength.toLong + room)
   }
 
   /**
@@ -37,7 +36,7 @@ private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDi
       if (out.blockBytes >= OverwrittenChanges.blockBytes) blocks += out.endBlock()
       val keyLength = Record.keyLength(record)
       val valueLength = Record.valueLength(record)
-      out.ensure(8L + keyLength + math.max(valueLength, 0))
+      out.ensure(8)
       out.putInt(keyLength)
       out.putInt(valueLength)
       out.putBytes(null, Record.keyAddress(record), keyLength)
@@ -69,8 +68,8 @@ private[incremental] object OverwrittenChanges {
       override def hasNext: Boolean = nextAddress < at + bytes
 
       override def next(): (Array[Byte], Array[Byte]) = {
-        val keyLength = Platform.getInt(null, nextAddress)
-        val valueLength = Platform.getInt(null, nextAddress + 4)
+        val keyLength = OffHeap.getInt(null, nextAddress)
+        val valueLength = OffHeap.getInt(null, nextAddress + 4)
         val key = Bytes.array(nextAddress + 8, keyLength)
         val value =
           if (valueLength == Record.removed) null else Bytes.array(nextAddress + 8 + keyLength, valueLength)

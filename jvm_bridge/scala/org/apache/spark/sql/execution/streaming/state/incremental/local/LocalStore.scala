@@ -55,12 +55,17 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   @volatile private var touched = false
 
-  private lazy val state: StoreVersions = {
-    StoreMemory.shared.setBudget(agent.opened.memoryBudgetBytes)
-    touched = true
-    RocksDBLoader.loadLibrary() // off the task's thread: a load that is interrupted could not be repeated
-    new StoreVersions(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
+  // With a lock of its own: the agent may be long in coming, and nobody else is to wait meanwhile.
+  private object opening {
+    lazy val state: StoreVersions = {
+      StoreMemory.shared.setBudget(agent.opened.memoryBudgetBytes)
+      touched = true
+      RocksDBLoader.loadLibrary() // off the task's thread: a load that is interrupted could not be repeated
+      new StoreVersions(StoreMemory.shared, StateConf(agent.opened.incoming.resolve("spill").toFile))
+    }
   }
+
+  private def state: StoreVersions = opening.state
 
   val merges = new StoreMerges(name, agent, offer, published)
 
@@ -106,9 +111,10 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    * Makes the changes of the transaction the next version: durable in checkpoint storage on return.
    *
    * @param base the version that the transaction began on
+   * @param before the column families that there were
    * @param now the column families that there are now
    */
-  def commit(transaction: Transaction, base: VersionId, now: ColumnFamilies): Committed = {
+  def commit(transaction: Transaction, base: VersionId, before: ColumnFamilies, now: ColumnFamilies): Committed = {
     val as = VersionId(base.version + 1, if (ids) Some(UUID.randomUUID.toString) else None)
     val parent = if (ids) base.id.orElse(Some(LocalStore.NoParent)) else None
     val unique = as.id.getOrElse(UUID.randomUUID.toString)
@@ -116,7 +122,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     try {
       val startNs = System.nanoTime
       val keys = transaction.keys
-      val counted = now.counted(keys, transaction.growthByFamily)
+      val counted = now.counted(before, keys, transaction.growthByFamily)
       val delta = transaction.writeDelta(file.toFile, meta(as, parent, transaction, counted))
       val writtenNs = System.nanoTime
       val answer = agent.commit(

@@ -26,7 +26,8 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
 
   private def grow(size: Long): Unit = {
     val growing = if (bytes < Arena.mediumSegment) bytes else math.max(Arena.mediumSegment, bytes / 4)
-    val standard = math.min(Arena.largestSegment, math.max(Arena.smallestSegment, growing)) & ~7L
+    val most = math.min(Arena.largestSegment, memory.largestPieceBytes)
+    val standard = math.min(most, math.max(Arena.smallestSegment, growing)) & ~7L
     val own = size > standard
     val segment = memory.allocate(if (own) size else standard, spillDirectory)
     if (count == segments.length) {

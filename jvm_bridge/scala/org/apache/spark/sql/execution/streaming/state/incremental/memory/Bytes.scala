@@ -2,9 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
 import java.lang.Long.{compareUnsigned, reverseBytes}
 
-import org.apache.spark.unsafe.Platform
-import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET => ArrayBase}
-
 /**
  * Byte strings in arrays and off-heap, 8 bytes at a time. A place is an object and an offset as of Unsafe: a
  * byte array and an offset from its base, or null and an address. Little-endian machines only, as everything
@@ -13,20 +10,20 @@ import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET => ArrayBase}
 private[incremental] object Bytes {
   def array(address: Long, length: Int): Array[Byte] = {
     val copy = new Array[Byte](length)
-    Platform.copyMemory(null, address, copy, ArrayBase, length)
+    OffHeap.copyMemory(null, address, copy, OffHeap.arrayBase, length)
     copy
   }
 
-  def put(from: Array[Byte], address: Long): Unit = Platform.copyMemory(from, ArrayBase, null, address, from.length)
+  def put(from: Array[Byte], address: Long): Unit = OffHeap.copyMemory(from, OffHeap.arrayBase, null, address, from.length)
 
   def equal(a: AnyRef, aAt: Long, b: AnyRef, bAt: Long, length: Int): Boolean = {
     var i = 0
     while (i + 8 <= length) {
-      if (Platform.getLong(a, aAt + i) != Platform.getLong(b, bAt + i)) return false
+      if (OffHeap.getLong(a, aAt + i) != OffHeap.getLong(b, bAt + i)) return false
       i += 8
     }
     while (i < length) {
-      if (Platform.getByte(a, aAt + i) != Platform.getByte(b, bAt + i)) return false
+      if (OffHeap.getByte(a, aAt + i) != OffHeap.getByte(b, bAt + i)) return false
       i += 1
     }
     true
@@ -37,57 +34,57 @@ private[incremental] object Bytes {
     val common = math.min(aLength, bLength)
     var i = 0
     while (i + 8 <= common) {
-      val x = Platform.getLong(a, aAt + i)
-      val y = Platform.getLong(b, bAt + i)
+      val x = OffHeap.getLong(a, aAt + i)
+      val y = OffHeap.getLong(b, bAt + i)
       if (x != y) return compareUnsigned(reverseBytes(x), reverseBytes(y))
       i += 8
     }
     while (i < common) {
-      val d = (Platform.getByte(a, aAt + i) & 0xff) - (Platform.getByte(b, bAt + i) & 0xff)
+      val d = (OffHeap.getByte(a, aAt + i) & 0xff) - (OffHeap.getByte(b, bAt + i) & 0xff)
       if (d != 0) return d
       i += 1
     }
     aLength - bLength
   }
 
-  def compare(a: Array[Byte], bAt: Long, bLength: Int): Int = compare(a, ArrayBase, a.length, null, bAt, bLength)
+  def compare(a: Array[Byte], bAt: Long, bLength: Int): Int = compare(a, OffHeap.arrayBase, a.length, null, bAt, bLength)
 
   /** Length of the common prefix. */
   def common(a: Long, aLength: Int, b: Long, bLength: Int): Int = {
     val limit = math.min(aLength, bLength)
     var i = 0
     while (i + 8 <= limit) {
-      val difference = Platform.getLong(null, a + i) ^ Platform.getLong(null, b + i)
+      val difference = OffHeap.getLong(null, a + i) ^ OffHeap.getLong(null, b + i)
       if (difference != 0) return i + (java.lang.Long.numberOfTrailingZeros(difference) >> 3)
       i += 8
     }
-    while (i < limit && Platform.getByte(null, a + i) == Platform.getByte(null, b + i)) i += 1
+    while (i < limit && OffHeap.getByte(null, a + i) == OffHeap.getByte(null, b + i)) i += 1
     i
   }
 
   /** How many bytes from an index of a key on are those at an address. */
   def common(key: Array[Byte], from: Int, b: Long, bLength: Int): Int = {
     val limit = math.min(key.length - from, bLength)
-    val a = ArrayBase.toLong + from
+    val a = OffHeap.arrayBase.toLong + from
     var i = 0
     while (i + 8 <= limit) {
-      val difference = Platform.getLong(key, a + i) ^ Platform.getLong(null, b + i)
+      val difference = OffHeap.getLong(key, a + i) ^ OffHeap.getLong(null, b + i)
       if (difference != 0) return i + (java.lang.Long.numberOfTrailingZeros(difference) >> 3)
       i += 8
     }
-    while (i < limit && Platform.getByte(key, a + i) == Platform.getByte(null, b + i)) i += 1
+    while (i < limit && OffHeap.getByte(key, a + i) == OffHeap.getByte(null, b + i)) i += 1
     i
   }
 
   /** The 8 bytes at a depth of a byte string as a big-endian word, zeros past its end. */
   def word(address: Long, length: Int, depth: Int): Long = {
     val left = length - depth
-    if (left >= 8) reverseBytes(Platform.getLong(null, address + depth))
+    if (left >= 8) reverseBytes(OffHeap.getLong(null, address + depth))
     else {
       var word = 0L
       var i = 0
       while (i < left) {
-        word |= (Platform.getByte(null, address + depth + i) & 0xffL) << (56 - 8 * i)
+        word |= (OffHeap.getByte(null, address + depth + i) & 0xffL) << (56 - 8 * i)
         i += 1
       }
       word

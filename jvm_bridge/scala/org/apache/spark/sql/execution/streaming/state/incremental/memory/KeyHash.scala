@@ -2,8 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
 import java.security.SecureRandom
 
-import org.apache.spark.unsafe.Platform
-
 /**
  * The 64-bit hash of keys that RocksDB's bloom filters of format_version 5 use: the XXH3 of xxHash 0.7.2, seed
  * 0. Whoever chooses keys can make as many with one hash as they like, so no table goes by it.
@@ -24,7 +22,7 @@ private[incremental] object SlotHash extends Xxh3({
 private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
   import Xxh3._
 
-  private def key(offset: Int): Long = Platform.getLong(secret, Platform.BYTE_ARRAY_OFFSET + offset)
+  private def key(offset: Int): Long = OffHeap.getLong(secret, OffHeap.arrayBase + offset)
 
   private val k0 = key(0)
   private val k8 = key(8)
@@ -35,7 +33,7 @@ private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
   private val k48 = key(48)
   private val k56 = key(56)
 
-  def of(bytes: Array[Byte]): Long = of(bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length)
+  def of(bytes: Array[Byte]): Long = of(bytes, OffHeap.arrayBase, bytes.length)
 
   def of(o: AnyRef, at: Long, length: Int): Long =
     if (length > 16) {
@@ -43,17 +41,17 @@ private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
       else if (length <= 240) upTo240(o, at, length)
       else long(o, at, length)
     } else if (length > 8) {
-      val low = Platform.getLong(o, at) ^ k0
-      val high = Platform.getLong(o, at + length - 8) ^ k8
+      val low = OffHeap.getLong(o, at) ^ k0
+      val high = OffHeap.getLong(o, at + length - 8) ^ k8
       avalanche(length + low + high + fold(low, high))
     } else if (length >= 4) {
-      val low = Platform.getInt(o, at) & 0xffffffffL
-      val keyed = (low | (Platform.getInt(o, at + length - 4).toLong << 32)) ^ k0
+      val low = OffHeap.getInt(o, at) & 0xffffffffL
+      val keyed = (low | (OffHeap.getInt(o, at + length - 4).toLong << 32)) ^ k0
       val mixed = length + (keyed ^ (keyed >>> 51)) * P32_1
       avalanche((mixed ^ (mixed >>> 47)) * P64_2)
     } else if (length > 0) {
-      val combined = (Platform.getByte(o, at) & 0xffL) | (Platform.getByte(o, at + (length >> 1)) & 0xffL) << 8 |
-        (Platform.getByte(o, at + length - 1) & 0xffL) << 16 | length.toLong << 24
+      val combined = (OffHeap.getByte(o, at) & 0xffL) | (OffHeap.getByte(o, at + (length >> 1)) & 0xffL) << 8 |
+        (OffHeap.getByte(o, at + length - 1) & 0xffL) << 16 | length.toLong << 24
       avalanche((combined ^ (k0 & 0xffffffffL)) * P64_1)
     } else fold(k0, P64_2)
 
@@ -115,7 +113,7 @@ private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
   private def accumulate(acc: Array[Long], o: AnyRef, at: Long, secretAt: Int): Unit = {
     var i = 0
     while (i < 8) {
-      val data = Platform.getLong(o, at + 8 * i)
+      val data = OffHeap.getLong(o, at + 8 * i)
       val keyed = data ^ key(secretAt + 8 * i)
       acc(i) += data + (keyed & 0xffffffffL) * (keyed >>> 32)
       i += 1
@@ -131,7 +129,7 @@ private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
   }
 
   private def mix(o: AnyRef, at: Long, low: Long, high: Long): Long =
-    fold(Platform.getLong(o, at) ^ low, Platform.getLong(o, at + 8) ^ high)
+    fold(OffHeap.getLong(o, at) ^ low, OffHeap.getLong(o, at + 8) ^ high)
 
   private def fold(a: Long, b: Long): Long =
     (a * b) ^ (Math.multiplyHigh(a, b) + ((a >> 63) & b) + ((b >> 63) & a))

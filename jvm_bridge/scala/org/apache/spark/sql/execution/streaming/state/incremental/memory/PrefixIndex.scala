@@ -2,8 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
 import java.io.File
 
-import org.apache.spark.unsafe.Platform
-
 /**
  * Finds records by the first part of their keys, for prefix scans. Keys tell themselves how long that part is,
  * as Spark's encoder for prefix scans writes them: after the 2-byte column family 4 bytes, little-endian, with
@@ -18,15 +16,16 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
   import PrefixIndex._
 
   private val sets = new RecordSets(memory, spillDirectory)
-  private var table: Segment = _
+  private var table: Slots = _
   private var mask = 0L
 
   /** Slots that are not free, and those of them that have something. */
   private var taken = 0L
   private var live = 0L
 
-  def bytes: Long = sets.bytes + (if (table == null) 0 else table.bytes)
-  def spilledBytes: Long = sets.spilledBytes + (if (table != null && table.spilled) table.bytes else 0)
+  /** Any thread, as [[spilledBytes]]; about right while another thread changes it. */
+  def bytes: Long = sets.bytes + Option(table).fold(0L)(_.bytes)
+  def spilledBytes: Long = sets.spilledBytes + Option(table).fold(0L)(_.spilledBytes)
 
   /** Adds a record that is not in it. When it throws, for there is no memory, nothing has changed. */
   def add(record: Long): Unit = {
@@ -37,16 +36,17 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
       val hash = SlotHash.of(null, at, length)
       val tag = tagOf(hash)
       var alike = 0
-      var slot = firstSlot(hash)
-      var head = Platform.getLong(null, slot)
+      var i = hash & mask
+      var head = headAt(i)
       while (head != 0 && !isSetOf(head, tag, at, length)) {
         if ((head & tagMask) == tag) alike += 1
-        slot = nextSlot(slot)
-        head = Platform.getLong(null, slot)
+        i = (i + 1) & mask
+        head = headAt(i)
       }
-      if (head != 0) Platform.putLong(null, slot, sets.add(setAt(head), record) | setBit | tag)
+      val slot = table.address(i)
+      if (head != 0) OffHeap.putLong(null, slot, sets.add(setAt(head), record) | setBit | tag)
       else if (alike < mostSingle || !gather(hash, record, length)) {
-        Platform.putLong(null, slot, record | tag)
+        OffHeap.putLong(null, slot, record | tag)
         live += 1
         taken += 1
       }
@@ -58,13 +58,13 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     val at = Record.keyAddress(record)
     val records = new RecordList
     records.add(record)
-    foreachSlot(hash, null, at, length)(slot => records.add(Platform.getLong(null, slot) & addressMask))
+    foreachSlot(hash, null, at, length)(slot => records.add(OffHeap.getLong(null, slot) & addressMask))
     val many = records.size > mostSingle
     if (many) {
       val set = sets.of(records) | setBit | tagOf(hash)
       var kept = false
       foreachSlot(hash, null, at, length) { slot =>
-        Platform.putLong(null, slot, if (kept) deleted else set)
+        OffHeap.putLong(null, slot, if (kept) deleted else set)
         kept = true
       }
       live -= records.size - 2
@@ -77,22 +77,22 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     val slot = slotOf(old)
     if (slot == 0) add(record)
     else {
-      val head = Platform.getLong(null, slot)
+      val head = OffHeap.getLong(null, slot)
       val replaced = if (isSet(head)) sets.replace(setAt(head), old, record) | setBit else record
-      Platform.putLong(null, slot, replaced | (head & tagMask))
+      OffHeap.putLong(null, slot, replaced | (head & tagMask))
     }
   }
 
   def remove(record: Long): Unit = {
     val slot = slotOf(record)
-    val head = if (slot == 0) 0 else Platform.getLong(null, slot)
+    val head = if (slot == 0) 0 else OffHeap.getLong(null, slot)
     if (isSet(head)) {
       if (sets.remove(setAt(head), record) && sets.size(setAt(head)) == 1) {
-        Platform.putLong(null, slot, sets.any(setAt(head)) | (head & tagMask))
+        OffHeap.putLong(null, slot, sets.any(setAt(head)) | (head & tagMask))
         sets.discard(setAt(head))
       }
     } else if (slot != 0) {
-      Platform.putLong(null, slot, deleted)
+      OffHeap.putLong(null, slot, deleted)
       live -= 1
     }
   }
@@ -105,31 +105,29 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
       val at = Record.keyAddress(record)
       val hash = SlotHash.of(null, at, length)
       val tag = tagOf(hash)
-      var slot = firstSlot(hash)
-      var head = Platform.getLong(null, slot)
+      var i = hash & mask
+      var head = headAt(i)
       while (head != 0 && head != (record | tag) && !isSetOf(head, tag, at, length)) {
-        slot = nextSlot(slot)
-        head = Platform.getLong(null, slot)
+        i = (i + 1) & mask
+        head = headAt(i)
       }
-      if (head == 0) 0 else slot
+      if (head == 0) 0 else table.address(i)
     }
   }
 
   /** The slots of a prefix: those of its records, or that of its set. */
   @inline private def foreachSlot(hash: Long, prefix: AnyRef, prefixAt: Long, length: Int)(use: Long => Unit): Unit = {
     val tag = tagOf(hash)
-    var slot = firstSlot(hash)
-    var head = Platform.getLong(null, slot)
+    var i = hash & mask
+    var head = headAt(i)
     while (head != 0) {
-      if ((head & tagMask) == tag && head != deleted && hasPrefix(head, prefix, prefixAt, length)) use(slot)
-      slot = nextSlot(slot)
-      head = Platform.getLong(null, slot)
+      if ((head & tagMask) == tag && head != deleted && hasPrefix(head, prefix, prefixAt, length)) use(table.address(i))
+      i = (i + 1) & mask
+      head = headAt(i)
     }
   }
 
-  private def firstSlot(hash: Long): Long = table.address + ((hash & mask) << 3)
-
-  private def nextSlot(slot: Long): Long = if (slot == table.address + (mask << 3)) table.address else slot + 8
+  private def headAt(i: Long): Long = OffHeap.getLong(null, table.address(i))
 
   private def isSetOf(head: Long, tag: Long, prefixAt: Long, length: Int): Boolean =
     isSet(head) && (head & tagMask) == tag && head != deleted && hasPrefix(head, null, prefixAt, length)
@@ -145,13 +143,12 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
     val old = table
     val oldSlots = if (old == null) 0 else mask + 1
     val capacity = java.lang.Long.highestOneBit(live * 2 + smallest) * 2
-    table = memory.allocate(capacity << 3, spillDirectory)
-    Platform.setMemory(table.address, 0.toByte, table.bytes)
+    table = Slots.zeros(capacity, slotShift, memory, spillDirectory)
     mask = capacity - 1
     taken = live
     var i = 0L
     while (i < oldSlots) {
-      val head = Platform.getLong(null, old.address + (i << 3))
+      val head = OffHeap.getLong(null, old.address(i))
       if (head != 0 && head != deleted) putFree(head)
       i += 1
     }
@@ -160,15 +157,15 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
 
   private def putFree(head: Long): Unit = {
     val record = someRecord(head)
-    var slot = firstSlot(SlotHash.of(null, Record.keyAddress(record), prefixLength(record)))
-    while (Platform.getLong(null, slot) != 0) slot = nextSlot(slot)
-    Platform.putLong(null, slot, head)
+    var i = SlotHash.of(null, Record.keyAddress(record), prefixLength(record)) & mask
+    while (headAt(i) != 0) i = (i + 1) & mask
+    OffHeap.putLong(null, table.address(i), head)
   }
 
   /** Every record whose key begins with that prefix, which [[PrefixIndex.serves]], in no order. */
   def foreach(prefix: Array[Byte])(use: Long => Unit): Unit = if (table != null) {
-    foreachSlot(SlotHash.of(prefix), prefix, Platform.BYTE_ARRAY_OFFSET, prefix.length) { slot =>
-      val head = Platform.getLong(null, slot)
+    foreachSlot(SlotHash.of(prefix), prefix, OffHeap.arrayBase, prefix.length) { slot =>
+      val head = OffHeap.getLong(null, slot)
       if (isSet(head)) sets.foreach(setAt(head))(use) else use(head & addressMask)
     }
   }
@@ -194,6 +191,7 @@ private[incremental] object PrefixIndex {
   /** Records of a prefix that may have a slot each. */
   private val mostSingle = 8
   private val smallest = 64L
+  private val slotShift = 3
   private val headerBytes = 6
 
   private def tagOf(hash: Long): Long = hash & tagMask
@@ -204,7 +202,7 @@ private[incremental] object PrefixIndex {
     val length = Record.keyLength(record)
     if (length < headerBytes) -1
     else {
-      val told = Platform.getInt(null, Record.keyAddress(record) + 2)
+      val told = OffHeap.getInt(null, Record.keyAddress(record) + 2)
       if (told < 0 || told > length - headerBytes) -1 else told + headerBytes
     }
   }
@@ -212,7 +210,7 @@ private[incremental] object PrefixIndex {
   /** Whether from <= key < until is all that begins with a prefix that tells its own length. */
   def serves(from: Array[Byte], until: Array[Byte]): Boolean =
     from.length >= headerBytes && until != null &&
-      Platform.getInt(from, Platform.BYTE_ARRAY_OFFSET + 2) == from.length - headerBytes && isAfter(from, until)
+      OffHeap.getInt(from, OffHeap.arrayBase + 2) == from.length - headerBytes && isAfter(from, until)
 
   /** Whether until is the first key after all that begin with the prefix. */
   private def isAfter(prefix: Array[Byte], until: Array[Byte]): Boolean = {

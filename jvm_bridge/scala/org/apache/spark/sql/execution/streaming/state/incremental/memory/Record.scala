@@ -1,7 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
-import org.apache.spark.unsafe.Platform
-
 /**
  * A row in memory: at an address that is a multiple of 8, in native byte order
  *
@@ -20,10 +18,10 @@ private[incremental] object Record {
 
   def size(keyLength: Int, valueRoom: Int): Long = (headerBytes.toLong + keyLength + valueRoom + 7) & ~7L
 
-  def hash(record: Long): Int = Platform.getInt(null, record)
-  def keyLength(record: Long): Int = Platform.getInt(null, record + 4)
-  def valueLength(record: Long): Int = Platform.getInt(null, record + 8)
-  def valueRoom(record: Long): Int = Platform.getInt(null, record + 12) & ~marked
+  def hash(record: Long): Int = OffHeap.getInt(null, record)
+  def keyLength(record: Long): Int = OffHeap.getInt(null, record + 4)
+  def valueLength(record: Long): Int = OffHeap.getInt(null, record + 8)
+  def valueRoom(record: Long): Int = OffHeap.getInt(null, record + 12) & ~marked
   def keyAddress(record: Long): Long = record + headerBytes
   def valueAddress(record: Long): Long = record + headerBytes + keyLength(record)
   def isRemoved(record: Long): Boolean = valueLength(record) == removed
@@ -34,27 +32,27 @@ private[incremental] object Record {
   def value(record: Long): Array[Byte] = Bytes.array(valueAddress(record), valueLength(record))
 
   def setHeader(record: Long, hash: Int, keyLength: Int, valueLength: Int, valueRoom: Int): Unit = {
-    Platform.putInt(null, record, hash)
-    Platform.putInt(null, record + 4, keyLength)
-    Platform.putInt(null, record + 8, valueLength)
-    Platform.putInt(null, record + 12, valueRoom)
+    OffHeap.putInt(null, record, hash)
+    OffHeap.putInt(null, record + 4, keyLength)
+    OffHeap.putInt(null, record + 8, valueLength)
+    OffHeap.putInt(null, record + 12, valueRoom)
   }
 
-  def setValueLength(record: Long, length: Int): Unit = Platform.putInt(null, record + 8, length)
+  def setValueLength(record: Long, length: Int): Unit = OffHeap.putInt(null, record + 8, length)
 
   /** Whether it is marked as the newest record of its key; a new one is not. */
-  def isMarked(record: Long): Boolean = Platform.getInt(null, record + 12) < 0
+  def isMarked(record: Long): Boolean = OffHeap.getInt(null, record + 12) < 0
 
-  def mark(record: Long): Unit = Platform.putInt(null, record + 12, Platform.getInt(null, record + 12) | marked)
+  def mark(record: Long): Unit = OffHeap.putInt(null, record + 12, OffHeap.getInt(null, record + 12) | marked)
 
-  def unmark(record: Long): Unit = Platform.putInt(null, record + 12, valueRoom(record))
+  def unmark(record: Long): Unit = OffHeap.putInt(null, record + 12, valueRoom(record))
 
   def hasKey(record: Long, hash: Int, key: Array[Byte]): Boolean =
-    Platform.getInt(null, record) == hash && keyLength(record) == key.length &&
-      Bytes.equal(key, Platform.BYTE_ARRAY_OFFSET, null, keyAddress(record), key.length)
+    OffHeap.getInt(null, record) == hash && keyLength(record) == key.length &&
+      Bytes.equal(key, OffHeap.arrayBase, null, keyAddress(record), key.length)
 
   def hasKey(record: Long, hash: Int, keyAt: Long, length: Int): Boolean =
-    Platform.getInt(null, record) == hash && keyLength(record) == length &&
+    OffHeap.getInt(null, record) == hash && keyLength(record) == length &&
       Bytes.equal(null, keyAt, null, keyAddress(record), length)
 
   /** Whether from <= key < until (null: no end). */

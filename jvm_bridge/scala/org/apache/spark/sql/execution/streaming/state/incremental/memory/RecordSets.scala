@@ -2,8 +2,6 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
 import java.io.File
 
-import org.apache.spark.unsafe.Platform
-
 /**
  * Sets of records by their addresses, in memory of one arena; what a set leaves when it grows or ends serves
  * others of its size. A set is known by its address, which changes when it grows. Many may read at a time
@@ -31,7 +29,7 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
     set
   }
 
-  def size(set: Long): Int = Platform.getInt(null, set + 8)
+  def size(set: Long): Int = OffHeap.getInt(null, set + 8)
 
   /** Adds a record that is not in it. Returns where the set is now; when it throws, nothing has changed. */
   def add(set: Long, record: Long): Long = {
@@ -46,8 +44,8 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
   def remove(set: Long, record: Long): Boolean = {
     val slot = slotOf(set, record)
     if (slot != 0) {
-      Platform.putLong(null, slot, removed)
-      Platform.putInt(null, set + 8, size(set) - 1)
+      OffHeap.putLong(null, slot, removed)
+      OffHeap.putInt(null, set + 8, size(set) - 1)
       if (slot == shown(set) && size(set) > 0) showNext(set)
     }
     slot != 0
@@ -57,7 +55,7 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
   def replace(set: Long, old: Long, record: Long): Long = {
     val slot = if (slots(set) <= smallSlots) slotOf(set, old) else 0
     if (slot != 0) {
-      Platform.putLong(null, slot, record)
+      OffHeap.putLong(null, slot, record)
       set
     } else {
       val added = add(set, record)
@@ -70,28 +68,28 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
     var slot = set + headerBytes
     val end = slot + 8L * slots(set)
     while (slot < end) {
-      val record = Platform.getLong(null, slot)
+      val record = OffHeap.getLong(null, slot)
       if (record > removed) use(record)
       slot += 8
     }
   }
 
   /** Some record of a set that has one. */
-  def any(set: Long): Long = Platform.getLong(null, shown(set))
+  def any(set: Long): Long = OffHeap.getLong(null, shown(set))
 
-  private def shown(set: Long): Long = set + headerBytes + 8L * Platform.getInt(null, set + 12)
+  private def shown(set: Long): Long = set + headerBytes + 8L * OffHeap.getInt(null, set + 12)
 
   private def showNext(set: Long): Unit = {
     val mask = slots(set) - 1
-    var i = Platform.getInt(null, set + 12)
-    while (Platform.getLong(null, set + headerBytes + 8L * i) <= removed) i = (i + 1) & mask
-    Platform.putInt(null, set + 12, i)
+    var i = OffHeap.getInt(null, set + 12)
+    while (OffHeap.getLong(null, set + headerBytes + 8L * i) <= removed) i = (i + 1) & mask
+    OffHeap.putInt(null, set + 12, i)
   }
 
   /** Ends a set. */
   def discard(set: Long): Unit = {
     val size = sizeClass(slots(set))
-    Platform.putLong(null, set, unused(size))
+    OffHeap.putLong(null, set, unused(size))
     unused(size) = set
   }
 
@@ -100,8 +98,8 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
     java.util.Arrays.fill(unused, 0)
   }
 
-  private def slots(set: Long): Int = Platform.getInt(null, set)
-  private def taken(set: Long): Int = Platform.getInt(null, set + 4)
+  private def slots(set: Long): Int = OffHeap.getInt(null, set)
+  private def taken(set: Long): Int = OffHeap.getInt(null, set + 4)
 
   private def moved(set: Long): Long = {
     val larger = allocate(slotsFor(size(set)))
@@ -115,29 +113,29 @@ private[memory] final class RecordSets(memory: StoreMemory, spillDirectory: File
     val known = unused(size)
     val bytes = headerBytes + 8L * slotCount
     val set = if (known == 0) arena.allocate(bytes) else known
-    if (known != 0) unused(size) = Platform.getLong(null, known)
-    Platform.setMemory(set, 0.toByte, bytes)
-    Platform.putInt(null, set, slotCount)
+    if (known != 0) unused(size) = OffHeap.getLong(null, known)
+    OffHeap.setMemory(set, 0.toByte, bytes)
+    OffHeap.putInt(null, set, slotCount)
     set
   }
 
   private def insert(set: Long, record: Long): Unit = {
     val mask = slots(set) - 1
     var i = firstSlot(mask, record)
-    while (Platform.getLong(null, set + headerBytes + 8L * i) != 0) i = (i + 1) & mask
-    Platform.putLong(null, set + headerBytes + 8L * i, record)
-    Platform.putInt(null, set + 4, taken(set) + 1)
-    Platform.putInt(null, set + 8, size(set) + 1)
-    Platform.putInt(null, set + 12, i)
+    while (OffHeap.getLong(null, set + headerBytes + 8L * i) != 0) i = (i + 1) & mask
+    OffHeap.putLong(null, set + headerBytes + 8L * i, record)
+    OffHeap.putInt(null, set + 4, taken(set) + 1)
+    OffHeap.putInt(null, set + 8, size(set) + 1)
+    OffHeap.putInt(null, set + 12, i)
   }
 
   private def slotOf(set: Long, record: Long): Long = {
     val mask = slots(set) - 1
     var i = firstSlot(mask, record)
-    var found = Platform.getLong(null, set + headerBytes + 8L * i)
+    var found = OffHeap.getLong(null, set + headerBytes + 8L * i)
     while (found != 0 && found != record) {
       i = (i + 1) & mask
-      found = Platform.getLong(null, set + headerBytes + 8L * i)
+      found = OffHeap.getLong(null, set + headerBytes + 8L * i)
     }
     if (found == 0) 0 else set + headerBytes + 8L * i
   }

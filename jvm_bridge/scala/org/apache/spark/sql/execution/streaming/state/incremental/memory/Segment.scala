@@ -6,7 +6,9 @@ import java.nio.channels.FileChannel
 import java.util.concurrent.atomic.AtomicBoolean
 
 import org.apache.spark.storage.StorageUtils
-import org.apache.spark.unsafe.Platform
+
+/** Something needs more memory in one piece than there can be. */
+private[incremental] final class PieceTooLargeException(message: String) extends IllegalStateException(message)
 
 /**
  * A piece of memory outside the heap: taken from the budget, or, when the budget had no room, a memory-mapped
@@ -25,23 +27,25 @@ private[incremental] final class Segment private (
 
   def spilled: Boolean = mapped != null
 
-  /** Gives the memory back; the caller knows that nobody reads it any more. */
-  def free(): Unit = if (freed.compareAndSet(false, true)) {
-    if (spilled) StorageUtils.dispose(mapped)
-    else {
-      Platform.freeMemory(address)
+  /** Gives the memory back, once; the caller knows that nobody reads it any more. */
+  def free(): Unit =
+    if (!freed.compareAndSet(false, true)) { if (OffHeap.checked) MemoryGuard.freedAgain(address) }
+    else if (spilled) {
+      OffHeap.unmapped(address)
+      StorageUtils.dispose(mapped)
+    } else {
+      OffHeap.free(address)
       NativeHeap.freed(bytes)
       memory.release(bytes)
     }
-  }
 }
 
 private[incremental] object Segment {
-  private val zeros = 1 << 16
+  private val zeros = ByteBuffer.allocateDirect(1 << 16).asReadOnlyBuffer
 
   /** A segment whose bytes were reserved in the budget before. */
   def reserved(bytes: Long, memory: StoreMemory): Segment =
-    try new Segment(Platform.allocateMemory(bytes), bytes, null, memory)
+    try new Segment(OffHeap.allocate(bytes), bytes, null, memory)
     catch {
       case e: Throwable =>
         memory.release(bytes)
@@ -53,11 +57,10 @@ private[incremental] object Segment {
    * IOException here.
    */
   def spill(bytes: Long, directory: File, memory: StoreMemory): Segment = {
-    if (bytes > Int.MaxValue) {
-      throw new IllegalStateException(
+    if (bytes > memory.largestFileBytes) {
+      throw new PieceTooLargeException(
         s"A part of the state in memory needs $bytes bytes in one piece, more than a mapped file can have " +
-          "and more than the memory " +
-          s"budget of ${memory.budgetBytes} bytes has left; raise the budget or use more partitions")
+          s"and more than the memory budget of ${memory.budgetBytes} bytes has left; raise the budget or use more partitions")
     }
     directory.mkdirs()
     val file = File.createTempFile("spill", ".tmp", directory)
@@ -66,16 +69,16 @@ private[incremental] object Segment {
       try {
         fill(channel, bytes)
         val mapped = channel.map(FileChannel.MapMode.READ_WRITE, 0, bytes)
-        new Segment(Platform.getDirectBufferAddress(mapped), bytes, mapped, memory)
+        new Segment(OffHeap.mapped(mapped), bytes, mapped, memory)
       } finally channel.close()
     } finally file.delete()
   }
 
   private def fill(channel: FileChannel, bytes: Long): Unit = {
-    val block = ByteBuffer.allocateDirect(zeros)
+    val block = zeros.duplicate
     var left = bytes
     while (left > 0) {
-      block.position(0).limit(math.min(left, zeros).toInt)
+      block.position(0).limit(math.min(left, block.capacity).toInt)
       left -= channel.write(block)
     }
   }

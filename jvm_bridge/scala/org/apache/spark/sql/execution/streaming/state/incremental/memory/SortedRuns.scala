@@ -2,22 +2,21 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
 import java.io.File
 
-import org.apache.spark.unsafe.Platform
-
 /**
  * Addresses of records in key order: a few sorted runs, of which two are merged when they are about as long,
  * so that there are no more than a logarithm of them. A record that is no longer wanted stays until a merge
  * meets it, so users ask for each. Many may read at a time while nobody changes it.
  */
 private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory: File) {
-  private var runs = new Array[Segment](8)
+  private var runs = new Array[Slots](8)
   private var lengths = new Array[Int](8)
   private var count = 0
 
-  def bytes: Long = sum(_ => true)
-  def spilledBytes: Long = sum(_.spilled)
+  /** Any thread, as [[spilledBytes]]; about right while another thread changes it. */
+  def bytes: Long = sum(_.bytes)
+  def spilledBytes: Long = sum(_.spilledBytes)
 
-  private def sum(counted: Segment => Boolean): Long = runs.iterator.take(count).filter(counted).map(_.bytes).sum
+  private def sum(of: Slots => Long): Long = runs.iterator.filter(_ != null).map(of).sum
 
   /** Adds records that are in key order; merging, drops those that are not wanted. */
   def add(sorted: Array[Long], wanted: Long => Boolean): Unit = if (sorted.length > 0) {
@@ -25,9 +24,7 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
       runs = java.util.Arrays.copyOf(runs, count * 2)
       lengths = java.util.Arrays.copyOf(lengths, count * 2)
     }
-    val run = memory.allocate(8L * sorted.length, spillDirectory)
-    Platform.copyMemory(sorted, Platform.LONG_ARRAY_OFFSET, null, run.address, 8L * sorted.length)
-    runs(count) = run
+    runs(count) = copy(sorted)
     lengths(count) = sorted.length
     count += 1
     while (count > 1 && lengths(count - 2) <= 2L * lengths(count - 1)) mergeLast(wanted)
@@ -51,12 +48,24 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     add(some.sorted(), wanted)
   }
 
-  private def at(run: Int, i: Int): Long = Platform.getLong(null, runs(run).address + 8L * i)
+  private def copy(records: Array[Long]): Slots = {
+    val run = allocate(records.length)
+    var i = 0
+    while (i < records.length) {
+      OffHeap.putLong(null, run.address(i), records(i))
+      i += 1
+    }
+    run
+  }
+
+  private def allocate(n: Long): Slots = Slots.allocate(n, SortedRuns.slotShift, memory, spillDirectory)
+
+  private def at(run: Int, i: Int): Long = OffHeap.getLong(null, runs(run).address(i))
 
   private def mergeLast(wanted: Long => Boolean): Unit = {
     val a = count - 2
     val b = count - 1
-    val merged = memory.allocate(8L * (lengths(a) + lengths(b)), spillDirectory)
+    val merged = allocate(lengths(a).toLong + lengths(b))
     var i = 0
     var j = 0
     var n = 0
@@ -65,7 +74,7 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
       val record = if (fromA) at(a, i) else at(b, j)
       if (fromA) i += 1 else j += 1
       if (wanted(record)) {
-        Platform.putLong(null, merged.address + 8L * n, record)
+        OffHeap.putLong(null, merged.address(n), record)
         n += 1
       }
     }
@@ -80,8 +89,8 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
   /** The wanted records with from <= key < until (null: no end), a source for each run. */
   def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[SortedRecords] =
     Seq.tabulate(count) { run =>
-      val address = runs(run).address
-      new SortedRecords(i => Platform.getLong(null, address + 8L * i), firstNotBefore(run, from), lengths(run), until, wanted)
+      val slots = runs(run)
+      new SortedRecords(i => OffHeap.getLong(null, slots.address(i)), firstNotBefore(run, from), lengths(run), until, wanted)
     }
 
   private def firstNotBefore(run: Int, key: Array[Byte]): Int = {
@@ -105,7 +114,7 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
         val old = at(run, i)
         val record = if (holds(old)) movedTo(old) else old
         if (record != 0) {
-          Platform.putLong(null, runs(run).address + 8L * n, record)
+          OffHeap.putLong(null, runs(run).address(n), record)
           n += 1
         }
         i += 1
@@ -117,11 +126,13 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
 
   def free(): Unit = {
     runs.iterator.take(count).foreach(_.free())
+    java.util.Arrays.fill(runs.asInstanceOf[Array[AnyRef]], null)
     count = 0
   }
 }
 
 private object SortedRuns {
+  private val slotShift = 3
 
   /** How many records are sorted on the heap at a time, for about 40 bytes each. */
   private val sortedAtOnce = 1 << 18

@@ -7,8 +7,14 @@ import java.util.concurrent.ConcurrentHashMap
 /**
  * The memory budget that all stores of an executor share, in bytes. Thread-safe; takes no lock of its own
  * while it asks stores to give memory back.
+ *
+ * @param largestPieceBytes of what can be divided nothing takes more in one piece; a power of two, at least 64
+ * @param largestFileBytes  no piece that lies in a file may be longer
  */
-final class StoreMemory(initialBudgetBytes: Long) {
+final class StoreMemory(
+    initialBudgetBytes: Long,
+    val largestPieceBytes: Long = StoreMemory.defaultPieceBytes,
+    val largestFileBytes: Long = Int.MaxValue) {
   private val used = new AtomicLong
   @volatile private var budget = initialBudgetBytes
   private val stores = ConcurrentHashMap.newKeySet[StoreMemory.Reclaimable]()
@@ -61,6 +67,9 @@ final class StoreMemory(initialBudgetBytes: Long) {
 
 object StoreMemory {
   val defaultBudgetBytes: Long = 256L << 20
+
+  /** Far below the 2 GiB that a mapping can have. */
+  private val defaultPieceBytes: Long = 64L << 20
 
   /** The budget of this executor. */
   val shared: StoreMemory = new StoreMemory(defaultBudgetBytes)

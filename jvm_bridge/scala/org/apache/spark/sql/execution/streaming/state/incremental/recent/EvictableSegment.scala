@@ -1,7 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, Record, Segment, StoreMemory}
-import org.apache.spark.unsafe.Platform
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, OffHeap, Record, Segment, StoreMemory}
 
 /**
  * A segment of records that the base holds too and whose generation is gone: a part of one that is too large
@@ -23,7 +22,10 @@ private[recent] final class EvictableSegment(
   /** Copies a record, for which room was reserved; the copy. */
   def add(record: Long): Long = {
     val size = Record.size(record)
-    Platform.copyMemory(null, record, null, end, size)
+    if (end + size > segment.address + segment.bytes) {
+      throw new InconsistentStateException(s"A record of $size bytes has no room in the ${segment.bytes} that were reserved")
+    }
+    OffHeap.copyMemory(null, record, null, end, size)
     end += size
     count += 1
     end - size

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 import java.util.concurrent.atomic.AtomicInteger
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.KeyOrder
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.SortedRuns
 
 /**
  * The changes that led to a version, frozen. Shared by counted references; its memory goes with the last.
@@ -21,23 +21,30 @@ private[incremental] final class Generation(val at: VersionId, val keys: Long, v
   /** How many keys it has a record of. */
   val records: Long = memtable.size
 
-  private var order: Array[Long] = _
+  private var order: SortedRuns = _
 
   /** All its records in key order; sorted at the first call. Any thread, while the memtable has its table. */
-  def sorted: Array[Long] = synchronized {
-    if (order == null) {
-      order = memtable.records()
-      KeyOrder.sort(order)
-    }
+  def sorted: SortedRuns = synchronized {
+    if (order == null) order = memtable.sortedRecords()
     order
   }
 
-  def forgetOrder(): Unit = synchronized { order = null }
+  /** Frees what [[sorted]] gave; nobody reads it any more. */
+  def forgetOrder(): Unit = synchronized {
+    if (order != null) order.free()
+    order = null
+  }
+
+  /** Of its memtable and of the order. */
+  def bytes: Long = memtable.bytes + synchronized(if (order == null) 0 else order.bytes)
 
   /** Whether another index has it too, or a transaction reads it. */
   def isShared: Boolean = references.get > 1
 
   def retain(): Unit = references.incrementAndGet()
 
-  def release(): Unit = if (references.decrementAndGet() == 0) memtable.free()
+  def release(): Unit = if (references.decrementAndGet() == 0) {
+    forgetOrder()
+    memtable.free()
+  }
 }

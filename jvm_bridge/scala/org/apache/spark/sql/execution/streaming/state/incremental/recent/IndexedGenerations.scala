@@ -6,7 +6,7 @@ import java.util.concurrent.atomic.AtomicInteger
 
 import scala.collection.mutable
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, PrefixIndex, Record, RecordList, SortedRecords, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, PieceTooLargeException, PrefixIndex, Record, SortedRecords, SortedRuns, StoreMemory}
 
 /**
  * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and
@@ -25,6 +25,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   /** The records by prefix; null until somebody scanned a prefix. */
   private var prefixes: PrefixIndex = _
+  private var prefixesFit = true
 
   /** Keeps the reads of [[RecentIndex.prefetch]] from being left out. */
   private var prefetched = 0
@@ -64,7 +65,10 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   def publish(generation: Generation): Unit = {
     val memtable = generation.memtable
     index.reserve(generation.records)
-    putAll(memtable)
+    val put = putAll(memtable)
+    if (put != generation.records) {
+      throw new InconsistentStateException(s"${generation.at} has $put records in memory, and had ${generation.records}")
+    }
     orElseDropOrders { if (runs != null) runs.addUnsorted(memtable.foreachRecord, isNewest) }
     generation.forgetOrder()
     memtable.freeTable()
@@ -104,17 +108,25 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   /**
    * The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], removed ones too, in no
-   * order.
+   * order. Where a prefix has more records than fit into one piece of memory, the order of keys serves instead.
+   *
+   * @param until the first key after those
    */
-  def foreachWith(prefix: Array[Byte])(use: Long => Unit): Unit = byPrefix().foreach(prefix)(use)
-
-  private def byPrefix(): PrefixIndex = synchronized {
-    if (prefixes == null) {
-      val all = new PrefixIndex(memory, spillDirectory)
-      orElse(all.free())(foreachNewest(all.add))
-      prefixes = all
+  def foreachWith(prefix: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit =
+    byPrefix() match {
+      case Some(index) => index.foreach(prefix)(use)
+      case None => sourcesIn(prefix, until, _ => true).foreach(_.foreach(use))
     }
-    prefixes
+
+  private def byPrefix(): Option[PrefixIndex] = synchronized {
+    if (prefixes == null && prefixesFit) {
+      val all = new PrefixIndex(memory, spillDirectory)
+      try {
+        orElse(all.free())(foreachNewest(all.add))
+        prefixes = all
+      } catch { case _: PieceTooLargeException => prefixesFit = false }
+    }
+    Option(prefixes)
   }
 
   private def foreachNewest(use: Long => Unit): Unit = {
@@ -143,6 +155,20 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
         throw e
     }
 
+  /**
+   * Throws when memory has more keys than there are at the newest version, or, where there is no base, fewer.
+   *
+   * @param keys number of keys at that version
+   */
+  def check(keys: Long, hasBase: Boolean): Unit = {
+    val present = index.present
+    if (present > keys || !hasBase && present < keys || present < 0 || pieces.isEmpty && index.count > records) {
+      val last = generations.lastOption.map(_.at)
+      throw new InconsistentStateException(
+        s"Memory has $present keys of ${index.count} in $records records up to $last, where there are $keys, base: $hasBase")
+    }
+  }
+
   /** Bytes of the index and of the order. */
   def indexBytes: Long =
     index.bytes + (if (runs == null) 0 else runs.bytes) + (if (prefixes == null) 0 else prefixes.bytes)
@@ -154,18 +180,22 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   def arenas: Iterator[ArenaWalk] =
     pieces.iterator.map(_.walk) ++ generations.iterator.map(g => new ArenaWalk(g.memtable.arena))
 
-  private def putAll(memtable: MemTable): Unit = {
+  /** How many they are. */
+  private def putAll(memtable: MemTable): Long = {
     val some = new Array[Long](RecentIndex.prefetchedAtOnce)
     var n = 0
+    var all = 0L
     memtable.foreachRecord { record =>
       some(n) = record
       n += 1
+      all += 1
       if (n == some.length) {
         putAll(some, n)
         n = 0
       }
     }
     putAll(some, n)
+    all
   }
 
   private def putAll(records: Array[Long], n: Int): Unit = {
@@ -249,7 +279,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     if (!isPieceOldest && !splitIntoSegments()) evictGeneration(saving)
     else {
       val oldest = pieces.removeHead()
-      val saved = relocateNewest(oldest.walk, oldest.bytes, saving, oldest.holds)
+      val saved = relocateNewest(() => oldest.walk, oldest.bytes, saving, oldest.holds)
       oldest.free()
       oldest.bytes - saved
     }
@@ -277,27 +307,18 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     merged -= 1
     val bytes = oldest.memtable.bytes
     val arena = oldest.memtable.arena
-    val saved = relocateNewest(new ArenaWalk(arena), bytes, saving, arena.holds)
+    val saved = relocateNewest(() => new ArenaWalk(arena), bytes, saving, arena.holds)
     oldest.release()
     bytes - saved
   }
 
   /** Takes the records of a place out of the index, or saves them; the bytes of those that were saved. */
-  private def relocateNewest(walk: ArenaWalk, bytes: Long, saving: Boolean, holds: Long => Boolean): Long = {
-    val newest = new RecordList
+  private def relocateNewest(walk: () => ArenaWalk, bytes: Long, saving: Boolean, holds: Long => Boolean): Long = {
     var newestBytes = 0L
-    var record = walk.next()
-    while (record != 0) {
-      if (isNewest(record)) {
-        newest.add(record)
-        if (!Record.isRemoved(record)) newestBytes += Record.size(record)
-      }
-      record = walk.next()
-    }
+    foreachNewestOf(walk())(record => if (!Record.isRemoved(record)) newestBytes += Record.size(record))
     val few = saving && newestBytes > 0 && newestBytes <= bytes * IndexedGenerations.mostSaved
     val saved = if (few) EvictableSegment.reserve(newestBytes, nextSequence(), memory) else None
-    val moved = if (saved.isEmpty || runs == null) null else new mutable.LongMap[Long]
-    newest.foreach { record =>
+    foreachNewestOf(walk()) { record =>
       if (saved.isEmpty || Record.isRemoved(record)) {
         index.remove(record)
         if (prefixes != null) orElseDropOrders(prefixes.remove(record))
@@ -305,12 +326,26 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
         val copy = saved.get.add(record)
         index.move(record, copy)
         if (prefixes != null) orElseDropOrders(prefixes.replace(record, copy))
-        if (moved != null) moved.update(record, copy)
       }
     }
-    if (runs != null) runs.drop(holds, record => if (moved == null) 0L else moved.getOrElse(record, 0L))
+    if (runs != null) runs.drop(holds, record => saved.fold(0L)(movedTo(record, _)))
     saved.foreach(pieces.append)
     saved.fold(0L)(_.bytes)
+  }
+
+  /** The records of a place that are the newest of their keys, each before the next is looked for. */
+  private def foreachNewestOf(walk: ArenaWalk)(use: Long => Unit): Unit = {
+    var record = walk.next()
+    while (record != 0) {
+      if (isNewest(record)) use(record)
+      record = walk.next()
+    }
+  }
+
+  /** Where a record is now, 0 when it was not saved. */
+  private def movedTo(record: Long, saved: EvictableSegment): Long = {
+    val found = index.find(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))
+    if (saved.holds(found)) found else 0
   }
 
   def mergedBytes: Long = bytes(0, merged) + pieces.iterator.map(_.bytes).sum

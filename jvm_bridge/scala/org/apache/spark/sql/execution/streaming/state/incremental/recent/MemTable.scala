@@ -2,9 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
 import java.io.File
 
-import org.apache.spark.sql.execution.streaming.state.incremental.delta.OverwrittenChanges
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, PrefixIndex, Record, RecordList, Segment, SortedRuns, StoreMemory}
-import org.apache.spark.unsafe.Platform
+import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, OffHeap, PieceTooLargeException, PrefixIndex, Record, RecordSpool, Slots, SortedRuns, StoreMemory}
 
 /**
  * The changes of one transaction: records in an arena, found through an open-addressing table of 16-byte
@@ -29,12 +28,12 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
    * Changed records in key order, and those that are not in there yet; null until somebody asked for order.
    */
   private var runs: SortedRuns = _
-  private var unsorted: RecordList = _
+  private var unsorted: RecordSpool = _
 
   /** Changed records by prefix; null until somebody scanned a prefix. */
   private var prefixes: PrefixIndex = _
-  private var table: Segment = _
-  private var slots = 0L
+  private var prefixesFit = true
+  private var table: Slots = _
   private var mask = 0L
   private var count = 0L
   private var limit = 0L
@@ -61,53 +60,58 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   def size: Long = count
 
   /** Of all its memory. Any thread; about right while another thread changes it. */
-  def bytes: Long = arena.bytes + overwritten.bytes + ofParts(_.bytes, _.bytes, _.bytes)
+  def bytes: Long = arena.bytes + overwritten.bytes + ofParts(_.bytes, _.bytes, _.bytes, _.bytes)
 
   /** Of what lies in files, likewise. */
   def spilledBytes: Long =
     arena.spilledBytes + overwritten.spilledBytes +
-      ofParts(table => if (table.spilled) table.bytes else 0, _.spilledBytes, _.spilledBytes)
+      ofParts(_.spilledBytes, _.spilledBytes, _.spilledBytes, _.spilledBytes)
 
-  private def ofParts(ofTable: Segment => Long, ofRuns: SortedRuns => Long, ofPrefixes: PrefixIndex => Long): Long =
-    Option(table).fold(0L)(ofTable) + Option(runs).fold(0L)(ofRuns) + Option(prefixes).fold(0L)(ofPrefixes)
+  private def ofParts(
+      ofTable: Slots => Long,
+      ofRuns: SortedRuns => Long,
+      ofUnsorted: RecordSpool => Long,
+      ofPrefixes: PrefixIndex => Long): Long =
+    Option(table).fold(0L)(ofTable) + Option(runs).fold(0L)(ofRuns) + Option(unsorted).fold(0L)(ofUnsorted) +
+      Option(prefixes).fold(0L)(ofPrefixes)
 
   /** The slot of a key, 0 when it has none. */
   def find(hash: Long, key: Array[Byte]): Long = {
     if (count == 0) return 0
-    var slot = slots + ((hash & mask) << 4)
+    var i = hash & mask
     while (true) {
-      val head = Platform.getLong(null, slot)
+      val slot = table.address(i)
+      val head = OffHeap.getLong(null, slot)
       if (head == 0) return 0
-      if (Platform.getInt(null, slot + 8) == hash.toInt && Record.hasKey(head & addressMask, hash.toInt, key)) return slot
-      slot += slotBytes
-      if (slot > slots + (mask << 4)) slot = slots
+      if (OffHeap.getInt(null, slot + 8) == hash.toInt && Record.hasKey(head & addressMask, hash.toInt, key)) return slot
+      i = (i + 1) & mask
     }
     0
   }
 
   def find(hash: Int, keyAt: Long, length: Int): Long = {
     if (count == 0) return 0
-    var slot = slots + ((hash & mask) << 4)
+    var i = hash & mask
     while (true) {
-      val head = Platform.getLong(null, slot)
+      val slot = table.address(i)
+      val head = OffHeap.getLong(null, slot)
       if (head == 0) return 0
-      if (Platform.getInt(null, slot + 8) == hash && Record.hasKey(head & addressMask, hash, keyAt, length)) return slot
-      slot += slotBytes
-      if (slot > slots + (mask << 4)) slot = slots
+      if (OffHeap.getInt(null, slot + 8) == hash && Record.hasKey(head & addressMask, hash, keyAt, length)) return slot
+      i = (i + 1) & mask
     }
     0
   }
 
-  def record(slot: Long): Long = Platform.getLong(null, slot) & addressMask
-  def isChange(slot: Long): Boolean = (Platform.getLong(null, slot) & changed) != 0
-  def priorKnown(slot: Long): Boolean = (Platform.getLong(null, slot) & (wasAbsent | wasPresent)) != 0
+  def record(slot: Long): Long = OffHeap.getLong(null, slot) & addressMask
+  def isChange(slot: Long): Boolean = (OffHeap.getLong(null, slot) & changed) != 0
+  def priorKnown(slot: Long): Boolean = (OffHeap.getLong(null, slot) & (wasAbsent | wasPresent)) != 0
 
   /** Whether the key was there before the transaction, where [[priorKnown]]. */
-  def wasThere(slot: Long): Boolean = (Platform.getLong(null, slot) & wasPresent) != 0
+  def wasThere(slot: Long): Boolean = (OffHeap.getLong(null, slot) & wasPresent) != 0
 
   /** Whether the key of that slot was already changed when that many keys were. */
   def changedBefore(slot: Long, ordinal: Int): Boolean =
-    isChange(slot) && Platform.getInt(null, slot + 12) < ordinal
+    isChange(slot) && OffHeap.getInt(null, slot + 12) < ordinal
 
   /**
    * Changes a key.
@@ -124,16 +128,16 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     val target =
       if (old != 0 && pins == 0 && Record.valueRoom(old) >= length) old
       else newRecord(hash, key, room)
-    if (value != null) Platform.copyMemory(value, Platform.BYTE_ARRAY_OFFSET, null, Record.valueAddress(target), length)
+    if (value != null) OffHeap.copyMemory(value, OffHeap.arrayBase, null, Record.valueAddress(target), length)
     val at = if (slot == 0) insert(hash) else slot
     account(at, -1, if (old == 0) Record.removed else Record.valueLength(old))
     Record.setValueLength(target, length)
-    val head = if (slot == 0) 0L else Platform.getLong(null, at)
-    if ((head & changed) == 0) Platform.putInt(null, at + 12, changes)
+    val head = if (slot == 0) 0L else OffHeap.getLong(null, at)
+    if ((head & changed) == 0) OffHeap.putInt(null, at + 12, changes)
     val known = if ((head & (wasAbsent | wasPresent)) != 0) head & (wasAbsent | wasPresent) else prior
-    Platform.putLong(null, at, target | changed | known)
-    if (prefixes != null && (head & changed) == 0) prefixes.add(target)
-    else if (prefixes != null && target != old) prefixes.replace(old, target)
+    OffHeap.putLong(null, at, target | changed | known)
+    if (prefixes != null && (head & changed) == 0) orElseDoWithout(prefixes.add(target))
+    else if (prefixes != null && target != old) orElseDoWithout(prefixes.replace(old, target))
     if (unsorted != null && (target != old || (head & changed) == 0)) unsorted.add(target)
     account(at, 1, length)
   }
@@ -149,7 +153,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   def append(slot: Long, delimiter: Byte, value: Array[Byte]): Unit = {
     val at = record(slot)
     val end = Record.valueAddress(at) + Record.valueLength(at)
-    Platform.putByte(null, end, delimiter)
+    OffHeap.putByte(null, end, delimiter)
     Bytes.put(value, end + 1)
     Record.setValueLength(at, Record.valueLength(at) + 1 + value.length)
   }
@@ -169,7 +173,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
       }
       cleanCount += 1
       cleanBytes += Record.size(at)
-      Platform.putLong(null, insert(hash), at | (if (value == null) wasAbsent else wasPresent))
+      OffHeap.putLong(null, insert(hash), at | (if (value == null) wasAbsent else wasPresent))
     }
   }
 
@@ -177,12 +181,12 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   def resolve(slot: Long, present: Boolean): Unit = {
     val length = Record.valueLength(record(slot))
     account(slot, -1, length)
-    Platform.putLong(null, slot, Platform.getLong(null, slot) | (if (present) wasPresent else wasAbsent))
+    OffHeap.putLong(null, slot, OffHeap.getLong(null, slot) | (if (present) wasPresent else wasAbsent))
     account(slot, 1, length)
   }
 
   private def account(slot: Long, sign: Int, valueLength: Int): Unit = {
-    val head = Platform.getLong(null, slot)
+    val head = OffHeap.getLong(null, slot)
     if ((head & changed) != 0) {
       val present = if (valueLength == Record.removed) 0 else 1
       if (present == 1) puts += sign else removes += sign
@@ -203,64 +207,62 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   private def insert(hash: Long): Long = {
     if (count >= limit) grow()
     count += 1
-    val slot = freeSlot(slots, mask, hash.toInt)
-    Platform.putInt(null, slot + 8, hash.toInt)
+    val slot = freeSlot(table, mask, hash.toInt)
+    OffHeap.putInt(null, slot + 8, hash.toInt)
     slot
   }
 
-  private def freeSlot(base: Long, slotMask: Long, hash: Int): Long = {
+  private def freeSlot(slots: Slots, slotMask: Long, hash: Int): Long = {
     var i = hash & slotMask
-    while (Platform.getLong(null, base + (i << 4)) != 0) i = (i + 1) & slotMask
-    base + (i << 4)
+    while (OffHeap.getLong(null, slots.address(i)) != 0) i = (i + 1) & slotMask
+    slots.address(i)
   }
 
   private def grow(): Unit = {
     val capacity =
       if (table == null) math.max(smallestTable, java.lang.Long.highestOneBit(expectedKeys / 2L * 3 + 1) * 2)
       else (mask + 1) * 2
-    val grown = memory.allocate(capacity << 4, spillDirectory)
-    Platform.setMemory(grown.address, 0.toByte, grown.bytes)
+    if (count >= mostKeys) {
+      throw new IllegalStateException(s"A batch may change $mostKeys keys of a partition, no more; use more partitions")
+    }
+    val grown = Slots.zeros(capacity, slotShift, memory, spillDirectory)
     foreachSlot { slot =>
-      val to = freeSlot(grown.address, capacity - 1, Platform.getInt(null, slot + 8))
-      Platform.copyMemory(null, slot, null, to, slotBytes)
+      val to = freeSlot(grown, capacity - 1, OffHeap.getInt(null, slot + 8))
+      OffHeap.copyMemory(null, slot, null, to, slotBytes)
     }
     if (table != null) table.free()
     table = grown
-    slots = grown.address
     mask = capacity - 1
-    limit = capacity / 4 * 3
+    limit = math.min(mostKeys, capacity / 4 * 3)
   }
 
   /** Every slot that is taken, in no order. */
   def foreachSlot(use: Long => Unit): Unit = if (table != null) {
-    var slot = slots
-    val end = slots + ((mask + 1) << 4)
-    while (slot < end) {
-      if (Platform.getLong(null, slot) != 0) use(slot)
-      slot += slotBytes
+    var piece = 0
+    while (piece < table.pieceCount) {
+      var slot = table.pieceStart(piece)
+      val end = table.pieceEnd(piece)
+      while (slot < end) {
+        if (OffHeap.getLong(null, slot) != 0) use(slot)
+        slot += slotBytes
+      }
+      piece += 1
     }
   }
 
   /** The current records of all changed keys, in no order. */
-  def changedRecords(): Array[Long] = {
-    val records = new Array[Long](changes)
-    var n = 0
-    foreachSlot { slot =>
-      if (isChange(slot)) {
-        records(n) = record(slot)
-        n += 1
-      }
-    }
-    records
-  }
-
-  private def foreachChange(use: Long => Unit): Unit = foreachSlot(slot => if (isChange(slot)) use(record(slot)))
+  def foreachChange(use: Long => Unit): Unit = foreachSlot(slot => if (isChange(slot)) use(record(slot)))
 
   /** The current records of all changed keys in key order; the caller frees them. */
-  def sortedChanges(): SortedRuns = {
+  private def sortedChanges(): SortedRuns = sorted(foreachChange)
+
+  /** The current record of each key, changed or not, in key order; the caller frees them. */
+  def sortedRecords(): SortedRuns = sorted(foreachRecord)
+
+  private def sorted(foreach: (Long => Unit) => Unit): SortedRuns = {
     val sorted = new SortedRuns(memory, spillDirectory)
     try {
-      sorted.addUnsorted(foreachChange, _ => true)
+      sorted.addUnsorted(foreach, _ => true)
       sorted
     } catch {
       case e: Throwable =>
@@ -269,29 +271,47 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     }
   }
 
+  /** A writer of the changes so far; the caller frees it. */
+  def newDelta(): DeltaWriter = new DeltaWriter(sortedChanges(), changes, overwritten, memory, spillDirectory)
+
+  /** A place for a list of records. */
+  def newSpool(): RecordSpool = new RecordSpool(memory, spillDirectory)
+
   /** The current records of changed keys with from <= key < until (null: no end), run by run. */
   def changedIn(from: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit = if (changes > 0) {
     if (runs == null) {
       runs = sortedChanges()
-      unsorted = new RecordList
+      unsorted = newSpool()
     }
     if (!unsorted.isEmpty) {
       runs.addUnsorted(unsorted.foreach, isCurrentChange)
-      unsorted.clear()
+      unsorted.free()
     }
     runs.sourcesIn(from, until, isCurrentChange).foreach(_.foreach(use))
   }
 
   /**
    * The current records of changed keys that begin with a prefix that [[PrefixIndex.serves]], in no order.
+   *
+   * @param until the first key after those
    */
-  def changedWith(prefix: Array[Byte])(use: Long => Unit): Unit = if (changes > 0) {
-    if (prefixes == null) {
+  def changedWith(prefix: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit = if (changes > 0) {
+    if (prefixes == null && prefixesFit) {
       prefixes = new PrefixIndex(memory, spillDirectory)
-      foreachChange(prefixes.add)
+      orElseDoWithout(foreachChange(prefixes.add))
     }
-    prefixes.foreach(prefix)(use)
+    if (prefixes != null) prefixes.foreach(prefix)(use) else changedIn(prefix, until)(use)
   }
+
+  /** Where a prefix has more records than fit into one piece of memory, the order of keys serves instead. */
+  private def orElseDoWithout(action: => Unit): Unit =
+    try action
+    catch {
+      case _: PieceTooLargeException =>
+        prefixes.free()
+        prefixes = null
+        prefixesFit = false
+    }
 
   private def isCurrentChange(record: Long): Boolean = {
     val slot = find(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))
@@ -301,16 +321,11 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   /** The current record of each key, changed or not, in no order. */
   def foreachRecord(use: Long => Unit): Unit = foreachSlot(slot => use(record(slot)))
 
-  /** All of these. */
-  def records(): Array[Long] = {
-    val records = new Array[Long](count.toInt)
-    var n = 0
-    foreachSlot { slot =>
-      records(n) = record(slot)
-      n += 1
-    }
-    records
-  }
+  /** Number of slots, taken or not, for [[recordAt]]; it stays while nobody changes the table. */
+  def slotCount: Long = if (table == null) 0 else table.capacity
+
+  /** The current record of the key in a slot, 0 when it has none. */
+  def recordAt(i: Long): Long = OffHeap.getLong(null, table.address(i)) & addressMask
 
   /** Gives the table back: records are no longer found by key. */
   def freeTable(): Unit = {
@@ -323,6 +338,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   /** Gives back what the order of keys takes. */
   def freeRuns(): Unit = {
     if (runs != null) runs.free()
+    if (unsorted != null) unsorted.free()
     if (prefixes != null) prefixes.free()
     runs = null
     unsorted = null
@@ -337,7 +353,11 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
 }
 
 private[incremental] object MemTable {
-  private val slotBytes = 16L
+  private val slotShift = 4
+  private val slotBytes = 1L << slotShift
+
+  /** Their ordinals are numbers of 4 bytes. */
+  private val mostKeys = Int.MaxValue.toLong - 1
   private val smallestTable = 64L
   private val addressMask = (1L << 48) - 1
   private val changed = 1L << 48

@@ -2,8 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
 import java.io.File
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Record, Segment, StoreMemory}
-import org.apache.spark.unsafe.Platform
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record, Slots, StoreMemory}
 
 /**
  * Finds the newest record of a key among many generations: open addressing, 8 bytes a slot (48 bits address,
@@ -13,8 +12,7 @@ import org.apache.spark.unsafe.Platform
 private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: File) {
   import RecentIndex._
 
-  private var table: Segment = _
-  private var slots = 0L
+  private var table: Slots = _
   private var mask = 0L
   private var taken = 0L
 
@@ -23,7 +21,7 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
   var present = 0L
 
   def bytes: Long = if (table == null) 0 else table.bytes
-  def spilledBytes: Long = if (table != null && table.spilled) table.bytes else 0
+  def spilledBytes: Long = if (table == null) 0 else table.spilledBytes
 
   /** The newest record of a key, 0 when it has none. */
   def find(hash: Long, key: Array[Byte]): Long = {
@@ -31,7 +29,7 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
     val tag = tagOf(hash.toInt)
     var i = hash & mask
     while (true) {
-      val head = Platform.getLong(null, slots + (i << 3))
+      val head = OffHeap.getLong(null, table.address(i))
       if (head == 0) return 0
       if ((head & tagMask) == tag && head != deleted && Record.hasKey(head & addressMask, hash.toInt, key)) {
         return head & addressMask
@@ -43,7 +41,7 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
 
   def find(hash: Int, keyAt: Long, length: Int): Long = {
     val slot = slotOf(hash, keyAt, length)
-    if (slot == 0) 0 else Platform.getLong(null, slot) & addressMask
+    if (slot == 0) 0 else OffHeap.getLong(null, slot) & addressMask
   }
 
   private def slotOf(hash: Int, keyAt: Long, length: Int): Long = {
@@ -51,8 +49,8 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
     val tag = tagOf(hash)
     var i = hash & mask
     while (true) {
-      val slot = slots + (i << 3)
-      val head = Platform.getLong(null, slot)
+      val slot = table.address(i)
+      val head = OffHeap.getLong(null, slot)
       if (head == 0) return 0
       if ((head & tagMask) == tag && head != deleted && Record.hasKey(head & addressMask, hash, keyAt, length)) return slot
       i = (i + 1) & mask
@@ -69,8 +67,8 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
     val wanted = record | tagOf(hash)
     var i = hash & mask
     while (true) {
-      val slot = slots + (i << 3)
-      val head = Platform.getLong(null, slot)
+      val slot = table.address(i)
+      val head = OffHeap.getLong(null, slot)
       if (head == wanted) return slot
       if (head == 0) return 0
       i = (i + 1) & mask
@@ -91,19 +89,16 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
   private def capacity: Long = if (table == null) 0 else mask + 1
 
   private def rebuild(newCapacity: Long): Unit = {
-    val grown = memory.allocate(newCapacity << 3, spillDirectory)
-    Platform.setMemory(grown.address, 0.toByte, grown.bytes)
+    val grown = Slots.zeros(newCapacity, slotShift, memory, spillDirectory)
     val old = table
-    val oldSlots = slots
     val oldCapacity = capacity
     table = grown
-    slots = grown.address
     mask = newCapacity - 1
     taken = count
     var i = 0L
     while (i < oldCapacity) {
-      val head = Platform.getLong(null, oldSlots + (i << 3))
-      if (head != 0 && head != deleted) Platform.putLong(null, freeSlot(Record.hash(head & addressMask)), head)
+      val head = OffHeap.getLong(null, old.address(i))
+      if (head != 0 && head != deleted) OffHeap.putLong(null, freeSlot(Record.hash(head & addressMask)), head)
       i += 1
     }
     if (old != null) old.free()
@@ -111,8 +106,8 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
 
   private def freeSlot(hash: Int): Long = {
     var i = hash & mask
-    while (Platform.getLong(null, slots + (i << 3)) != 0) i = (i + 1) & mask
-    slots + (i << 3)
+    while (OffHeap.getLong(null, table.address(i)) != 0) i = (i + 1) & mask
+    table.address(i)
   }
 
   /**
@@ -120,7 +115,7 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
    * which the searches of several puts would do one after the other. The answer means nothing.
    */
   def prefetch(record: Long): Int = {
-    val head = Platform.getLong(null, slots + ((Record.hash(record) & mask) << 3))
+    val head = OffHeap.getLong(null, table.address(Record.hash(record) & mask))
     if (head == 0 || head == deleted) 0 else Record.hash(head & addressMask)
   }
 
@@ -130,15 +125,15 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
   def put(record: Long): Long = {
     val hash = Record.hash(record)
     val slot = slotOf(hash, Record.keyAddress(record), Record.keyLength(record))
-    val old = if (slot == 0) 0L else Platform.getLong(null, slot) & addressMask
+    val old = if (slot == 0) 0L else OffHeap.getLong(null, slot) & addressMask
     if (slot == 0) {
-      Platform.putLong(null, freeSlot(hash), record | tagOf(hash))
+      OffHeap.putLong(null, freeSlot(hash), record | tagOf(hash))
       count += 1
       taken += 1
     } else {
       if (!Record.isRemoved(old)) present -= 1
       Record.unmark(old)
-      Platform.putLong(null, slot, record | tagOf(hash))
+      OffHeap.putLong(null, slot, record | tagOf(hash))
     }
     Record.mark(record)
     if (!Record.isRemoved(record)) present += 1
@@ -146,13 +141,13 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
   }
 
   /** Finds a copy in the place of a record that is the newest of its key. */
-  def move(record: Long, copy: Long): Unit = Platform.putLong(null, slotOf(record), copy | tagOf(Record.hash(copy)))
+  def move(record: Long, copy: Long): Unit = OffHeap.putLong(null, slotOf(record), copy | tagOf(Record.hash(copy)))
 
   /** Forgets a record if it is the newest of its key; nothing of that key is found then. */
   def remove(record: Long): Unit = {
     val slot = slotOf(record)
     if (slot != 0) {
-      Platform.putLong(null, slot, deleted)
+      OffHeap.putLong(null, slot, deleted)
       count -= 1
       if (!Record.isRemoved(record)) present -= 1
     }
@@ -163,7 +158,7 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
 
   /** The record in a slot, 0 when there is none. */
   def at(i: Long): Long = {
-    val head = Platform.getLong(null, slots + (i << 3))
+    val head = OffHeap.getLong(null, table.address(i))
     if (head == deleted) 0 else head & addressMask
   }
 
@@ -181,6 +176,7 @@ private[recent] object RecentIndex {
   private val tagMask = ~addressMask
   private val deleted = 1L
   private val smallest = 128L
+  private val slotShift = 3
 
   /** Of how many records the memory is waited for at the same time. */
   val prefetchedAtOnce = 64

@@ -5,9 +5,8 @@ import java.util.Arrays
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamily
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.Bytes
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.Scan
-import org.apache.spark.unsafe.Platform
 
 /**
  * Rows of one column family to bytes and back, with Spark's own encoders: a key is the family's 2-byte id and
@@ -63,14 +62,14 @@ final class RowCodec(
 
   private def isLast(row: UnsafeRow): Boolean = {
     val length = row.getSizeInBytes
-    length == lastLength && Bytes.equal(row.getBaseObject, row.getBaseOffset, last, Platform.BYTE_ARRAY_OFFSET, length)
+    length == lastLength && Bytes.equal(row.getBaseObject, row.getBaseOffset, last, OffHeap.arrayBase, length)
   }
 
   private def rememberLast(row: UnsafeRow): Unit = {
     lastLength = if (row.getSizeInBytes > RowCodec.LargestRemembered) -1 else row.getSizeInBytes
     if (lastLength > last.length) last = new Array[Byte](lastLength * 2)
     if (lastLength > 0) {
-      Platform.copyMemory(row.getBaseObject, row.getBaseOffset, last, Platform.BYTE_ARRAY_OFFSET, lastLength)
+      OffHeap.copyMemory(row.getBaseObject, row.getBaseOffset, last, OffHeap.arrayBase, lastLength)
     }
   }
 
@@ -88,7 +87,7 @@ final class RowCodec(
     if (plainValue == null) values.decodeValue(at.value) else show(plainValue, at.bytes, at.valueAt, at.valueLength)
 
   private def show(row: UnsafeRow, bytes: Array[Byte], at: Int, length: Int): UnsafeRow = {
-    row.pointTo(bytes, Platform.BYTE_ARRAY_OFFSET.toLong + at + RowCodec.VersionBytes, length - RowCodec.VersionBytes)
+    row.pointTo(bytes, OffHeap.arrayBase.toLong + at + RowCodec.VersionBytes, length - RowCodec.VersionBytes)
     row
   }
 

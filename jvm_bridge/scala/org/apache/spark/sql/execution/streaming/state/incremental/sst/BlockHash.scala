@@ -1,15 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.Xxh3
-import org.apache.spark.unsafe.Platform
-import org.apache.spark.unsafe.Platform.{BYTE_ARRAY_OFFSET => ArrayBase}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Xxh3}
 
 /**
  * XXH3 of 64 bits as of xxHash 0.8, seed 0: what RocksDB protects blocks with unless it is told to use CRC-32C. (Its
- * filters use an older one, `KeyHash`.) For 17 bytes and more: no block is shorter.
+ * filters use an older one, `KeyHash`.) For 9 bytes and more: no block is shorter.
  */
 private[sst] object BlockHash {
-  val leastBytes = 17
+  private val leastBytes = 9
 
   private val Prime32_1 = 0x9E3779B1L
   private val Prime32_2 = 0x85EBCA77L
@@ -23,14 +21,22 @@ private[sst] object BlockHash {
   private val stripeBytes = 64
   private val stripesPerBlock = 16
 
-  private def secret(offset: Int): Long = Platform.getLong(Xxh3.published, ArrayBase + offset)
+  private def secret(offset: Int): Long = OffHeap.getLong(Xxh3.published, OffHeap.arrayBase + offset)
 
   /** The hash of so many bytes of an array from an index on. */
   def of(bytes: Array[Byte], from: Int, length: Int): Long = {
-    val at = ArrayBase.toLong + from
+    val at = OffHeap.arrayBase.toLong + from
+    if (length < leastBytes) throw new UnsupportedSstException(s"A block of $length bytes has no entry")
     if (length > 240) long(bytes, at, length)
     else if (length > 128) upTo240(bytes, at, length)
-    else upTo128(bytes, at, length)
+    else if (length > 16) upTo128(bytes, at, length)
+    else upTo16(bytes, at, length)
+  }
+
+  private def upTo16(bytes: Array[Byte], at: Long, length: Int): Long = {
+    val low = OffHeap.getLong(bytes, at) ^ secret(24) ^ secret(32)
+    val high = OffHeap.getLong(bytes, at + length - 8) ^ secret(40) ^ secret(48)
+    avalanche(length + java.lang.Long.reverseBytes(low) + high + fold(low, high))
   }
 
   private def upTo128(bytes: Array[Byte], at: Long, length: Int): Long = {
@@ -90,8 +96,8 @@ private[sst] object BlockHash {
   private def accumulateAt(acc: Array[Long], bytes: Array[Byte], at: Long, secretAt: Int): Unit = {
     var i = 0
     while (i < 8) {
-      val a = Platform.getLong(bytes, at + 8 * i)
-      val b = Platform.getLong(bytes, at + 8 * i + 8)
+      val a = OffHeap.getLong(bytes, at + 8 * i)
+      val b = OffHeap.getLong(bytes, at + 8 * i + 8)
       val keyedA = a ^ secret(secretAt + 8 * i)
       val keyedB = b ^ secret(secretAt + 8 * i + 8)
       acc(i) += b + (keyedA & 0xffffffffL) * (keyedA >>> 32)
@@ -109,7 +115,7 @@ private[sst] object BlockHash {
   }
 
   private def mix(bytes: Array[Byte], at: Long, secretAt: Int): Long =
-    fold(Platform.getLong(bytes, at) ^ secret(secretAt), Platform.getLong(bytes, at + 8) ^ secret(secretAt + 8))
+    fold(OffHeap.getLong(bytes, at) ^ secret(secretAt), OffHeap.getLong(bytes, at + 8) ^ secret(secretAt + 8))
 
   private def fold(a: Long, b: Long): Long =
     (a * b) ^ (Math.multiplyHigh(a, b) + ((a >> 63) & b) + ((b >> 63) & a))

@@ -1,73 +1,78 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
 import java.util.zip.{CRC32, CRC32C}
 
-import org.apache.spark.unsafe.Platform
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 
 /**
- * The output of an SST writer: collects bytes outside the heap, ends blocks with their trailers, and writes
- * whole blocks to the file, counting its CRC-32. Its buffer is small until a file turns out to be large. One thread.
+ * The output of an SST writer: collects bytes outside the heap, ends blocks with their trailers, and writes them to the
+ * file, counting its CRC-32. It has little room, the same for blocks of any length; less until a file turns out to be
+ * large. One thread.
  */
 private[incremental] final class SstBlockWriter(channel: FileChannel) {
-  private var buffer = ByteBuffer.allocateDirect(SstBlockWriter.leastRoomBytes)
-  private var address = Platform.getDirectBufferAddress(buffer)
+  private var buffer = OffHeap.buffer(SstBlockWriter.leastRoomBytes)
+  private var address = OffHeap.addressOf(buffer)
   private var at = 0
-  private var block = 0
   private var written = 0L
+
+  /** Where in the file the block that is being built begins. */
+  private var block = 0L
+
+  /** Where in the buffer begins what the block's checksum has not counted yet. */
+  private var unchecked = 0
   private val whole = new CRC32
   private val checksum = new CRC32C
 
-  /** Where the block that is being built begins in the file, and its length so far. */
-  def blockOffset: Long = written + block
-  def blockBytes: Int = at - block
+  /** The length of the block that is being built, so far. */
+  def blockBytes: Int = Math.toIntExact(bytes - block)
 
   /** Bytes put so far. */
   def bytes: Long = written + at
   def crc32: Long = whole.getValue
 
-  /** Makes sure that so many bytes can be put. */
-  def ensure(more: Long): Unit = if (buffer.capacity - at < more) {
+  /** Makes sure that so many bytes, a few, can be put. */
+  def ensure(more: Int): Unit = if (buffer.capacity - at < more) flushToGoOn()
+
+  private def flushToGoOn(): Unit = {
     flush()
-    val wanted = math.max(at + more, math.min(buffer.capacity * 4L, SstBlockWriter.roomBytes))
-    if (wanted > buffer.capacity) enlarge(wanted)
+    if (buffer.capacity < SstBlockWriter.roomBytes) {
+      free()
+      buffer = OffHeap.buffer(SstBlockWriter.roomBytes)
+      address = OffHeap.addressOf(buffer)
+    }
   }
 
-  private def enlarge(bytes: Long): Unit = {
-    val larger = ByteBuffer.allocateDirect(Math.toIntExact(bytes))
-    buffer.position(0).limit(at)
-    larger.put(buffer)
-    buffer = larger
-    address = Platform.getDirectBufferAddress(buffer)
-  }
-
-  /** Writes the blocks that are complete. */
   private def flush(): Unit = {
-    buffer.position(0).limit(block)
+    check()
+    buffer.position(0).limit(at)
     whole.update(buffer)
     buffer.position(0)
     while (buffer.hasRemaining) channel.write(buffer)
-    written += block
-    buffer.limit(at).position(block)
-    buffer.compact()
-    at -= block
-    block = 0
+    written += at
+    at = 0
+    unchecked = 0
+  }
+
+  private def check(): Unit = {
+    buffer.limit(at).position(unchecked)
+    checksum.update(buffer)
+    unchecked = at
   }
 
   /** Puts, after [[ensure]]. */
   def putByte(value: Byte): Unit = {
-    Platform.putByte(null, address + at, value)
+    OffHeap.putByte(null, address + at, value)
     at += 1
   }
 
   def putInt(value: Int): Unit = {
-    Platform.putInt(null, address + at, value)
+    OffHeap.putInt(null, address + at, value)
     at += 4
   }
 
   def putLong(value: Long): Unit = {
-    Platform.putLong(null, address + at, value)
+    OffHeap.putLong(null, address + at, value)
     at += 8
   }
 
@@ -80,32 +85,38 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
     putByte(left.toByte)
   }
 
-  def putBytes(from: AnyRef, offset: Long, length: Int): Unit = {
-    Platform.copyMemory(from, offset, null, address + at, length)
-    at += length
+  /** Puts any number of bytes. */
+  def putBytes(from: AnyRef, offset: Long, length: Long): Unit = {
+    var done = 0L
+    while (done < length) {
+      if (at == buffer.capacity) flushToGoOn()
+      val part = math.min(length - done, buffer.capacity - at)
+      OffHeap.copyMemory(from, offset + done, null, address + at, part)
+      at += part.toInt
+      done += part
+    }
   }
 
-  def putArray(bytes: Array[Byte]): Unit = putBytes(bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length)
+  def putArray(bytes: Array[Byte]): Unit = putBytes(bytes, OffHeap.arrayBase, bytes.length)
 
   /** Ends the block with its trailer; its handle. */
   def endBlock(): SstHandle = {
     ensure(SstFormat.trailerBytes)
-    val handle = SstHandle(blockOffset, blockBytes)
+    val handle = SstHandle(block, blockBytes)
     putByte(SstFormat.uncompressed)
-    checksum.reset()
-    buffer.limit(at).position(block)
-    checksum.update(buffer)
-    buffer.clear()
+    check()
     putInt(SstFormat.masked(checksum.getValue.toInt))
-    block = at
+    checksum.reset()
+    unchecked = at
+    block = bytes
     handle
   }
 
   /** Ends the file: what was put last is no block. */
-  def finish(): Unit = {
-    block = at
-    flush()
-  }
+  def finish(): Unit = flush()
+
+  /** Frees its room, once. */
+  def free(): Unit = OffHeap.dispose(buffer)
 }
 
 private[incremental] object SstBlockWriter {

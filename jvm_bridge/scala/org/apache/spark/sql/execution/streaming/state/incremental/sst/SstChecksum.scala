@@ -1,8 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-import java.util.zip.CRC32C
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 
-import org.apache.spark.unsafe.Platform
+import java.util.zip.CRC32C
 
 /**
  * The checksum that ends each block: over the content and the byte after it, its kind of compression. Which it is,
@@ -12,7 +12,7 @@ private[sst] sealed abstract class SstChecksum {
 
   /** Whether a block, its content of so many bytes with the trailer, begins at that index of an array. */
   final def holds(bytes: Array[Byte], from: Int, contentBytes: Int): Boolean =
-    of(bytes, from, contentBytes) == Platform.getInt(bytes, Platform.BYTE_ARRAY_OFFSET.toLong + from + contentBytes + 1)
+    of(bytes, from, contentBytes) == OffHeap.getInt(bytes, OffHeap.arrayBase.toLong + from + contentBytes + 1)
 
   protected def of(bytes: Array[Byte], from: Int, contentBytes: Int): Int
 }

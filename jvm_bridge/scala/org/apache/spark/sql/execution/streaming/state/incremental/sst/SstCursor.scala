@@ -1,7 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
-import org.apache.spark.unsafe.Platform
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, Record}
 
 /**
  * Goes through rows in key order. Key and value lie outside the heap and stay until the next move. Begins on
@@ -58,7 +57,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
 
   /** Moves to the first entry whose key is not less. */
   def seek(key: Array[Byte]): Unit = {
-    block = table.blockOf(key, Platform.BYTE_ARRAY_OFFSET, key.length) - 1
+    block = table.blockOf(key, OffHeap.arrayBase, key.length) - 1
     ahead = 0
     if (enterBlock()) {
       entry.at = lastRestartNotAfter(key)
@@ -83,9 +82,9 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     restart(low)
   }
 
-  private def restartCount: Int = Platform.getInt(null, restartsEnd) & 0x7fffffff
+  private def restartCount: Int = OffHeap.getInt(null, restartsEnd) & 0x7fffffff
   private def restart(i: Int): Long = {
-    val at = blockStart + (Platform.getInt(null, end + 4L * i) & 0xffffffffL)
+    val at = blockStart + (OffHeap.getInt(null, end + 4L * i) & 0xffffffffL)
     if (at >= end) table.changed(blockStart)
     at
   }
@@ -129,7 +128,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     keyBytes = shared + rest
     keyLength = keyBytes - SstFormat.keyFooterBytes
     valueAddress = entry.at + rest
-    valueLength = if (Platform.getByte(null, keyAddress + keyLength) == SstFormat.removal) Record.removed else bytes
+    valueLength = if (OffHeap.getByte(null, keyAddress + keyLength) == SstFormat.removal) Record.removed else bytes
     entry.at = valueAddress + bytes
   }
 
@@ -140,19 +139,19 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   /** Puts together a key of which the first bytes are those of the one before. */
   private def joinKey(shared: Int, rest: Int): Unit = {
     if (shared + rest > keyRoom) growKey(shared + rest)
-    if (keyAddress != keyBuffer) Platform.copyMemory(null, keyAddress, null, keyBuffer, shared)
-    Platform.copyMemory(null, entry.at, null, keyBuffer + shared, rest)
+    if (keyAddress != keyBuffer) OffHeap.copyMemory(null, keyAddress, null, keyBuffer, shared)
+    OffHeap.copyMemory(null, entry.at, null, keyBuffer + shared, rest)
     keyAddress = keyBuffer
   }
 
   private def growKey(bytes: Int): Unit = {
     val room = math.max(256, bytes * 2)
-    val larger = Platform.allocateMemory(room)
+    val larger = OffHeap.allocate(room)
     if (keyAddress == keyBuffer && keyBuffer != 0) {
-      Platform.copyMemory(null, keyBuffer, null, larger, keyRoom)
+      OffHeap.copyMemory(null, keyBuffer, null, larger, keyRoom)
       keyAddress = larger
     }
-    if (keyBuffer != 0) Platform.freeMemory(keyBuffer)
+    if (keyBuffer != 0) OffHeap.free(keyBuffer)
     keyBuffer = larger
     keyRoom = room
   }
@@ -163,7 +162,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     end = 0
     entry.at = 0
     block = SstCursor.closed
-    if (keyBuffer != 0) Platform.freeMemory(keyBuffer)
+    if (keyBuffer != 0) OffHeap.free(keyBuffer)
     keyBuffer = 0
     keyRoom = 0
     room.free()

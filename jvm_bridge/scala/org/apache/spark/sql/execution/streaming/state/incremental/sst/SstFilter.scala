@@ -1,25 +1,29 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-import org.apache.spark.unsafe.Platform
+import java.io.File
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Slots, StoreMemory}
 
 /**
  * The bloom filter of RocksDB's format_version 5: cache lines of 512 bits, chosen by the low half of a key's
  * hash; the high half chooses bits in it. Last 5 bytes: -1, 0, number of probes, 0, 0.
  */
 private[sst] object SstFilter {
-  val lineBytes = 64
+  val lineShift = 6
+  val lineBytes: Int = 1 << lineShift
   val trailerBytes = 5
   private val next = 0x9e3779b9
 
-  def line(hash: Long, lines: Int): Int = (((hash & 0xffffffffL) * lines) >>> 32).toInt
+  private def line(hash: Long, lines: Int): Int = (((hash & 0xffffffffL) * lines) >>> 32).toInt
 
-  def add(hash: Long, probes: Int, bits: Array[Byte], lines: Int): Unit = {
-    val at = line(hash, lines) * lineBytes
+  def add(hash: Long, probes: Int, filter: Slots): Unit = {
+    val at = filter.address(line(hash, filter.capacity.toInt))
     var h = (hash >>> 32).toInt
     var i = 0
     while (i < probes) {
       val bit = h >>> 23
-      bits(at + (bit >> 3)) = (bits(at + (bit >> 3)) | (1 << (bit & 7))).toByte
+      val byte = at + (bit >> 3)
+      OffHeap.putByte(null, byte, (OffHeap.getByte(null, byte) | (1 << (bit & 7))).toByte)
       h *= next
       i += 1
     }
@@ -32,7 +36,7 @@ private[sst] object SstFilter {
     var i = 0
     while (i < probes) {
       val bit = h >>> 23
-      if ((Platform.getByte(null, at + (bit >> 3)) & (1 << (bit & 7))) == 0) return false
+      if ((OffHeap.getByte(null, at + (bit >> 3)) & (1 << (bit & 7))) == 0) return false
       h *= next
       i += 1
     }
@@ -40,31 +44,47 @@ private[sst] object SstFilter {
   }
 }
 
-/** Collects hashes of keys for a bloom filter of 10 bits a key. */
-private[sst] final class SstFilterBuilder(expectedKeys: Int) {
-  private var hashes = new Array[Long](math.max(16, expectedKeys))
-  private var count = 0
+/**
+ * Builds a bloom filter of 10 bits a key outside the heap; of fewer bits where a block of a file could not hold as many.
+ * To be freed.
+ */
+private[sst] final class SstFilterBuilder(keys: Long, memory: StoreMemory, spillDirectory: File) {
+  import SstFilterBuilder._
+
+  private val filter =
+    Slots.zeros(math.min(mostLines, (keys * 10000 + 511999) / 512000), SstFilter.lineShift, memory, spillDirectory)
+
+  /** Hashes of keys that are added at once: their cache lines are waited for at the same time. */
+  private val hashes = new Array[Long](atOnce)
+  private var waiting = 0
 
   def add(hash: Long): Unit = {
-    if (count == hashes.length) hashes = java.util.Arrays.copyOf(hashes, count * 2)
-    hashes(count) = hash
-    count += 1
+    if (waiting == atOnce) addWaiting()
+    hashes(waiting) = hash
+    waiting += 1
   }
 
-  def finish(): Array[Byte] = {
-    val lines = ((count.toLong * 10000 + 511999) / 512000).toInt
-    val filter = new Array[Byte](Math.toIntExact(lines.toLong * SstFilter.lineBytes + SstFilter.trailerBytes))
+  private def addWaiting(): Unit = {
     var i = 0
-    while (i < count) {
-      SstFilter.add(hashes(i), SstFilterBuilder.probes, filter, lines)
+    while (i < waiting) {
+      SstFilter.add(hashes(i), probes, filter)
       i += 1
     }
-    filter(filter.length - 5) = -1
-    filter(filter.length - 3) = SstFilterBuilder.probes
-    filter
+    waiting = 0
   }
+
+  /** Puts it. */
+  def finish(out: SstBlockWriter): Unit = {
+    addWaiting()
+    for (i <- 0 until filter.pieceCount) out.putBytes(null, filter.pieceStart(i), filter.pieceEnd(i) - filter.pieceStart(i))
+    out.putArray(Array[Byte](-1, 0, probes, 0, 0))
+  }
+
+  def free(): Unit = filter.free()
 }
 
 private object SstFilterBuilder {
   private val probes: Byte = 6
+  private val atOnce = 256
+  private val mostLines = (Int.MaxValue - 64L) / SstFilter.lineBytes
 }

@@ -1,7 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
-import org.apache.spark.unsafe.Platform
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, Record}
 
 /** Looks single keys up in mapped SSTs. The value that was found lies in the mapped file. One thread. */
 private[incremental] final class SstPointReader {
@@ -14,12 +13,12 @@ private[incremental] final class SstPointReader {
 
   /** Whether the file has an entry of that key; then its value is set. */
   def find(table: SstTable, key: Array[Byte]): Boolean = {
-    val block = table.blockOf(key, Platform.BYTE_ARRAY_OFFSET, key.length)
+    val block = table.blockOf(key, OffHeap.arrayBase, key.length)
     block < table.blocks && {
       val handle = table.block(block)
       val start = table.content(block, handle, null, 0)
       val restartsEnd = start + handle.bytes - 4
-      val restarts = Platform.getInt(null, restartsEnd) & 0x7fffffff
+      val restarts = OffHeap.getInt(null, restartsEnd) & 0x7fffffff
       val end = restartsEnd - 4L * restarts
       if (restarts == 0 || end < start) table.changed(start)
       entry.at = lastRestartNotAfter(table, key, start, end, restarts)
@@ -43,7 +42,7 @@ private[incremental] final class SstPointReader {
   }
 
   private def restart(table: SstTable, start: Long, restartsAt: Long, i: Int): Long = {
-    val at = start + (Platform.getInt(null, restartsAt + 4L * i) & 0xffffffffL)
+    val at = start + (OffHeap.getInt(null, restartsAt + 4L * i) & 0xffffffffL)
     if (at >= restartsAt) table.changed(start)
     at
   }
@@ -72,11 +71,11 @@ private[incremental] final class SstPointReader {
         common += more
         if (more == rest && common == key.length) {
           valueAddress = at + rest + SstFormat.keyFooterBytes
-          valueLength = if (Platform.getByte(null, at + rest) == SstFormat.removal) Record.removed else bytes
+          valueLength = if (OffHeap.getByte(null, at + rest) == SstFormat.removal) Record.removed else bytes
           return true
         }
         if (common == key.length) return false
-        if (more < rest && (Platform.getByte(null, at + more) & 0xff) > (key(common) & 0xff)) return false
+        if (more < rest && (OffHeap.getByte(null, at + more) & 0xff) > (key(common) & 0xff)) return false
       }
     }
     false

@@ -4,9 +4,8 @@ import java.io.{File, IOException}
 import java.nio.MappedByteBuffer
 import java.nio.charset.StandardCharsets.UTF_8
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.Bytes
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap}
 import org.apache.spark.storage.StorageUtils
-import org.apache.spark.unsafe.Platform
 
 /**
  * An SST, read without RocksDB: block-based table of format_version 2 to 5, not compressed, with one bytewise sorted
@@ -42,7 +41,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   try {
     if (isMapped) {
       mapping = source.map()
-      address = Platform.getDirectBufferAddress(mapping)
+      address = OffHeap.mapped(mapping)
     }
     source.keepEnd()
     parse()
@@ -59,12 +58,12 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     val footer = new SstRoom
     copies ::= footer
     val start = footer.put(source.read(footerAt, SstFormat.footerBytes))
-    if (Platform.getLong(null, start + SstFormat.footerBytes - 8) != SstFormat.magic) {
+    if (OffHeap.getLong(null, start + SstFormat.footerBytes - 8) != SstFormat.magic) {
       damaged(footerAt, "it does not end as an SST does")
     }
-    val version = Platform.getInt(null, start + SstFormat.footerBytes - 12)
+    val version = OffHeap.getInt(null, start + SstFormat.footerBytes - 12)
     require(version >= 2 && version <= 5, s"its format_version is $version")
-    val kind = Platform.getByte(null, start)
+    val kind = OffHeap.getByte(null, start)
     checksum = SstChecksum(kind).getOrElse(throw new UnsupportedSstException(s"$file: its checksums are of kind $kind"))
     val handles = new VarintReader(start + 1)
     val meta = readHandle(handles)
@@ -121,7 +120,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     foreachPlainEntry(handle) { (name, at, _) =>
       val block = readHandle(new VarintReader(at))
       if (name == SstFormat.propertiesName) readProperties(block)
-      else if (name == SstFormat.filterName) readFilter(block)
+      else if (name == SstFormat.filterName) { if (isMapped) readFilter(block) }
       else otherBlocks :+= name -> block
     }
 
@@ -133,10 +132,10 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     val start = metadata(handle)
     val end = start + handle.bytes
     val lines = (handle.bytes - SstFilter.trailerBytes) / SstFilter.lineBytes
-    if (lines > 0 && Platform.getByte(null, end - 5) == -1 && Platform.getByte(null, end - 4) == 0) {
+    if (lines > 0 && OffHeap.getByte(null, end - 5) == -1 && OffHeap.getByte(null, end - 4) == 0) {
       filter = start
       filterLines = lines
-      filterProbes = Platform.getByte(null, end - 3) & 31
+      filterProbes = OffHeap.getByte(null, end - 3) & 31
     }
   }
 
@@ -145,13 +144,13 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       if (name == "rocksdb.comparator") {
         val comparator = new String(Bytes.array(at, length), UTF_8)
         require(comparator == SstFormat.comparatorName, s"its comparator is $comparator")
-      } else if (name == "rocksdb.block.based.table.index.type") properties += name -> Platform.getInt(null, at).toLong
+      } else if (name == "rocksdb.block.based.table.index.type") properties += name -> OffHeap.getInt(null, at).toLong
       else if (SstTable.numbers(name)) properties += name -> new VarintReader(at).varint()
     }
 
   private def foreachPlainEntry(handle: SstHandle)(use: (String, Long, Int) => Unit): Unit = {
     val start = metadata(handle)
-    val end = start + handle.bytes - 4 - 4L * Platform.getInt(null, start + handle.bytes - 4)
+    val end = start + handle.bytes - 4 - 4L * OffHeap.getInt(null, start + handle.bytes - 4)
     if (end < start) damaged(handle.offset, "its metadata cannot be read")
     val entry = new VarintReader(start)
     var name = Array.emptyByteArray
@@ -167,7 +166,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
 
   private def readIndex(handle: SstHandle): Unit = {
     index = metadata(handle)
-    blockCount = Platform.getInt(null, index + handle.bytes - 4)
+    blockCount = OffHeap.getInt(null, index + handle.bytes - 4)
     restarts = index + handle.bytes - 4 - 4L * blockCount
     require(blockCount == number("rocksdb.num.data.blocks"), "its index has restart intervals other than 1")
     if (blockCount < 0 || restarts < index) damaged(handle.offset, "its index cannot be read")
@@ -188,12 +187,12 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   /** Number of entries, removals too. */
   def entries: Long = number("rocksdb.num.entries")
 
-  /** Whether a key with that hash may be in it. */
+  /** Whether a key with that hash may be in it; one that is not mapped does not tell. */
   def mayContain(hash: Long): Boolean = filter == 0 || SstFilter.mayContain(hash, filterProbes, filter, filterLines)
 
   /** Where an entry of the index goes on after its first byte, a zero: nothing in common with the one before. */
   private def indexEntry(i: Int): Long = {
-    val entry = index + (Platform.getInt(null, restarts + 4L * i) & 0xffffffffL)
+    val entry = index + (OffHeap.getInt(null, restarts + 4L * i) & 0xffffffffL)
     if (entry >= restarts) changed(index)
     entry + 1
   }
@@ -275,18 +274,18 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
 
   private def compareIndexed(i: Int, key: AnyRef, keyAt: Long, keyLength: Int): Int = {
     var at = indexEntry(i)
-    var byte = Platform.getByte(null, at)
+    var byte = OffHeap.getByte(null, at)
     var length = byte & 0x7f
     var shift = 7
     while (byte < 0 && shift < 32) {
       at += 1
-      byte = Platform.getByte(null, at)
+      byte = OffHeap.getByte(null, at)
       length |= (byte & 0x7f) << shift
       shift += 7
     }
     at += 1
     if (valueLengths) {
-      while (Platform.getByte(null, at) < 0 && at < restarts) at += 1
+      while (OffHeap.getByte(null, at) < 0 && at < restarts) at += 1
       at += 1
     }
     if (length < keyFooter || length > restarts - at) changed(index)
@@ -301,7 +300,10 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     source.close()
     copies.foreach(_.free())
     copies = Nil
-    if (mapping != null) StorageUtils.dispose(mapping)
+    if (mapping != null) {
+      OffHeap.unmapped(address)
+      StorageUtils.dispose(mapping)
+    }
     mapping = null
   }
 }
@@ -337,7 +339,7 @@ private[incremental] final class SstRoom {
   def put(block: Array[Byte]): Long = {
     if (block.length > room) {
       free()
-      address = Platform.allocateMemory(block.length)
+      address = OffHeap.allocate(block.length)
       room = block.length
     }
     Bytes.put(block, address)
@@ -345,7 +347,7 @@ private[incremental] final class SstRoom {
   }
 
   def free(): Unit = {
-    if (address != 0) Platform.freeMemory(address)
+    if (address != 0) OffHeap.free(address)
     address = 0
     room = 0
   }

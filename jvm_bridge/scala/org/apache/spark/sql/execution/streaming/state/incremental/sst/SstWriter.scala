@@ -1,25 +1,28 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
+import java.io.File
 import java.nio.ByteBuffer
 import java.nio.channels.FileChannel
 import java.nio.charset.StandardCharsets.UTF_8
 import java.util.concurrent.ThreadLocalRandom
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, OffHeap, Record, StoreMemory}
 
 /**
  * Writes an SST as RocksDB's SstFileWriter does (block-based table, format_version 5, uncompressed, CRC-32C,
  * full bloom filter of 10 bits a key, sequence numbers 0), from keys and values outside the heap, without
- * crossing into native code for each. Keys come in ascending order. One thread.
+ * crossing into native code for each. Keys come in ascending order, which is checked. One thread. What it needs to
+ * remember lies outside the heap, in the budget or in files of a directory; to be closed.
  *
- * @param expectedKeys about how many keys there will be
+ * @param keys how many keys there will be
  */
-private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: Int) {
+private[incremental] final class SstWriter(channel: FileChannel, keys: Long, memory: StoreMemory, spillDirectory: File)
+    extends AutoCloseable {
   import SstWriter._
 
   private val out = new SstBlockWriter(channel)
-  private val index = new SstIndexBuilder
-  private val filter = new SstFilterBuilder(expectedKeys)
+  private val index = new SstIndexBuilder(memory, spillDirectory)
+  private val filter = new SstFilterBuilder(keys, memory, spillDirectory)
   private var restarts = new Array[Int](64)
   private var restartCount = 0
   private var sinceRestart = restartInterval
@@ -41,15 +44,17 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
       blockPending = null
     }
     val valueRoom = math.max(valueLength, 0)
-    out.ensure(keyLength.toLong + valueRoom + 32)
-    var shared = 0
+    val common = if (lastKeyLength < 0) 0 else Bytes.common(lastKey, lastKeyLength, key, keyLength)
+    checkOrder(common, key, keyLength)
+    out.ensure(16)
     if (sinceRestart >= restartInterval) beginRestart()
-    else shared = Bytes.common(lastKey, lastKeyLength, key, keyLength)
+    val shared = if (sinceRestart == 0) 0 else common
     sinceRestart += 1
     out.putVarint(shared)
     out.putVarint(keyLength - shared + SstFormat.keyFooterBytes)
     out.putVarint(valueRoom)
     out.putBytes(null, key + shared, keyLength - shared)
+    out.ensure(8)
     out.putLong(if (valueLength == Record.removed) SstFormat.removal else SstFormat.put)
     out.putBytes(null, value, valueRoom)
     filter.add(KeyHash.of(null, key, keyLength))
@@ -62,6 +67,13 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
     if (out.blockBytes + 4 * restartCount >= blockBytes) endBlock()
   }
 
+  /** A file whose keys are in another order would be read, and miss some of them. */
+  private def checkOrder(common: Int, key: Long, keyLength: Int): Unit = {
+    val ascends = lastKeyLength < 0 || common < keyLength && (common == lastKeyLength ||
+      (OffHeap.getByte(null, lastKey + common) & 0xff) < (OffHeap.getByte(null, key + common) & 0xff))
+    if (!ascends) throw new IllegalStateException(s"Key ${entries + 1} of an SST is not greater than the one before")
+  }
+
   private def beginRestart(): Unit = {
     if (restartCount == restarts.length) restarts = java.util.Arrays.copyOf(restarts, restartCount * 2)
     restarts(restartCount) = out.blockBytes
@@ -70,12 +82,13 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
   }
 
   private def endBlock(): Unit = {
-    out.ensure(4L * restartCount + 4 + SstFormat.trailerBytes)
     var i = 0
     while (i < restartCount) {
+      out.ensure(4)
       out.putInt(restarts(i))
       i += 1
     }
+    out.ensure(4)
     out.putInt(restartCount)
     restartCount = 0
     sinceRestart = restartInterval
@@ -83,20 +96,22 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
   }
 
   /**
-   * Writes what follows the data. There must have been a key.
+   * Writes what follows the data. All keys were added, at least one.
    *
    * @param putExtra puts blocks that RocksDB leaves alone, and returns their names, in order and between
    *                 those of the filter and of the properties, with their handles
    */
   def finish(putExtra: SstBlockWriter => Seq[(String, SstHandle)]): Unit = {
+    if (entries != keys) throw new IllegalStateException(s"An SST was to have $keys keys and got $entries")
     if (restartCount > 0) endBlock()
     index.addLast(lastKey, lastKeyLength, blockPending)
     val dataBytes = out.bytes
     val extra = putExtra(out)
     val tailOffset = out.bytes
-    val filterHandle = putBlock(filter.finish())
-    val indexBlock = index.finish()
-    val indexHandle = putBlock(indexBlock)
+    filter.finish(out)
+    val filterHandle = out.endBlock()
+    index.finish(out)
+    val indexHandle = out.endBlock()
     val properties = putBlock(plainBlock(propertyList(dataBytes, tailOffset, filterHandle.bytes, indexHandle.bytes)))
     val meta = putBlock(plainBlock(
       (SstFormat.filterName -> handleBytes(filterHandle)) +:
@@ -106,11 +121,20 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
     out.finish()
   }
 
+  def close(): Unit = {
+    index.free()
+    filter.free()
+    out.free()
+  }
+
+  /** Keys that were added so far, and how many of them as removed. */
+  def added: Long = entries
+  def removed: Long = removals
+
   def bytes: Long = out.bytes
   def crc32: Long = out.crc32
 
   private def putBlock(content: Array[Byte]): SstHandle = {
-    out.ensure(content.length + SstFormat.trailerBytes)
     out.putArray(content)
     out.endBlock()
   }
@@ -119,7 +143,6 @@ private[incremental] final class SstWriter(channel: FileChannel, expectedKeys: I
     val footer = ByteBuffer.allocate(SstFormat.footerBytes).order(java.nio.ByteOrder.LITTLE_ENDIAN)
     footer.put(SstFormat.crc32c).put(handleBytes(meta)).put(handleBytes(indexHandle))
     footer.putInt(41, SstFormat.version).putLong(45, SstFormat.magic)
-    out.ensure(SstFormat.footerBytes)
     out.putArray(footer.array)
   }
 

@@ -1,13 +1,13 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-import org.apache.spark.unsafe.Platform
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 
 /** A place in a block, from which numbers are read. */
 private[sst] final class VarintReader(var at: Long) {
 
   /** A number of up to 64 bits, seven in a byte, the lowest first. */
   def varint(): Long = {
-    var byte = Platform.getByte(null, at)
+    var byte = OffHeap.getByte(null, at)
     at += 1
     if (byte >= 0) byte
     else {
@@ -15,7 +15,7 @@ private[sst] final class VarintReader(var at: Long) {
       var shift = 7
       while (byte < 0) {
         if (shift > 63) throw new java.io.IOException("An SST block is damaged: a number has no end")
-        byte = Platform.getByte(null, at)
+        byte = OffHeap.getByte(null, at)
         at += 1
         value |= (byte & 0x7fL) << shift
         shift += 7

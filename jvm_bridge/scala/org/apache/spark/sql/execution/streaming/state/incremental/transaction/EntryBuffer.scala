@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
-import org.apache.spark.unsafe.Platform
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 
 /**
  * Copies of rows on the heap, many in one array: what was handed out stays as it is, because an array that is
@@ -16,15 +16,15 @@ private[transaction] final class EntryBuffer {
   /** Copies bytes from outside the heap; where in [[bytes]] they are, until the next copy. */
   def copy(address: Long, length: Int): Int = {
     val at = take(length)
-    Platform.copyMemory(null, address, chunk, Platform.BYTE_ARRAY_OFFSET + at, length)
+    OffHeap.copyMemory(null, address, chunk, OffHeap.arrayBase + at, length)
     at
   }
 
   /** Copies two pieces, one behind the other. */
   def copy(address: Long, length: Int, address2: Long, length2: Int): Int = {
     val at = take(Math.addExact(length, length2))
-    Platform.copyMemory(null, address, chunk, Platform.BYTE_ARRAY_OFFSET + at, length)
-    Platform.copyMemory(null, address2, chunk, Platform.BYTE_ARRAY_OFFSET + at + length, length2)
+    OffHeap.copyMemory(null, address, chunk, OffHeap.arrayBase + at, length)
+    OffHeap.copyMemory(null, address2, chunk, OffHeap.arrayBase + at + length, length2)
     at
   }
 

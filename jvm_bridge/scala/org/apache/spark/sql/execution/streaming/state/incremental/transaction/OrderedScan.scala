@@ -11,7 +11,7 @@ private[transaction] final class OrderedScan(transaction: Transaction, from: Arr
   /** What memory has of the range, removed keys too: the newest record of each key, in one of the sources. */
   private def inMemory(): Seq[SortedRecords] = {
     val found = new RecordList
-    val pending = view.pending.indices.map(pendingSource)
+    val pending = view.pending.indices.flatMap(pendingSources)
     if (PrefixIndex.serves(from, until)) {
       addWithPrefix(found)
       pending :+ source(found.sorted())

@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
 import java.util.Arrays
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record, RecordList, SlotHash, SortedRecords}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record, RecordList, RecordSpool, SlotHash, SortedRecords}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
@@ -95,21 +95,8 @@ private[incremental] abstract class Scan(
     }
 
   /** What a pending generation has in the range, removed keys too, without what a newer one has. */
-  protected final def pendingSource(i: Int): SortedRecords = {
-    val sorted = view.pending(i).sorted
-    new SortedRecords(sorted(_), firstNotBefore(sorted), sorted.length, until, isUnchanged(_, view.pending.length - 1 - i))
-  }
-
-  private def firstNotBefore(sorted: Array[Long]): Int = {
-    var low = 0
-    var high = sorted.length
-    while (low < high) {
-      val middle = (low + high) >>> 1
-      val record = sorted(middle)
-      if (Bytes.compare(from, Record.keyAddress(record), Record.keyLength(record)) > 0) low = middle + 1 else high = middle
-    }
-    low
-  }
+  protected final def pendingSources(i: Int): Seq[SortedRecords] =
+    view.pending(i).sorted.sourcesIn(from, until, isUnchanged(_, view.pending.length - 1 - i))
 
   /** Whether neither a change nor one of so many newest pending generations has the key. */
   protected final def isUnchanged(record: Long, newer: Int): Boolean = changed == 0 && newer == 0 || {
@@ -121,12 +108,16 @@ private[incremental] abstract class Scan(
 
   /** Adds what changes and the index have of a prefix that [[PrefixIndex.serves]], removed keys too. */
   protected final def addWithPrefix(found: RecordList): Unit = {
-    memtable.changedWith(from)(found.add)
-    view.indexed.foreachWith(from)(record => if (isUnchanged(record, view.pending.length)) found.add(record))
+    memtable.changedWith(from, until)(found.add)
+    view.indexed.foreachWith(from, until)(record => if (isUnchanged(record, view.pending.length)) found.add(record))
   }
 
-  protected final def changedRecords(): Array[Long] =
-    if (changed == 0) Scan.none else memtable.changedRecords().filter(Record.within(_, from, until))
+  /** The changes so far in the range, removed keys too; to be given back to the transaction. */
+  protected final def changedRecords(): RecordSpool = {
+    val found = transaction.newSpool()
+    if (changed > 0) memtable.foreachChange(record => if (Record.within(record, from, until)) found.add(record))
+    found
+  }
 
   /** Moves to the next row of the base that memory has no record of; there may be no base. */
   protected final def step(base: Cursor): Boolean = {
@@ -144,8 +135,4 @@ private[incremental] abstract class Scan(
     !changedBefore(hash, cursor.keyAddress, cursor.keyLength) &&
     !view.overrides(hash, cursor.keyAddress, cursor.keyLength)
   }
-}
-
-private[incremental] object Scan {
-  val none: Array[Long] = new Array[Long](0)
 }

@@ -6,7 +6,7 @@ import java.util.concurrent.locks.ReentrantLock
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseDirectory}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, MemoryUse, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, IndexedGenerations, MemTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, InconsistentStateException, IndexedGenerations, MemTable}
 
 /**
  * Settings of one store's data plane.
@@ -66,14 +66,23 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
    */
   def tryBegin(at: VersionId, readOnly: Boolean): Option[Transaction] = locked {
     check()
-    adoptOffered()
+    orElseForget(adoptOffered())
     val n = position(if (at.version == 0) VersionId.empty else at)
     if (n < 0 || readOnly && n < indexed.generations.size) None
     else if (base != null && base.damaged) None // to be restored, from what is not
     else {
-      Some(begin(bringIn(n), at, readOnly))
+      Some(orElseForget(begin(bringIn(n), at, readOnly)))
     }
   }
+
+  /** Where memory contradicts itself, the next begin restores what is in checkpoint storage. */
+  private def orElseForget[T](action: => T): T =
+    try action
+    catch {
+      case e: InconsistentStateException =>
+        restart(null)
+        throw e
+    }
 
   /** How many generations lead to a version; -1 when it is not to be had. */
   private def position(at: VersionId): Int =
@@ -119,7 +128,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
    * open. Any thread.
    */
   def indexCommitted(): Unit = locked {
-    if (!closed && pending.nonEmpty && indexed.readers == 0) bringIn(versions.size)
+    if (!closed && pending.nonEmpty && indexed.readers == 0) orElseForget(bringIn(versions.size))
   }
 
   private def replace(kept: IndexedGenerations): Unit = {
@@ -132,6 +141,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private def begin(pendingCount: Int, at: VersionId, readOnly: Boolean): Transaction = {
     val above = pending.take(pendingCount).toArray
     val keys = above.lastOption.orElse(indexed.generations.lastOption).map(_.keys).getOrElse(baseKeys)
+    if (above.isEmpty) indexed.check(keys, hasBase = base != null)
     val view = new ReadView(at, keys, indexed, above, base)
     val transaction =
       new Transaction(this, at, readOnly, view,
@@ -237,7 +247,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     val memtables = (writers ++ readers).toSeq.map(_.memtable)
     MemoryUse(
       memtableBytes = memtables.map(_.bytes).sum,
-      recentBytes = indexed.mergedBytes + indexed.unmergedBytes + pending.map(_.memtable.bytes).sum,
+      recentBytes = indexed.mergedBytes + indexed.unmergedBytes + pending.map(_.bytes).sum,
       indexBytes = indexed.indexBytes,
       baseBytes = if (base == null) 0 else base.bytes,
       spilledBytes = spilledBytes + memtables.map(_.spilledBytes).sum)

@@ -6,9 +6,8 @@ import java.util.concurrent.locks.LockSupport
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaWriter
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{PrefixIndex, Record, SlotHash}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, PrefixIndex, Record, RecordSpool, SlotHash}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, MemTable}
-import org.apache.spark.unsafe.Platform
 
 /**
  * One task's view of a store: a committed version and, over it, this task's changes. Keys carry their 2-byte
@@ -38,11 +37,23 @@ final class Transaction private[transaction] (
   private var hash = 0L
   private var delta: DeltaWriter = _
 
+  /** Lists of records of scans that are open. */
+  private val spools = new java.util.HashSet[RecordSpool]
+
   /** Where its scans copy rows to. */
   private[transaction] lazy val buffer = new EntryBuffer
 
   /** The thread that changes the memtable now: it may drop generations that the view needs no more. */
   @volatile private[transaction] var writingThread: Thread = _
+
+  /** A list of records for a scan; within a call. Freed with the transaction at the latest. */
+  private[transaction] def newSpool(): RecordSpool = {
+    val spool = memtable.newSpool()
+    spools.add(spool)
+    spool
+  }
+
+  private[transaction] def free(spool: RecordSpool): Unit = if (spools.remove(spool)) spool.free()
 
   /** Begins a call: waits until no other is under way. Calls do not nest. */
   private[transaction] def enter(): Unit = {
@@ -252,7 +263,13 @@ final class Transaction private[transaction] (
         if (memtable.isChange(slot) && !memtable.priorKnown(slot)) memtable.resolve(slot, view.contains(memtable.record(slot)))
       }
     }
-    view.keys + memtable.balance
+    val keys = view.keys + memtable.balance
+    if (keys < memtable.puts || memtable.unknown != 0) {
+      throw new IllegalStateException(
+        s"The transaction on version ${at.version} of the state store has lost count: $keys keys of ${view.keys} before, " +
+          s"${memtable.puts} put, ${memtable.removes} removed, ${memtable.unknown} not known")
+    }
+    keys
   }
 
   /**
@@ -268,7 +285,7 @@ final class Transaction private[transaction] (
         if (memtable.isChange(slot)) {
           val record = memtable.record(slot)
           val key = Record.keyAddress(record)
-          val id = (Platform.getByte(null, key) & 0xff) << 8 | Platform.getByte(null, key + 1) & 0xff
+          val id = (OffHeap.getByte(null, key) & 0xff) << 8 | OffHeap.getByte(null, key + 1) & 0xff
           val before = if (memtable.wasThere(slot)) 1 else 0
           if (id >= growth.length) growth = java.util.Arrays.copyOf(growth, id + 1)
           growth(id) += (if (Record.isRemoved(record)) 0 else 1) - before
@@ -294,7 +311,7 @@ final class Transaction private[transaction] (
     enter()
     try {
       if (failure != null) fail(failure)
-      if (delta == null) delta = new DeltaWriter(memtable.sortedChanges(), memtable.changes, memtable.overwritten)
+      if (delta == null) delta = memtable.newDelta()
       delta.write(file, meta, memtable.puts, memtable.removes)
     } finally exit()
   }
@@ -328,7 +345,9 @@ final class Transaction private[transaction] (
     ended = true
     acquire()
     exit()
-    finished.compareAndSet(false, true)
+    val first = finished.compareAndSet(false, true)
+    if (first) spools.forEach(_.free())
+    first
   }
 }
 

@@ -7,10 +7,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 private[transaction] final class UnorderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
     extends Scan(transaction, from, until, skip) {
   private val changes = changedRecords()
-  private var change = 0
   private var pendingLeft = view.pending.length
-  private var older = Scan.none
-  private var next = 0
+  private var next = 0L
   private var slot = 0L
   private val index = view.indexed.index
 
@@ -28,31 +26,25 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
   protected def step(): Boolean = stepChanges() || stepPending() || stepIndex() || stepBase()
 
   private def stepChanges(): Boolean = {
-    while (change < changes.length) {
-      val record = changes(change)
-      change += 1
-      if (!Record.isRemoved(record)) {
-        set(record)
-        return true
-      }
-    }
-    false
+    var record = changes.next()
+    while (record != 0 && Record.isRemoved(record)) record = changes.next()
+    if (record != 0) set(record)
+    record != 0
   }
 
   private def stepPending(): Boolean = {
-    while (next < older.length || pendingLeft > 0) {
-      if (next == older.length) {
-        pendingLeft -= 1
-        older = view.pending(pendingLeft).memtable.records()
-        next = 0
-      } else {
-        val record = older(next)
+    while (pendingLeft > 0) {
+      val memtable = view.pending(pendingLeft - 1).memtable
+      while (next < memtable.slotCount) {
+        val record = memtable.recordAt(next)
         next += 1
-        if (shows(record, view.pending.length - 1 - pendingLeft)) {
+        if (record != 0 && shows(record, view.pending.length - pendingLeft)) {
           set(record)
           return true
         }
       }
+      pendingLeft -= 1
+      next = 0
     }
     false
   }
@@ -113,7 +105,10 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
     step(base)
   }
 
-  protected def closeSources(): Unit = if (base != null) base.close()
+  protected def closeSources(): Unit = {
+    transaction.free(changes)
+    if (base != null) base.close()
+  }
 }
 
 private[transaction] object UnorderedScan {
@@ -128,7 +123,7 @@ private[transaction] final class PrefixScan(transaction: Transaction, from: Arra
   private val base = view.baseCursor(from, until)
 
   addWithPrefix(found)
-  view.pending.indices.foreach(pendingSource(_).foreach(found.add))
+  view.pending.indices.foreach(pendingSources(_).foreach(_.foreach(found.add)))
 
   protected def step(): Boolean = {
     while (next < found.size) {

@@ -1,0 +1,171 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.memory
+
+import java.lang.ref.Cleaner
+import java.nio.ByteBuffer
+
+import scala.collection.mutable
+
+import org.apache.spark.unsafe.Platform
+
+/**
+ * Memory outside the heap was used that nobody had, or was given back twice. The cause, if it is known, is where it was
+ * freed, and the cause of that where it was allocated.
+ */
+final class MemoryFault(message: String, cause: Throwable) extends Error(message, cause)
+
+/**
+ * Knows each piece of memory outside the heap, for tests ([[OffHeap]]): who may read and write where. What is new is
+ * filled with one pattern and what was freed with another; what was freed is kept back for a while, so that nobody else
+ * has it, and must hold its pattern still when it goes. Any number of threads.
+ */
+private[memory] object MemoryGuard {
+  private val freshByte: Byte = 0x5a
+  private val freedByte: Byte = -0x23
+  private val mostKeptBytes = 16L << 20
+  private val mostKept = 1 << 11
+  private val cleaner = Cleaner.create()
+  private val collectedAway = new Throwable("freed by the garbage collector")
+
+  private final class Piece(val start: Long, val bytes: Long, val isCollected: Boolean) {
+    val allocated = new Throwable(s"allocated here, $bytes bytes")
+    @volatile var freed: Throwable = _
+    def end: Long = start + bytes
+    def holds(at: Long, length: Long): Boolean = at >= start && length >= 0 && at + length <= end
+    def touches(at: Long): Boolean = at >= start && at < end
+  }
+
+  /** Pieces in the order of their addresses. Immutable, so that a look needs no lock. */
+  private final class Pieces(val sorted: Array[Piece]) {
+    private val starts = sorted.map(_.start)
+
+    /** The place of the last piece that begins at or before an address; -1 when there is none. */
+    def before(at: Long): Int = {
+      val found = java.util.Arrays.binarySearch(starts, at)
+      if (found >= 0) found else -found - 2
+    }
+  }
+
+  @volatile private var live = new Pieces(Array.empty)
+  private val freed = mutable.ArrayDeque.empty[Piece]
+  private var keptBytes = 0L
+
+  /** Pieces in which somebody looked lately, by address. */
+  private val hints = new Array[Piece](1 << 10)
+
+  /** Pieces whose memory the process has no more, or somebody else has: where they were freed. */
+  private val gone = mutable.ArrayDeque.empty[Piece]
+
+  /** Throws when not all of these bytes may be used. */
+  def access(o: AnyRef, at: Long, bytes: Long): Unit = o match {
+    case null => if (bytes != 0) accessOffHeap(at, bytes)
+    case array: Array[Byte] => accessArray(at - Platform.BYTE_ARRAY_OFFSET, bytes, array.length.toLong)
+    case array: Array[Long] => accessArray(at - Platform.LONG_ARRAY_OFFSET, bytes, array.length * 8L)
+    case _ => ()
+  }
+
+  private def accessArray(from: Long, bytes: Long, length: Long): Unit =
+    if (from < 0 || bytes < 0 || from + bytes > length) {
+      throw new MemoryFault(s"$bytes bytes at $from of an array of $length bytes", null)
+    }
+
+  private def accessOffHeap(at: Long, bytes: Long): Unit = {
+    val hint = ((at >>> 12) & (hints.length - 1)).toInt
+    val known = hints(hint)
+    if (known == null || known.freed != null || !known.holds(at, bytes)) {
+      val now = live
+      val i = now.before(at)
+      if (i < 0 || !now.sorted(i).holds(at, bytes)) fault(at, bytes)
+      hints(hint) = now.sorted(i)
+    }
+  }
+
+  private def fault(at: Long, bytes: Long): Nothing = synchronized {
+    val i = live.before(at)
+    val where = s"$bytes bytes at address $at"
+    if (i >= 0 && live.sorted(i).touches(at)) {
+      val piece = live.sorted(i)
+      throw new MemoryFault(s"$where reach beyond the ${piece.bytes} bytes from ${piece.start} on", piece.allocated)
+    }
+    (freed.reverseIterator ++ gone.reverseIterator).find(_.touches(at)) match {
+      case Some(piece) => throw new MemoryFault(s"$where were freed, ${piece.bytes} from ${piece.start} on", piece.freed)
+      case None => throw new MemoryFault(s"$where belong to nobody", null)
+    }
+  }
+
+  def allocated(address: Long, bytes: Long): Unit = {
+    Platform.setMemory(address, freshByte, bytes)
+    add(new Piece(address, bytes, isCollected = false))
+  }
+
+  def mapped(address: Long, bytes: Long): Unit = add(new Piece(address, bytes, isCollected = false))
+
+  /** Notes a buffer, until some time after nobody has it any more. */
+  def collected(buffer: ByteBuffer): Unit = {
+    val piece = new Piece(Platform.getDirectBufferAddress(buffer), buffer.capacity, isCollected = true)
+    add(piece)
+    cleaner.register(buffer, () => forget(piece))
+  }
+
+  private def forget(piece: Piece): Unit = synchronized {
+    if (piece.freed == null) piece.freed = collectedAway
+    keep(_ ne piece)
+  }
+
+  private def keep(wanted: Piece => Boolean): Unit = live = new Pieces(live.sorted.filter(wanted))
+
+  private def add(piece: Piece): Unit = synchronized {
+    // The memory of a buffer that was collected may be somebody else's before the collector has told of it.
+    val others = live.sorted.filter(one => one.end <= piece.start || one.start >= piece.end)
+    if (live.sorted.exists(one => !others.contains(one) && !one.isCollected)) {
+      throw new MemoryFault(s"${piece.bytes} bytes at ${piece.start} were given to two", piece.allocated)
+    }
+    live.sorted.foreach(one => if (!others.contains(one)) one.freed = collectedAway)
+    live = new Pieces((others :+ piece).sortBy(_.start))
+  }
+
+  /** Takes a piece out; throws when no piece that is there begins at that address. */
+  private def take(address: Long): Piece = {
+    val i = live.before(address)
+    if (i < 0 || live.sorted(i).start != address) freedAgain(address)
+    val piece = live.sorted(i)
+    piece.freed = new Throwable("freed here", piece.allocated)
+    keep(_ ne piece)
+    piece
+  }
+
+  /** Throws; says where the memory there was given back before, if that is known. */
+  def freedAgain(address: Long): Nothing = synchronized {
+    val before = (freed.reverseIterator ++ gone.reverseIterator).find(_.start == address)
+    val state = before.fold("it is nobody's")(_ => "it was before")
+    throw new MemoryFault(s"The memory at $address is given back, but $state", before.map(_.freed).orNull)
+  }
+
+  def free(address: Long): Unit = synchronized {
+    val piece = take(address)
+    Platform.setMemory(address, freedByte, piece.bytes)
+    freed.append(piece)
+    keptBytes += piece.bytes
+    while (keptBytes > mostKeptBytes || freed.length > mostKept) release()
+  }
+
+  private def release(): Unit = {
+    val oldest = freed.removeHead()
+    keptBytes -= oldest.bytes
+    remember(oldest)
+    var i = 0L
+    while (i < oldest.bytes) {
+      if (Platform.getByte(null, oldest.start + i) != freedByte) {
+        throw new MemoryFault(s"Byte $i of memory that was freed before has changed", oldest.freed)
+      }
+      i += 1
+    }
+    Platform.freeMemory(oldest.start)
+  }
+
+  def unmapped(address: Long): Unit = synchronized(remember(take(address)))
+
+  private def remember(piece: Piece): Unit = {
+    gone.append(piece)
+    if (gone.length > mostKept) gone.removeHead()
+  }
+}
