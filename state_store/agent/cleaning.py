@@ -57,8 +57,12 @@ def clean_up(store: OpenStore, request: CleanupRequest) -> Cleaned:
 
 
 def _clean(store: OpenStore, newest: VersionId) -> Cleanup:
-    """Within the time that the option allows; nothing of what it left undone is lost."""
-    limit_ms = store.options.cleanup_timeout_ms
+    """Within the time that the option allows; nothing of what it left undone is lost.
+
+    And within the time for which its tombstone counts should it turn out to be damaged: a cleaner that stood
+    still for longer deletes nothing more.
+    """
+    limit_ms = min(store.options.cleanup_timeout_ms, store.options.lease_expiry_ms)
     store.cleanup_storage.deadline = Deadline(
         "a clean-up", limit_ms, option=PREFIX + "cleanupTimeout", runtime=store.context.runtime
     )

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from state_store.checkpoint.file_list import pack_tombstone
+from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.checkpoint.names import (
     SNAPSHOT_DIRECTORY,
     TOMBSTONE_DIRECTORY,
@@ -114,8 +114,9 @@ class Retention:
 
         Deletes nothing when `newest` itself cannot be restored, when a retained version hangs on a snapshot
         that may be about to break, or when a tombstone cannot be read that a cleaner may be at work on.
-        Raises FormatError on files of a newer program, DamagedError on a lease that cannot be read and is
-        not expired, and as the storage does; what was not deleted is found again the next time.
+        While a lease that cannot be read may be that of a writer at work, it counts as one on all files.
+        Raises FormatError on files of a newer program, and as the storage does; what was not deleted is found
+        again the next time.
         """
         if newest.number <= (LEAST_CHECKPOINTS if self._policy.age_ms else self._policy.keep):
             return Cleanup(floor=1)
@@ -127,14 +128,14 @@ class Retention:
         skipped = self._standstill(contents.tombstones) or judgement.obstacle()
         if skipped is not None:
             return Cleanup(floor=0, registry=contents.registry(), skipped=skipped, warnings=warnings)
-        deleted = self._delete(judgement)
+        deleted, doubts = self._delete(judgement)
         return Cleanup(
             floor=judgement.floor,
             deleted=tuple(deleted),
             deleted_bytes=sum(contents.entries[path].size_bytes for path in deleted),
             retained=tuple(judgement.registry.checkpoints()),
             registry=judgement.registry,
-            warnings=warnings,
+            warnings=(*warnings, *doubts),
         )
 
     def _floor(self, newest: VersionId, committed_ms: Mapping[int, int]) -> int:
@@ -161,18 +162,22 @@ class Retention:
             self._storage.delete(path)
         return None
 
-    def _delete(self, judgement: Judgement) -> list[str]:
+    def _delete(self, judgement: Judgement) -> tuple[list[str], list[str]]:
+        """The files that it deleted, and warnings."""
         contents = judgement.contents
         # The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
         newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
         now_ms = min(newest_ms, self._runtime.wall_ms())
         candidates = judgement.candidates(now_ms - self._policy.temporary_expiry_ms)
         if not candidates and not contents.tombstones.files:
-            return []
+            return [], []
         written = self._write_tombstone(candidates - judgement.condemned)
         leases = Leases.read(self._storage)
         expired = self._expired(leases.leases, written)
-        held = _leased(leases.leases, expired) | self._referenced_files(contents, candidates)
+        live = {path: lease.terms for path, lease in leases.leases.items() if path not in expired}
+        held = self._referenced_files(contents, candidates).union(
+            *(candidates if terms is None else terms.files for terms in live.values())
+        )
         doomed = candidates - held
         _check(doomed, judgement)
         self._delete_all(path for path in doomed if path.startswith(SNAPSHOT_DIRECTORY))
@@ -180,7 +185,15 @@ class Retention:
         self._delete_finished_tombstones(judgement, written, candidates, doomed)
         unfinished = {**contents.unfinished, **contents.tombstones.unfinished, **leases.unfinished}
         self._sweep(expired, unfinished, now_ms - self._policy.temporary_expiry_ms)
-        return sorted(doomed)
+        return sorted(doomed), self._doubts(live)
+
+    def _doubts(self, leases: Mapping[str, LeaseTerms | None]) -> list[str]:
+        return [
+            f"'{path}' is damaged, so it is not known which files its writer refers to: none is deleted "
+            f"until it is {self._policy.lease_expiry_ms} ms old"
+            for path, terms in leases.items()
+            if terms is None
+        ]
 
     def _write_tombstone(self, paths: set[str]) -> str | None:
         """Writes a tombstone, and returns its path; None when there is nothing to write."""
@@ -269,15 +282,3 @@ def _check(doomed: set[str], judgement: Judgement) -> None:
             "Please report this with the agent's log",
             file=min(needed | foreign),
         )
-
-
-def _leased(leases: Mapping[str, ReadLease], expired: set[str]) -> set[str]:
-    """The files that live leases name. Raises DamagedError when one of them cannot be read."""
-    files: set[str] = set()
-    for path, lease in leases.items():
-        if path in expired:
-            continue
-        if lease.terms is None:
-            raise lease.error or DamagedError(f"'{path}' is damaged", file=path)
-        files |= lease.terms.files
-    return files

@@ -7,7 +7,8 @@ from state_store.runtime import SYSTEM, Runtime
 
 
 class Deadline:
-    """The end of one operation, which may also be cancelled before. Safe for any thread.
+    """The end of one operation, which may also be cancelled before. Time in which the machine sleeps counts.
+    Safe for any thread.
 
     `what` and `option` are for the message: who took too long, and which option allows more.
     """
@@ -23,15 +24,15 @@ class Deadline:
         self._what = what
         self._limit_ms = limit_ms
         self._option = option
-        self._clock_s = runtime.monotonic_s
-        self._end_s = None if limit_ms is None else runtime.monotonic_s() + limit_ms / 1000
+        self._clock_ms = runtime.uptime_ms
+        self._end_ms = None if limit_ms is None else runtime.uptime_ms() + limit_ms
         self._cancelled: str | None = None
         self._lock = runtime.lock()
 
     @property
     def passed(self) -> bool:
         """Whether the operation has to end now."""
-        late = self._end_s is not None and self._clock_s() >= self._end_s
+        late = self._end_ms is not None and self._clock_ms() >= self._end_ms
         return late or self._cancelled is not None
 
     @property
@@ -40,7 +41,7 @@ class Deadline:
 
     def left_s(self) -> float | None:
         """Seconds until the end, 0 after it; None where there is none."""
-        return None if self._end_s is None else max(0.0, self._end_s - self._clock_s())
+        return None if self._end_ms is None else max(0.0, (self._end_ms - self._clock_ms()) / 1000)
 
     def cancel(self, why: str) -> None:
         """Ends the operation at its next step. The first reason stays."""

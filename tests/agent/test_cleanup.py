@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.harness import InProcess, Job
+from state_store.files.deadline import Deadline
 from state_store.storage.contract import Entry
 from state_store.storage.local import LocalStorage
 
@@ -53,3 +54,21 @@ def test_a_commit_during_the_first_clean_up_costs_no_second_reading(
         job.commit({b"\0\0after": b"1"})
         job.cleanup()
     assert listed.count("shared") == 1
+
+
+def test_no_clean_up_deletes_past_the_time_for_which_a_damaged_tombstone_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[float] = []
+
+    def noted(what: str, limit_ms: float, **more: object) -> Deadline:
+        limits.append(limit_ms)
+        return Deadline(what, limit_ms)
+
+    monkeypatch.setattr("state_store.agent.cleaning.Deadline", noted)
+    options = {"leaseExpiry": "2min", "mergeTimeout": "1min"}
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state", retain=2, **options)
+    for number in range(4):
+        job.commit({b"\0\0%d" % number: b"1"})
+    job.cleanup()
+    assert limits == [120_000]

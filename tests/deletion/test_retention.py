@@ -17,7 +17,9 @@ from state_store.checkpoint.registry import Registry
 from state_store.deletion.contents import StoreContents
 from state_store.deletion.lease import Lease
 from state_store.deletion.retention import Cleanup, Retention, RetentionPolicy
-from state_store.errors import DamagedError, FormatError, StorageError
+from state_store.errors import BusyError, DamagedError, FormatError, StorageError
+from state_store.files.bounded_storage import BoundedStorage
+from state_store.files.deadline import Deadline
 from state_store.storage.local import LocalStorage
 
 HOUR_MS = 3_600_000
@@ -467,15 +469,41 @@ class TestCaution:
             store.clean()
         assert before <= store.files()
 
-    def test_a_damaged_lease_stops_it_until_it_expires(self, tmp_path: Path) -> None:
+    def test_a_cleaner_that_stood_still_deletes_nothing_more(self, tmp_path: Path) -> None:
+        """Its tombstone may have been damaged meanwhile, and have run out."""
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
-        store.put(lease_path("bad"), b"{")
         before = store.files()
-        with pytest.raises(DamagedError, match=r"lease/bad\.json"):
-            store.clean()
+        clock_ms = [0.0]
+        deadline = Deadline("a clean-up", HOUR_MS, runtime=AdjustedRuntime(uptime_ms=lambda: clock_ms[0]))
+        bounded = BoundedStorage(store.storage, deadline, bound_deletions=True)
+        listings = 0
+
+        def sleep_before_the_second_look(operation: str, path: str) -> None:
+            nonlocal listings
+            listings += (operation, path) == ("list", "snapshot")
+            if listings == 2:
+                clock_ms[0] = 2 * HOUR_MS
+
+        store.storage.fault = sleep_before_the_second_look
+        with pytest.raises(BusyError, match="a clean-up took longer"):
+            Retention(bounded, RetentionPolicy(batches=2)).cleanup(store.newest)
         assert before <= store.files()
-        store.age(lease_path("bad"), 2 * HOUR_MS)
-        store.put(stores.delta(9).path)
-        store.newest = stores.version(9)
+        store.storage.fault = lambda operation, path: None
         store.clean()
-        assert A not in store.files()
+        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+
+    @pytest.mark.parametrize("content", [b"", b"{"])
+    def test_a_damaged_lease_holds_everything_until_it_expires(self, tmp_path: Path, content: bytes) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        bad = lease_path("bad")
+        store.put(bad, content)
+        before = store.files()
+        cleanup = store.clean()
+        (warning,) = cleanup.warnings
+        assert warning.startswith(f"'{bad}' is damaged, so it is not known which files its writer refers to")
+        assert cleanup.deleted == ()
+        assert before <= store.files()
+        store.age(bad, 2 * HOUR_MS)
+        cleanup = store.clean()
+        assert cleanup.warnings == ()
+        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
