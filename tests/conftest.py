@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from minihdfs import hdfs_cluster  # noqa: F401 -- a fixture
+from minis3 import s3_server  # noqa: F401 -- a fixture
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

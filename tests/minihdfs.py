@@ -1,156 +1,178 @@
-"""A real HDFS for tests: NameNode, DataNode and WebHDFS of Hadoop's own mini cluster, on the loopback.
+"""A real HDFS for tests: a NameNode, two DataNodes and WebHDFS of Hadoop's own mini cluster, on the loopback.
 
-Use it as a fixture: `from minihdfs import hdfs_cluster`. It starts once a session (some seconds), on free
-ports, in a temporary directory, and ends with the session, or with the test process if that is killed. The
-one jar that PySpark does not bring is fetched with Maven into a cache. Tests are skipped only where Maven's
-registry cannot be reached, and never when the environment says CI=true.
+A fixture of all tests: `hdfs_cluster`. It starts once a session (some seconds), on free
+ports, in a temporary directory, and ends with the session, or with the test process if that is killed.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import tempfile
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-_CACHE = Path("~/.cache/incremental-state-store").expanduser()
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy"
-_UNREACHABLE = (
-    "Could not transfer",
-    "Unknown host",
-    "Connection refused",
-    "Network is unreachable",
-    "timed out",
-)
-_FETCH_TIMEOUT_S = 600
-_START_TIMEOUT_S = 180
+_ACTIVE_TIMEOUT_S = 60
 
-# Ends the JVM when the pipe of standard input is closed, however the test process went.
-_LEASH = '"$@" & pid=$!; trap "kill -9 $pid" TERM; cat >/dev/null; kill -9 $pid; wait $pid'
+# Servers and clients notice a dead DataNode in seconds, not in minutes.
+_SERVERS = {
+    "dfs.replication": "2",
+    "dfs.heartbeat.interval": "1",
+    "dfs.namenode.heartbeat.recheck-interval": "1000",
+    "dfs.namenode.safemode.extension": "0",
+    "dfs.namenode.fs-limits.min-block-size": "1024",
+    "dfs.webhdfs.socket.read-timeout": "20s",
+}
+_CLIENTS = {
+    "dfs.replication": "2",
+    "dfs.client.socket-timeout": "10000",
+    "ipc.client.connect.max.retries": "20",
+    "ipc.client.connect.retry.interval": "500",
+}
 
 
 @dataclass(frozen=True)
 class HdfsCluster:
     """A running cluster: `uri` is `hdfs://host:port`, `web` the `http://host:port` of WebHDFS, and
-    `configuration` a directory fit for HADOOP_CONF_DIR."""
+    `configuration` a directory fit for HADOOP_CONF_DIR. Who started it is its superuser."""
 
     uri: str
     web: str
     configuration: Path
+    mini: Any
+    """The MiniDFSCluster itself."""
+
+    jvm: Any
 
     def webhdfs(self, path: str) -> str:
         """The `webhdfs://` URI of an absolute path."""
         return f"{self.web.replace('http', 'webhdfs', 1)}{path}"
 
+    @property
+    def files(self) -> Any:
+        """The DistributedFileSystem, as the superuser has it."""
+        return self.mini.getFileSystem()
+
+    def path(self, path: str) -> Any:
+        """A path as Hadoop has it."""
+        return self.jvm.org.apache.hadoop.fs.Path(path)
+
+    @contextmanager
+    def without_a_datanode(self, number: int = 0) -> Iterator[None]:
+        """One DataNode is gone meanwhile, without a word."""
+        stopped = self.mini.stopDataNode(number)
+        try:
+            yield
+        finally:
+            self.mini.restartDataNode(stopped, True)
+            self.wait_until_active()
+
+    @contextmanager
+    def in_safe_mode(self) -> Iterator[None]:
+        """The NameNode refuses every change meanwhile."""
+        action = self.jvm.org.apache.hadoop.fs.SafeModeAction
+        self.files.setSafeMode(action.ENTER)
+        try:
+            yield
+        finally:
+            self.files.setSafeMode(action.LEAVE)
+
+    def restart_namenode(self) -> None:
+        """Stops it and starts it anew; gives back control when it takes calls."""
+        self.mini.restartNameNode(False)
+        self.wait_until_active()
+
+    def set_space_quota(self, path: str, size_bytes: int | None) -> None:
+        """Most bytes below a directory, all replicas counted; None: no limit any more."""
+        constants = self.jvm.org.apache.hadoop.hdfs.protocol.HdfsConstants
+        limit = constants.QUOTA_RESET if size_bytes is None else size_bytes
+        self.files.setQuota(self.path(path), constants.QUOTA_DONT_SET, limit)
+
+    def set_mode(self, path: str, mode: str) -> None:
+        """Permissions of a path, in octal digits."""
+        permission = self.jvm.org.apache.hadoop.fs.permission.FsPermission
+        self.files.setPermission(self.path(path), permission(mode))
+
+    def wait_until_active(self) -> None:
+        """Until both DataNodes have reported, and the NameNode has left safe mode."""
+        end_s = time.monotonic() + _ACTIVE_TIMEOUT_S
+        live = self.jvm.org.apache.hadoop.hdfs.protocol.HdfsConstants.DatanodeReportType.LIVE
+        self.mini.waitActive()
+        while len(self.files.getDataNodeStats(live)) < 2 or self.files.isInSafeMode():
+            assert time.monotonic() < end_s, "the cluster does not become active"
+            time.sleep(0.1)
+
 
 @pytest.fixture(scope="session")
 def hdfs_cluster() -> Iterator[HdfsCluster]:
-    """A cluster with one DataNode, shared by all tests of the session: use a directory of your own."""
-    with tempfile.TemporaryDirectory(prefix="minihdfs-", ignore_cleanup_errors=True) as directory:
-        process = _start(_class_path(), Path(directory))
-        try:
-            yield _running(process, Path(directory))
-        finally:
-            assert process.stdin is not None
-            process.stdin.close()
-            process.wait(30)
+    """A cluster with two DataNodes, shared by all tests of the session: use a directory of your own, and
+    leave the cluster as you found it."""
+    with tempfile.TemporaryDirectory(prefix="minihdfs-", ignore_cleanup_errors=True) as name:
+        directory = Path(name)
+        with open(directory / "log", "w") as log:
+            gateway = _gateway(log, directory)
+            try:
+                yield _started(gateway, directory)
+            except Exception as error:
+                raise RuntimeError(_end_of(directory / "log")) from error
+            finally:
+                gateway.shutdown()
+                gateway.java_process.kill()
+                gateway.java_process.wait()
 
 
-def _class_path() -> str:
-    import pyspark
+def _gateway(log: Any, directory: Path) -> Any:
+    """A JVM that does what is called here, and ends when its standard input is closed: with this process."""
+    import maven_jars
+    from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-    jars = Path(pyspark.__file__).parent / "jars"
-    client = next(jars.glob("hadoop-client-api-*.jar"))
-    version = client.stem.removeprefix("hadoop-client-api-")
-    return f"{_minicluster_jar(version)}:{jars}/*"
-
-
-def _minicluster_jar(version: str) -> Path:
-    jar = _CACHE / f"hadoop-client-minicluster-{version}.jar"
-    if jar.is_file():
-        return jar
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=_CACHE) as directory:
-        _fetch(f"org.apache.hadoop:hadoop-client-minicluster:{version}", Path(directory))
-        (Path(directory) / jar.name).replace(jar)
-    return jar
-
-
-def _fetch(artifact: str, directory: Path) -> None:
-    if shutil.which("mvn") is None:
-        _unavailable(f"{artifact} is needed for tests on HDFS, and there is no 'mvn' to fetch it")
-    command = ["mvn", "-B", "-q", _COPY, f"-Dartifact={artifact}", f"-DoutputDirectory={directory}"]
-    done = subprocess.run(
-        command, cwd=directory, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
+    jars = maven_jars.SPARK_JARS
+    java = str(Path(os.environ["JAVA_HOME"], "bin", "java")) if "JAVA_HOME" in os.environ else "java"
+    port, token, process = launch_gateway(
+        jarpath=str(next(jars.glob("py4j-*.jar"))),
+        classpath=os.pathsep.join([*map(str, maven_jars.minicluster_class_path()), f"{jars}/*"]),
+        javaopts=["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
+        die_on_exit=True,
+        enable_auth=True,
+        redirect_stdout=log,
+        redirect_stderr=log,
+        cwd=str(directory),
+        java_path=java,
+        return_proc=True,
     )
-    if done.returncode == 0:
-        return
-    output = done.stdout + done.stderr
-    if any(sign in output for sign in _UNREACHABLE):
-        _unavailable(f"the registry with {artifact} cannot be reached")
-    raise RuntimeError(f"cannot fetch {artifact}: {output[-2000:]}")
+    parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
+    return JavaGateway(gateway_parameters=parameters, java_process=process)
 
 
-def _unavailable(why: str) -> None:
-    if os.environ.get("CI") == "true":
-        raise RuntimeError(why)
-    pytest.skip(why)
+def _started(gateway: Any, directory: Path) -> HdfsCluster:
+    hadoop = gateway.jvm.org.apache.hadoop
+    configuration = hadoop.conf.Configuration()
+    for key, value in {**_SERVERS, "hdfs.minidfs.basedir": str(directory / "data")}.items():
+        configuration.set(key, value)
+    mini = hadoop.hdfs.MiniDFSCluster.Builder(configuration).numDataNodes(2).format(True).build()
+    mini.waitActive()
+    uri = f"hdfs://127.0.0.1:{mini.getNameNodePort()}"
+    http = configuration.get("dfs.namenode.http-address")
+    conf = directory / "conf"
+    conf.mkdir()
+    write_configuration(conf / "core-site.xml", {"fs.defaultFS": uri, **_CLIENTS})
+    write_configuration(conf / "hdfs-site.xml", {"dfs.namenode.http-address": http, **_CLIENTS})
+    return HdfsCluster(uri, f"http://{http}", conf, mini, gateway.jvm)
 
 
-def _start(class_path: str, directory: Path) -> subprocess.Popen[bytes]:
-    java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
-    command = [java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path]
-    command += ["org.apache.hadoop.test.MiniDFSClusterManager", "-format", "-datanodes", "1"]
-    command += ["-D", f"hdfs.minidfs.basedir={directory / 'data'}", "-D", "dfs.permissions.enabled=false"]
-    command += ["-writeConfig", directory / "starting.xml"]
-    with open(directory / "log", "wb") as log:
-        return subprocess.Popen(
-            ["sh", "-c", _LEASH, "sh", *map(str, command)],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            cwd=directory,
-        )
-
-
-def _running(process: subprocess.Popen[bytes], directory: Path) -> HdfsCluster:
-    """Waits until the configuration is written, which is after NameNode and DataNode are up."""
-    deadline = time.monotonic() + _START_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        properties = _read(directory / "starting.xml")
-        if "dfs.namenode.http-address" in properties and "dfs.namenode.rpc-address" in properties:
-            return _describe(properties, directory)
-        time.sleep(0.2)
-    raise RuntimeError(f"HDFS did not start: {(directory / 'log').read_text(errors='replace')[-4000:]}")
-
-
-def _read(path: Path) -> dict[str, str]:
-    try:
-        root = ElementTree.parse(path).getroot()
-    except (FileNotFoundError, ElementTree.ParseError):
-        return {}
-    return {item.findtext("name", ""): item.findtext("value", "") for item in root.iter("property")}
-
-
-def _describe(properties: dict[str, str], directory: Path) -> HdfsCluster:
-    rpc, http = properties["dfs.namenode.rpc-address"], properties["dfs.namenode.http-address"]
-    configuration = directory / "conf"
-    configuration.mkdir()
-    _write(configuration / "core-site.xml", {"fs.defaultFS": f"hdfs://{rpc}"})
-    _write(configuration / "hdfs-site.xml", {"dfs.namenode.http-address": http, "dfs.replication": "1"})
-    return HdfsCluster(f"hdfs://{rpc}", f"http://{http}", configuration)
-
-
-def _write(path: Path, properties: dict[str, str]) -> None:
+def write_configuration(path: Path, properties: dict[str, str]) -> None:
+    """A file of Hadoop's configuration."""
     items = "".join(
         f"<property><name>{name}</name><value>{value}</value></property>"
         for name, value in properties.items()
     )
     path.write_text(f"<configuration>{items}</configuration>", encoding="utf-8")
+
+
+def _end_of(log: Path) -> str:
+    return f"HDFS failed: {log.read_text(errors='replace')[-4000:]}"

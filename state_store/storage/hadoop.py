@@ -1,7 +1,8 @@
 """Checkpoint storage on any URI that Spark's Hadoop configuration can write, through the executor's JVM.
 
-The JVM does the work with Spark's own credentials and checkpoint file manager; docs/protocol.md describes the
-file requests. What is atomic and durable is what Spark's checkpoints get from that file system.
+The JVM does the work with Spark's own credentials; docs/protocol.md has the file requests. Files are
+made by Spark's checkpoint file manager, so what is atomic and durable is what Spark's checkpoints get there.
+On S3A they are put under their own names, on condition that the name is free.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 from state_store.errors import ConflictError, MissingError, StorageError
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Entry, Storage, check_path, new_local_file
+from state_store.storage.remedies import with_remedy
 
 CHUNK_BYTES = 32 << 20
 """Most bytes that one frame carries here; the protocol's limit is 64 MiB."""
@@ -114,4 +116,5 @@ class HadoopStorage(Storage):
                 raise StorageError(f"cannot {operation} '{uri}': {error.message}", file=uri) from error
             raise ConflictError(f"'{uri}' exists already ({error.message})", file=uri) from error
         except StorageError as error:
-            raise StorageError(f"cannot {operation} '{uri}': {error.message}", file=uri) from error
+            why = with_remedy(error.message)
+            raise StorageError(f"cannot {operation} '{uri}': {why}", file=uri) from error

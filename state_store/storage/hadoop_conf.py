@@ -19,7 +19,7 @@ def webhdfs_endpoints(authority: str, environment: Mapping[str, str] = os.enviro
     """`http(s)://host:port` of each NameNode behind `authority` (`host[:port]`, or a name service).
 
     Without a configuration that says more: port 9870 of the URI's host. Raises OptionError when the
-    configuration cannot be read, or when there is no authority and no default.
+    configuration cannot be read or names observers, or when there is no authority and no default.
     """
     properties = read_properties(environment)
     scheme = "https" if properties.get("dfs.http.policy", "").upper() == "HTTPS_ONLY" else "http"
@@ -28,6 +28,12 @@ def webhdfs_endpoints(authority: str, environment: Mapping[str, str] = os.enviro
     if not authority:
         raise OptionError(
             "an hdfs URI without a host needs fs.defaultFS in HADOOP_CONF_DIR", option="HADOOP_CONF_DIR"
+        )
+    if "ObserverRead" in properties.get(f"dfs.client.failover.proxy.provider.{authority}", ""):
+        raise OptionError(
+            f"'{authority}' is read from observers, whose answers may be old: name the active one, as in "
+            "webhdfs://host:9870/path",
+            option="HADOOP_CONF_DIR",
         )
     nodes = properties.get(f"dfs.ha.namenodes.{authority}")
     key = f"dfs.namenode.{scheme}-address"

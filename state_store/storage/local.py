@@ -10,6 +10,7 @@ from pathlib import Path
 from state_store.errors import ConflictError, MissingError, StorageError
 from state_store.storage.contract import Entry, Storage, check_path
 from state_store.storage.durable import link_or_copy, make_directory, place_durable, write_durable
+from state_store.storage.remedies import with_remedy
 
 
 class LocalStorage(Storage):
@@ -114,4 +115,4 @@ def _entry(item: os.DirEntry[str]) -> Entry | None:
 
 
 def _advise(error: OSError) -> str:
-    return os.strerror(error.errno) if error.errno else str(error)
+    return with_remedy(os.strerror(error.errno) if error.errno else str(error))

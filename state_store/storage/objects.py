@@ -21,6 +21,7 @@ from state_store.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.errors import ConflictError, MissingError, StorageError
 from state_store.runtime import SYSTEM
 from state_store.storage.contract import Entry, Storage, check_path, new_local_file
+from state_store.storage.remedies import with_remedy
 
 _WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
 _CHUNK_BYTES = 8 << 20
@@ -142,4 +143,4 @@ class ArrowStorage(Storage):
         except FileNotFoundError as error:
             raise MissingError(f"'{file}' does not exist", file=file) from error
         except OSError as error:
-            raise StorageError(f"cannot {what} '{file}': {error}", file=file) from error
+            raise StorageError(f"cannot {what} '{file}': {with_remedy(str(error))}", file=file) from error

@@ -9,6 +9,7 @@ from state_store.errors import OptionError, StorageError
 from state_store.storage.contract import Storage
 from state_store.storage.hadoop import FileSystemCalls, HadoopStorage
 from state_store.storage.local import LocalStorage
+from state_store.storage.mounts import warn_of_cached_attributes
 
 _ARROW_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss"}
 _SUPPORTED = "a path, file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:, gs:, abfs: and abfss:"
@@ -24,7 +25,9 @@ def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", uri)
     scheme = match[1].lower() if match else "file"
     if scheme == "file":
-        return LocalStorage(_local_path(uri, has_scheme=match is not None))
+        local = LocalStorage(_local_path(uri, has_scheme=match is not None))
+        warn_of_cached_attributes(local.directory)
+        return local
     if jvm is not None:
         return HadoopStorage(uri, jvm)
     if scheme in ("webhdfs", "swebhdfs", "hdfs"):
@@ -75,7 +78,11 @@ def _arrow(scheme: str, uri: str) -> Storage:
     parts = urlsplit(uri)
     root = f"{_ARROW_SCHEMES[scheme]}://{parts.netloc}"
     try:
-        filesystem, directory = FileSystem.from_uri(root)
+        try:
+            # A small file is one request then, and leaves no unfinished upload behind. From pyarrow 19 on.
+            filesystem, directory = FileSystem.from_uri(f"{root}?allow_delayed_open=true")
+        except ValueError:
+            filesystem, directory = FileSystem.from_uri(root)
     except (ValueError, OSError) as error:
         raise StorageError(f"cannot open '{root}' for '{uri}': {error}", file=uri) from error
     return ArrowStorage(

@@ -13,19 +13,33 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from state_store.checkpoint.names import TEMPORARY_SUFFIX
-from state_store.errors import ConflictError, MissingError, StorageError, UnknownOutcomeError
+from state_store.errors import (
+    ConflictError,
+    MissingError,
+    StateStoreError,
+    StorageError,
+    UnknownOutcomeError,
+)
 from state_store.runtime import SYSTEM
 from state_store.storage.contract import Entry, Storage, check_path, new_local_file
+from state_store.storage.remedies import with_remedy
 
 TIMEOUT_S = 60.0
 _CHUNK_BYTES = 1 << 20
+_DATANODE_ATTEMPTS = 4
+"""Until the NameNode notices that a DataNode is dead it sends clients there; the next attempt is likely to be
+sent to another."""
 
 T = TypeVar("T")
+
+
+class _DataNodeError(StorageError):
+    """The connection to a DataNode failed."""
 
 
 class WebHdfsStorage(Storage):
@@ -59,7 +73,7 @@ class WebHdfsStorage(Storage):
                 data: bytes = reader.read()
             return data
 
-        data = self._ask("read", path, fetch)
+        data = _at_any_datanode(lambda: self._ask("read", path, fetch))
         if len(data) != end - offset:
             raise self._failed("read", path, f"got {len(data)} of {end - offset} bytes")
         return data
@@ -73,7 +87,12 @@ class WebHdfsStorage(Storage):
         except OSError as error:
             raise StorageError(f"cannot upload '{local}': {error.strerror}", file=str(local)) from error
         with file:
-            self._create(path, lambda: file, local.stat().st_size, overwrite)
+
+            def from_the_start() -> IO[bytes]:
+                file.seek(0)
+                return file
+
+            self._create(path, from_the_start, local.stat().st_size, overwrite)
 
     def download(self, path: str, local: Path) -> None:
         def fetch(full: str) -> None:
@@ -83,7 +102,7 @@ class WebHdfsStorage(Storage):
                 if file.tell() != expected:
                     raise self._failed("read", path, f"got {file.tell()} of {expected} bytes")
 
-        self._ask("read", path, fetch)
+        _at_any_datanode(lambda: self._ask("read", path, fetch))
 
     def delete(self, path: str) -> None:
         self._ask("delete", path, self._client_delete)
@@ -122,9 +141,12 @@ class WebHdfsStorage(Storage):
         self._client.delete(full)
 
     def _create(self, path: str, data: Callable[[], bytes | IO[bytes]], length: int, overwrite: bool) -> None:
+        _at_any_datanode(lambda: self._create_once(path, data(), length, overwrite))
+
+    def _create_once(self, path: str, data: bytes | IO[bytes], length: int, overwrite: bool) -> None:
         temporary = f"{check_path(path)}.{SYSTEM.unique(4)}{TEMPORARY_SUFFIX}"
         try:
-            self._ask("write", temporary, lambda full: self._client.write(full, data=data()))
+            self._ask("write", temporary, lambda full: self._client.write(full, data=data))
             written = self._ask("write", temporary, lambda full: self._client.status(full)["length"])
             if written != length:
                 raise self._failed("write", path, f"{written} of {length} bytes arrived")
@@ -141,9 +163,7 @@ class WebHdfsStorage(Storage):
         try:
             with self._translated("write", path):
                 answer = self._client._rename(source, destination=target, renameoptions=options)
-        except ConflictError:
-            raise
-        except StorageError as error:
+        except (StorageError, MissingError, ConflictError) as error:
             self._settle(temporary, path, error)
             return
         if answer.content and answer.json().get("boolean") is False:
@@ -151,9 +171,9 @@ class WebHdfsStorage(Storage):
                 raise ConflictError(f"'{self._uri(path)}' exists already", file=self._uri(path))
             raise self._failed("write", path, "the rename was refused; a gateway cannot replace files")
 
-    def _settle(self, temporary: str, path: str, error: StorageError) -> None:
-        """After a rename whose answer did not come: the temporary name is
-        there if and only if it did not happen.
+    def _settle(self, temporary: str, path: str, error: StateStoreError) -> None:
+        """After a rename whose answer did not come, or was that of a repetition at another NameNode: the
+        temporary name is there if and only if it did not happen.
         """
         try:
             happened = not self.exists(temporary) and self.exists(path)
@@ -179,7 +199,7 @@ class WebHdfsStorage(Storage):
         return f"{self.location}/{path}"
 
     def _failed(self, what: str, path: str, why: str) -> StorageError:
-        return StorageError(f"cannot {what} '{self._uri(path)}': {why}", file=self._uri(path))
+        return StorageError(f"cannot {what} '{self._uri(path)}': {with_remedy(why)}", file=self._uri(path))
 
     def _ask(self, what: str, path: str, question: Callable[[str], T]) -> T:
         with self._translated(what, path):
@@ -198,6 +218,26 @@ class WebHdfsStorage(Storage):
                 raise MissingError(f"'{self._uri(path)}' does not exist", file=self._uri(path)) from error
             if error.exception == "FileAlreadyExistsException":
                 raise ConflictError(f"'{self._uri(path)}' exists already", file=self._uri(path)) from error
-            raise self._failed(what, path, error.message.partition("\n")[0]) from error
+            raise self._failed(what, path, _text(error.message)) from error
         except (RequestException, HTTPError, OSError) as error:
-            raise self._failed(what, path, str(error)) from error
+            failed = self._failed(what, path, str(error))
+            # A body that breaks off comes from a DataNode; such an error names no request.
+            if isinstance(error, HTTPError) or self._was_sent_on(error):
+                raise _DataNodeError(failed.message, file=failed.file) from error
+            raise failed from error
+
+    def _was_sent_on(self, error: Exception) -> bool:
+        """Whether the request that failed went to a DataNode."""
+        request = getattr(error, "request", None)
+        return request is not None and not request.url.startswith(tuple(f"{one}/" for one in self._endpoints))
+
+
+def _at_any_datanode(action: Callable[[], T]) -> T:
+    for _ in range(_DATANODE_ATTEMPTS - 1):
+        with suppress(_DataNodeError):
+            return action()
+    return action()
+
+
+def _text(message: str | bytes) -> str:
+    return message.decode("utf-8", "replace") if isinstance(message, bytes) else message

@@ -87,6 +87,12 @@ class TestEndpoints:
         )
         assert webhdfs_endpoints("", environment) == ["http://one:9870", "http://two:9870"]
 
+    def test_observers_are_refused(self, tmp_path: Path) -> None:
+        provider = "org.apache.hadoop.hdfs.server.namenode.ha.ObserverReadProxyProvider"
+        environment = _configure(tmp_path, hdfs={"dfs.client.failover.proxy.provider.ours": provider})
+        with pytest.raises(OptionError, match=r"'ours' is read from observers.*name the active one"):
+            webhdfs_endpoints("ours", environment)
+
     def test_no_host_at_all(self) -> None:
         with pytest.raises(OptionError, match=r"fs\.defaultFS"):
             webhdfs_endpoints("", {})

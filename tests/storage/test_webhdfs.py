@@ -6,7 +6,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from minihdfs import HdfsCluster, hdfs_cluster  # noqa: F401 -- a fixture
+from minihdfs import HdfsCluster
 
 from state_store.errors import StorageError, UnknownOutcomeError
 from state_store.storage import open_storage
@@ -25,7 +25,7 @@ def _raw_client(storage: WebHdfsStorage):
 
 class TestWebHdfsStorage(StorageConformance):
     @pytest.fixture(autouse=True)
-    def _cluster(self, hdfs_cluster: HdfsCluster) -> None:  # noqa: F811
+    def _cluster(self, hdfs_cluster: HdfsCluster) -> None:
         self.cluster = hdfs_cluster
 
     def make_storage(self, tmp_path: Path) -> WebHdfsStorage:
@@ -68,6 +68,36 @@ class TestWebHdfsStorage(StorageConformance):
         assert self.get_raw(storage, "delta/a") == b"old"
         assert self.names(storage, "delta") == ["a"]
 
+    @pytest.mark.parametrize("answer", ["FileNotFoundException", "FileAlreadyExistsException"])
+    def test_a_rename_that_was_repeated_at_another_namenode_is_found_out(
+        self, storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch, answer: str
+    ) -> None:
+        from hdfs.util import HdfsError
+
+        rename = storage._client._rename
+
+        def repeated(*arguments: object, **named: object) -> None:
+            rename(*arguments, **named)
+            raise HdfsError("it was renamed already", exception=answer)
+
+        monkeypatch.setattr(storage._client, "_rename", repeated)
+        storage.write("delta/a", b"abc")
+        assert self.get_raw(storage, "delta/a") == b"abc"
+
+    def test_a_datanode_that_breaks_off_is_followed_by_another_attempt(
+        self, storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "local").write_bytes(b"abc")
+        _break_off(storage, monkeypatch, "write", 3, at="http://datanode:9864/webhdfs")
+        storage.upload(tmp_path / "local", "shared/a")
+        assert self.get_raw(storage, "shared/a") == b"abc"
+        _break_off(storage, monkeypatch, "read", 3, at="http://datanode:9864/webhdfs")
+        assert storage.read("shared/a") == b"abc"
+        assert self.names(storage, "shared") == ["a"]
+        _break_off(storage, monkeypatch, "write", 1, at=f"{self.cluster.web}/webhdfs")
+        with pytest.raises(StorageError, match=r"shared/b.*lost"):
+            storage.write("shared/b", b"abc")
+
     def test_when_nothing_can_be_seen_the_outcome_is_unknown(
         self, storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -100,10 +130,27 @@ def _lose_the_answer(storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch, *
     monkeypatch.setattr(storage._client, "_rename", lossy)
 
 
-def _connection_error() -> Exception:
+def _break_off(
+    storage: WebHdfsStorage, monkeypatch: pytest.MonkeyPatch, method: str, times: int, *, at: str
+) -> None:
+    """The next `times` calls of a method of the client break off at a URL."""
+    real, left = getattr(storage._client, method), times
+
+    def broken(*arguments: object, **named: object) -> object:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise _connection_error(at)
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(storage._client, method, broken)
+
+
+def _connection_error(at: str | None = None) -> Exception:
+    from requests import Request
     from requests.exceptions import ConnectionError as Lost
 
-    return Lost("the connection was lost")
+    return Lost("the connection was lost", request=Request("PUT", at) if at else None)
 
 
 def test_nobody_listens(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -64,7 +63,11 @@ class Witness:
         for key, value in changed.items():
             self.store.put(key, value)
         self.store.remove(gone)
-        version = self.retried(self.store.commit)
+        try:
+            version = self.retried(self.store.commit)
+        except StateStoreError:
+            self.store.abort()
+            raise
         self.rows[version] = rows
         return version
 
@@ -106,8 +109,3 @@ class Witness:
 
     def _snapshots(self) -> set[int]:
         return {int(entry.name[:20]) for entry in self.storage.list_files("snapshot") if entry.size_bytes}
-
-
-def in_a_directory(storage: Storage, **how: int) -> Witness:
-    """A witness whose local files go with the process."""
-    return Witness(storage, Path(tempfile.mkdtemp(prefix="witness-")), **how)

@@ -1,13 +1,14 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
-import java.io.{EOFException, FileNotFoundException, InputStream, IOException}
+import java.io.{EOFException, FileNotFoundException, InputStream, IOException, OutputStream}
 import java.nio.file.{Files, Paths, StandardCopyOption}
+import java.util.concurrent.TimeUnit
 
 import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, Path}
+import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FileSystem, Path}
 
 import org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
@@ -20,7 +21,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
  * @param root a path of the storage that all calls are about
  */
 final class FileCalls(root: Path, hadoopConf: Configuration) {
-  private lazy val files: CheckpointFileManager = CheckpointFileManager.create(root, hadoopConf)
+  private lazy val files: CheckpointFileManager = {
+    FileCalls.refuseOldReads(root, hadoopConf)
+    CheckpointFileManager.create(root, hadoopConf)
+  }
+  private val newFiles = new NewFiles(root, hadoopConf, files)
 
   /** The answer to one call; what goes wrong is in the answer. */
   def answer(frame: Frame): Frame = {
@@ -36,21 +41,19 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   private def perform(operation: String, path: Path, frame: Frame): Frame = operation match {
     case "list" => page(list(path), Json.text(frame.header, "after"), frame.header.path("most").asInt(Int.MaxValue))
-    case "read" => Frame(Json.obj("ok" -> Json.obj()), read(path, frame.header))
+    case "read" => Frame(Json.obj("ok" -> Json.obj()), whole(read(path, frame.header)))
     case "write" =>
       write(path, frame)
       ok()
     case "download" =>
-      val in = files.open(path)
-      try Files.copy(in, Paths.get(frame.header.path("to").asText), StandardCopyOption.REPLACE_EXISTING)
-      finally in.close()
+      whole(download(path, frame.header.path("to").asText))
       ok()
     case "delete" =>
       files.delete(path)
       ok()
     case "exists" => ok("exists" -> files.exists(path))
     case "mkdirs" =>
-      files.mkdirs(path)
+      if (!newFiles.isObjectStore) files.mkdirs(path)
       ok()
     case other => throw new UnsupportedOperationException(s"no file operation '$other'")
   }
@@ -69,6 +72,17 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
         "modified_ms" -> status.getModificationTime)
     }
     ok("entries" -> Json.array(entries), "more" -> (left.size > most))
+  }
+
+  /** What `body` reads. S3A refuses to go on if the file is replaced meanwhile; then it is read from the start. */
+  private def whole[A](body: => A): A =
+    try body
+    catch { case e: IOException if NewFiles.isRefusal(e) => body }
+
+  private def download(path: Path, local: String): Unit = {
+    val in = files.open(path)
+    try Files.copy(in, Paths.get(local), StandardCopyOption.REPLACE_EXISTING)
+    finally in.close()
   }
 
   private def read(path: Path, arguments: ObjectNode): Array[Byte] = {
@@ -96,32 +110,31 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
   private def write(path: Path, frame: Frame): Unit = {
     val overwrite = frame.header.path("overwrite").asBoolean
-    if (!overwrite && files.exists(path)) throw new FileAlreadyExistsException(s"$path exists")
-    try writeOnce(path, frame, overwrite)
+    val fill: OutputStream => Unit = Json.text(frame.header, "upload") match {
+      case Some(local) => Files.copy(Paths.get(local), _)
+      case None => _.write(frame.body)
+    }
+    try newFiles.create(path, overwrite)(fill)
     catch {
       case _: FileNotFoundException =>
         files.mkdirs(path.getParent)
-        writeOnce(path, frame, overwrite)
-    }
-  }
-
-  private def writeOnce(path: Path, frame: Frame, overwrite: Boolean): Unit = {
-    val out = files.createAtomic(path, overwrite)
-    try {
-      Json.text(frame.header, "upload") match {
-        case Some(local) => Files.copy(Paths.get(local), out)
-        case None => out.write(frame.body)
-      }
-      out.close()
-    } catch {
-      case e: Throwable =>
-        out.cancel()
-        throw e
+        newFiles.create(path, overwrite)(fill)
     }
   }
 }
 
 private object FileCalls {
+  /** Observers of HDFS may answer with what was true before; docs/operations.md says what that breaks. */
+  def refuseOldReads(root: Path, hadoopConf: Configuration): Unit = {
+    val service = Option(root.toUri.getAuthority).getOrElse(FileSystem.getDefaultUri(hadoopConf).getAuthority)
+    val provider = hadoopConf.get(s"dfs.client.failover.proxy.provider.$service", "")
+    val period = s"dfs.client.failover.observer.auto-msync-period.$service"
+    if (provider.contains("ObserverRead") && hadoopConf.getTimeDuration(period, -1L, TimeUnit.MILLISECONDS) != 0) {
+      throw new IOException(s"'$service' is read from observers ($provider), whose answers may be old: set $period " +
+        "to 0, so that every read sees what was written before it, or read from the active NameNode")
+    }
+  }
+
   def kind(e: Throwable): String = e match {
     case _: FileAlreadyExistsException => "conflict"
     case _: FileNotFoundException | _: java.nio.file.NoSuchFileException => "missing"

@@ -1,0 +1,175 @@
+"""A real S3 service for tests: `moto` behind an HTTP server of this process, on the loopback.
+
+A fixture of all tests: `s3_server`. Requests are carried out one after the other, so that a
+condition holds until the write that it belongs to, as in a service that knows conditional writes.
+`S3Server.faults` makes requests go wrong on the wire.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+KEY, SECRET, REGION = "test", "test", "us-east-1"
+
+Environ = dict[str, Any]
+Start = Callable[..., Any]
+Service = Callable[[Environ, Start], Iterable[bytes]]
+Fault = Callable[[Service, Environ, Start], Iterable[bytes]]
+Schedule = Callable[[str, str], "Fault | None"]
+
+
+def nothing(method: str, path: str) -> Fault | None:
+    """All is well."""
+    return None
+
+
+@dataclass
+class S3Server:
+    """A running service. `requests` are the methods and paths, with query, so far."""
+
+    port: int = 0
+    faults: Schedule = nothing
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client of the service finds in its environment."""
+        return {
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    @property
+    def hadoop_properties(self) -> dict[str, str]:
+        """The configuration of Hadoop's S3A: it fails after seconds, and uploads in small parts."""
+        return {
+            "fs.s3a.endpoint": self.url,
+            "fs.s3a.endpoint.region": REGION,
+            "fs.s3a.access.key": KEY,
+            "fs.s3a.secret.key": SECRET,
+            "fs.s3a.path.style.access": "true",
+            "fs.s3a.connection.ssl.enabled": "false",
+            "fs.s3a.attempts.maximum": "3",
+            "fs.s3a.retry.limit": "3",
+            "fs.s3a.retry.interval": "50ms",
+            "fs.s3a.retry.throttle.limit": "3",
+            "fs.s3a.retry.throttle.interval": "50ms",
+            "fs.s3a.multipart.size": "5M",
+            "fs.s3a.multipart.threshold": "5M",
+        }
+
+    def client(self) -> Any:
+        """A client that uses none of the product's code."""
+        import boto3
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.url,
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            region_name=REGION,
+        )
+
+    def unfinished_uploads(self, bucket: str, prefix: str = "") -> list[str]:
+        """The keys of uploads in parts that were begun and neither completed nor aborted."""
+        found = self.client().list_multipart_uploads(Bucket=bucket, Prefix=prefix)
+        return [one["Key"] for one in found.get("Uploads", [])]
+
+    @contextmanager
+    def failing(self, faults: Schedule) -> Iterator[None]:
+        """Requests go wrong meanwhile."""
+        self.faults = faults
+        try:
+            yield
+        finally:
+            self.faults = nothing
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """One for all tests of the session, with the bucket `bucket`: use a prefix of your own."""
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Quiet(WSGIRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log(self, type: str, message: str, *args: Any) -> None:
+            pass
+
+    server = S3Server()
+    moto = DomainDispatcherApplication(lambda service: create_backend_app("s3"))
+    in_turn = threading.Lock()
+
+    def service(environ: Environ, start: Start) -> Iterable[bytes]:
+        with in_turn:
+            return moto(environ, start)
+
+    def answer(environ: Environ, start: Start) -> Iterable[bytes]:
+        method, query = environ["REQUEST_METHOD"], environ.get("QUERY_STRING")
+        path = environ["PATH_INFO"] + (f"?{query}" if query else "")
+        server.requests.append((method, path))
+        fault = server.faults(method, path)
+        return service(environ, start) if fault is None else fault(service, environ, start)
+
+    running = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=Quiet)
+    server.port = running.server_port
+    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    thread.start()
+    try:
+        server.client().create_bucket(Bucket="bucket")
+        yield server
+    finally:
+        running.shutdown()
+        thread.join()
+
+
+def status(line: str, code: str) -> Fault:
+    """The request is refused with a status like `503 Slow Down`, and an error like `SlowDown`."""
+
+    def fault(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        body = f"<Error><Code>{code}</Code><Message>injected</Message></Error>".encode()
+        start(line, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
+
+    return fault
+
+
+def lost_answer(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
+    """The request has its effect, and the connection breaks before the answer."""
+    list(service(environ, lambda *of_response: lambda data: None))
+    with suppress(OSError):
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+    return []
+
+
+def broken_off(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
+    """The connection breaks when half of the body was sent."""
+    body = b"".join(service(environ, start))
+    yield body[: len(body) // 2]
+    with suppress(OSError):
+        environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+
+
+def in_reverse(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
+    """A listing comes in the reverse order."""
+    body = b"".join(service(environ, start))
+    files = re.findall(rb"<Contents>.*?</Contents>", body, re.DOTALL)
+    left = iter(reversed(files))
+    return [re.sub(rb"<Contents>.*?</Contents>", lambda _: next(left), body, flags=re.DOTALL)]

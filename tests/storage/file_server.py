@@ -1,0 +1,57 @@
+"""A JVM that lends connections for file requests, as an executor's lends them to its agent."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import scala_jars
+
+from state_store.agent.files import FileConnections, StoreFiles
+from state_store.agent.frames import read_frame, write_frame
+
+CONNECTIONS = 4
+
+_MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.probe.FileServer"
+_START_TIMEOUT_S = 300
+
+
+@contextmanager
+def serving(
+    root: str,
+    *,
+    configuration: Path | None = None,
+    jars: Sequence[Path] = (),
+    environment: Mapping[str, str] | None = None,
+    connections: int = CONNECTIONS,
+) -> Iterator[StoreFiles]:
+    """A JVM that serves the files at `root`, with the Hadoop configuration of a directory and more jars."""
+    with ExitStack() as opened:
+        directory = opened.enter_context(tempfile.TemporaryDirectory(prefix="bridge-"))
+        listener = opened.enter_context(socket.socket(socket.AF_UNIX))
+        path = f"{directory}/s"
+        listener.bind(path)
+        listener.listen(connections)
+        listener.settimeout(_START_TIMEOUT_S)
+        class_path = [*([str(configuration)] if configuration else []), scala_jars.probes_class_path()]
+        command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += ["-cp", os.pathsep.join([*class_path, *map(str, jars)])]
+        command += [_MAIN, path, "token", root, str(connections)]
+        log = opened.enter_context(open(f"{directory}/log", "w+b"))
+        process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **(environment or {})})
+        opened.callback(process.wait)
+        opened.callback(process.kill)
+        lent = FileConnections()
+        with ExitStack() as channels:
+            for _ in range(connections):
+                channel = channels.enter_context(listener.accept()[0])
+                assert read_frame(channel) == ({"token": "token", "for": "files"}, b"")
+                write_frame(channel, {"ok": {}})
+                lent.lend(channel)
+            yield StoreFiles(lent, 1)
+        process.wait(60)
