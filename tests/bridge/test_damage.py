@@ -1,10 +1,13 @@
-"""Files on the local disk of which a byte is not what was written, under a store that is in use."""
+"""Damaged files under a store that is in use: on the local disk, and in storage as the JVM sees it."""
 
 from __future__ import annotations
 
+import random
+import shutil
 from pathlib import Path
 
 import pytest
+from damage.harms import flips, replacements, truncations
 from driver import DriverError, Jvm
 
 pytestmark = pytest.mark.spark
@@ -35,3 +38,39 @@ def test_a_damaged_local_file_fails_the_reader_and_is_fetched_again(jvm: Jvm, tm
     with pytest.raises(DriverError, match=r"\.sst is damaged at byte 0: the checksum of the block"):
         jvm.rows("q", version, id)
     assert jvm.rows("q", version, id) == rows
+
+
+def test_damage_in_storage_gives_the_jvm_no_wrong_rows(jvm: Jvm, tmp_path: Path) -> None:
+    """A sample of tests/damage through both planes: exactly the rows, or an exception that names the file."""
+    location, chance = tmp_path / "state", random.Random(10)
+    jvm.provider("writer", location)
+    version, id, rows = 0, None, {}
+    for number in range(4):
+        changes = {f"key{n}": f"{number}-{n}" * 5 for n in range(number * 20, number * 20 + 60)}
+        version, id = jvm.batch("writer", version, id, **changes)
+        rows |= changes
+    deltas = sorted(location.glob("**/delta/*.sst"))
+    harms = [
+        (path, harm)
+        for path in deltas
+        for harm in (
+            *flips(path, chance, in_each=1),
+            *truncations(path, chance, count=3),
+            *replacements([other for other in deltas if other != path][:1]),
+        )
+    ]
+    outcomes = {"exact": 0, "refused": 0}
+    for number, (path, harm) in enumerate(chance.sample(harms, 12)):
+        copy = tmp_path / f"copy-{number}"
+        shutil.copytree(location, copy)
+        harm.do(copy / path.relative_to(location))
+        jvm.provider(f"reader-{number}", copy)
+        try:
+            found = jvm.rows(f"reader-{number}", version, id)
+        except DriverError as error:
+            assert path.name.rpartition("_")[0].rpartition("_")[0] in str(error), harm.what
+            outcomes["refused"] += 1
+        else:
+            assert found == rows, f"WRONG ROWS: {path.name}: {harm.what}"
+            outcomes["exact"] += 1
+    assert outcomes["refused"] > 0
