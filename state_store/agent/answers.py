@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from state_store.checkpoint.attempts import Seen, next_ordinal
 from state_store.checkpoint.metadata import ColumnFamily, encode_column_families
-from state_store.checkpoint.names import VersionId
+from state_store.checkpoint.names import VersionId, version_order
 from state_store.errors import StateStoreError
 from state_store.planning.chain import Chain
 from state_store.snapshots.local_database import LocalDatabase
@@ -75,9 +76,27 @@ class Ages:
 
 
 @dataclass(frozen=True)
-class RestoredStore:
-    """To `restore`: a database to open read-only, what it took, and what was predicted for it."""
+class SeenAttempts:
+    """What was in storage above `version`; for the next commit on it, where Spark gives no ids."""
 
+    version: int
+    seen: Seen
+
+    def to_json(self) -> dict[str, Any]:
+        ordered = sorted(self.seen, key=version_order)
+        return {
+            "ordinal": next_ordinal(self.seen, self.version + 1),
+            "seen": [[one.number, one.checkpoint_id] for one in ordered],
+        }
+
+
+@dataclass(frozen=True)
+class RestoredStore:
+    """To `restore`: a database of `version` to open read-only, what it took, and what was predicted for
+    it."""
+
+    version: VersionId
+    attempts: SeenAttempts
     directory: Path
     keys: int
     column_families: Mapping[str, ColumnFamily]
@@ -91,13 +110,14 @@ class RestoredStore:
     predicted_ms: float
     phases: Mapping[str, float]
     ages: Ages
-    rewinds: int
     warnings: Sequence[str]
 
     @classmethod
-    def of(cls, restored: Restored, predicted_ms: float, ages: Ages, rewinds: int) -> RestoredStore:
+    def of(cls, restored: Restored, predicted_ms: float, ages: Ages) -> RestoredStore:
         base, chain = restored.base, restored.chain
         return cls(
+            version=base.version,
+            attempts=SeenAttempts(base.version.number, restored.seen),
             directory=base.directory,
             keys=base.keys,
             column_families=base.column_families,
@@ -111,12 +131,13 @@ class RestoredStore:
             predicted_ms=predicted_ms,
             phases=restored.phases,
             ages=ages,
-            rewinds=rewinds,
             warnings=restored.warnings,
         )
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "id": self.version.checkpoint_id,
+            "attempts": self.attempts.to_json(),
             "directory": str(self.directory),
             "keys": self.keys,
             "column_families": encode_column_families(self.column_families),
@@ -130,40 +151,35 @@ class RestoredStore:
             "predicted_ms": self.predicted_ms,
             "phases": dict(self.phases),
             "ages": self.ages.to_json(),
-            "rewinds": self.rewinds,
             "warnings": list(self.warnings),
         }
 
 
 @dataclass(frozen=True)
 class Committed:
-    """To `commit`: the chain with the new delta, how often the store has gone back, milliseconds by phase."""
+    """To `commit`: the chain with the new delta, what there is above it, milliseconds by phase."""
 
     chain: Chain
     ages: Ages
-    rewinds: int
+    attempts: SeenAttempts
     phases: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
         return {
             "chain": self.chain.to_json(),
             "ages": self.ages.to_json(),
-            "rewinds": self.rewinds,
+            "attempts": self.attempts.to_json(),
             "phases": dict(self.phases),
         }
 
 
 @dataclass(frozen=True)
 class OfferedBase:
-    """A base that the JVM may open; it is the JVM's until it is released.
-
-    `rewinds` says how often the store had gone back when the merge began (checkpoint format 1).
-    """
+    """A base that the JVM may open; it is the JVM's until it is released."""
 
     directory: Path
     version: VersionId
     keys: int
-    rewinds: int
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -171,7 +187,6 @@ class OfferedBase:
             "version": self.version.number,
             "id": self.version.checkpoint_id,
             "keys": self.keys,
-            "rewinds": self.rewinds,
         }
 
 
@@ -198,7 +213,6 @@ class MergedStore:
         base: LocalDatabase,
         published: Published | None,
         *,
-        rewinds: int,
         took_ms: float,
         chain: Chain,
         phases: Mapping[str, float],
@@ -206,7 +220,7 @@ class MergedStore:
         return cls(
             kind=kind,
             reason=reason,
-            base=OfferedBase(base.directory, base.version, base.keys, rewinds),
+            base=OfferedBase(base.directory, base.version, base.keys),
             took_ms=took_ms,
             shared_files=published.shared_files if published else 0,
             new_files=published.new_files if published else 0,
@@ -338,6 +352,7 @@ Answer = (
     | Opened
     | RestoredStore
     | Committed
+    | SeenAttempts
     | MergedStore
     | Skipped
     | Cleaned

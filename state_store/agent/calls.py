@@ -19,6 +19,7 @@ from state_store.agent.answers import (
     Opened,
     Pong,
     RestoredStore,
+    SeenAttempts,
     Skipped,
 )
 from state_store.agent.cleaning import clean_up
@@ -28,19 +29,22 @@ from state_store.agent.files import FileConnections
 from state_store.agent.merging import MergeRequest
 from state_store.agent.open_store import OpenStore
 from state_store.agent.requests import (
+    AttemptsRequest,
     CleanupRequest,
     CommitRequest,
     DeltasRequest,
+    RefuseRequest,
     RestoreRequest,
     SnapshotRequest,
     StoreFields,
 )
-from state_store.agent.restoring import fetch_deltas, restore_store
+from state_store.agent.restoring import fetch_deltas, restore_store, seen_attempts
 from state_store.agent.scheduler import MergeScheduler
 from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
 from state_store.errors import InternalError
 from state_store.runtime import SYSTEM, Runtime
 from state_store.settings.options import by_name
+from state_store.snapshots.attempt import refuse
 from state_store.storage.hadoop import HadoopStorage
 from state_store.storage.open import open_storage
 
@@ -73,7 +77,9 @@ class Calls:
             "events": self._events,
             "open": self._open,
             "restore": self._restore,
+            "attempts": self._attempts,
             "commit": self._commit,
+            "refuse": self._refuse,
             "snapshot": self._snapshot,
             "cleanup": self._cleanup,
             "deltas": self._deltas,
@@ -120,11 +126,19 @@ class Calls:
     def _restore(self, request: dict[str, Any]) -> RestoredStore:
         return restore_store(self._store(request), RestoreRequest.from_json(request))
 
+    def _attempts(self, request: dict[str, Any]) -> SeenAttempts:
+        return seen_attempts(self._store(request), AttemptsRequest.from_json(request))
+
     def _commit(self, request: dict[str, Any]) -> Committed:
         store, fields = self._store(request), CommitRequest.from_json(request)
         result = commit(store, fields)
         self.scheduler.committed(store, result.before, memory_short=fields.memory_short)
         return result.answer
+
+    def _refuse(self, request: dict[str, Any]) -> Nothing:
+        fields = RefuseRequest.from_json(request)
+        refuse(self._store(request).context.storage, fields.version, "its task failed")
+        return Nothing()
 
     def _snapshot(self, request: dict[str, Any]) -> MergedStore | Skipped:
         fields = SnapshotRequest.from_json(request)

@@ -28,19 +28,19 @@ def clean_up(store: OpenStore, request: CleanupRequest) -> Cleaned:
     if not due:
         store.log.debug(f"clean-up at version {newest}: nothing is due, the storage is not asked")
         cleanup = Cleanup(floor + 1)
-        registry = head.end_inventory(None, cleanup.floor, head.rewinds)
+        registry = head.end_inventory(None, cleanup.floor, head.restores)
         return Cleaned(0, 0, registry.checkpoints() if registry is not None else [])
     with store.cleaning, background():
-        rewinds = head.begin_inventory()
+        restores = head.begin_inventory()
         try:
             cleanup = _clean(store, newest)
             if cleanup.registry is None and head.registry is None:  # there are too few versions to decide on
                 read = StoreContents.read(store.cleanup_storage).registry(cleanup.floor)
                 cleanup = replace(cleanup, registry=read)
         except BaseException:
-            head.end_inventory(None, 0, rewinds)
+            head.end_inventory(None, 0, restores)
             raise
-        registry = head.end_inventory(cleanup.registry, cleanup.floor, rewinds)
+        registry = head.end_inventory(cleanup.registry, cleanup.floor, restores)
     for warning in cleanup.warnings:
         store.log.warning(warning)
     if cleanup.skipped:

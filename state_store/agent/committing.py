@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state_store.agent.answers import Committed
+from state_store.agent.answers import Committed, SeenAttempts
 from state_store.agent.open_store import OpenStore
 from state_store.agent.requests import CommitRequest
-from state_store.checkpoint.lineage import Lineages
-from state_store.checkpoint.names import (
-    DELTA_DIRECTORY,
-    SHARED_DIRECTORY,
-    SNAPSHOT_DIRECTORY,
-    DeltaName,
-    SnapshotName,
-)
-from state_store.deletion.catalog import read_listing
+from state_store.checkpoint.attempts import Seen
+from state_store.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName
 from state_store.errors import ConflictError, DamagedError, InternalError, MissingError
 from state_store.files.checksums import crc32_of
 from state_store.planning.chain import Chain, ChainDelta
+from state_store.snapshots.attempt import store_attempt, touch
 from state_store.snapshots.stored_chain import read_chain
 
 
@@ -33,33 +27,35 @@ class CommitResult:
 def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
     """Stores the delta under its name; its appearance there is the commit. The same commit again is fine.
 
-    Under format 1 the delta of an earlier attempt is replaced, and its snapshots go. Raises DamagedError or
-    MissingError when the local file is not what was announced, MissingError when the version before does not
-    exist, ConflictError when another delta has that name or the query has gone on without this task, and as
-    the storage does.
+    Without Spark's ids the attempt may be refused: see `store_attempt`. Raises DamagedError or MissingError
+    when the local file is not what was announced, MissingError when the version before does not exist,
+    ConflictError when another delta has that name or the attempt is refused, and as the storage does.
     """
     clock_s = store.context.runtime.monotonic_s
     start_s = clock_s()
     delta = store.store_id.delta(
         request.version.number, request.version.checkpoint_id, request.parent, request.crc32
     )
-    ids = store.store_id.has_checkpoint_ids
-    if not ids:
-        store.head.rewind(delta.version)
-        _check_not_left_behind(store, delta)
     before = _chain_before(store, delta)
     _check_follows(delta, before)
     stored_from_s = clock_s()
-    _store_delta(store, delta, request)
-    if not ids:
-        _withdraw_snapshots(store, delta.version)
+    seen: Seen = frozenset()
+    if store.store_id.has_checkpoint_ids:
+        _store_delta(store, delta, request)
+    else:
+        touch(request.path)
+        seen = store_attempt(
+            store.context.storage, delta, request.seen, lambda: _store_delta(store, delta, request)
+        )
+    store.context.cache.adopt(delta.path, request.path)
     stored_until_s = clock_s()
     chain = store.head.committed(ChainDelta(delta, request.size_bytes, request.crc32), before, request.keys)
     phases = {
         "chain_ms": (stored_from_s - start_s) * 1000,
         "store_ms": (stored_until_s - stored_from_s) * 1000,
     }
-    return CommitResult(Committed(chain, store.head.ages(), store.head.rewinds, phases), before)
+    attempts = SeenAttempts(delta.version, seen)
+    return CommitResult(Committed(chain, store.head.ages(), attempts, phases), before)
 
 
 def _check_follows(delta: DeltaName, before: Chain) -> None:
@@ -86,41 +82,6 @@ def learn_age(store: OpenStore, chain: Chain) -> None:
         if f"{directory}/{entry.name}" in paths
     ]
     store.head.begun(min(times, default=store.context.runtime.wall_ms()))
-
-
-def _check_not_left_behind(store: OpenStore, delta: DeltaName) -> None:
-    """Without ids a task that Spark has given up may wake up late. It must not take away the snapshots that
-    the query has gone on to rely on: a task that may still commit builds on a version that storage can make
-    without them."""
-    storage, version = store.context.storage, delta.version
-    if not _snapshots_from(store, version):
-        return
-    listing = read_listing(storage)
-    before = delta.builds_on
-    if before is None:
-        left_behind = delta not in listing.deltas
-    else:
-        earlier = [snapshot for snapshot in listing.snapshots if snapshot.version < version]
-        left_behind = before not in Lineages(listing.deltas, earlier).restorable()
-    if left_behind:
-        raise ConflictError(
-            f"version {version} cannot be committed: storage has later snapshots and can make no version "
-            f"{version - 1} without them, so the query has gone on without this task",
-            file=f"{storage.location}/{delta.path}",
-        )
-
-
-def _withdraw_snapshots(store: OpenStore, version: int) -> None:
-    """Names cannot tell attempts apart without ids, so the snapshots of earlier attempts go. The delta is
-    there by now: a merge that publishes later compares deltas afterwards, and withdraws its snapshot."""
-    for name in _snapshots_from(store, version):
-        store.context.storage.delete(name.path)
-
-
-def _snapshots_from(store: OpenStore, version: int) -> list[SnapshotName]:
-    entries = store.context.storage.list_files(SNAPSHOT_DIRECTORY)
-    names = [SnapshotName.parse(entry.name) for entry in entries]
-    return [name for name in names if name is not None and name.version >= version]
 
 
 def _chain_before(store: OpenStore, delta: DeltaName) -> Chain:
@@ -158,11 +119,10 @@ def _store_delta(store: OpenStore, delta: DeltaName, request: CommitRequest) -> 
             file=file,
         )
     try:
-        storage.upload(path, name, overwrite=not store.store_id.has_checkpoint_ids)
+        storage.upload(path, name)
     except ConflictError:
         if not _is_stored(store, delta, size_bytes):
             raise
-    store.context.cache.adopt(name, path)
 
 
 def _is_stored(store: OpenStore, delta: DeltaName, size_bytes: int) -> bool:

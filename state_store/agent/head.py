@@ -1,5 +1,4 @@
-"""What the agent knows of one store: its chain, who needs which file, its newest base, how often it went
-back.
+"""What the agent knows of one store: its chain, who needs which file, its newest base.
 
 Everything here is behind one lock, and each method leaves it consistent:
 
@@ -7,8 +6,6 @@ Everything here is behind one lock, and each method leaves it consistent:
   from it) only while its version lies on that chain.
 - The registry, where it is known, has each version that this process committed since it was read. It is a
   hint for what a clean-up may find, never what is deleted by; when in doubt it is forgotten.
-- `rewinds` grows whenever the store goes back, so that what was begun before is recognised. Under checkpoint
-  format 1, where versions have no ids, nothing else tells attempts of one version apart.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from state_store.agent.answers import Ages
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.checkpoint.registry import Registry, StoredFile
-from state_store.errors import ConflictError, MissingError
+from state_store.errors import MissingError
 from state_store.files.workspace import Workspace
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.planning.policy import Due, Policy, StoreStatistics
@@ -39,24 +36,22 @@ class MergeStart:
     chain: Chain | None
     base: LocalDatabase | None
     deltas: Sequence[ChainDelta]
-    rewinds: int
 
 
 class StoreHead:
     """See the module. Safe for any thread; no method calls the storage."""
 
-    def __init__(self, workspace: Workspace, policy: Policy, runtime: Runtime, *, ids: bool) -> None:
+    def __init__(self, workspace: Workspace, policy: Policy, runtime: Runtime) -> None:
         self._workspace = workspace
         self._policy = policy
         self._now_ms = runtime.wall_ms
-        self._ids = ids
         self._lock = runtime.lock()
         self._statistics = StoreStatistics()
         self._chain: Chain | None = None
         self._registry: Registry | None = None
         self._superseded: set[int] = set()
         self._since_inventory: list[Callable[[Registry], object]] | None = None
-        self._rewinds = 0
+        self._restores = 0
         self._newest: LocalDatabase | None = None
         self._held: dict[Path, int] = {}
 
@@ -75,9 +70,10 @@ class StoreHead:
             return self._registry
 
     @property
-    def rewinds(self) -> int:
+    def restores(self) -> int:
+        """How often the store was restored."""
         with self._lock:
-            return self._rewinds
+            return self._restores
 
     def ages(self) -> Ages:
         """How long ago the newest snapshot, and the newest full one, were made."""
@@ -97,9 +93,8 @@ class StoreHead:
 
     # ---- restore -----------------------------------------------------------------------------------------
 
-    def restored(self, restored: Restored) -> int:
-        """The store is now at the version restored, and the JVM is about to open its base; `rewinds`
-        since."""
+    def restored(self, restored: Restored) -> None:
+        """The store is now at the version restored, and the JVM is about to open its base."""
         with self._lock:
             cost, phases = self._statistics.cost, restored.phases
             cost.observe_choice(phases["choose_ms"])
@@ -111,12 +106,10 @@ class StoreHead:
             self._statistics.note_snapshot(restored.chain.snapshot, restored.chain.full_snapshot)
             self._chain = restored.chain
             self._registry = None
-            self._rewinds += 1
+            self._restores += 1
             self._hold(restored.base)
             unused = self._adopt(restored.base)
-            rewinds = self._rewinds
         _remove(unused)
-        return rewinds
 
     # ---- commit ------------------------------------------------------------------------------------------
 
@@ -161,23 +154,6 @@ class StoreHead:
             self._statistics.note_commit(keys)
             return self._chain
 
-    def rewind(self, version: int) -> None:
-        """A commit of `version` under format 1 begins: what was made of an earlier attempt at it, or of a
-        later version, counts no more."""
-        unused = None
-        with self._lock:
-            chain, registry = self._chain, self._registry
-            if chain is not None and chain.version is not None and chain.version.number >= version:
-                self._chain = None
-                self._rewinds += 1
-                self._registry = None
-            elif registry is not None and any(one.number >= version for one in registry.checkpoints()):
-                self._registry = None  # a clean-up read what another attempt had left
-            if self._newest is not None and self._newest.version.number >= version:
-                self._rewinds += 1
-                unused = self._adopt(None)
-        _remove(unused)
-
     # ---- merge -------------------------------------------------------------------------------------------
 
     def begin_merge(self, version: VersionId) -> MergeStart:
@@ -188,8 +164,8 @@ class StoreHead:
                 deltas = chain.between(base.version, version)
                 if deltas is not None:
                     self._hold(base)
-                    return MergeStart(chain, base, deltas, self._rewinds)
-            return MergeStart(chain, None, (), self._rewinds)
+                    return MergeStart(chain, base, deltas)
+            return MergeStart(chain, None, ())
 
     def hold(self, base: LocalDatabase) -> None:
         """A base of this store is in use until it is released, once for each time that it was held."""
@@ -229,17 +205,13 @@ class StoreHead:
             unused = self._adopt(None)
         _remove(unused)
 
-    def offer(self, base: LocalDatabase, published: Published | None, rewinds: int) -> Chain:
+    def offer(self, base: LocalDatabase, published: Published | None) -> Chain:
         """A merge made `base`, and `published` it; the JVM holds it from now on. The chain after that.
 
         Where the store has gone another way meanwhile, the base is not what the next merge starts from.
-        Raises ConflictError when, without ids, the store has gone back since it had gone back `rewinds`
-        times: the base may be of an attempt that was given up. It is then nobody's.
         """
         unused = None
         with self._lock:
-            if not self._ids and self._rewinds != rewinds:
-                raise ConflictError(f"version {base.version} was given up while it was merged")
             self._hold(base)
             chain = self._chain
             if chain is None and published is not None:
@@ -273,17 +245,18 @@ class StoreHead:
             return any(version < floor for version in self._superseded)
 
     def begin_inventory(self) -> int:
-        """A clean-up is about to read who needs which file; what is committed meanwhile is kept for it."""
+        """A clean-up is about to read who needs which file; what is committed meanwhile is kept for it. How
+        often the store was restored by now."""
         with self._lock:
             self._since_inventory = []
-            return self._rewinds
+            return self._restores
 
-    def end_inventory(self, registry: Registry | None, floor: int, rewinds: int) -> Registry | None:
+    def end_inventory(self, registry: Registry | None, floor: int, restores: int) -> Registry | None:
         """Versions below `floor` are retired. `registry`, where it was read since `begin_inventory`, is who
-        needs which file from now on, unless the store has gone back since. The registry now."""
+        needs which file from now on, unless the store was restored since. The registry now."""
         with self._lock:
             noted, self._since_inventory = self._since_inventory or [], None
-            if registry is not None and rewinds == self._rewinds:
+            if registry is not None and restores == self._restores:
                 self._registry = registry
                 for note in noted:
                     self._apply(note)

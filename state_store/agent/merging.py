@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from state_store.agent.answers import MergedStore, Skipped
 from state_store.agent.open_store import OpenStore
 from state_store.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
 from state_store.deletion.catalog import read_newest_manifest
 from state_store.deletion.lease import Lease
-from state_store.errors import ConflictError, DamagedError
+from state_store.errors import DamagedError
 from state_store.files.deadline import Deadline
-from state_store.planning.chain import ChainDelta
 from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.merge import FULL, INCREMENTAL, INGEST, merge
 from state_store.snapshots.publish import Published, publish
 from state_store.snapshots.restore import restore
-from state_store.snapshots.stored_chain import read_chain
-from state_store.storage.contract import Storage
 
 
 @dataclass(frozen=True)
@@ -37,7 +32,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
 
     The deadline covers all of it: a restore that it may begin with, downloads, checksums, the compaction and
     uploads; it is checked between files, and before the archive that makes the snapshot visible. Raises
-    BusyError past it, ConflictError when the version was given up meanwhile (format 1), and as the steps do.
+    BusyError past it, and as the steps do.
     Nothing is left behind then, neither locally nor in checkpoint storage.
     """
     clock_s = store.context.runtime.monotonic_s
@@ -50,10 +45,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         return Skipped(f"version {request.version} has a snapshot already")
     start = head.begin_merge(request.version)
     base, deltas = start.base, start.deltas
-    used = deltas
     if base is None:
-        if request.kind != INGEST and not store.store_id.has_checkpoint_ids:
-            used = _deltas_with_checksums(context.storage, request.version)
         base, deltas = restore(context, request.version).base, ()
         head.hold(base)
     try:
@@ -72,10 +64,10 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
     made, published, phases = merged.base, None, dict(merged.phases)
     try:
         if request.kind != INGEST:
-            published = _publish(store, made, used, request.kind, deadline)
+            published = _publish(store, made, request.kind, deadline)
             made = published.base
             phases.update(published.phases)
-        chain = head.offer(made, published, start.rewinds)
+        chain = head.offer(made, published)
     except BaseException:
         shutil.rmtree(made.directory, ignore_errors=True)
         raise
@@ -89,51 +81,19 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         request.reason,
         made,
         published,
-        rewinds=start.rewinds,
         took_ms=took_ms,
         chain=chain,
         phases=phases,
     )
 
 
-def _publish(
-    store: OpenStore,
-    base: LocalDatabase,
-    deltas: Sequence[ChainDelta],
-    kind: str,
-    deadline: Deadline,
-) -> Published:
+def _publish(store: OpenStore, base: LocalDatabase, kind: str, deadline: Deadline) -> Published:
     context = store.context
     lease = Lease(context.storage, expiry_ms=store.options.lease_expiry_ms, runtime=context.runtime)
     published = publish(context.bounded(deadline), base, lease, full=kind == FULL)
     for warning in lease.warnings:
         store.log.warning(warning)
-    if not store.store_id.has_checkpoint_ids:
-        try:
-            _check_deltas(store, deltas)
-        except BaseException:
-            store.context.storage.delete(published.manifest.snapshot.path)
-            raise
     return published
-
-
-def _deltas_with_checksums(storage: Storage, version: VersionId) -> list[ChainDelta]:
-    """The deltas that a restore of the version is about to use, without ids, with the checksums that their
-    names lack."""
-    chain, _ = read_chain(storage, version)
-    return [replace(delta, crc32=zlib.crc32(storage.read(delta.name.path))) for delta in chain.deltas]
-
-
-def _check_deltas(store: OpenStore, deltas: Sequence[ChainDelta]) -> None:
-    """Without ids another executor may have replaced a delta since this one committed it. Asked when the
-    snapshot is visible: a commit that replaces a delta afterwards sees the snapshot, and removes it."""
-    for delta in deltas:
-        data = store.context.storage.read(delta.name.path)
-        if delta.crc32 is not None and zlib.crc32(data) != delta.crc32:
-            raise ConflictError(
-                f"'{delta.name.path}' was replaced by another executor since it was committed here",
-                file=delta.name.path,
-            )
 
 
 def _look_for_newer_snapshot(store: OpenStore, deadline: Deadline) -> None:

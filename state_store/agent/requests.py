@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from state_store.agent.store_id import StoreId
+from state_store.checkpoint.attempts import Seen
 from state_store.checkpoint.names import VersionId
 from state_store.errors import InternalError
 from state_store.snapshots.merge import FULL, INCREMENTAL
@@ -55,6 +56,7 @@ class RestoreRequest:
 class CommitRequest:
     """The delta at `path` is to become `version`, which follows the version of id `parent`.
 
+    `seen`: without Spark's ids, what the attempt was told of later versions when it began.
     `memory_short`: the data plane would like an `ingest` merge, which gives memory back.
     """
 
@@ -65,6 +67,7 @@ class CommitRequest:
     crc32: int
     keys: int
     memory_short: bool
+    seen: Seen
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> CommitRequest:
@@ -76,7 +79,30 @@ class CommitRequest:
             fields["crc"],
             fields["keys"],
             bool(fields.get("memory_short")),
+            frozenset(VersionId(number, id_) for number, id_ in fields.get("seen") or ()),
         )
+
+
+@dataclass(frozen=True)
+class AttemptsRequest:
+    """An attempt on `version` begins in memory, and asks what there is above it."""
+
+    version: int
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> AttemptsRequest:
+        return cls(fields["version"])
+
+
+@dataclass(frozen=True)
+class RefuseRequest:
+    """The task that had committed `version` failed: without Spark's ids it is not what the number means."""
+
+    version: VersionId
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> RefuseRequest:
+        return cls(_version(fields))
 
 
 @dataclass(frozen=True)

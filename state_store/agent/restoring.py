@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from state_store.agent.answers import DeltaFiles, RestoredStore
+from state_store.agent.answers import DeltaFiles, RestoredStore, SeenAttempts
 from state_store.agent.committing import learn_age
 from state_store.agent.open_store import OpenStore
-from state_store.agent.requests import DeltasRequest, RestoreRequest
+from state_store.agent.requests import AttemptsRequest, DeltasRequest, RestoreRequest
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.deletion.catalog import read_listing
 from state_store.planning.chain import ChainDelta
+from state_store.snapshots.attempt import look
 from state_store.snapshots.restore import restore, wanted_deltas
 
 
@@ -20,17 +21,22 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     """
     restored = restore(store.context, request.version, start=request.start)
     predicted_ms = store.head.predict_restore_ms(restored.chain)
-    rewinds = store.head.restored(restored)
+    store.head.restored(restored)
     learn_age(store, restored.chain)
     for warning in restored.warnings:
         store.log.warning(warning)
     store.log.debug(
-        f"restored version {request.version}: {restored.chain.snapshot_files} files of snapshot "
+        f"restored version {restored.base.version}: {restored.chain.snapshot_files} files of snapshot "
         f"{restored.chain.snapshot.version_id if restored.chain.snapshot else 'none'}, "
         f"{len(restored.chain.deltas)} deltas, {restored.fetched.local_files} of them local; "
         f"{sum(restored.phases.values()):.0f} ms, predicted {predicted_ms:.0f} ms"
     )
-    return RestoredStore.of(restored, predicted_ms, store.head.ages(), rewinds)
+    return RestoredStore.of(restored, predicted_ms, store.head.ages())
+
+
+def seen_attempts(store: OpenStore, request: AttemptsRequest) -> SeenAttempts:
+    """What there is above a version, from one listing. Raises as the storage does."""
+    return SeenAttempts(request.version, look(store.context.storage, request.version).after(request.version))
 
 
 def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
@@ -42,10 +48,13 @@ def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
     listing = read_listing(context.storage)
     names = {name.version_id: name for name in listing.deltas}
     path: list[DeltaName] = []
-    at: VersionId | None = request.version
+    version = request.version
+    if version.checkpoint_id is None:
+        version = listing.attempts.meant(version.number) or version
+    at: VersionId | None = version
     while at is not None and at.number >= request.first:
         if at not in names:
-            Lineages(listing.deltas, []).plan(request.version)  # says what is missing
+            Lineages(listing.deltas, []).plan(version)  # says what is missing
             break
         path.append(names[at])
         at = names[at].builds_on

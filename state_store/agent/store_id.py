@@ -53,8 +53,6 @@ class StoreId:
 
     def delta(self, version: int, id_: str | None, parent: str | None, crc: int) -> DeltaName:
         """The name under which the JVM's delta is committed."""
-        if not self.has_checkpoint_ids:
-            return DeltaName(version)
         if id_ is None:
-            raise InternalError(f"version {version} of a store with ids came without its id")
+            raise InternalError(f"version {version} came without its id")
         return DeltaName(version, id_, parent or EMPTY_PARENT, crc)

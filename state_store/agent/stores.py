@@ -29,8 +29,8 @@ from state_store.storage.contract import Storage
 from state_store.storage.hadoop import FileSystemCalls
 
 WITHOUT_IDS = (
-    "a query uses checkpoint format 1, under which versions have no ids: attempts at one version cannot be "
-    "told apart for certain, and each commit lists its snapshots twice. Start new queries with "
+    "a query uses checkpoint format 1, under which Spark does not say which attempt at a version it took: "
+    "each commit lists the store's deltas once to find out. Start new queries with "
     "spark.sql.streaming.stateStore.checkpointFormatVersion=2, as state_store.spark_conf() does"
 )
 
@@ -124,7 +124,6 @@ class Stores:
             cache.store(store_id.location),
             workspace,
             self._settings(options),
-            store_id.has_checkpoint_ids,
             options.transfer_threads,
             runtime=runtime,
         )
@@ -135,7 +134,7 @@ class Stores:
             store_id=store_id,
             options=options,
             context=context,
-            head=StoreHead(workspace, policy, runtime, ids=store_id.has_checkpoint_ids),
+            head=StoreHead(workspace, policy, runtime),
             retention=Retention(
                 cleanup_storage,
                 store_id.retention(options),

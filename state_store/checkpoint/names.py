@@ -21,17 +21,23 @@ TEMPORARY_SUFFIX = ".tmp"
 
 EMPTY_PARENT = "empty"
 """Parent of a delta that started from nothing."""
+UNNAMED_PARENT = "unnamed"
+"""Parent of a delta that builds on a version without an id, as release 0.1.0 wrote them under format 1."""
+RESERVED_IDS = (EMPTY_PARENT, UNNAMED_PARENT)
 
 # Bounded, so that every name fits the 255 bytes that file systems allow.
 _ID = r"[0-9A-Za-z-]{1,100}"
 _DELTA = re.compile(rf"([0-9]{{20}})(?:_({_ID})_({_ID})_([0-9a-f]{{8}}))?\.sst")
+_REFUSED = re.compile(rf"([0-9]{{20}})_({_ID})\.refused")
 _SNAPSHOT = re.compile(rf"([0-9]{{20}})(?:_({_ID}))?\.zip")
 _CLAIM = re.compile(rf"{_ID}\.json")
 _SHARED = re.compile(r"([0-9]{20})-([0-9a-f]{8})-([0-9]{1,20})\.sst")
 
 
 class VersionId(NamedTuple):
-    """A version of a store; `id` is Spark's checkpoint id of it, None under checkpoint format 1."""
+    """A version of a store. Its id is Spark's checkpoint id of it, or the store's own under checkpoint format
+    1 (see `attempts`); None where it is meant by its number alone, and in checkpoints of release 0.1.0 under
+    format 1."""
 
     number: int
     checkpoint_id: str | None
@@ -47,7 +53,8 @@ def version_order(version: VersionId) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class DeltaName:
-    """Name of the delta that made `version`. Under format 1 `id`, `parent` and `crc` are all None."""
+    """Name of the delta that made `version`. In names of release 0.1.0 under checkpoint format 1 the id,
+    `parent` and `crc` are all None."""
 
     version: int
     checkpoint_id: str | None = None
@@ -62,8 +69,8 @@ class DeltaName:
             return
         _check_id(self.checkpoint_id)
         _check_id(self.parent)
-        if self.checkpoint_id == EMPTY_PARENT:
-            raise FormatError(f"the checkpoint id '{EMPTY_PARENT}' is reserved for 'no parent'")
+        if self.checkpoint_id in RESERVED_IDS:
+            raise FormatError(f"the checkpoint id '{self.checkpoint_id}' is a reserved word for parents")
         if self.crc is None or not 0 <= self.crc < 1 << 32:
             raise FormatError(f"the checksum of delta {self.version} must be 32 bits, not {self.crc!r}")
 
@@ -71,7 +78,7 @@ class DeltaName:
     def parse(cls, name: str) -> DeltaName | None:
         """The name that `name`, without its directory, stands for; None when it is not one of ours."""
         match = _DELTA.fullmatch(name)
-        if match is None or int(match[1]) < 1 or match[2] == EMPTY_PARENT:
+        if match is None or int(match[1]) < 1 or match[2] in RESERVED_IDS:
             return None
         return cls(int(match[1]), match[2], match[3], None if match[4] is None else int(match[4], 16))
 
@@ -85,7 +92,7 @@ class DeltaName:
         """The version that this delta is applied to; None when it starts from nothing."""
         if self.version == 1 or self.parent == EMPTY_PARENT:
             return None
-        return VersionId(self.version - 1, self.parent)
+        return VersionId(self.version - 1, None if self.parent == UNNAMED_PARENT else self.parent)
 
     @property
     def name(self) -> str:
@@ -101,8 +108,41 @@ class DeltaName:
 
 
 @dataclass(frozen=True)
+class RefusedName:
+    """Name of the file that says that the attempt with that id at `version` does not count."""
+
+    version: int
+    checkpoint_id: str
+
+    def __post_init__(self) -> None:
+        _check_version(self.version, least=1)
+        _check_id(self.checkpoint_id)
+
+    @classmethod
+    def parse(cls, name: str) -> RefusedName | None:
+        """The name that `name`, without its directory, stands for; None when it is not one of ours."""
+        match = _REFUSED.fullmatch(name)
+        return None if match is None or int(match[1]) < 1 else cls(int(match[1]), match[2])
+
+    @property
+    def version_id(self) -> VersionId:
+        """The attempt."""
+        return VersionId(self.version, self.checkpoint_id)
+
+    @property
+    def name(self) -> str:
+        """The file name, without its directory."""
+        return f"{self.version:020d}_{self.checkpoint_id}.refused"
+
+    @property
+    def path(self) -> str:
+        """The path below the store's directory, beside the delta's."""
+        return f"{DELTA_DIRECTORY}/{self.name}"
+
+
+@dataclass(frozen=True)
 class SnapshotName:
-    """Name of the snapshot of `version`; `id` is None under format 1."""
+    """Name of the snapshot of `version`; its id is None where that of the version is."""
 
     version: int
     checkpoint_id: str | None = None
@@ -172,6 +212,13 @@ class SharedName:
     def path(self) -> str:
         """The path below the store's directory."""
         return f"{SHARED_DIRECTORY}/{self.name}"
+
+
+def parent_of(before: VersionId) -> str:
+    """What a delta that builds on `before` (0: on nothing) has as its parent."""
+    if before.number == 0:
+        return EMPTY_PARENT
+    return UNNAMED_PARENT if before.checkpoint_id is None else before.checkpoint_id
 
 
 def lease_path(writer: str) -> str:

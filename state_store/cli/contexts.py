@@ -22,10 +22,8 @@ def store_context(
     cache = LocalCache(directory / "cache", budget_bytes=1 << 62).store(storage.location)
     workspace = Workspace(directory / "work")
     workspace.open()
-    listing = found.contents.listing
-    ids = {one.checkpoint_id for one in listing.deltas} | {one.checkpoint_id for one in listing.snapshots}
     try:
-        yield StoreContext(storage, cache, workspace, settings, has_checkpoint_ids=bool(ids - {None}))
+        yield StoreContext(storage, cache, workspace, settings)
     finally:
         workspace.remove()
         cache.remove()

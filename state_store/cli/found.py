@@ -33,9 +33,9 @@ class FoundStore:
         return self.contents.registry()
 
     def restorable(self, wanted: VersionId | None) -> VersionId | None:
-        """`wanted` where it can be restored, else None. Without an id, the one version with that number.
+        """`wanted` where it can be restored, else None. Without an id, the attempt that its number means.
 
-        Raises ConflictError when several attempts have that number, so that it is not known which is meant.
+        Raises ConflictError when several attempts have that number and it is not known which is meant.
         """
         if wanted is None:
             return None
@@ -45,6 +45,9 @@ class FoundStore:
             if version.number == wanted.number and wanted.checkpoint_id in (None, version.checkpoint_id)
         ]
         if len(same) > 1:
+            meant = self.contents.listing.attempts.meant(wanted.number)
+            if meant in same:
+                return meant
             raise ConflictError(
                 f"{len(same)} attempts of version {wanted.number} are in store {self.key}, and Spark's "
                 "commit log has no id that says which one it took"

@@ -17,7 +17,6 @@ from state_store.cli import exit_codes
 from state_store.cli.command import as_store_error, query_command
 from state_store.cli.contexts import store_context
 from state_store.cli.descriptors import MOST_FILES, share
-from state_store.cli.fence import Fence
 from state_store.cli.found import FoundStore
 from state_store.cli.output import number_column, print_error, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
@@ -192,15 +191,14 @@ def full_checkpoint(
     open_files: int = MOST_FILES,
     meter: Meter | None = None,
 ) -> FullCheckpoint:
-    """Makes a full checkpoint of exactly the version `committed` of a store; an id of None means the only
-    attempt with that number.
+    """Makes a full checkpoint of exactly the version `committed` of a store; an id of None means the attempt
+    that the number stands for.
 
     `compression` is none, lz4, or None: as the snapshot that a restore of the version starts from.
     Its database keeps at most `open_files` tables open. `meter` hears how many bytes are going to be moved.
 
-    Raises MissingError when that version cannot be restored, never taking another; ConflictError when the
-    version has no id and was written again meanwhile, after the snapshot was withdrawn; and what restore,
-    merge and publish raise.
+    Raises MissingError when that version cannot be restored, never taking another; and what restore, merge
+    and publish raise.
     """
     began = time.perf_counter()
     found = FoundStore.read(key, storage)
@@ -212,7 +210,6 @@ def full_checkpoint(
             file=storage.location,
         )
     settings = DatabaseSettings(compression=compression, max_open_files=open_files)
-    fence = Fence(storage, version, found.plan(version).deltas)
     if meter is not None:
         meter.expect(
             2 * sum(file.size_bytes for file in found.registry.files(version) if not file.is_snapshot)
@@ -223,10 +220,8 @@ def full_checkpoint(
     ):
         restored = restore(context, version)
         merged = merge(context, restored.base, [], version, FULL)
-        fence.check()
         lease = Lease(storage, expiry_ms=Options().lease_expiry_ms)
         published = publish(context, merged.base, lease, full=True)
-        fence.check_published(published.manifest.snapshot)
     return FullCheckpoint(
         key,
         version,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from state_store.checkpoint.archive import Archive, unpack
 from state_store.checkpoint.listing import Listing
@@ -13,7 +13,7 @@ from state_store.checkpoint.names import (
     SnapshotName,
 )
 from state_store.errors import DamagedError, MissingError
-from state_store.storage.contract import Storage
+from state_store.storage.contract import Entry, Storage
 
 
 def read_listing(storage: Storage) -> Listing:
@@ -22,10 +22,19 @@ def read_listing(storage: Storage) -> Listing:
     Deltas are listed first: one that a version needed then and that is deleted in between has a snapshot in
     its place, and the later listing shows that.
     """
-    return Listing.from_files(
-        (f"{directory}/{entry.name}", entry.size_bytes)
+    entries = {
+        f"{directory}/{entry.name}": entry
         for directory in (DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)
         for entry in storage.list_files(directory)
+    }
+    return listing_of(entries)
+
+
+def listing_of(entries: Mapping[str, Entry]) -> Listing:
+    """The files that are ours by their names, from entries by path."""
+    return Listing.from_files(
+        ((path, entry.size_bytes) for path, entry in entries.items()),
+        {path: entry.modified_ms for path, entry in entries.items()},
     )
 
 

@@ -22,7 +22,7 @@ from state_store.checkpoint.names import (
     SnapshotName,
 )
 from state_store.checkpoint.registry import Registry, whole_snapshots
-from state_store.deletion.catalog import read_archive
+from state_store.deletion.catalog import listing_of, read_archive
 from state_store.deletion.markers import Tombstones
 from state_store.errors import DamagedError, FormatError, MissingError
 from state_store.storage.contract import Entry, Storage
@@ -69,7 +69,7 @@ class StoreContents:
     @cached_property
     def listing(self) -> Listing:
         """The files that are ours by their names, and finished."""
-        return Listing.from_files((path, entry.size_bytes) for path, entry in self.entries.items())
+        return listing_of(self.entries)
 
     @cached_property
     def manifests(self) -> dict[SnapshotName, Manifest]:

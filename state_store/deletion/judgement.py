@@ -78,6 +78,7 @@ class Judgement:
             if name not in going:
                 kept |= {entry.path for entry in manifest.files}
         deltas = {delta.path for delta in self.contents.listing.deltas if delta.version < self.floor}
+        deltas |= {mark.path for mark in self.contents.listing.refused if mark.version < self.floor}
         return ({name.path for name in going} | deltas | self._shared(orphaned_before_ms)) - kept
 
     @cached_property

@@ -6,11 +6,12 @@
 
 It starts at the newest version that can be restored. Changes are visible at once to its own reads, to nobody
 else before `commit`, and gone after `abort`. Keys and values are bytes; where Spark wrote them, those of its
-encoders. Every version has an id (Spark's checkpoint format 2), unless `has_checkpoint_ids=False`.
+encoders. Every version has an id: one as Spark's checkpoint format 2 has them or, with
+`has_checkpoint_ids=False`, one as the store makes them for checkpoint format 1, where a version is meant by
+its number alone.
 
 A store belongs to one thread at a time. It must not write where a query is running: the
-query's own next commit would then be of the same version with another id, and restoring that
-version without an id would be refused.
+query's own next commit would then be of the same version with another id.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from state_store.checkpoint.attempts import NO_APPLICATION, AttemptId, Seen, next_ordinal
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
-from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
+from state_store.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.deletion.catalog import read_listing
 from state_store.deletion.lease import Lease
 from state_store.embedded.rows import decode, to_table
@@ -36,6 +38,7 @@ from state_store.errors import InternalError, MissingError
 from state_store.files.local_cache import StoreCache
 from state_store.files.workspace import Workspace
 from state_store.runtime import SYSTEM, Runtime
+from state_store.snapshots.attempt import store_attempt
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.merge import FULL, INCREMENTAL, MOST_RUNS, merge, sorted_runs
 from state_store.snapshots.publish import WRITER, Published, publish
@@ -56,7 +59,7 @@ class EmbeddedStore:
 
     Methods raise StateStoreErrors: MissingError and DamagedError for versions that cannot be
     restored, ConflictError where somebody else committed the same version of a store without
-    ids, StorageError as the storage does.
+    Spark's ids, StorageError as the storage does.
     """
 
     def __init__(
@@ -72,9 +75,10 @@ class EmbeddedStore:
             StoreCache(directory / "kept"),
             Workspace(directory / "work", runtime=runtime),
             DatabaseSettings(),
-            has_checkpoint_ids,
             runtime=runtime,
         )
+        self._has_checkpoint_ids = has_checkpoint_ids
+        self._seen: Seen = frozenset()
         self._directory = directory
         self._version = EMPTY
         self._changes: dict[bytes, bytes | None] = {}
@@ -137,9 +141,13 @@ class EmbeddedStore:
     def load(self, version: VersionId | None = None) -> VersionId:
         """Goes to `version`, by default to the newest; changes since the last commit are dropped."""
         if version is None:
-            version = max(self.versions(), key=lambda version: version.number, default=EMPTY)
+            listing = read_listing(self._context.storage)
+            versions = Lineages(listing.deltas, listing.snapshots).restorable()
+            newest = max(versions, key=lambda version: version.number, default=EMPTY)
+            meant = listing.attempts.meant(newest.number)
+            version = meant if meant in versions else newest
         self._open_at(version)
-        return version
+        return self._version
 
     # ---- rows --------------------------------------------------------------------------------------------
 
@@ -206,11 +214,8 @@ class EmbeddedStore:
 
     def commit(self) -> VersionId:
         """Makes the changes the next version, durably; gives it."""
-        version = VersionId(
-            self._version.number + 1,
-            self._context.runtime.uuid() if self._context.has_checkpoint_ids else None,
-        )
-        parent = (self._version.checkpoint_id or EMPTY_PARENT) if self._context.has_checkpoint_ids else None
+        version = VersionId(self._version.number + 1, self._new_id())
+        parent = parent_of(self._version)
         removes = sum(value is None for value in self._changes.values())
         families = self.families
         keys = sum(column_family.keys for column_family in families.values())
@@ -221,9 +226,16 @@ class EmbeddedStore:
         with self._context.workspace.scratch() as scratch:
             path = scratch / "delta.sst"
             _, crc = write_delta(path, sorted(self._changes.items()), metadata)
-            crc_in_name = crc if self._context.has_checkpoint_ids else None
-            name = DeltaName(version.number, version.checkpoint_id, parent, crc_in_name)
-            self._context.storage.upload(path, name.path, overwrite=not self._context.has_checkpoint_ids)
+            name = DeltaName(version.number, version.checkpoint_id, parent, crc)
+            if self._has_checkpoint_ids:
+                self._context.storage.upload(path, name.path)
+            else:
+                self._seen = store_attempt(
+                    self._context.storage,
+                    name,
+                    self._seen,
+                    lambda: self._context.storage.upload(path, name.path),
+                )
             self._open.ingest([path])
         if sorted_runs(self._open.files()) > MOST_RUNS:
             self._open.compact_runs()  # each delta is an open file, and every look-up asks each of them
@@ -250,14 +262,21 @@ class EmbeddedStore:
             shutil.rmtree(merged.directory, ignore_errors=True)
 
     def _open_at(self, version: VersionId) -> None:
-        base = restore(self._context, version).base
+        restored = restore(self._context, version)
+        base = restored.base
         if self._database is not None:
             self._database.close()
             shutil.rmtree(self._database.directory, ignore_errors=True)
         self._database = Database(base.directory, self._context.settings)
         self._committed = dict(base.column_families) or {DEFAULT_FAMILY: ColumnFamily(0)}
-        self._version = version
+        self._version, self._seen = base.version, restored.seen
         self.abort()
+
+    def _new_id(self) -> str:
+        if self._has_checkpoint_ids:
+            return self._context.runtime.uuid()
+        ordinal = next_ordinal(self._seen, self._version.number + 1)
+        return str(AttemptId(ordinal, NO_APPLICATION, 0, self._context.runtime.unique(4)))
 
     @property
     def _open(self) -> Database:

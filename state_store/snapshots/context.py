@@ -23,15 +23,13 @@ R = TypeVar("R")
 class StoreContext:
     """Where a store's files are and are worked on.
 
-    `has_checkpoint_ids` tells whether its versions have ids (checkpoint format 2), `deadline` when the
-    operation that works with it has to end. Immutable; safe for any thread.
+    `deadline` tells when the operation that works with it has to end. Immutable; safe for any thread.
     """
 
     storage: Storage
     cache: StoreCache
     workspace: Workspace
     settings: DatabaseSettings
-    has_checkpoint_ids: bool
     transfer_threads: int = 8
     deadline: Deadline = NEVER
     runtime: Runtime = SYSTEM

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from state_store import __version__
 from state_store.checkpoint.archive import pack
 from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
-from state_store.checkpoint.names import SHARED_DIRECTORY, SharedName, VersionId
+from state_store.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName, SharedName, VersionId
 from state_store.deletion.lease import Lease
 from state_store.engine.database import rocksdb_version, small_files, table_number
 from state_store.errors import BusyError, InternalError, StateStoreError
@@ -60,18 +60,14 @@ def publish(
     archive may be visible, nothing is given up half way.
 
     Raises BusyError past the deadline, ConflictError when there is a snapshot of that version already (never
-    with `full`, nor without ids), BusyError when its files are deleted as fast as they are uploaded,
+    with `full`), BusyError when its files are deleted as fast as they are uploaded,
     StorageError or UnknownOutcomeError when the storage fails.
     """
     clock_s = context.runtime.monotonic_s
     start = clock_s()
     files = _with_checksums(context, base)
     checksum_ms = (clock_s() - start) * 1000
-    shared = (
-        {}
-        if full
-        else {name: file for name, file in files.items() if _may_share(file, context.has_checkpoint_ids)}
-    )
+    shared = {} if full else {name: file for name, file in files.items() if _may_share(file.path)}
     start = clock_s()
     with lease:
         lost = lease.hold(str(file.path) for file in shared.values()) if shared else frozenset()
@@ -92,7 +88,7 @@ def publish(
             manifest = _manifest(base, stored, shares=shares, created_ms=context.runtime.wall_ms())
             _check(manifest, lease)
             archive = pack(manifest, small_files(base.directory))
-            lost = lease.publish(manifest.snapshot, archive, overwrite=full or not context.has_checkpoint_ids)
+            lost = lease.publish(manifest.snapshot, archive, overwrite=full)
             if not lost:
                 break
             stored = {name: file for name, file in stored.items() if file.path not in lost}
@@ -153,9 +149,14 @@ def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, Dat
     }
 
 
-def _may_share(file: DatabaseFile, has_checkpoint_ids: bool) -> bool:
-    """A delta of a store without ids may be replaced by a retried batch, so no snapshot refers to it."""
-    return file.path is not None and (has_checkpoint_ids or file.path.startswith(SHARED_DIRECTORY + "/"))
+def _may_share(path: str | None) -> bool:
+    """A delta without an id may be replaced by a batch that release 0.1.0 runs again: no snapshot refers to
+    it."""
+    if path is None:
+        return False
+    directory, _, name = path.partition("/")
+    delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
+    return directory == SHARED_DIRECTORY or (delta is not None and delta.checkpoint_id is not None)
 
 
 def _check(manifest: Manifest, lease: Lease) -> None:

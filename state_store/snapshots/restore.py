@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from state_store.checkpoint.archive import Archive
+from state_store.checkpoint.attempts import Seen
 from state_store.checkpoint.lineage import Lineages, Plan, describe_restorable
 from state_store.checkpoint.listing import Listing
 from state_store.checkpoint.manifest import Manifest
@@ -24,7 +25,7 @@ from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.deletion.catalog import read_archive, read_listing
 from state_store.engine.database import Database, tidy
-from state_store.errors import DamagedError, MissingError, StateStoreError
+from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
 from state_store.files.transfer import Background, Fetched, Wanted
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.snapshots.context import StoreContext
@@ -33,17 +34,22 @@ from state_store.snapshots.stored_chain import read_full_manifest
 from state_store.storage.contract import Storage
 
 _TRIES = 3
+_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True)
 class Restored:
-    """A base of exactly the asked version, the chain behind it, and what it took (milliseconds by phase)."""
+    """A base of exactly the asked version, the chain behind it, and what it took (milliseconds by phase).
+
+    `seen` are the attempts at later versions that were in storage when it was chosen.
+    """
 
     base: LocalDatabase
     chain: Chain
     fetched: Fetched
     phases: Mapping[str, float]
     warnings: tuple[str, ...]
+    seen: Seen = frozenset()
 
 
 @dataclass
@@ -68,6 +74,9 @@ class _Progress:
 def restore(context: StoreContext, version: VersionId, *, start: VersionId | None = None) -> Restored:
     """Makes a base of `version`; with `start`, from exactly the snapshot of that version.
 
+    Without an id the number stands for the attempt that counts (see `Attempts.meant`), and `start` for the
+    one on its lineage.
+
     Raises MissingError or DamagedError when it cannot be made, FormatError for a format not known,
     ConflictError when two deltas claim to be one version, StorageError when the storage fails.
     """
@@ -79,6 +88,11 @@ def restore(context: StoreContext, version: VersionId, *, start: VersionId | Non
             # A cleanup may have removed what this listing still showed, with a newer snapshot in its place.
             if attempt == _TRIES - 1 or start is not None:
                 raise
+        except ConflictError:
+            # An attempt may be at work that is about to be refused.
+            if attempt == _TRIES - 1:
+                raise
+            context.runtime.sleep(_PAUSE_S)
     raise AssertionError("unreachable")
 
 
@@ -87,19 +101,33 @@ def _restore_listed(
 ) -> Restored:
     with progress.phase("choose_ms"):
         listing = read_listing(context.storage)
+        version, start = _named(listing, version, start)
     snapshots = set(listing.snapshots)
     failure: StateStoreError | None = None
     while True:
         with progress.phase("choose_ms"):
             plan = _plan(listing, snapshots, version, start, failure)
         try:
-            return _restore_plan(context, plan, listing, progress)
+            restored = _restore_plan(context, plan, listing, progress)
+            return replace(restored, seen=listing.attempts.after(version.number))
         except (DamagedError, MissingError) as error:
             if plan.snapshot is None or start is not None or _is_delta_at_fault(error, plan):
                 raise _unrestorable(error, listing, snapshots, plan) from error
             progress.warnings.append(f"snapshot '{plan.snapshot.path}' is not used: {error.message}")
             snapshots.discard(plan.snapshot)
             failure = failure or error
+
+
+def _named(
+    listing: Listing, version: VersionId, start: VersionId | None
+) -> tuple[VersionId, VersionId | None]:
+    """Both with their ids, where they have any."""
+    if version.checkpoint_id is None:
+        version = listing.attempts.meant(version.number) or version
+    if start is not None and start.checkpoint_id is None:
+        lineage = Lineages(listing.deltas, listing.snapshots).history(version)
+        start = next((one for one in lineage if one.number == start.number), start)
+    return version, start
 
 
 def _plan(

@@ -25,8 +25,9 @@ from state_store.agent.calls import Calls
 from state_store.agent.frames import ProtocolError, read_frame, write_frame
 from state_store.agent.merging import MergeRequest
 from state_store.agent.open_store import OpenStore
+from state_store.checkpoint.attempts import AttemptId
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
-from state_store.checkpoint.names import VersionId
+from state_store.checkpoint.names import VersionId, parent_of
 from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import write_delta
@@ -206,12 +207,14 @@ class Job:
         ids: bool = True,
         retain: int = 100,
         run: str | None = None,
+        task: int = 0,
         families: dict[str, int] | None = None,
         **options: str,
     ):
         self.client = client
         self.location = location
         self.ids = ids
+        self.task = task
         self.families = families or {"default": 0}
         self.store = {
             "instance": next(_instances),
@@ -229,6 +232,7 @@ class Job:
         self.version = 0
         self.id: str | None = None
         self.versions: dict[int, tuple[str | None, dict[bytes, bytes]]] = {0: (None, {})}
+        self.attempts: dict[str, Any] = {"ordinal": 0, "seen": []}
 
     def write(self, changes: dict[bytes, bytes | None]) -> dict[str, Any]:
         """Writes the delta of the next version; gives the arguments of its commit."""
@@ -239,8 +243,8 @@ class Job:
             else:
                 state[key] = value
         version = self.version + 1
-        new_id = str(uuid.uuid4()) if self.ids else None
-        parent = (self.id or "empty") if self.ids else None
+        new_id = str(uuid.uuid4()) if self.ids else self.new_attempt()
+        parent = parent_of(VersionId(self.version, self.id))
         removes = sum(value is None for value in changes.values())
         metadata = DeltaMetadata(
             version,
@@ -263,13 +267,23 @@ class Job:
             "bytes": size,
             "crc": crc,
             "keys": len(state),
+            "seen": self.attempts["seen"],
         }
+
+    def new_attempt(self) -> str:
+        """An id as the data plane makes it where Spark gives none."""
+        return str(AttemptId(self.attempts["ordinal"], "0" * 8, self.task, uuid.uuid4().hex[:8]))
 
     def commit(self, changes: dict[bytes, bytes | None]) -> dict[str, Any]:
         answer = self.call("commit", **self.write(changes))
         self.version, self.id, self.state = self.next
         self.versions[self.version] = (self.id, self.state)
+        self.attempts = answer["attempts"]
         return answer
+
+    def look(self) -> None:
+        """What an attempt that begins in memory asks where it may not be the first."""
+        self.attempts = self.call("attempts", version=self.version)
 
     def merge(self, kind: str = "incremental") -> dict[str, Any]:
         """Merges the newest version now; what came of it, its base's fields among the others."""
@@ -300,8 +314,10 @@ class Job:
 
     def restore(self, version: int | None = None) -> dict[str, Any]:
         version = self.version if version is None else version
-        answer = self.call("restore", version=version, id=self.versions[version][0])
-        self.version, self.id, self.state = version, *self.versions[version]
+        id_, state = self.versions[version]
+        answer = self.call("restore", version=version, id=id_ if self.ids else None)
+        self.version, self.id, self.state = version, answer["id"], state
+        self.attempts = answer["attempts"]
         return answer
 
     def cleanup(self) -> dict[str, Any]:

@@ -1,18 +1,19 @@
-"""Checkpoint format 1, where names do not tell attempts at a version apart.
+"""Checkpoint format 1, where Spark names versions by their numbers alone.
 
-Two executors, a merge between any two steps of a commit, a commit between any two of a merge, a task that
-wakes up late."""
+Two executors, a merge between any two steps of a commit, a commit between any two of a merge, tasks that wake
+up late, agents that are replaced."""
 
 from __future__ import annotations
 
-import contextlib
+import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from state_store.errors import ConflictError
+from state_store.errors import ConflictError, MissingError
 from state_store.storage.contract import Storage
 
 from .harness import InProcess, Job, contents
@@ -72,6 +73,12 @@ def read(executor: Callable[..., Job], version: int, like: Job) -> dict[bytes, b
     return contents(fresh.restore(version)["directory"])
 
 
+def stored(job: Job) -> set[str]:
+    """The paths of the store's files."""
+    root = Path(job.location)
+    return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
 STEPS = [
     "write snapshot/",
     "list snapshot",
@@ -83,7 +90,7 @@ STEPS = [
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_merge_beside_an_attempt_that_replaces_its_version(executor, step):
+def test_a_merge_beside_another_attempt_at_its_version(executor, step):
     first = executor("first")
     for batch in range(3):
         first.commit({key(f"row{batch}"): b"base"})
@@ -97,19 +104,18 @@ def test_a_merge_beside_an_attempt_that_replaces_its_version(executor, step):
             second.commit({key("late"): b"second attempt", key("only-in-second"): b"needed"})
 
     interrupt(first, before)
-    with contextlib.suppress(ConflictError):
-        first.merge("full")
+    first.merge("full")
     if not seen:
         continue_on(second, first, 3)
         second.commit({key("late"): b"second attempt", key("only-in-second"): b"needed"})
+    assert read(executor, 4, second) == second.state
     second.commit({key("next"): b"batch 5"})
     assert read(executor, 5, second) == second.state
     assert read(executor, 4, second) == second.versions[4][1]
 
 
-@pytest.mark.parametrize("step", ["list snapshot", "upload delta/"])
-@pytest.mark.parametrize("nth", [1, 2])
-def test_an_attempt_beside_a_merge_of_the_version_that_it_replaces(executor, step, nth):
+@pytest.mark.parametrize("step", ["list delta", "upload delta/"])
+def test_an_attempt_beside_a_merge_of_another_one_at_its_version(executor, step):
     first = executor("first")
     for batch in range(3):
         first.commit({key(f"row{batch}"): b"base"})
@@ -118,34 +124,73 @@ def test_an_attempt_beside_a_merge_of_the_version_that_it_replaces(executor, ste
     continue_on(second, first, 3)
 
     def before(operation: str, path: str) -> None:
-        if f"{operation} {path}".startswith(step):
+        if f"{operation} {path}".startswith(step) and not seen:
             seen.append(path)
-            if len(seen) == nth:
-                with contextlib.suppress(ConflictError):
-                    first.merge("full")
+            first.merge("full")
 
     interrupt(second, before)
     second.commit({key("late"): b"second attempt", key("only-in-second"): b"needed"})
+    assert seen
     second.commit({key("next"): b"batch 5"})
     assert read(executor, 5, second) == second.state
 
 
-def test_a_late_task_takes_nothing_away_from_the_query_that_went_on(executor):
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_late_task_takes_nothing_away_from_the_query_that_went_on(executor, merged):
     asleep = executor("asleep", retain=3)
     for batch in range(3):
         asleep.commit({key(f"row{batch}"): b"base"})
     late = asleep.write({key("zombie"): b"z"})
     awake = executor("awake", retain=3)
     continue_on(awake, asleep, 3)
-    for batch in range(4, 11):
+    for batch in range(4, 11 if merged else 6):
         awake.commit({key(f"row{batch}"): b"b"})
         if batch == 7:
             awake.merge("full")
-    awake.cleanup()
-    with pytest.raises(ConflictError, match="the query has gone on without this task"):
+    if merged:
+        awake.cleanup()
+    before = stored(awake)
+    with pytest.raises(ConflictError, match="attempt at version 4 is refused: "):
         asleep.call("commit", **late)
-    assert read(executor, 10, awake) == awake.state
-    assert read(executor, 9, awake) == awake.versions[9][1]
+    left = {f"delta/{4:020}_{late['id']}.refused"} | {
+        f"delta/{path.name}" for path in Path(awake.location).glob(f"delta/*_{late['id']}_*")
+    }
+    assert stored(awake) == before | left
+    assert read(executor, awake.version, awake) == awake.state
+    assert read(executor, awake.version - 1, awake) == awake.versions[awake.version - 1][1]
+
+
+def test_what_was_refused_goes_with_its_version(executor):
+    asleep, awake = executor("asleep", retain=3), executor("awake", retain=3)
+    late = asleep.write({key("zombie"): b"z"})
+    for batch in range(8):
+        awake.commit({key(f"row{batch}"): b"b"})
+        if batch == 1:
+            with pytest.raises(ConflictError):
+                asleep.call("commit", **late)
+    assert any(path.endswith(".refused") for path in stored(awake))
+    awake.merge("full")
+    awake.commit({key("next"): b"b"})
+    awake.commit({key("next"): b"c"})
+    awake.cleanup()
+    assert not any(late["id"] in path for path in stored(awake))
+
+
+def test_an_attempt_whose_task_failed_is_not_meant(executor):
+    job = executor("job")
+    job.commit({key("row"): b"1"})
+    before = job.version, job.id, job.state
+    job.commit({key("row"): b"a task that fails afterwards"})
+    for _ in range(2):
+        job.call("refuse", version=2, id=job.id)
+    with pytest.raises(MissingError):
+        executor("reader").call("restore", version=2, id=None)
+    with pytest.raises(ConflictError, match="which it builds on, was given up"):
+        job.commit({key("next"): b"on it"})
+    job.version, job.id, job.state = before
+    job.look()
+    job.commit({key("row"): b"2"})
+    assert read(executor, 2, job) == {key("row"): b"2"}
 
 
 def test_a_late_task_at_the_first_version_takes_nothing_away(executor):
@@ -156,9 +201,51 @@ def test_a_late_task_at_the_first_version_takes_nothing_away(executor):
         if batch == 5:
             awake.merge("full")
     awake.cleanup()
-    with pytest.raises(ConflictError, match="the query has gone on without this task"):
+    with pytest.raises(ConflictError, match="the query has gone on to version"):
         asleep.call("commit", **late)
     assert read(executor, 8, awake) == awake.state
+
+
+def test_a_late_task_is_refused_by_the_newest_version_too(executor):
+    asleep, awake = executor("asleep"), executor("awake")
+    late = asleep.write({key("zombie"): b"z"})
+    awake.commit({key("row"): b"b"})
+    with pytest.raises(ConflictError, match="another attempt committed it meanwhile"):
+        asleep.call("commit", **late)
+    assert read(executor, 1, awake) == awake.state
+    asleep.look()
+    asleep.commit({key("again"): b"by a task that Spark ran again"})
+    assert read(executor, 1, asleep) == asleep.state
+
+
+def test_a_task_that_begins_late_does_not_override_one_that_spark_launched_after_it(executor):
+    early, later = executor("early", task=4), executor("later", task=9)
+    later.commit({key("row"): b"b"})
+    early.look()
+    assert early.attempts["ordinal"] == 1
+    before = stored(later)
+    with pytest.raises(ConflictError, match="a task that Spark launched later has committed it already"):
+        early.commit({key("zombie"): b"z"})
+    assert stored(later) == before
+    later.task = 12
+    later.restore(0)
+    later.look()
+    later.commit({key("row"): b"again"})
+    assert read(executor, 1, later) == later.state
+
+
+def test_memory_is_not_built_on_where_another_attempt_counts(executor):
+    """A stage that ran again elsewhere, while this executor holds what it had committed before."""
+    first, second = executor("first"), executor("second")
+    first.commit({key("row"): b"1"})
+    first.commit({key("row"): b"first attempt"})
+    continue_on(second, first, 1)
+    second.commit({key("row"): b"second attempt"})
+    with pytest.raises(ConflictError, match="version 2, which it builds on, was committed anew"):
+        first.commit({key("next"): b"on the first"})
+    continue_on(first, second, 2)
+    first.commit({key("next"): b"on the second"})
+    assert read(executor, 3, first) == {key("row"): b"second attempt", key("next"): b"on the second"}
 
 
 def test_a_query_that_goes_back_commits_again_below_its_snapshots(executor):
@@ -169,24 +256,79 @@ def test_a_query_that_goes_back_commits_again_below_its_snapshots(executor):
             job.merge("full")
     again = executor("again")
     continue_on(again, job, 2)
-    again.commit({key("other"): b"second time"})
-    assert read(executor, 3, again) == again.state
+    for batch in range(2, 6):  # also where it knows nothing but what it was told when it restored
+        again.commit({key("other"): b"second time %d" % batch})
+        assert read(executor, batch + 1, again) == again.state
 
 
-def test_a_base_of_an_attempt_that_was_given_up_is_not_handed_out(executor):
+def test_the_time_of_a_delta_is_that_of_its_commit(executor):
+    """Where attempts meet, it tells which was first; a local disk keeps the time of a file that is linked."""
+    asleep, awake = executor("asleep"), executor("awake")
+    late = asleep.write({key("zombie"): b"z"})
+    awake.commit({key("row"): b"b"})
+    (first,) = Path(awake.location).glob("delta/*.sst")
+    now_s = time.time()
+    os.utime(first, (now_s - 10, now_s - 10))
+    os.utime(late["path"], (now_s - 1000, now_s - 1000))
+    seen = []
+
+    def before(operation: str, path: str) -> None:
+        if operation == "list" and not seen:
+            seen.append(read(executor, 1, awake))
+
+    interrupt(asleep, before)
+    with pytest.raises(ConflictError):
+        asleep.call("commit", **late)
+    assert seen == [awake.state]
+
+
+def test_the_same_commit_again_is_the_same_attempt(executor, tmp_path):
+    """The agent died after the delta was there, and the JVM asks its successor."""
     job = executor("job")
-    for batch in range(4):
-        job.commit({key(f"row{batch}"): b"base"})
-    head = job.open_store.head
-    offer = head.offer
+    job.commit({key("row"): b"1"})
+    request = job.write({key("row"): b"2"})
+    local = Path(request["path"])
+    twin = local.with_name("twin.sst")
+    twin.hardlink_to(local)
+    job.call("commit", **request)
+    twin.rename(local)
+    answer = Job(InProcess(tmp_path / "next"), tmp_path / "state", ids=False).call("commit", **request)
+    assert answer["attempts"] == {"ordinal": 0, "seen": []}
+    (delta,) = [path for path in stored(job) if path.startswith(f"delta/{2:020}")]
+    assert request["id"] in delta
 
-    def offer_late(*arguments: Any) -> Any:
-        head.rewind(4)  # the batch runs again
-        return offer(*arguments)
 
-    head.offer = offer_late
-    with pytest.raises(ConflictError, match="given up"):
-        job.merge("ingest")
+def test_changes_and_snapshots_are_found_by_number_alone(executor):
+    job = executor("job")
+    for batch in range(3):
+        job.commit({key(f"row{batch}"): b"b"})
+    job.merge("incremental")
+    lost = executor("lost")
+    continue_on(lost, job, 2)
+    lost.commit({key("lost"): b"b"})
+    continue_on(job, lost, 2)
+    job.commit({key("kept"): b"b"})
+    job.commit({key("next"): b"b"})
+    fresh = executor("reader")
+    files = fresh.call("deltas", version=4, id=None, first=3)["files"]
+    assert [(one["version"], one["id"]) for one in files] == [
+        (3, job.versions[3][0]),
+        (4, job.versions[4][0]),
+    ]
+    job.call("snapshot", version=3, id=job.versions[3][0], kind="full", reason="test")
+    replayed = fresh.call("restore", version=4, id=None, from_version=3, from_id=None)
+    assert contents(replayed["directory"]) == job.state
+    assert replayed["snapshot_version"] == 3
+
+
+def test_with_ids_a_checkpoint_that_was_begun_without_them_goes_on(executor, tmp_path):
+    job = executor("job")
+    job.commit({key("row"): b"1"})
+    other = Job(InProcess(tmp_path / "other"), tmp_path / "state", ids=True)
+    other.versions[1] = (None, job.state)
+    other.restore(1)
+    other.commit({key("next"): b"2"})
+    assert contents(other.restore(2)["directory"]) == {key("row"): b"1", key("next"): b"2"}
 
 
 def test_a_query_without_ids_is_told_once_what_it_misses(tmp_path, caplog):

@@ -7,13 +7,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_store.checkpoint import names
-from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, SharedName, SnapshotName, VersionId
+from state_store.checkpoint.names import (
+    EMPTY_PARENT,
+    RESERVED_IDS,
+    UNNAMED_PARENT,
+    DeltaName,
+    RefusedName,
+    SharedName,
+    SnapshotName,
+    VersionId,
+)
 from state_store.errors import FormatError
 
 versions = st.integers(1, 10**20 - 1)
-ids = st.from_regex(r"[0-9A-Za-z-]{1,100}", fullmatch=True).filter(lambda text: text != EMPTY_PARENT)
+ids = st.from_regex(r"[0-9A-Za-z-]{1,100}", fullmatch=True).filter(lambda text: text not in RESERVED_IDS)
 deltas = st.builds(
-    DeltaName, versions, ids, ids | st.just(EMPTY_PARENT), st.integers(0, 2**32 - 1)
+    DeltaName, versions, ids, ids | st.sampled_from(RESERVED_IDS), st.integers(0, 2**32 - 1)
 ) | st.builds(DeltaName, versions)
 snapshots = st.builds(SnapshotName, versions, st.none() | ids)
 shared = st.builds(SharedName, versions, st.integers(0, 2**32 - 1), st.integers(0, 10**9))
@@ -28,6 +37,12 @@ def test_delta_round_trip(delta: DeltaName) -> None:
 @given(snapshots)
 def test_snapshot_round_trip(snapshot: SnapshotName) -> None:
     assert SnapshotName.parse(snapshot.name) == snapshot
+
+
+@given(st.builds(RefusedName, versions, ids))
+def test_mark_round_trip(mark: RefusedName) -> None:
+    assert RefusedName.parse(mark.name) == mark
+    assert not names.is_sst_path(mark.path)
 
 
 @given(shared)
@@ -47,6 +62,7 @@ def test_the_grammar_as_written_down() -> None:
     assert delta.path == "delta/00000000000000000007_a-1_b-2_00c0ffee.sst"
     assert DeltaName(7).path == "delta/00000000000000000007.sst"
     assert SnapshotName(7, "a-1").path == "snapshot/00000000000000000007_a-1.zip"
+    assert RefusedName(7, "a-1").path == "delta/00000000000000000007_a-1.refused"
     assert SnapshotName(7).path == "snapshot/00000000000000000007.zip"
     assert SharedName(7, 0xABC, 12).path == "shared/00000000000000000007-00000abc-12.sst"
 
@@ -64,6 +80,8 @@ def test_the_grammar_as_written_down() -> None:
         "00000000000000000007_a_b_ABCDEF01.sst",
         "00000000000000000007_a_b_c_00000000.sst",
         "00000000000000000007_empty_b_00000000.sst",
+        "00000000000000000007_unnamed_b_00000000.sst",
+        "00000000000000000007_a.refused",
         "00000000000000000007_a.b_c_00000000.sst",
         "00000000000000000007.sst\n",
         "٧" * 20 + ".sst",
@@ -115,6 +133,7 @@ def test_paths_that_are_no_sst(path: str) -> None:
         (1, "a", "b", 1 << 32),
         (1, None, "b", None),
         (1, EMPTY_PARENT, "b", 1),
+        (1, UNNAMED_PARENT, "b", 1),
     ],
 )
 def test_names_that_could_not_be_read_back_cannot_be_made(version, id_, parent, crc) -> None:
@@ -136,4 +155,8 @@ def test_what_a_delta_builds_on() -> None:
     assert DeltaName(7, "a", EMPTY_PARENT, 1).builds_on is None
     assert DeltaName(1, "a", EMPTY_PARENT, 1).builds_on is None
     assert DeltaName(7).builds_on == VersionId(6, None)
+    assert DeltaName(7, "a", UNNAMED_PARENT, 1).builds_on == VersionId(6, None)
+    for before in (VersionId(6, None), VersionId(6, "b")):
+        assert DeltaName(7, "a", names.parent_of(before), 1).builds_on == before
+    assert DeltaName(1, "a", names.parent_of(VersionId(0, None)), 1).builds_on is None
     assert DeltaName(1).builds_on is None

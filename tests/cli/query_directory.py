@@ -10,8 +10,9 @@ import uuid
 import zlib
 from pathlib import Path
 
+from state_store.checkpoint.attempts import AttemptId
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
-from state_store.checkpoint.names import DeltaName, VersionId
+from state_store.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.cli.query import StoreKey
 from state_store.deletion.lease import Lease
 from state_store.engine.database import Database
@@ -55,7 +56,7 @@ class QueryDirectory:
         self.state: dict[StoreKey, dict[bytes, bytes]] = {key: {} for key in self.keys}
         self.newest: dict[StoreKey, VersionId] = {}
         self.settings = settings or DatabaseSettings()
-        self._before = copy.deepcopy(self.state)
+        self._before, self._older = copy.deepcopy(self.state), dict(self.newest)
         self._provider = provider
         self._names = names
         self.scratch.mkdir(parents=True, exist_ok=True)
@@ -71,7 +72,7 @@ class QueryDirectory:
     def commit(self, rows: Rows, *, logged: bool = True) -> None:
         """A batch that writes `rows` into every store; with `logged` Spark has it in its commit log."""
         self.version += 1
-        self._before = copy.deepcopy(self.state)
+        self._before, self._older = copy.deepcopy(self.state), dict(self.newest)
         conf = {PROVIDER_KEY: self._provider}
         metadata = {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": conf}
         self._write(f"offsets/{self.version - 1}", metadata, "{}")
@@ -91,10 +92,10 @@ class QueryDirectory:
         self._log_commit()
 
     def run_again(self, rows: Rows) -> None:
-        """The newest batch once more, with another result: under format 1 its deltas are replaced."""
+        """The newest batch once more, with another result: another attempt at its version."""
         self.state = copy.deepcopy(self._before)
         for key in self.keys:
-            self.write_version(key, rows, None)
+            self.newest[key] = self.write_version(key, rows, self._older.get(key))
 
     def restored(self, key: StoreKey) -> dict[bytes, bytes]:
         """The rows of one store's newest version, from its files."""
@@ -111,18 +112,18 @@ class QueryDirectory:
 
     def write_version(self, key: StoreKey, rows: Rows, parent: VersionId | None) -> VersionId:
         """Stores the delta of one store's next version."""
-        at = VersionId(self.version, str(uuid.uuid4()) if self.ids else None)
+        at = VersionId(self.version, self._new_id(key))
         state = self.state[key]
         state.update({name: value for name, value in rows.items() if value is not None})
         for name in [name for name, value in rows.items() if value is None]:
             state.pop(name, None)
-        parent_id = (parent.checkpoint_id if parent else "empty") if self.ids else None
+        parent_id = parent_of(parent or VersionId(0, None))
         puts = sum(value is not None for value in rows.values())
         families = {"default": ColumnFamily(0, False, len(state))}
         record = DeltaMetadata(
             at.number,
             at.checkpoint_id,
-            parent_id or "empty",
+            parent_id,
             len(state),
             puts,
             len(rows) - puts,
@@ -132,11 +133,16 @@ class QueryDirectory:
         local = self.scratch / f"{uuid.uuid4()}.sst"
         sorted_rows = sorted((b"\0\0" + name, value) for name, value in rows.items())
         write_delta(local, sorted_rows, record)
-        crc = zlib.crc32(local.read_bytes()) if self.ids else None
-        self.store(key).upload(
-            local, DeltaName(at.number, at.checkpoint_id, parent_id, crc).path, overwrite=not self.ids
-        )
+        crc = zlib.crc32(local.read_bytes())
+        self.store(key).upload(local, DeltaName(at.number, at.checkpoint_id, parent_id, crc).path)
         return at
+
+    def _new_id(self, key: StoreKey) -> str:
+        """As Spark makes them; without ids, as the store does."""
+        if self.ids:
+            return str(uuid.uuid4())
+        attempts = [path for path in self.files(key) if path.match(f"delta/{self.version:020}_*")]
+        return str(AttemptId(len(attempts), "0" * 8, 0, uuid.uuid4().hex[:8]))
 
     def merge(self, key: StoreKey, kind: str) -> Published:
         """Makes a snapshot of the newest version, from its newest snapshot, as the agent does."""
@@ -160,7 +166,7 @@ class QueryDirectory:
         workspace = Workspace(directory)
         workspace.open()
         cache = LocalCache(directory / "cache", 1 << 30).store(str(key))
-        place = StoreContext(self.store(key), cache, workspace, self.settings, self.ids)
+        place = StoreContext(self.store(key), cache, workspace, self.settings)
         return restore(place, self.newest[key]), place
 
     def _describe(self, partitions: int) -> None:

@@ -68,13 +68,15 @@ def explore(
     *,
     time_jumps_ms: tuple[int, ...] = (),
     lead: Lead = (),
+    times_tell_order: bool = False,
 ) -> Exploration:
     """Visits every state that the programs can reach once they were led, and calls `check` in each.
 
     With `time_jumps_ms`, time may pass by these amounts, one after the other, between any two steps. What
-    `check` says may depend on the paths and bytes of the files, on nothing else.
+    `check` says may depend on the paths and bytes of the files, on nothing else; with `times_tell_order` also
+    on their times, which then only say which file was written before which.
     """
-    world = _World(programs, files, check, time_jumps_ms)
+    world = _World(programs, files, check, time_jumps_ms, times_tell_order=times_tell_order)
     start = world.led(lead)
     seen = {start}
     stack = [start]
@@ -163,15 +165,18 @@ class _World:
         check: Callable[[State], None],
         time_jumps_ms: tuple[int, ...],
         time_ms: int = 0,
+        *,
+        times_tell_order: bool = False,
     ) -> None:
         self._courses = [_Course(program) for program in programs]
         self._files: list[frozenset[tuple[str, tuple[bytes, int]]]] = []
         self._numbers: dict[frozenset[tuple[str, tuple[bytes, int]]], int] = {}
         self._performed: dict[tuple[int, int, int, int], tuple[int, Any]] = {}
         self._check = check
-        self._checked: set[frozenset[tuple[str, bytes]]] = set()
+        self._checked: set[frozenset[Any]] = set()
         self._checked_files: set[int] = set()
         self._jumps_ms = time_jumps_ms
+        self._times_tell_order = times_tell_order
         self._start = _Place(self._number(frozenset(files.items())), time_ms, (0,) * len(self._courses), 0)
 
     @property
@@ -198,7 +203,9 @@ class _World:
         if at.files in self._checked_files:
             return
         self._checked_files.add(at.files)
-        contents = frozenset((path, data) for path, (data, _) in self._files[at.files])
+        contents: frozenset[Any] = self._files[at.files]
+        if not self._times_tell_order:
+            contents = frozenset((path, data) for path, (data, _) in contents)
         if contents not in self._checked:
             self._checked.add(contents)
             self._check(self.state(at))
@@ -220,7 +227,10 @@ class _World:
         course, place = self._courses[number], at.places[number]
         known = (at.files, at.time_ms, number, place)
         if known not in self._performed:
-            files, answer = _perform(self._files[at.files], at.time_ms, course.asked(place))
+            files_before, now_ms = self._files[at.files], at.time_ms
+            if self._times_tell_order:
+                now_ms = 1 + max((at_ms for _, (_, at_ms) in files_before), default=0)
+            files, answer = _perform(files_before, now_ms, course.asked(place))
             self._performed[known] = self._number(files), course.after(place, answer)
         files_after, after = self._performed[known]
         places = (*at.places[:number], after, *at.places[number + 1 :])

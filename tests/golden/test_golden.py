@@ -56,6 +56,9 @@ def test_this_program_goes_on_from_them(path: Path, name: str, tmp_path: Path) -
     job.commit({b"\0\0new": b"1", b"\0\0list": None})
     assert contents(job.merge("incremental")["directory"]) == job.state
     assert contents(job.merge("full")["directory"]) == job.state
+    fresh = Job(InProcess(tmp_path / "fresh"), tmp_path / "state", ids=name == "ids")
+    fresh.versions[job.version] = (job.id, job.state)
+    assert contents(fresh.restore(job.version)["directory"]) == job.state
 
 
 @pytest.mark.parametrize(("path", "name"), STORES)

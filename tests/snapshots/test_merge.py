@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,6 +17,8 @@ from state_store.checkpoint.names import SnapshotName, tombstone_path
 from state_store.deletion.catalog import read_archive
 from state_store.errors import BusyError, DamagedError, StorageError
 from state_store.storage.local import LocalStorage
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 def new_job(root: Path, **options: object) -> Job:
@@ -104,14 +107,17 @@ def test_deltas_are_shared_as_they_are(tmp_path: Path) -> None:
     assert hashlib.sha256(delta.read_bytes()).hexdigest() == digest
 
 
-def test_without_ids_a_snapshot_refers_to_no_delta(tmp_path: Path) -> None:
-    job = new_job(tmp_path, ids=False)
-    job.commit({b"\0\0%05d" % row: os.urandom(60) for row in range(3000)})
-    for version in range(3):
-        job.commit({b"\0\0small-%d" % version: b"1"})
+def test_a_snapshot_refers_to_no_delta_without_an_id(tmp_path: Path) -> None:
+    """One that release 0.1.0 wrote: it would replace the delta when a batch runs again."""
+    shutil.copytree(GOLDEN / "format-1" / "no-ids", tmp_path / "state")
+    (tmp_path / "state" / "snapshot" / f"{7:020}.zip").unlink()
+    job = Job(InProcess(tmp_path / "local", size_amplification_percent=10_000), tmp_path / "state", ids=False)
+    job.versions[8] = (None, {})
+    job.restore(8)
+    job.commit({b"\0\0new": b"1"})
     job.merge("incremental")
-    assert all(path.startswith("shared/") for path in paths(job, 4))
-    assert contents(job.restore()["directory"]) == job.state
+    assert {path.partition("/")[0] for path in paths(job, 9)} == {"shared", "delta"}
+    assert [path for path in paths(job, 9) if path.startswith("delta/") and "_" not in path] == []
 
 
 def test_an_ingest_publishes_nothing(job: Job) -> None:

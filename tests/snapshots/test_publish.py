@@ -39,7 +39,7 @@ def context(tmp_path: Path) -> StoreContext:
     storage = FaultyStorage(LocalStorage(tmp_path / "state"))
     local = tmp_path / "local"
     return StoreContext(
-        storage, StoreCache(local / "kept"), Workspace(local / "work"), DatabaseSettings(threads=1), True
+        storage, StoreCache(local / "kept"), Workspace(local / "work"), DatabaseSettings(threads=1)
     )
 
 

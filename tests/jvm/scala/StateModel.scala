@@ -124,8 +124,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
   private def commit(transaction: Transaction, node: Node, rows: Rows): Unit = {
     if (random.nextBoolean()) same(transaction.keys, rows.size.toLong, "keys before the commit")
     deltas += 1
-    val noId = random.nextInt(10) == 0 && tip.at.version <= node.at.version
-    val at = VersionId(node.at.version + 1, if (noId) None else Some(s"id$deltas"))
+    val at = VersionId(node.at.version + 1, Some(s"id$deltas"))
     val file = new File(directory, s"delta-$deltas.sst")
     val meta = TestBases.meta(at, rows.size)
     if (random.nextInt(20) == 0) {

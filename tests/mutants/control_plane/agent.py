@@ -9,38 +9,24 @@ _WITHOUT_IDS = ("tests/agent/test_attempts_without_ids.py",)
 
 MUTANTS = [
     Mutant(
-        "a task that wakes up late may commit",
+        "an attempt without ids is stored and not looked at",
         f"{_AGENT}/committing.py",
-        "        _check_not_left_behind(store, delta)\n",
+        "    if store.store_id.has_checkpoint_ids:\n        _store_delta(store, delta, request)\n",
+        "    if True:\n        _store_delta(store, delta, request)\n",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "an attempt whose task failed goes on counting",
+        f"{_AGENT}/calls.py",
+        '        refuse(self._store(request).context.storage, fields.version, "its task failed")\n',
+        "",
+        _WITHOUT_IDS,
+    ),
+    Mutant(
+        "changes are those of an attempt of Spark's ids alone",
+        f"{_AGENT}/restoring.py",
+        "        version = listing.attempts.meant(version.number) or version\n",
         "        pass\n",
-        _WITHOUT_IDS,
-    ),
-    Mutant(
-        "snapshots of earlier attempts stay",
-        f"{_AGENT}/committing.py",
-        "        _withdraw_snapshots(store, delta.version)\n",
-        "        pass\n",
-        _WITHOUT_IDS,
-    ),
-    Mutant(
-        "a merge does not compare its deltas",
-        f"{_AGENT}/merging.py",
-        "            _check_deltas(store, deltas)\n",
-        "            pass\n",
-        _WITHOUT_IDS,
-    ),
-    Mutant(
-        "a merge that begins with a restore does not know its deltas",
-        f"{_AGENT}/merging.py",
-        "            used = _deltas_with_checksums(context.storage, request.version)\n",
-        "            used = ()\n",
-        _WITHOUT_IDS,
-    ),
-    Mutant(
-        "a base of an attempt that was given up is offered",
-        f"{_AGENT}/head.py",
-        "if not self._ids and self._rewinds != rewinds:",
-        "if False:",
         _WITHOUT_IDS,
     ),
     Mutant(

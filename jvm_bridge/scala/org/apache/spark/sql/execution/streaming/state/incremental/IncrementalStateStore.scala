@@ -22,7 +22,7 @@ import org.apache.spark.TaskContext
 final class IncrementalStateStore private[incremental] (
     private[incremental] val provider: IncrementalStateStoreProvider,
     opened: Opened,
-    base: VersionId,
+    asked: VersionId,
     shownVersion: Long,
     private var readOnly: Boolean,
     private var forceSnapshot: Boolean)
@@ -31,6 +31,7 @@ final class IncrementalStateStore private[incremental] (
 
   private val local = provider.local
   private var transaction = opened.transaction
+  private var start = opened.start
   // The read transaction of a store that was upgraded since: scans that began in it may still run.
   private var earlier: Option[Transaction] = None
   private var families = opened.families
@@ -235,7 +236,7 @@ final class IncrementalStateStore private[incremental] (
     if (readOnly) throw outOfOrder("Cannot commit a store that was opened to read")
     try {
       endEarlier()
-      val made = local.commit(transaction, base, opened.families, families)
+      val made = local.commit(transaction, start, opened.families, families)
       committed = Some(made)
       state = CommittedState
       afterCommit(made)
@@ -294,15 +295,20 @@ final class IncrementalStateStore private[incremental] (
   }
 
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
-    committed.map(made => StateStoreCheckpointInfo(id.partitionId, made.as.version, made.as.id, base.id)).getOrElse(
-      throw outOfOrder("Cannot get checkpointInfo without committing the store"))
+    committed.map { made =>
+      // Ids of the store's own are not for Spark, which would hand them back.
+      val id = if (provider.conf.enableStateStoreCheckpointIds) made.as.id else None
+      StateStoreCheckpointInfo(this.id.partitionId, made.as.version, id, asked.id)
+    }.getOrElse(throw outOfOrder("Cannot get checkpointInfo without committing the store"))
 
   /** Makes a store that was opened to read one that makes the next version, over the same view. */
   private[incremental] def upgrade(forced: Boolean): IncrementalStateStore = synchronized {
     updating()
     require(readOnly, "Existing store must be readOnly, but got a read-write store")
     earlier = Some(transaction)
-    transaction = local.beginAgain(base, readOnly = false)
+    val again = local.beginAgain(start)
+    transaction = again.transaction
+    start = again.start
     readOnly = false
     forceSnapshot = forced
     this
@@ -315,7 +321,7 @@ final class IncrementalStateStore private[incremental] (
         if (readOnly) release() else abort()
       }
     }
-    task.addTaskFailureListener((_, _) => if (!hasCommitted) abort())
+    task.addTaskFailureListener((_, _) => if (hasCommitted) local.failed(committed.get.as) else abort())
     // Listeners of a task that has failed already ran just now.
     task.getTaskFailure.foreach(throw _)
   }

@@ -1,9 +1,10 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
-import java.util.UUID
+import java.util.{Locale, UUID}
 import java.util.concurrent.ConcurrentHashMap
 
 import scala.util.control.NonFatal
+import scala.util.hashing.MurmurHash3
 
 import org.apache.hadoop.conf.Configuration
 
@@ -13,11 +14,11 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentStore
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, ColumnFamily, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeFigures, Opened}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeFigures, Opened, TaskAttempt}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
 import org.apache.spark.sql.types.StructType
-import org.apache.spark.TaskContext
+import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.util.{NextIterator, ShutdownHookManager}
 
 /**
@@ -115,7 +116,7 @@ class IncrementalStateStoreProvider
     if (snapshotVersion < 1) throw QueryExecutionErrors.unexpectedStateStoreVersion(snapshotVersion)
     if (endVersion < snapshotVersion) throw QueryExecutionErrors.unexpectedStateStoreVersion(endVersion)
     val to = versionId(endVersion, endVersionStateStoreCkptId)
-    val opened = local.replay(versionId(snapshotVersion, snapshotVersionStateStoreCkptId), to, readOnly)
+    val opened = local.replay(versionId(snapshotVersion, snapshotVersionStateStoreCkptId), to, readOnly, task)
     store(opened, to, endVersion, readOnly, forced = false)
   }
 
@@ -218,24 +219,30 @@ class IncrementalStateStoreProvider
     else VersionId(version, if (conf.enableStateStoreCheckpointIds) id else None)
 
   private def open(at: VersionId, readOnly: Boolean, forced: Boolean): IncrementalStateStore =
-    store(local.begin(at, readOnly), at, at.version, readOnly, forced)
+    store(local.begin(at, readOnly, task), at, at.version, readOnly, forced)
+
+  private def task: Option[TaskAttempt] = Option(TaskContext.get()).map { context =>
+    TaskAttempt(IncrementalStateStoreProvider.application, context.taskAttemptId(),
+      again = context.attemptNumber() > 0 || context.stageAttemptNumber() > 0)
+  }
 
   private def openEmpty(version: Long, forced: Boolean): IncrementalStateStore = {
     if (!conf.enableStateStoreCheckpointIds) {
       throw new UnsupportedOperationException("an empty store above version 0 needs Spark's checkpoint " +
         "format 2: set spark.sql.streaming.stateStore.checkpointFormatVersion to 2")
     }
-    store(local.beginEmpty(), VersionId(version, None), version, readOnly = false, forced)
+    val at = VersionId(version, None)
+    store(local.beginEmpty(at), at, version, readOnly = false, forced)
   }
 
   private def store(
       opened: Opened,
-      base: VersionId,
+      asked: VersionId,
       version: Long,
       readOnly: Boolean,
       forced: Boolean): IncrementalStateStore = {
     val made =
-      try new IncrementalStateStore(this, opened, base, version, readOnly, forced)
+      try new IncrementalStateStore(this, opened, asked, version, readOnly, forced)
       catch {
         case e: Throwable =>
           opened.transaction.abort()
@@ -259,9 +266,10 @@ class IncrementalStateStoreProvider
     val family =
       if (name == StateStore.DEFAULT_COL_FAMILY_NAME) Some(ColumnFamilies.Default)
       else {
-        val reader = open(at, readOnly = true, forced = false)
-        reader.release()
-        local.familiesOf(at).flatMap(_.get(name))
+        val reader = local.begin(at, readOnly = true, task)
+        reader.transaction.abort()
+        local.ended()
+        reader.families.get(name)
       }
     family.flatMap(codec(name, _)).getOrElse(
       throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily("getStateStoreChangeDataReader", name))
@@ -279,4 +287,12 @@ class IncrementalStateStoreProvider
         "supported by IncrementalStateStoreProvider, whose files carry checksums of their own that every " +
         "restore verifies. Set it to false.")
     }
+}
+
+private object IncrementalStateStoreProvider {
+  /** Stands for the Spark application in the ids of attempts: 8 hexadecimal digits. */
+  private def application: String = {
+    val id = Option(SparkEnv.get).flatMap(_.conf.getOption("spark.app.id")).getOrElse("")
+    String.format(Locale.ROOT, "%08x", Int.box(MurmurHash3.stringHash(id)))
+  }
 }

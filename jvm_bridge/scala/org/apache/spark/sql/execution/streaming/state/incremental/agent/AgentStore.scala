@@ -63,20 +63,26 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     answer
   }
 
+  /** What storage has above that version; for an attempt that starts on it without Spark's ids. */
+  def attempts(above: Long): SeenAttempts = Answers.seen(call("attempts", Seq("version" -> above)))
+
   /**
-   * @param parent the id of the version before, None without ids
+   * @param parent what the delta names as its parent
+   * @param seen what storage had above the version before when the attempt started, without Spark's ids
    * @param memoryShort whether a merge that gives memory back is wanted
    */
   def commit(
       version: VersionId,
-      parent: Option[String],
+      parent: String,
+      seen: Option[SeenAttempts],
       delta: Path,
       bytes: Long,
       crc: Long,
       keys: Long,
       memoryShort: Boolean): CommitAnswer =
-    Answers.commit(call("commit", versioned(version) ++ Seq("parent" -> parent, "path" -> delta.toString,
-      "bytes" -> bytes, "crc" -> crc, "keys" -> keys, "memory_short" -> memoryShort)))
+    Answers.commit(call("commit", versioned(version) ++ Seq("parent" -> parent,
+      "seen" -> seen.map(_.attempts), "path" -> delta.toString, "bytes" -> bytes, "crc" -> crc,
+      "keys" -> keys, "memory_short" -> memoryShort)))
 
   /** Makes a snapshot of that version now. Left: why none was made. */
   def snapshot(version: VersionId, reason: String): Either[String, MergedStore] = {
@@ -96,6 +102,10 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     held.add(answer.directory)
     answer
   }
+
+  /** Tells the agent that the task that had committed that version failed, which Spark's ids would tell. Never
+   * throws; where it is not heard, the next attempt counts more all the same. */
+  def refuse(version: VersionId): Unit = courtesy("refuse", versioned(version): _*)
 
   /** Tells the agent that a directory is of no use any more. Never throws; nothing is started for it. */
   def release(directory: String): Unit = {

@@ -33,8 +33,18 @@ final case class AgentLimits(
 /** Milliseconds since the newest snapshot, and since the newest full one; None where there is none. */
 final case class SnapshotAges(sinceSnapshotMs: Option[Long], sinceFullMs: Option[Long])
 
-/** To `restore`: a database to open, and what it took. `rewinds`: how often the store has gone back. */
+/**
+ * What storage had above a version, without Spark's ids.
+ *
+ * @param ordinal that of an attempt on the version that starts now
+ * @param attempts what the agent is to hear again when that attempt commits
+ */
+final case class SeenAttempts(ordinal: Long, attempts: JsonNode)
+
+/** To `restore`: a database to open, and what it took. `id` is that of the version, where it has one. */
 final case class RestoreAnswer(
+    id: Option[String],
+    seen: SeenAttempts,
     directory: String,
     keys: Long,
     families: ColumnFamilies,
@@ -46,7 +56,6 @@ final case class RestoreAnswer(
     predictedMs: Long,
     phases: RestorePhases,
     ages: SnapshotAges,
-    rewinds: Long,
     warnings: Seq[String])
 
 /** How long the phases of a restore took, in milliseconds. */
@@ -61,13 +70,12 @@ final case class ChainFigures(
     bytes: Long)
 
 /** To `commit`. */
-final case class CommitAnswer(chain: ChainFigures, ages: SnapshotAges, rewinds: Long)
+final case class CommitAnswer(chain: ChainFigures, ages: SnapshotAges, seen: SeenAttempts)
 
 /**
  * What a merge made: a base to open, and for a snapshot its files.
  *
  * @param kind `ingest` (nothing was published), `incremental` or `full`
- * @param rewinds how often the store had gone back when the merge began
  */
 final case class MergedStore(
     kind: String,
@@ -75,7 +83,6 @@ final case class MergedStore(
     directory: String,
     version: VersionId,
     keys: Long,
-    rewinds: Long,
     tookMs: Long,
     uploadedBytes: Long,
     sharedFiles: Long,
@@ -121,6 +128,8 @@ private[agent] object Answers {
   def restore(ok: JsonNode): RestoreAnswer = {
     val phases = ok.path("phases")
     RestoreAnswer(
+      id = Json.text(ok, "id"),
+      seen = seen(ok.path("attempts")),
       directory = text(ok, "directory"),
       keys = number(ok, "keys"),
       families = ColumnFamilies.fromJson(ok.path("column_families")),
@@ -133,7 +142,6 @@ private[agent] object Answers {
       phases = RestorePhases(number(phases, "choose_ms"), number(phases, "fetch_ms"),
         number(phases, "verify_ms"), number(phases, "ingest_ms")),
       ages = ages(ok.path("ages")),
-      rewinds = number(ok, "rewinds"),
       warnings = ok.path("warnings").elements.asScala.map(_.asText).toSeq)
   }
 
@@ -142,8 +150,10 @@ private[agent] object Answers {
     CommitAnswer(
       ChainFigures(number(chain, "deltas"), number(chain, "deltas_since_full"),
         number(chain, "merges_since_full"), number(chain, "files"), number(chain, "bytes")),
-      ages(ok.path("ages")), number(ok, "rewinds"))
+      ages(ok.path("ages")), seen(ok.path("attempts")))
   }
+
+  def seen(node: JsonNode): SeenAttempts = SeenAttempts(number(node, "ordinal"), node.path("seen"))
 
   /** Left: why no snapshot was made. */
   def snapshot(ok: JsonNode): Either[String, MergedStore] =
@@ -183,7 +193,6 @@ private[agent] object Answers {
       directory = text(base, "directory"),
       version = VersionId(number(base, "version"), Json.text(base, "id")),
       keys = number(base, "keys"),
-      rewinds = number(base, "rewinds"),
       tookMs = number(node, "took_ms"),
       uploadedBytes = number(node, "uploaded_bytes"),
       sharedFiles = number(node, "shared_files"),

@@ -1,7 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.local
 
 import java.nio.file.{Files, Path}
-import java.util.UUID
 import java.util.concurrent.{ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.locks.ReentrantLock
 
@@ -16,9 +15,10 @@ import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{S
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.apache.spark.util.ThreadUtils
 
-/** A transaction with the column families of the version that it began on. */
+/** A transaction with the version that it began on, and the column families there. */
 final case class Opened(
     transaction: Transaction,
+    start: AttemptStart,
     families: ColumnFamilies,
     loadMs: Long,
     restored: Option[RestoreAnswer])
@@ -42,12 +42,13 @@ final case class Committed(
  *
  * It is closed when `close` was called and the last transaction has ended.
  *
- * @param ids whether versions carry ids (Spark's checkpoint format 2)
+ * @param ids whether Spark says by ids which attempt at a version it means (its checkpoint format 2)
  * @param published is told of each version whose snapshot is in checkpoint storage
  */
 final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, published: Long => Unit)
   extends Logging {
   private val restoring = new ReentrantLock
+  private val attempts: Attempts = if (ids) new SparksAttempts else new NumberedAttempts(agent)
   private var families = Map(VersionId.empty -> ColumnFamilies.initial)
   private var users = 0
   private var closing = false
@@ -69,9 +70,6 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   val merges = new StoreMerges(name, agent, offer, published)
 
-  // How often the store has gone back, by the agent's count: tells attempts at a version apart without ids.
-  @volatile private var rewinds = 0L
-
   @volatile private var newestVersion: Option[VersionId] = None
 
   /** The newest version committed here. */
@@ -80,59 +78,64 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   def memoryUse: MemoryUse = state.memoryUse
 
   /**
-   * Begins on exactly that version. Each transaction must be ended with [[ended]] after its commit or abort.
+   * Begins on exactly that version; without Spark's ids on the attempt that its number stands for. Each
+   * transaction must be ended with [[ended]] after its commit or abort.
    *
+   * @param task the task that opens the store, where there is one
    * @throws AgentException where the version cannot be restored
    */
-  def begin(at: VersionId, readOnly: Boolean): Opened = used {
+  def begin(at: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): Opened = used {
     merges.check()
     val startNs = System.nanoTime
-    opened(at, readOnly, startNs).getOrElse(restore(at, readOnly, None, startNs))
+    opened(at, readOnly, task, startNs).getOrElse(restore(at, readOnly, task, None, startNs))
   }
 
   /** Begins on that version, restored from the snapshot of `from` and the deltas after it. */
-  def replay(from: VersionId, to: VersionId, readOnly: Boolean): Opened =
-    used(restore(to, readOnly, Some(from), System.nanoTime))
+  def replay(from: VersionId, to: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): Opened =
+    used(restore(to, readOnly, task, Some(from), System.nanoTime))
 
-  /** Begins a second transaction where one is open, at the same version. */
-  def beginAgain(at: VersionId, readOnly: Boolean): Transaction =
-    inMemory(at, readOnly).map(_._1).getOrElse(restore(at, readOnly, None, System.nanoTime).transaction)
+  /** Begins to write where a reader is open, at the same version. */
+  def beginAgain(start: AttemptStart): Opened = {
+    val startNs = System.nanoTime
+    val again = opened(start.at, readOnly = false, start.task, startNs)
+      .getOrElse(restore(start.at, readOnly = false, start.task, None, startNs))
+    again.copy(start = again.start.copy(seen = start.seen.orElse(again.start.seen)))
+  }
 
   /** Begins on nothing; a commit becomes the version after that one. */
-  def beginEmpty(): Opened = used {
+  def beginEmpty(at: VersionId): Opened = used {
     restoring.lockInterruptibly()
     try {
       state.resetEmpty()
-      Opened(state.tryBegin(VersionId.empty, readOnly = false).get, ColumnFamilies.initial, 0, None)
+      val transaction = state.tryBegin(VersionId.empty, readOnly = false).get
+      Opened(transaction, AttemptStart.onNothing(at), ColumnFamilies.initial, 0, None)
     } finally restoring.unlock()
   }
 
   /**
    * Makes the changes of the transaction the next version: durable in checkpoint storage on return.
    *
-   * @param base the version that the transaction began on
+   * @param start from where the transaction began
    * @param before the column families that there were
    * @param now the column families that there are now
    */
-  def commit(transaction: Transaction, base: VersionId, before: ColumnFamilies, now: ColumnFamilies): Committed = {
-    val as = VersionId(base.version + 1, if (ids) Some(UUID.randomUUID.toString) else None)
-    val parent = if (ids) base.id.orElse(Some(LocalStore.NoParent)) else None
-    val unique = as.id.getOrElse(UUID.randomUUID.toString)
-    val file = Files.createDirectories(agent.opened.incoming).resolve(s"${as.version}_$unique.sst")
+  def commit(transaction: Transaction, start: AttemptStart, before: ColumnFamilies, now: ColumnFamilies): Committed = {
+    val as = attempts.next(start)
+    val file = Files.createDirectories(agent.opened.incoming).resolve(s"${as.version}_${as.id.get}.sst")
     try {
       val startNs = System.nanoTime
       val keys = transaction.keys
       val counted = now.counted(before, keys, transaction.growthByFamily)
-      val delta = transaction.writeDelta(file.toFile, meta(as, parent, transaction, counted))
+      val delta = transaction.writeDelta(file.toFile, meta(as, start.parent, transaction, counted))
       val writtenNs = System.nanoTime
       val answer = agent.commit(
-        as, parent, file, delta.bytes, delta.crc32, keys, memoryShort = state.wantsIngest)
+        as, start.parent, start.seen, file, delta.bytes, delta.crc32, keys, memoryShort = state.wantsIngest)
       val writeMs = TimeUnit.NANOSECONDS.toMillis(writtenNs - startNs)
       val committed = Committed(as, counted, keys, transaction.hits, transaction.misses, delta, answer,
         writeMs, sinceMs(writtenNs))
-      rewinds = answer.rewinds // before the next line, which drops a base of the attempt before
       transaction.committed(as)
       remember(as, counted)
+      attempts.committed(as, answer.seen)
       newestVersion = Some(as)
       merges.learned(answer.ages)
       LocalStore.threads.execute(() => settle())
@@ -140,9 +143,13 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     } catch {
       case e: Throwable =>
         Files.deleteIfExists(file)
+        if (LocalStore.isConflict(e)) attempts.refused()
         throw e
     }
   }
+
+  /** The task that had committed that version failed afterwards: the next one does not build on it unseen. */
+  def failed(as: VersionId): Unit = attempts.failed(as)
 
   /** Does now, beside what Spark does between two batches, what the next would wait for. */
   private def settle(): Unit =
@@ -151,12 +158,11 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       case NonFatal(e) => logWarning(s"The newest version of $name is brought into the index by the next batch", e)
     }
 
-  /** Takes what a merge made as the base of what comes; gives it back where the store is closed or, without
-   * ids, went back since the merge began. */
+  /** Takes what a merge made as the base of what comes; gives it back where the store is closed. */
   private def offer(made: MergedStore): Unit = {
     val base = BaseDirectory(made.directory, made.version, made.keys, () => agent.release(made.directory))
     if (synchronized(disposed)) base.onClose()
-    else state.offerBase(base, ids || made.rewinds == rewinds)
+    else state.offerBase(base)
   }
 
   /** A transaction that [[begin]] or [[replay]] gave was committed or aborted. */
@@ -180,8 +186,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   /** The files are of no use any more. */
   def releaseDeltas(deltas: DeltaFiles): Unit = agent.release(deltas.directory)
 
-  /** The column families of a version that was loaded or committed here. */
-  def familiesOf(at: VersionId): Option[ColumnFamilies] = synchronized(families.get(at))
+  private def familiesOf(at: VersionId): Option[ColumnFamilies] = synchronized(families.get(at))
 
   /** Any number of times, from any thread. */
   def close(): Unit = {
@@ -217,36 +222,50 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     }
   }
 
-  private def opened(at: VersionId, readOnly: Boolean, startNs: Long): Option[Opened] =
-    inMemory(at, readOnly).map { case (transaction, known) =>
-      Opened(transaction, known, sinceMs(startNs), None)
-    }
+  /** From memory, where that has the version. */
+  private def opened(
+      named: VersionId, readOnly: Boolean, task: Option[TaskAttempt], startNs: Long): Option[Opened] =
+    for {
+      at <- attempts.known(named)
+      known <- familiesOf(at)
+      start = attempts.start(at, task, readOnly)
+      transaction <- state.tryBegin(at, readOnly)
+    } yield Opened(transaction, start, known, sinceMs(startNs), None)
 
-  private def inMemory(at: VersionId, readOnly: Boolean): Option[(Transaction, ColumnFamilies)] =
-    familiesOf(at).flatMap(known => state.tryBegin(at, readOnly).map(_ -> known))
-
-  private def restore(at: VersionId, readOnly: Boolean, from: Option[VersionId], startNs: Long): Opened = {
+  private def restore(
+      named: VersionId,
+      readOnly: Boolean,
+      task: Option[TaskAttempt],
+      from: Option[VersionId],
+      startNs: Long): Opened = {
     restoring.lockInterruptibly()
     try {
-      val meanwhile = if (from.isEmpty) opened(at, readOnly, startNs) else None
+      val meanwhile = if (from.isEmpty) opened(named, readOnly, task, startNs) else None
       meanwhile.getOrElse {
-        val answer = if (at.version == 0) None else Some(resetTo(at, from))
-        if (answer.isEmpty) state.resetEmpty()
-        val transaction = state.tryBegin(at, readOnly).getOrElse(
+        val (start, answer) =
+          if (named.version == 0) {
+            state.resetEmpty()
+            (attempts.start(VersionId.empty, task, readOnly), None)
+          } else {
+            val answer = resetTo(named, from)
+            (AttemptStart.on(VersionId(named.version, answer.id), task, Some(answer.seen)), Some(answer))
+          }
+        val transaction = state.tryBegin(start.at, readOnly).getOrElse(
           throw new AgentException("internal",
-            s"version ${at.version} of $name was restored but cannot be read"))
-        Opened(transaction, familiesOf(at).get, sinceMs(startNs), answer)
+            s"version ${named.version} of $name was restored but cannot be read"))
+        Opened(transaction, start, familiesOf(start.at).get, sinceMs(startNs), answer)
       }
     } finally restoring.unlock()
   }
 
   private def resetTo(at: VersionId, from: Option[VersionId]): RestoreAnswer = {
     val answer = agent.restore(at, from)
+    val found = VersionId(at.version, answer.id)
     answer.warnings.foreach(text => logWarning(s"$name: $text"))
-    rewinds = answer.rewinds
     merges.learned(answer.ages)
-    state.reset(BaseDirectory(answer.directory, at, answer.keys, () => agent.release(answer.directory)))
-    remember(at, answer.families)
+    state.reset(BaseDirectory(answer.directory, found, answer.keys, () => agent.release(answer.directory)))
+    remember(found, answer.families)
+    attempts.restored(found, answer.seen)
     logInfo(s"Restored version ${at.version} of $name: $answer")
     answer
   }
@@ -263,7 +282,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   private def meta(
       as: VersionId,
-      parent: Option[String],
+      parent: String,
       transaction: Transaction,
       now: ColumnFamilies): Array[Byte] =
     Json.bytes(Json.obj("format" -> 1, "version" -> as.version, "id" -> as.id, "parent" -> parent,
@@ -276,6 +295,10 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 private object LocalStore {
   // For what is done between two batches.
   lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-settle")
-  val NoParent = "empty"
   val Remembered = 2048
+
+  def isConflict(e: Throwable): Boolean = e match {
+    case refused: AgentException => refused.kind == "conflict"
+    case _ => false
+  }
 }

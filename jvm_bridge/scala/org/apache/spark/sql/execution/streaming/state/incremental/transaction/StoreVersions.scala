@@ -196,14 +196,11 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   /**
    * A newer base, holding a version on the way to the tip. It is taken at a later begin; or closed, when that
    * version is not on the way. Opened here, in the caller's thread.
-   *
-   * @param valid whether it is still one of this store's versions; without ids (checkpoint format 1) nothing
-   *              else tells it from one that was committed anew since. Asked between two appends.
    */
-  def offerBase(directory: BaseDirectory, valid: => Boolean = true): Unit = {
+  def offerBase(directory: BaseDirectory): Unit = {
     val opened = open(directory)
     locked {
-      if (closed || !valid) opened.release()
+      if (closed) opened.release()
       else {
         dropOffered()
         offered = opened

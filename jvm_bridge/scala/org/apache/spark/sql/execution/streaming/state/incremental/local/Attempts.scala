@@ -1,0 +1,138 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.local
+
+import java.util.UUID
+
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentStore, SeenAttempts}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+
+/**
+ * The task that opens a store.
+ *
+ * @param application 8 hexadecimal digits that stand for the Spark application
+ * @param number Spark's task attempt id, which grows with each task that the application launches
+ * @param again whether Spark has launched a task for the same partition of the same job before
+ */
+final case class TaskAttempt(application: String, number: Long, again: Boolean)
+
+/**
+ * From where an attempt at the version after `at` starts.
+ *
+ * @param parent what its delta is to name as its parent
+ * @param seen what storage had above `at` then; None where Spark gives ids, or nobody has asked yet
+ */
+final case class AttemptStart(
+    at: VersionId,
+    parent: String,
+    task: Option[TaskAttempt] = None,
+    seen: Option[SeenAttempts] = None)
+
+object AttemptStart {
+  private val NoParent = "empty"
+  private val ParentWithoutId = "unnamed"
+
+  def on(at: VersionId, task: Option[TaskAttempt], seen: Option[SeenAttempts]): AttemptStart =
+    AttemptStart(at, if (at.version == 0) NoParent else at.id.getOrElse(ParentWithoutId), task, seen)
+
+  /** On nothing, whatever its number. */
+  def onNothing(at: VersionId): AttemptStart = AttemptStart(at, NoParent)
+}
+
+/** Ids of the versions that an executor makes, and which of them Spark means. Safe for any thread. */
+sealed trait Attempts {
+  /** The version that memory may have under this name; None where storage has to say which one it is. */
+  def known(at: VersionId): Option[VersionId]
+
+  /** An attempt starts in memory. May call the agent. */
+  def start(at: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart
+
+  /** The version that an attempt is about to commit. */
+  def next(start: AttemptStart): VersionId
+
+  /** That version came from storage, which had this above it. */
+  def restored(at: VersionId, seen: SeenAttempts): Unit = ()
+
+  /** That version was committed here; storage had this above it afterwards. */
+  def committed(as: VersionId, seen: SeenAttempts): Unit = ()
+
+  /** The task that had committed that version failed: Spark does not take it. */
+  def failed(as: VersionId): Unit = ()
+
+  /** A commit was refused: what memory has may not be what Spark has taken. */
+  def refused(): Unit = ()
+}
+
+/** Spark says which attempt it means (checkpoint format 2). */
+final class SparksAttempts extends Attempts {
+  override def known(at: VersionId): Option[VersionId] = Some(at)
+
+  override def start(at: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart =
+    AttemptStart.on(at, task, None)
+
+  override def next(start: AttemptStart): VersionId =
+    VersionId(start.at.version + 1, Some(UUID.randomUUID.toString))
+}
+
+/**
+ * Spark names versions by their numbers alone (checkpoint format 1): ids are made here, as the control plane
+ * reads them (state_store/checkpoint/attempts.py). A number stands for what was committed or restored under it
+ * last, unless the task failed.
+ *
+ * An attempt has to know what was in storage when it started, or earlier. The answer to the last commit or
+ * restore tells; storage is asked where others may have been at work since.
+ */
+final class NumberedAttempts(agent: AgentStore) extends Attempts {
+  private var taken = Map.empty[Long, VersionId]
+  private var newest: Option[(VersionId, SeenAttempts)] = None
+  private var tried = 0L
+
+  override def known(at: VersionId): Option[VersionId] =
+    if (at.version == 0 || at.id.isDefined) Some(at) else synchronized(taken.get(at.version))
+
+  override def start(at: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart = {
+    val seen =
+      if (readOnly && task.isEmpty) None
+      else Some(upToDate(at, task).getOrElse(agent.attempts(at.version)))
+    AttemptStart.on(at, task, seen)
+  }
+
+  private def upToDate(at: VersionId, task: Option[TaskAttempt]): Option[SeenAttempts] = synchronized {
+    val first = task.exists(!_.again) && at.version + 1 > tried
+    newest.collect { case (version, seen) if first && version == at => seen }
+  }
+
+  override def next(start: AttemptStart): VersionId = {
+    val version = start.at.version + 1
+    synchronized { tried = math.max(tried, version) }
+    val task = start.task.getOrElse(NumberedAttempts.noTask)
+    val unique = UUID.randomUUID.toString.take(NumberedAttempts.Digits)
+    VersionId(version, Some(s"a${start.seen.fold(0L)(_.ordinal)}-${task.application}-${task.number}-$unique"))
+  }
+
+  override def restored(at: VersionId, seen: SeenAttempts): Unit = take(at, seen)
+
+  override def committed(as: VersionId, seen: SeenAttempts): Unit = take(as, seen)
+
+  override def failed(as: VersionId): Unit = {
+    synchronized { if (taken.get(as.version).contains(as)) taken -= as.version }
+    // Spark may have interrupted the task's own thread, which can then call nobody.
+    LocalStore.threads.execute(() => agent.refuse(as))
+  }
+
+  override def refused(): Unit = synchronized {
+    taken = Map.empty
+    newest = None
+  }
+
+  // Memory holds far fewer versions than this; one that is forgotten here is restored.
+  private def take(at: VersionId, seen: SeenAttempts): Unit = synchronized {
+    taken = taken.filter { case (version, _) => version > at.version - NumberedAttempts.Remembered } +
+      (at.version -> at)
+    newest = Some(at -> seen)
+  }
+}
+
+private object NumberedAttempts {
+  val Digits = 8
+  val Remembered = 1024
+  val noTask: TaskAttempt = TaskAttempt("0" * Digits, 0, again = true)
+}
