@@ -251,6 +251,12 @@ def is_sst_path(path: str) -> bool:
     return directory == SHARED_DIRECTORY and SharedName.parse(name) is not None
 
 
+def is_refused_path(path: str) -> bool:
+    """Whether `path` (below the store's directory) is that of a mark on an attempt, by the grammar."""
+    directory, _, name = path.partition("/")
+    return directory == DELTA_DIRECTORY and RefusedName.parse(name) is not None
+
+
 def is_snapshot_path(path: str) -> bool:
     """Whether `path` (below the store's directory) is that of a snapshot's archive, by the grammar."""
     directory, _, name = path.partition("/")

@@ -21,6 +21,7 @@ from state_store.checkpoint.names import (
     TOMBSTONE_DIRECTORY,
     SnapshotName,
     VersionId,
+    is_refused_path,
     is_snapshot_path,
     is_sst_path,
     tombstone_path,
@@ -274,7 +275,8 @@ def _check(doomed: set[str], judgement: Judgement) -> None:
     """What has to be so before files may be deleted, asked in another way than it was decided. Raises
     InternalError, and none is deleted."""
     needed = {file.path for file in judgement.registry.entries()} & doomed
-    foreign = {path for path in doomed if not is_sst_path(path) and not is_snapshot_path(path)}
+    kinds = (is_sst_path, is_snapshot_path, is_refused_path)
+    foreign = {path for path in doomed if not any(is_one(path) for is_one in kinds)}
     if needed or foreign:
         raise InternalError(
             f"a clean-up was about to delete '{min(needed | foreign)}', which "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,12 +12,12 @@ from agent.harness import InProcess, Job, contents
 
 from state_store.checkpoint.file_list import pack_tombstone
 from state_store.checkpoint.manifest import Manifest
-from state_store.checkpoint.names import SnapshotName, tombstone_path
+from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.checkpoint.names import DeltaName, SnapshotName, tombstone_path
 from state_store.deletion.catalog import read_archive
+from state_store.engine.sst import write_delta
 from state_store.errors import BusyError, DamagedError, StorageError
 from state_store.storage.local import LocalStorage
-
-GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
 def new_job(root: Path, **options: object) -> Job:
@@ -108,16 +107,21 @@ def test_deltas_are_shared_as_they_are(tmp_path: Path) -> None:
 
 
 def test_a_snapshot_refers_to_no_delta_without_an_id(tmp_path: Path) -> None:
-    """One that release 0.1.0 wrote: it would replace the delta when a batch runs again."""
-    shutil.copytree(GOLDEN / "format-1" / "no-ids", tmp_path / "state")
-    (tmp_path / "state" / "snapshot" / f"{7:020}.zip").unlink()
-    job = Job(InProcess(tmp_path / "local", size_amplification_percent=10_000), tmp_path / "state", ids=False)
-    job.versions[8] = (None, {})
-    job.restore(8)
-    job.commit({b"\0\0new": b"1"})
+    """One as release 0.1.0 wrote it: that release would replace it when a batch runs again."""
+    rows = {b"\0\0%05d" % row: os.urandom(60) for row in range(3000)}
+    families = {"default": ColumnFamily(0, False, len(rows))}
+    record = DeltaMetadata(1, None, "empty", len(rows), len(rows), 0, families, "0.1.0")
+    (tmp_path / "state" / "delta").mkdir(parents=True)
+    write_delta(tmp_path / "state" / DeltaName(1).path, sorted(rows.items()), record)
+    job = new_job(tmp_path, ids=False)
+    job.versions[1] = (None, rows)
+    job.restore(1)
+    for version in range(3):
+        job.commit({b"\0\0small-%d" % version: b"1"})
     job.merge("incremental")
-    assert {path.partition("/")[0] for path in paths(job, 9)} == {"shared", "delta"}
-    assert [path for path in paths(job, 9) if path.startswith("delta/") and "_" not in path] == []
+    assert DeltaName(1).path not in paths(job, 4)
+    assert all(path.startswith("shared/") or "_" in path for path in paths(job, 4))
+    assert contents(job.restore()["directory"]) == job.state
 
 
 def test_an_ingest_publishes_nothing(job: Job) -> None:
