@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,7 @@ from state_store.agent.requests import (
 from state_store.agent.restoring import fetch_deltas, restore_store, seen_attempts
 from state_store.agent.scheduler import MergeScheduler
 from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
-from state_store.errors import InternalError
+from state_store.errors import BusyError, InternalError
 from state_store.runtime import SYSTEM, Runtime
 from state_store.settings.options import by_name
 from state_store.snapshots.attempt import refuse
@@ -102,9 +103,9 @@ class Calls:
     def undelivered(self, request: dict[str, Any], answer: Answer) -> None:
         """The JVM did not wait for the answer: directories that it was to have are released."""
         if isinstance(answer, RestoredStore | DeltaFiles):
-            self._store(request).head.release(answer.directory)
+            self._released(request, answer.directory)
         elif isinstance(answer, MergedStore):
-            self._store(request).head.release(answer.base.directory)
+            self._released(request, answer.base.directory)
 
     def _ping(self, request: dict[str, Any]) -> Pong:
         return Pong(self._runtime.process_id(), __version__, _resident_bytes(), self._files.lent)
@@ -152,12 +153,17 @@ class Calls:
         return fetch_deltas(self._store(request), DeltasRequest.from_json(request))
 
     def _release(self, request: dict[str, Any]) -> Nothing:
-        self._store(request).head.release(Path(request["directory"]))
+        self._released(request, Path(request["directory"]))
         return Nothing()
 
     def _close(self, request: dict[str, Any]) -> Nothing:
-        self.stores.close(StoreFields.from_json(request["store"]))
+        with contextlib.suppress(BusyError):  # it is closed already
+            self.stores.close(StoreFields.from_json(request["store"]))
         return Nothing()
+
+    def _released(self, request: dict[str, Any], directory: Path) -> None:
+        with contextlib.suppress(BusyError):  # the store is closed, and its directories are gone
+            self._store(request).head.release(directory)
 
     def _store(self, request: dict[str, Any]) -> OpenStore:
         known = self.stores.known(request["store"]["instance"])

@@ -16,6 +16,7 @@ from state_store.agent.requests import StoreFields
 from state_store.agent.scheduler import MergeScheduler
 from state_store.deletion.retention import Retention
 from state_store.engine.settings import DatabaseSettings
+from state_store.errors import BusyError
 from state_store.files.bounded_storage import BoundedStorage
 from state_store.files.deadline import NEVER
 from state_store.files.local_cache import LocalCache
@@ -75,6 +76,7 @@ class Stores:
         self._lock = runtime.lock()
         self._executor = ExecutorOptions(runtime)
         self._stores: dict[int, OpenStore] = {}
+        self._closed: set[int] = set()
         self._warned_of_missing_ids = False
 
     def known(self, instance: int) -> OpenStore | None:
@@ -82,8 +84,11 @@ class Stores:
         return self._stores.get(instance)
 
     def of(self, fields: StoreFields) -> OpenStore:
-        """The store that a call is about; made when this process has not seen it yet. Raises OptionError."""
+        """The store that a call is about; made when this process has not seen it yet. Raises OptionError, and
+        BusyError where it is closed: the call came late, and nobody would close the store again."""
         with self._lock:
+            if fields.instance in self._closed:
+                raise BusyError("the store is closed")
             store = self._stores.get(fields.instance)
             if store is None:
                 options, told = self._executor.settle(parse(fields.texts))
@@ -93,14 +98,16 @@ class Stores:
         return store
 
     def close(self, fields: StoreFields) -> None:
-        """Cancels the store's merge and removes its local files; a store that is not known is fine."""
+        """Cancels the store's merge and removes its local files, those that a dead predecessor of this agent
+        left too. Raises as `of` does."""
+        store = self.of(fields)
         with self._lock:
-            store = self._stores.pop(fields.instance, None)
+            self._stores.pop(fields.instance, None)
+            self._closed.add(fields.instance)
             if not self._stores:
                 self._executor.forget()
-        if store is not None:
-            self._scheduler.remove(store)
-            store.close()
+        self._scheduler.remove(store)
+        store.close()
 
     def directories(self) -> list[Path]:
         """What goes when the agent ends."""

@@ -199,7 +199,9 @@ def test_close_leaves_only_what_local_recovery_keeps(job: Job, tmp_path: Path) -
     job.call("close")
     assert [path.name for path in (tmp_path / "local").iterdir()] == ["kept"]
     job.call("close")
-    assert contents(job.restore()["directory"]) == job.state
+    again = Job(job.client, job.location)
+    again.versions = job.versions
+    assert contents(again.restore(job.version)["directory"]) == job.state
 
 
 def test_local_files_elsewhere_survive_the_agent(tmp_path: Path) -> None:

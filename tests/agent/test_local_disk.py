@@ -15,7 +15,7 @@ import pytest
 from agent.harness import AgentProcess, InProcess, Job, contents
 from state_store.agent import local_roots
 from state_store.agent.local_roots import LocalRoots
-from state_store.errors import OptionError, StorageError
+from state_store.errors import BusyError, OptionError, StorageError
 from state_store.settings.options import parse
 
 
@@ -44,6 +44,31 @@ def test_a_replaced_agent_keeps_what_the_jvm_has_open_and_nothing_else(tmp_path:
         assert contents(held) == job.versions[3][1]
         job.call("release", directory=held)
         assert not Path(held).exists()
+
+
+@pytest.mark.parametrize("local_recovery", ["true", "false"])
+def test_a_replaced_agent_closes_what_its_predecessor_had_open(tmp_path: Path, local_recovery: str) -> None:
+    directory = tmp_path / "local"
+    job = Job(InProcess(directory), tmp_path / "state", localRecovery=local_recovery)
+    job.commit(rows(1))
+    held = Path(job.restore()["directory"])
+    job.client = InProcess(directory)  # it has not heard of the store
+    job.close()
+    assert not held.parent.exists()
+    assert any(directory.rglob("*.sst")) == (local_recovery == "true")
+
+
+def test_a_call_that_comes_after_the_close_leaves_nothing(tmp_path: Path) -> None:
+    """The JVM gave up waiting for it, and closed the provider, while the agent stood still."""
+    directory = tmp_path / "local"
+    job = Job(InProcess(directory), tmp_path / "state", localRecovery="false")
+    job.commit(rows(1))
+    job.close()
+    with pytest.raises(BusyError, match="the store is closed"):
+        job.restore()
+    job.call("release", directory=str(directory / "any"))
+    job.close()
+    assert not [path for path in directory.rglob("*") if path.is_file()]
 
 
 def test_closing_a_provider_leaves_its_successor_alone(tmp_path: Path) -> None:

@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from state_store.errors import BusyError, ConflictError, MissingError, StateStoreError
+from state_store.errors import (
+    BusyError,
+    ConflictError,
+    MissingError,
+    StateStoreError,
+    StorageError,
+    UnknownOutcomeError,
+)
 from state_store.storage.contract import Entry, Storage
 
 Files = dict[str, tuple[bytes, int]]
@@ -53,12 +60,15 @@ class Exploration:
 
 
 class _Place(NamedTuple):
-    """A state by numbers: of its files (in `_World`), of the places of the programs, of the jumps taken."""
+    """A state by numbers: of its files (in `_World`), of the places of the programs, of the jumps taken; and
+    how many calls may still fail, and by how much the storage's clock is ahead of the time."""
 
     files: int
     time_ms: int
     places: tuple[int, ...]
     jumps: int
+    faults: int = 0
+    ahead_ms: int = 0
 
 
 def explore(
@@ -67,17 +77,22 @@ def explore(
     check: Callable[[State], None],
     *,
     time_jumps_ms: tuple[int, ...] = (),
+    storage_jump_ms: int = 0,
+    faults: int = 0,
     lead: Lead = (),
     times_tell_order: bool = False,
 ) -> Exploration:
     """Visits every state that the programs can reach once they were led, and calls `check` in each.
 
-    With `time_jumps_ms`, time may pass by these amounts, one after the other, between any two steps. What
+    With `time_jumps_ms`, time may pass by these amounts, one after the other, between any two steps. With
+    `storage_jump_ms`, the storage's clock may jump ahead by that, once, at any moment. Up to `faults` calls
+    of the storage fail, at any step: refused, without an effect, or with their effect, the answer lost. What
     `check` says may depend on the paths and bytes of the files, on nothing else; with `times_tell_order` also
     on their times, which then only say which file was written before which.
     """
     world = _World(programs, files, check, time_jumps_ms, times_tell_order=times_tell_order)
-    start = world.led(lead)
+    world.storage_jump_ms = storage_jump_ms
+    start = world.led(lead)._replace(faults=faults)
     seen = {start}
     stack = [start]
     found = Exploration()
@@ -103,29 +118,32 @@ def wander(
     seeds: Iterable[int],
     switches: int = 6,
     time_jumps_ms: tuple[int, ...] = (),
+    faults: int = 0,
 ) -> Exploration:
     """One random schedule for each seed, `check` in each state of it.
 
     Programs run by priority, and at `switches` random steps the one that runs falls behind all others: what
-    needs few switches is found with a probability that does not depend on how long the programs are.
+    needs few switches is found with a probability that does not depend on how long the programs are. Calls
+    fail at `faults` random steps.
     """
     world = _World(programs, files, check, time_jumps_ms)
     found = Exploration()
     for seed in seeds:
         try:
-            found.ends.append(world.state(_walk(world, random.Random(seed), switches, found)))
+            found.ends.append(world.state(_walk(world, random.Random(seed), switches, faults, found)))
         except AssertionError as error:
             raise AssertionError(f"{error} (seed {seed})") from error
     return found
 
 
-def _walk(world: _World, chance: random.Random, switches: int, found: Exploration) -> _Place:
+def _walk(world: _World, chance: random.Random, switches: int, faults: int, found: Exploration) -> _Place:
     at = world.led(())
     order = list(range(len(at.places)))
     chance.shuffle(order)
     length = _STEPS
     falls = sorted(chance.randrange(length) for _ in range(switches))
     jumps = sorted(chance.randrange(length) for _ in range(world.jumps))
+    failing = {chance.randrange(length) for _ in range(faults)}
     step = 0
     while True:
         world.check(at)
@@ -141,7 +159,10 @@ def _walk(world: _World, chance: random.Random, switches: int, found: Exploratio
             order.append(running[0])
             del falls[0]
             continue
-        at = world.step(at, running[0])
+        if step in failing and (failures := world.failures(at, running[0])):
+            at = world.failed(at, running[0], chance.choice(failures))
+        else:
+            at = world.step(at, running[0])
         step += 1
 
 
@@ -171,12 +192,13 @@ class _World:
         self._courses = [_Course(program) for program in programs]
         self._files: list[frozenset[tuple[str, tuple[bytes, int]]]] = []
         self._numbers: dict[frozenset[tuple[str, tuple[bytes, int]]], int] = {}
-        self._performed: dict[tuple[int, int, int, int], tuple[int, Any]] = {}
+        self._performed: dict[tuple[int, int, int, int, int], tuple[int, Any]] = {}
         self._check = check
         self._checked: set[frozenset[Any]] = set()
         self._checked_files: set[int] = set()
         self._jumps_ms = time_jumps_ms
         self._times_tell_order = times_tell_order
+        self.storage_jump_ms = 0
         self._start = _Place(self._number(frozenset(files.items())), time_ms, (0,) * len(self._courses), 0)
 
     @property
@@ -218,6 +240,14 @@ class _World:
         steps = [self.step(at, number) for number in range(len(at.places)) if self.asked(at, number)]
         if steps and at.jumps < len(self._jumps_ms):
             steps.append(self.later(at))
+        if steps and at.ahead_ms < self.storage_jump_ms:
+            steps.append(at._replace(ahead_ms=self.storage_jump_ms))
+        if at.faults:
+            steps += [
+                self.failed(at._replace(faults=at.faults - 1), number, error)
+                for number in range(len(at.places))
+                for error in self.failures(at, number)
+            ]
         return steps
 
     def later(self, at: _Place) -> _Place:
@@ -225,16 +255,27 @@ class _World:
 
     def step(self, at: _Place, number: int) -> _Place:
         course, place = self._courses[number], at.places[number]
-        known = (at.files, at.time_ms, number, place)
+        known = (at.files, at.time_ms, at.ahead_ms, number, place)
         if known not in self._performed:
             files_before, now_ms = self._files[at.files], at.time_ms
             if self._times_tell_order:
                 now_ms = 1 + max((at_ms for _, (_, at_ms) in files_before), default=0)
-            files, answer = _perform(files_before, now_ms, course.asked(place))
+            files, answer = _perform(files_before, now_ms, at.ahead_ms, course.asked(place))
             self._performed[known] = self._number(files), course.after(place, answer)
         files_after, after = self._performed[known]
         places = (*at.places[:number], after, *at.places[number + 1 :])
-        return _Place(files_after, at.time_ms, places, at.jumps)
+        return at._replace(files=files_after, places=places)
+
+    def failures(self, at: _Place, number: int) -> tuple[type[StateStoreError], ...]:
+        """How the next call of the program may fail."""
+        return _FAILURES.get((self.asked(at, number) or ("",))[0], ())
+
+    def failed(self, at: _Place, number: int, error: type[StateStoreError]) -> _Place:
+        """The state after a step of the program whose call fails so."""
+        course, place = self._courses[number], at.places[number]
+        files = self.step(at, number).files if error is UnknownOutcomeError else at.files
+        places = (*at.places[:number], course.after(place, error), *at.places[number + 1 :])
+        return at._replace(files=files, places=places)
 
     def _number(self, files: frozenset[tuple[str, tuple[bytes, int]]]) -> int:
         number = self._numbers.setdefault(files, len(self._files))
@@ -265,7 +306,7 @@ class _Course:
 
     def _add(self, answers: tuple[Any, ...]) -> int:
         replay = _Replay(answers)
-        with suppress(_Pause, ConflictError, BusyError):
+        with suppress(_Pause, ConflictError, BusyError, StorageError, UnknownOutcomeError):
             self._program(replay, replay.clock_ms)
         self._answers.append(answers)
         self._asked.append(replay.asked)
@@ -276,8 +317,17 @@ class _Pause(BaseException):
     """The program asks for an answer that it has not had yet."""
 
 
+_FAILURES: dict[str, tuple[type[StateStoreError], ...]] = {
+    "list": (StorageError,),
+    "read": (StorageError,),
+    "write": (StorageError, UnknownOutcomeError),
+    "delete": (StorageError, UnknownOutcomeError),
+}
+"""How a call may fail: refused, or with its effect. What only reads has none."""
+
+
 def _perform(
-    state: frozenset[tuple[str, tuple[bytes, int]]], time_ms: int, operation: Operation
+    state: frozenset[tuple[str, tuple[bytes, int]]], time_ms: int, ahead_ms: int, operation: Operation
 ) -> tuple[frozenset[tuple[str, tuple[bytes, int]]], Any]:
     """The files after the operation, and its answer: an exception's class where it fails."""
     kind, *arguments = operation
@@ -296,7 +346,7 @@ def _perform(
     if kind == "write":
         if path in files and not arguments[2]:
             return state, ConflictError
-        files[path] = (arguments[1], time_ms)
+        files[path] = (arguments[1], time_ms + ahead_ms)
     else:
         files.pop(path, None)
     return frozenset(files.items()), None
@@ -339,7 +389,7 @@ class _Replay(Storage):
         self._ask("delete", path)
 
     def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
-        raise NotImplementedError
+        self._ask("write", path, local.read_bytes(), overwrite)
 
     def download(self, path: str, local: Path) -> None:
         raise NotImplementedError

@@ -10,6 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from itertools import count
+from pathlib import Path
+from random import Random
 from typing import Any
 
 from runtimes import AdjustedRuntime
@@ -20,6 +22,13 @@ from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.registry import whole_snapshots
 from state_store.deletion.lease import Lease
 from state_store.deletion.retention import Retention, RetentionPolicy
+from state_store.engine.settings import DatabaseSettings
+from state_store.files.checksums import sha256_of
+from state_store.files.local_cache import StoreCache
+from state_store.files.workspace import Workspace
+from state_store.snapshots.context import StoreContext
+from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
+from state_store.snapshots.publish import publish
 from state_store.storage.contract import Storage
 
 NEWEST = 6
@@ -44,9 +53,16 @@ class ModelRuntime(AdjustedRuntime):
     def __init__(self, prefix: str, wall_ms: int, uptime_ms: Callable[[], float]) -> None:
         super().__init__(wall_ms=lambda: wall_ms, uptime_ms=uptime_ms)
         self._names = (f"{prefix}-{number}" for number in count(1))
+        self._chance = Random(prefix)
 
     def unique(self, count: int = 8) -> str:
         return next(self._names)
+
+    def random_32(self) -> int:
+        return self._chance.getrandbits(32)
+
+    def monotonic_s(self) -> float:
+        return 0.0
 
 
 def writer(
@@ -74,10 +90,12 @@ def writer(
     return program
 
 
-def cleaner(number: int, kind: type[Retention] = Retention, newest: int = NEWEST) -> Program:
+def cleaner(
+    number: int, kind: type[Retention] = Retention, newest: int = NEWEST, wall_ms: int = WALL_MS
+) -> Program:
     def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
         policy = RetentionPolicy(batches=2, lease_expiry_ms=EXPIRY_MS, temporary_expiry_ms=EXPIRY_MS)
-        one = kind(storage, policy, runtime=ModelRuntime(f"c{number}", WALL_MS, clock_ms))
+        one = kind(storage, policy, runtime=ModelRuntime(f"c{number}", wall_ms, clock_ms))
         one.cleanup(stores.version(newest))
 
     return program
@@ -198,3 +216,35 @@ def leaves_nothing(state: State) -> None:
 def different(states: list[State]) -> list[State]:
     """One of each set of states with the same files."""
     return list({(state.files, state.time_ms): state for state in states}.values())
+
+
+def publisher(directory: Path, number: int, version: int = 5, *, full: bool = False) -> Program:
+    """`publish` itself, of a base in `directory` that shares A and takes over delta 3, with a new table."""
+    directory.mkdir()
+    for name, data in (("CURRENT", b"MANIFEST-000005\n"), ("MANIFEST-000005", b""), ("OPTIONS-000007", b"")):
+        (directory / name).write_bytes(data)
+    files = {}
+    for name, path in (("000010.sst", A), ("000011.sst", DELTA_3), ("000012.sst", None)):
+        data = stores.content(path or name)
+        (directory / name).write_bytes(data)
+        files[name] = DatabaseFile(path, len(data), sha256_of(directory / name), 2, 6)
+    base = LocalDatabase(directory, stores.version(version), files, 0, {}, None)
+
+    def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
+        runtime = ModelRuntime(f"w{number}", 0, clock_ms)
+        context = StoreContext(
+            storage,
+            StoreCache(directory / "kept"),
+            Workspace(directory / "work", runtime=runtime),
+            DatabaseSettings(),
+            transfer_threads=1,
+            runtime=runtime,
+        )
+        publish(context, base, Lease(storage, expiry_ms=EXPIRY_MS, runtime=runtime), full=full)
+
+    return program
+
+
+def recovers(state: State) -> None:
+    """Whoever stops there for good: when the leases have run out, the next clean-up finds what they left."""
+    leaves_nothing(State(state.files, state.time_ms + 10 * EXPIRY_MS))

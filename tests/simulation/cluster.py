@@ -127,6 +127,14 @@ class Executor:
             self.providers[run] = Provider(self, run, next(self._instances))
         return self.providers[run]
 
+    def check_local_files(self) -> None:
+        """While nothing runs: the databases here are those that the JVM has, and for each store the one from
+        which its next merge starts."""
+        held = {path for provider in self.providers.values() for path in provider.held}
+        found = {str(path) for path in self.directory.rglob("base-*")}
+        over = sorted(found - held)
+        assert len(over) <= len(self.providers), f"left on the local disk: {over}"
+
     def call(self, op: str, timeout_s: float = CALL_TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
         """Calls the agent from a thread of the JVM; a dead agent is replaced and asked again. Raises what it
         answers, and BusyError where it does not in time."""
@@ -218,7 +226,7 @@ class Provider:
         self._memory: dict[Version, Rows] = {EMPTY: {}}
         self._base: Path | None = None
         self._offered: Path | None = None
-        self._held: set[str] = set()
+        self.held: set[str] = set()
         self._incoming: Path | None = None
         self._files = itertools.count(1)
 
@@ -250,7 +258,7 @@ class Provider:
     def offered(self, base: dict[str, Any]) -> None:
         """A merge made a base; it is used from the next task on."""
         directory = Path(base["directory"])
-        self._held.add(str(directory))
+        self.held.add(str(directory))
         self.executor.site.truth.check(
             (base["version"], base["id"]), engine.rows_of(directory), "the merged base"
         )
@@ -271,7 +279,7 @@ class Provider:
         if version not in self._memory:
             answer = self._call("restore", version=version[0], id=version[1])
             directory = Path(answer["directory"])
-            self._held.add(str(directory))
+            self.held.add(str(directory))
             rows = engine.rows_of(directory)
             self.executor.site.truth.check(version, rows, "the restored base")
             before, self._base = self._base, directory
@@ -322,7 +330,7 @@ class Provider:
 
     def _release(self, directory: Path) -> None:
         """A courtesy: the next agent finds what this one was not told."""
-        self._held.discard(str(directory))
+        self.held.discard(str(directory))
         try:
             self._call("release", directory=str(directory))
         except StateStoreError as error:
@@ -340,7 +348,7 @@ class Provider:
             "ids": site.ids,
             "retain": site.retain,
             "options": site.options,
-            "held": sorted(self._held),
+            "held": sorted(self.held),
         }
         return self.executor.call(op, timeout_s, store=store, **arguments)
 

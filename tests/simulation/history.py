@@ -384,15 +384,16 @@ class History:
             self._quiet_batch()
         self.scheduler.sleep(LONGEST_LEASE_S + TEMPORARY_EXPIRY_S)
         self._quiet_batch()
-        for executor in self._executors:
-            if executor is not self._executors[0]:
-                executor.kill()
         for process in self.scheduler.processes:
             process.wall_ahead_ms = 30 * 86_400_000  # a lease by a clock that was ahead runs out late
         provider = self._last_provider()
         version, id_ = provider.newest or EMPTY
+        for one in self._executors:
+            one.check_local_files()
         cleaned = provider._call("cleanup", version=version, id=id_)
         self._note("last clean-up", cleaned["deleted_files"])
+        for executor in self._executors[1:]:
+            executor.kill()
         provider.close()
         left = [path for path in self._executors[0].directory.rglob("*") if path.name.startswith(_WORK)]
         assert not left, f"left on the local disk: {left}"

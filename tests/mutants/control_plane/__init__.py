@@ -1,4 +1,4 @@
-"""Breaks of the control plane (Python), a module for each room."""
+"""Breaks of the control plane (Python), a module for each room, and one for the order of steps in one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from mutants.control_plane import (
     agent,
     checkpoint,
     deletion,
+    deletion_order,
     embedded,
     engine,
     files,
@@ -19,6 +20,7 @@ MUTANTS = [
     *agent.MUTANTS,
     *checkpoint.MUTANTS,
     *deletion.MUTANTS,
+    *deletion_order.MUTANTS,
     *embedded.MUTANTS,
     *engine.MUTANTS,
     *files.MUTANTS,

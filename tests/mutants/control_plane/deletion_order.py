@@ -1,0 +1,167 @@
+"""Breaks of the order in which `state_store/deletion` and `publish` do things, one for each rule of
+docs/deletion.md."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_DELETION = "state_store/deletion"
+_EVERY = "tests/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
+_FAULTS = "tests/deletion/test_interleavings_with_faults.py"
+_A_WRITER_AND_A_CLEANER = (f"{_EVERY}::test_a_writer_and_a_cleaner",)
+_PUBLISH = (f"{_FAULTS}::TestACallFails::test_of_publish_or_of_a_cleaner",)
+
+MUTANTS = [
+    Mutant(
+        "a writer looks before it writes its lease",
+        f"{_DELETION}/lease.py",
+        "        self._write(self._existing | self._announced)\n        lost = self._lost()\n",
+        "        lost = self._lost()\n        self._write(self._existing | self._announced)\n",
+        _A_WRITER_AND_A_CLEANER,
+    ),
+    Mutant(
+        "a writer does not read the tombstones",
+        f"{_DELETION}/lease.py",
+        "if path in condemned or path not in existing)",
+        "if path not in existing)",
+        _A_WRITER_AND_A_CLEANER,
+    ),
+    Mutant(
+        "a writer does not see which files are gone",
+        f"{_DELETION}/lease.py",
+        "if path in condemned or path not in existing)",
+        "if path in condemned)",
+        _A_WRITER_AND_A_CLEANER,
+    ),
+    Mutant(
+        "a writer gives its lease back before it publishes",
+        f"{_DELETION}/lease.py",
+        "        self._storage.write(snapshot.path, archive, overwrite=overwrite)\n",
+        "        self.release()\n        self._storage.write(snapshot.path, archive, overwrite=overwrite)\n",
+        _A_WRITER_AND_A_CLEANER,
+    ),
+    Mutant(
+        "what an archive needs is taken back when the answer to its write is lost",
+        f"{_DELETION}/lease.py",
+        "        self._storage.write(snapshot.path, archive, overwrite=overwrite)\n",
+        "        try:\n            self._storage.write(snapshot.path, archive, overwrite=overwrite)\n"
+        "        except StateStoreError:\n            for path in self._announced:\n"
+        "                self._storage.delete(path)\n            raise\n",
+        _PUBLISH,
+    ),
+    Mutant(
+        "a writer goes on when its lease could not be written",
+        f"{_DELETION}/lease.py",
+        "        self._storage.write(path, terms.pack())\n",
+        "        try:\n            self._storage.write(path, terms.pack())\n"
+        "        except StateStoreError:\n            pass\n",
+        _PUBLISH,
+    ),
+    Mutant(
+        "a cleaner condemns after it has read the leases",
+        f"{_DELETION}/retention.py",
+        "        written = self._write_tombstone(candidates - judgement.condemned)\n"
+        "        leases = Leases.read(self._storage)\n",
+        "        leases = Leases.read(self._storage)\n"
+        "        written = self._write_tombstone(candidates - judgement.condemned)\n",
+        _A_WRITER_AND_A_CLEANER,
+    ),
+    Mutant(
+        "a cleaner does not condemn",
+        f"{_DELETION}/retention.py",
+        "        self._storage.write(path, pack_tombstone(paths))\n        return path\n",
+        "        return path\n",
+        _A_WRITER_AND_A_CLEANER,
+    ),
+    Mutant(
+        "a cleaner goes on when its tombstone could not be written",
+        f"{_DELETION}/retention.py",
+        "        self._storage.write(path, pack_tombstone(paths))\n        return path\n",
+        "        try:\n            self._storage.write(path, pack_tombstone(paths))\n"
+        "        except Exception:\n            pass\n        return path\n",
+        _PUBLISH,
+    ),
+    Mutant(
+        "leases hold nothing",
+        f"{_DELETION}/retention.py",
+        "*(candidates if terms is None else terms.files for terms in live.values())",
+        "*(frozenset() for terms in live.values())",
+        _A_WRITER_AND_A_CLEANER,
+    ),
+    Mutant(
+        "a cleaner does not list the snapshots again",
+        f"{_DELETION}/retention.py",
+        "held = self._referenced_files(contents, candidates).union(",
+        "held = set().union(",
+        _A_WRITER_AND_A_CLEANER,
+    ),
+    Mutant(
+        "a cleaner lists the snapshots again before it reads the leases",
+        f"{_DELETION}/retention.py",
+        "        leases = Leases.read(self._storage)\n",
+        "        early = self._referenced_files(contents, candidates)\n"
+        "        self._referenced_files = lambda contents, candidates: early\n"
+        "        leases = Leases.read(self._storage)\n",
+        _A_WRITER_AND_A_CLEANER,
+    ),
+    Mutant(
+        "a tombstone goes although files of it are left",
+        f"{_DELETION}/retention.py",
+        "if written and condemned - judgement.condemned <= deleted:",
+        "if written:",
+        (f"{_EVERY}::test_a_writer_and_two_cleaners",),
+    ),
+    Mutant(
+        "tombstones of others go although files of them are left",
+        f"{_DELETION}/retention.py",
+        "            if not files & left:\n",
+        "            if True:\n",
+        (f"{_EVERY}::test_a_writer_and_two_cleaners",),
+    ),
+    Mutant(
+        "tombstones are read after the files",
+        f"{_DELETION}/contents.py",
+        "        tombstones = Tombstones.read(storage)\n"
+        "        entries |= _entries(storage, DELTA_DIRECTORY)\n"
+        "        entries |= _entries(storage, SHARED_DIRECTORY)\n",
+        "        entries |= _entries(storage, DELTA_DIRECTORY)\n"
+        "        entries |= _entries(storage, SHARED_DIRECTORY)\n"
+        "        tombstones = Tombstones.read(storage)\n",
+        (f"{_EVERY}::test_a_snapshot_that_breaks_while_a_cleaner_reads",),
+    ),
+    Mutant(
+        "a clean-up sweeps no leases of the dead",
+        f"{_DELETION}/retention.py",
+        "        self._delete_all(expired | dead)\n",
+        "        self._delete_all(dead)\n",
+        (f"{_FAULTS}::TestSomebodyStopsForGood",),
+    ),
+    Mutant(
+        "the tombstones of the dead stay",
+        f"{_DELETION}/retention.py",
+        "            if not files & left:\n",
+        "            if False:\n",
+        (f"{_FAULTS}::TestSomebodyStopsForGood",),
+    ),
+    Mutant(
+        "files of a dead writer stay",
+        f"{_DELETION}/judgement.py",
+        "        return known | self._orphans(orphaned_before_ms) - named\n",
+        "        return known\n",
+        (f"{_FAULTS}::TestSomebodyStopsForGood",),
+    ),
+    Mutant(
+        "the storage's clock alone makes a lease run out",
+        f"{_DELETION}/markers.py",
+        "            ages_ms.append(wall_now_ms - terms.written_ms)\n",
+        "            pass\n",
+        (f"{_FAULTS}::TestAClockJumps",),
+    ),
+    Mutant(
+        "the machines' clocks alone make a lease run out",
+        f"{_DELETION}/markers.py",
+        "ages_ms: list[float] = [storage_now_ms - self.entry.modified_ms]",
+        "ages_ms: list[float] = []",
+        (f"{_FAULTS}::TestAClockJumps",),
+    ),
+]
