@@ -53,6 +53,27 @@ def test_an_agent_that_died_is_replaced(jvm: Jvm, tmp_path: Path) -> None:
     assert jvm.rows("q", version, id) == {"a": "1", "b": "2"}
 
 
+@pytest.mark.parametrize("kills", [1, 4])
+def test_an_agent_killed_before_it_answers_is_replaced(own_jvm: Jvm, tmp_path: Path, kills: int) -> None:
+    left = tmp_path / "left"
+    left.write_text("x" * kills)
+    python = tmp_path / "python"
+    python.write_text(
+        f"""#!/bin/sh
+if [ -s {left} ]; then truncate -s -1 {left}; kill -9 $$; fi
+exec {own_jvm.python} "$@"
+"""
+    )
+    python.chmod(0o755)
+    own_jvm.provider("p", tmp_path / "state", agentPython=str(python))
+    if kills == 4:
+        with pytest.raises(DriverError, match=r"killed 4 times in a row before they answered.*exit code 137"):
+            own_jvm.batch("p", 0, a="1")
+    at = own_jvm.batch("p", 0, a="1")
+    assert own_jvm.rows("p", *at) == {"a": "1"}
+    assert left.read_text() == ""
+
+
 CALLS = {
     "commit, before the file": ("commit", "create"),
     "commit, within the rename": ("commit", "rename"),

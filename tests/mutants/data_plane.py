@@ -481,4 +481,23 @@ INVARIANTS = [
     ),
 ]
 
-MUTANTS = [*RECENT, *TRANSACTION, *MEMORY, *SST, *BASE, *INVARIANTS]
+_KILLED_AT_START = ("tests/bridge/test_life.py::test_an_agent_killed_before_it_answers_is_replaced",)
+
+AGENT = [
+    Mutant(
+        "an agent that is killed while it starts fails the task",
+        f"{_ROOT}/agent/AgentProcess.scala",
+        "        if (agent.wasKilled) throw new AgentKilled(agent.obituary)\n",
+        "",
+        _KILLED_AT_START,
+    ),
+    Mutant(
+        "agents that are killed while they start are started for ever",
+        f"{_ROOT}/agent/Agent.scala",
+        "start(settings, left - 1)",
+        "start(settings, left)",
+        _KILLED_AT_START,
+    ),
+]
+
+MUTANTS = [*RECENT, *TRANSACTION, *MEMORY, *SST, *BASE, *INVARIANTS, *AGENT]

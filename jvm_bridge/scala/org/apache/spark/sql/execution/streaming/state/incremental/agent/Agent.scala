@@ -100,11 +100,27 @@ final class Agent private (python: Interpreter) extends Logging {
   private def running(settings: AgentSettings): AgentProcess = synchronized {
     if (stopped) throw new AgentException("busy", "the JVM is shutting down")
     if (current == null || !current.isAlive) {
-      current = AgentProcess.start(python, room, settings.logLevel, settings.startTimeoutMs)
+      current = start(settings, Agent.Attempts)
       lendTo(current, lent)
       new AgentEvents(current, listeners.tell).start()
     }
     current
+  }
+
+  @tailrec
+  private def start(settings: AgentSettings, left: Int): AgentProcess = {
+    val outcome =
+      try Right(AgentProcess.start(python, room, settings.logLevel, settings.startTimeoutMs))
+      catch { case e: AgentKilled => Left(e) }
+    outcome match {
+      case Right(process) => process
+      case Left(e) if left <= 1 =>
+        throw new AgentException("internal", s"agents were killed ${Agent.Attempts} times in a row before they " +
+          s"answered: ${e.getMessage}", cause = e)
+      case Left(e) =>
+        logWarning(s"The agent was killed before it answered; starting another. ${e.getMessage}")
+        start(settings, left - 1)
+    }
   }
 
   private def lendTo(process: AgentProcess, connections: Int): Unit =

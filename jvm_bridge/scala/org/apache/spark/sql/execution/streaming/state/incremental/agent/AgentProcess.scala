@@ -87,6 +87,9 @@ final class AgentProcess private (process: Process, socket: Path, token: String,
     if (!process.waitFor(ms, TimeUnit.MILLISECONDS)) kill()
   }
 
+  /** Whether a signal ended it. */
+  def wasKilled: Boolean = !isAlive && process.exitValue > AgentProcess.Signals
+
   /** Why it ended, for messages. */
   def obituary: String = {
     val code = if (isAlive) "still running" else s"exit code ${process.exitValue}"
@@ -101,11 +104,17 @@ final class AgentProcess private (process: Process, socket: Path, token: String,
     }
 }
 
+/** An agent was ended by a signal before it answered, as the kernel does when memory is short. */
+final class AgentKilled(obituary: String) extends IOException(obituary)
+
 object AgentProcess extends Logging {
   /** Makes glibc give freed memory back, which it else keeps for later. */
   private val allocator = Seq("MALLOC_TRIM_THRESHOLD_" -> "1048576", "MALLOC_ARENA_MAX" -> "2")
 
   private val random = new SecureRandom
+
+  /** The exit code of a process that signal `n` ended is this and `n`. */
+  private val Signals = 128
 
   /** The version of docs/protocol.md that this JVM speaks. */
   val Protocol = 2
@@ -114,6 +123,7 @@ object AgentProcess extends Logging {
    * Starts an agent and waits until it answers.
    *
    * @throws AgentException naming the interpreter, where it does not
+   * @throws AgentKilled where a signal ended it before
    */
   def start(python: Interpreter, room: AgentRoom, logLevel: String, timeoutMs: Long): AgentProcess = {
     val socket = room.nextSocket()
@@ -176,6 +186,7 @@ object AgentProcess extends Logging {
     ready match {
       case None =>
         agent.endsWithin(1000)
+        if (agent.wasKilled) throw new AgentKilled(agent.obituary)
         throw new AgentException(
           "internal", s"the agent ended before it answered: ${agent.obituary}\n$who $Fix")
       case Some("") =>
