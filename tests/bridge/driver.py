@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,13 @@ class Jvm:
     """One JVM; a command at a time. `log` is everything that it wrote to its log so far."""
 
     def __init__(
-        self, class_path: str, room: Path, *, python: str = sys.executable, **environment: str
+        self,
+        class_path: str,
+        room: Path,
+        *,
+        python: str = sys.executable,
+        heap: Sequence[str] = ("-Xmx512m",),
+        **environment: str,
     ) -> None:
         self.room = room
         self.python = python
@@ -49,7 +56,7 @@ class Jvm:
         self._log = (room / f"jvm-{time.monotonic_ns()}.log").open("w+b")
         command = [
             "java",
-            "-Xmx512m",
+            *heap,
             "-XX:TieredStopAtLevel=1",
             "-XX:+UseSerialGC",
             "-XX:+IgnoreUnrecognizedVMOptions",

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.probe
 
 import java.io.{BufferedReader, InputStreamReader, PrintStream}
+import java.lang.management.ManagementFactory
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
@@ -96,6 +97,9 @@ object Driver {
         store(c).put(key(s"k$i"), toValue(InternalRow(UTF8String.fromString(s"${text(c, "value")}-$i"))))
       })
     case "remove" => ok(store(c).remove(key(text(c, "key"))))
+    case "drop" => ok((c.path("from").asInt until c.path("until").asInt).foreach { i =>
+        store(c).remove(key(s"k$i"))
+      })
     case "get" => Json.obj("ok" -> Option(store(c).get(key(text(c, "key")))).map(_.getString(0)))
     case "scan" =>
       val rows = store(c).iterator().map(pair => pair.key.getString(0) -> pair.value.getString(0)).toMap
@@ -115,6 +119,10 @@ object Driver {
         metrics.instanceMetrics.map { case (metric, value) => metric.name -> value }
       Json.obj("ok" -> Json.obj(
         "keys" -> metrics.numKeys, "memory" -> metrics.memoryUsedBytes, "custom" -> custom))
+    case "memory" =>
+      System.gc()
+      val beans = ManagementFactory.getMemoryMXBean
+      Json.obj("ok" -> Json.obj("heap" -> beans.getHeapMemoryUsage.getUsed))
     case "maintain" => ok(providers.get(text(c, "provider")).doMaintenance())
     case "close_all" =>
       stores.values.forEach(store => try store.abort() catch { case _: Exception => () }) // most have ended

@@ -1,0 +1,172 @@
+"""Thousands of batches on many stores: what JVM, agent, storage and local disk hold does not grow."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import statistics
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driver import Jvm, gone
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+STORES = 8
+LIVE_KEYS = 300
+KEYS_A_BATCH = 20
+SAMPLES = 20
+MIB = 1 << 20
+
+GROWTH = {
+    "heap of the JVM (bytes)": MIB,
+    "memory of the JVM (bytes)": 8 * MIB,
+    "memory of the agent (bytes)": 6 * MIB,
+    "descriptors of the JVM": 4,
+    "descriptors of the agent": 4,
+    "threads of the JVM": 3,
+    "threads of the agent": 3,
+    "mappings of the JVM": 40,
+    "files in storage": 40,
+    "bytes in storage": MIB,
+    "files on local disk": 60,
+    "bytes on local disk": MIB,
+}
+"""What each may have grown by from the first counted sample to the last, by the line through all of them that
+a sample in the middle of a merge does not turn."""
+
+
+class Soak:
+    """Batches, in turns, on stores that merge, make full checkpoints, expire, are read and reopened."""
+
+    def __init__(self, jvm: Jvm, room: Path) -> None:
+        self._jvm, self._room = jvm, room
+        self._versions: list[tuple[int, str | None]] = [(0, None)] * STORES
+        self._batches = 0
+        for number in range(STORES):
+            self._open(number)
+
+    def run(self, batches: int) -> None:
+        for _ in range(batches):
+            number = self._batches % STORES
+            self._batch(number)
+            self._batches += 1
+            if self._batches % 37 == 0:
+                self._jvm("maintain", provider=f"p{number}")
+            if self._batches % 61 == 0:
+                self._jvm("close", provider=f"p{number}")
+                self._open(number)
+            if self._batches % 101 == 0:
+                self._read(number)
+
+    def check_rows(self) -> None:
+        """Every store holds the rows of its newest batches and nothing else."""
+        for number, (version, checkpoint_id) in enumerate(self._versions):
+            end = version * KEYS_A_BATCH
+            live = range(max(0, end - LIVE_KEYS), end)
+            expected = {f"k{key}": f"v{key // KEYS_A_BATCH}-{key}" for key in live}
+            assert self._jvm.rows(f"p{number}", version, checkpoint_id) == expected
+
+    def _open(self, number: int, name: str = "p", **options: str) -> None:
+        conf = {
+            "memoryBudget": "16m",
+            "maxDeltas": "3",
+            "minPauseBetweenMerges": "0s",
+            "fullAfterMerges": "4",
+            "temporaryExpiry": "60s",
+            **options,
+        }
+        prefix = "spark.sql.streaming.stateStore."
+        self._jvm(
+            "provider",
+            provider=f"{name}{number}",
+            location=str(self._room / str(number)),
+            conf={
+                **{f"{prefix}incremental.{key}": value for key, value in conf.items()},
+                f"{prefix}checkpointFormatVersion": "2",
+                "spark.sql.streaming.minBatchesToRetain": "4",
+            },
+        )
+
+    def _batch(self, number: int) -> None:
+        version, checkpoint_id = self._versions[number]
+        first, store = version * KEYS_A_BATCH, f"s{number}"
+        self._jvm("begin", provider=f"p{number}", store=store, version=version, id=checkpoint_id)
+        self._jvm("fill", store=store, value=f"v{version}", **{"from": first}, until=first + KEYS_A_BATCH)
+        old = first - LIVE_KEYS
+        self._jvm("drop", store=store, **{"from": max(0, old)}, until=max(0, old + KEYS_A_BATCH))
+        committed = self._jvm("commit", store=store)
+        self._versions[number] = committed["version"], committed["id"]
+
+    def _read(self, number: int) -> None:
+        """Restores the store from storage beside the one that is open."""
+        self._open(number, "reader", localRecovery="false")
+        rows = self._jvm.rows(f"reader{number}", *self._versions[number])
+        assert len(rows) == min(LIVE_KEYS, self._versions[number][0] * KEYS_A_BATCH)
+        self._jvm("close", provider=f"reader{number}")
+
+
+def _sample(jvm: Jvm, storage: Path) -> dict[str, int]:
+    processes = {"JVM": jvm.process.pid, "agent": jvm.agent() or 0}
+    found = {"heap of the JVM (bytes)": jvm("memory")["heap"]}
+    for name, pid in processes.items():
+        directory = Path(f"/proc/{pid}")
+        status = dict(line.split(":", 1) for line in (directory / "status").read_text().splitlines())
+        found[f"memory of the {name} (bytes)"] = int(status["RssAnon"].split()[0]) * 1024
+        found[f"descriptors of the {name}"] = len(list((directory / "fd").iterdir()))
+        found[f"threads of the {name}"] = int(status["Threads"])
+    found["mappings of the JVM"] = len(Path(f"/proc/{processes['JVM']}/maps").read_text().splitlines())
+    for name, place in {"in storage": storage, "on local disk": jvm.tmp}.items():
+        sizes = list(_sizes(place))
+        found[f"files {name}"], found[f"bytes {name}"] = len(sizes), sum(sizes)
+    return found
+
+
+def _growth(samples: list[int]) -> float:
+    """By the median of the slopes between any two."""
+    pairs = itertools.combinations(enumerate(samples), 2)
+    slope = statistics.median((b - a) / (later - earlier) for (earlier, a), (later, b) in pairs)
+    return slope * (len(samples) - 1)
+
+
+def _sizes(directory: Path) -> Iterator[int]:
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            try:
+                yield (Path(parent) / name).lstat().st_size
+            except FileNotFoundError:  # removed meanwhile
+                continue
+
+
+@pytest.fixture
+def small_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
+    """A JVM whose heap is in memory from the beginning, so that all that grows is outside of it."""
+    heap = ("-Xms128m", "-Xmx128m", "-XX:+AlwaysPreTouch")
+    jvm = Jvm(driver_class_path, tmp_path, heap=heap)
+    yield jvm
+    jvm.kill()
+    gone(lambda: any(jvm.tmp.glob("state-store-*")))
+    shutil.rmtree(jvm.tmp, ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    "batches",
+    [1000, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(1800)])],
+)
+def test_nothing_grows(small_jvm: Jvm, tmp_path: Path, batches: int) -> None:
+    soak = Soak(small_jvm, tmp_path / "state")
+    agent = None
+    samples = []
+    for _ in range(SAMPLES):
+        soak.run(batches // SAMPLES)
+        samples.append(_sample(small_jvm, tmp_path / "state"))
+        agent = agent or small_jvm.agent()
+    soak.check_rows()
+    assert small_jvm.agent() == agent, "an agent that was replaced began anew"
+    counted = samples[SAMPLES // 4 :]
+    growth = {what: _growth([one[what] for one in counted]) for what in GROWTH}
+    for what in GROWTH:
+        print(f"{what}: {growth[what]:+.1f} by the line through {[one[what] for one in counted]}")
+    assert {what: by for what, by in growth.items() if by > GROWTH[what]} == {}
