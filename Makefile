@@ -1,5 +1,6 @@
 # Everything a checkout needs, made on demand: each target creates the virtual environments and compiles the jars first.
 # Variables: PYTHON=<interpreter>  BENCH=quick|standard|full  TESTS=<pytest arguments>
+#   N=<faults of make chaos>  SEED=<of them>
 
 # The versions of Spark that this Python runs and the names of their jars, the newest first (state_store/jvm/releases.py).
 RELEASES := $(shell python=$$(PYTHON='$(PYTHON)' scripts/find-python 2>/dev/null) && "$$python" -m state_store.jvm.releases)
@@ -7,12 +8,13 @@ SPARK := $(firstword $(RELEASES))
 OLDER_SPARK := $(lastword $(filter-out %.jar,$(RELEASES)))
 BENCH ?= standard
 TESTS ?=
+N ?= 100
 
 # Parts of the tests, each a process: a Spark session lives as long as the process that started it. Two run at a
 # time, in this order.
-PARTS := test-spark test-core test-vectorized test-jvm test-spark-4.2 test-packaging
+PARTS := test-spark test-core test-vectorized test-jvm test-chaos test-spark-4.2 test-packaging
 JVM_TESTS := bridge jvm conformance storage benchmarks
-APART := spark vectorized packaging $(JVM_TESTS)
+APART := spark vectorized packaging chaos $(JVM_TESTS)
 
 BIN := .venv/bin
 JAR := state_store/jars/$(word 2,$(RELEASES))
@@ -20,7 +22,7 @@ OLDER_JAR := state_store/jars/$(lastword $(RELEASES))
 SOURCES := $(shell find jvm_bridge state_store -name '*.scala' -o -name '*.py' -o -path 'jvm_bridge/resources/*' -type f)
 SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-4.3 benchmarks/scala tests)
 
-.PHONY: demo test test-long mutants audit lint spark-suites benchmark wheel docs setup clean help
+.PHONY: demo test test-long chaos mutants audit lint spark-suites benchmark wheel docs setup clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -38,7 +40,7 @@ test-core:
 	$(BIN)/python -m pytest $(foreach part,$(APART),--ignore=tests/$(part))
 test-jvm:
 	$(BIN)/python -m pytest $(JVM_TESTS:%=tests/%)
-test-spark test-vectorized test-packaging: test-%:
+test-spark test-vectorized test-chaos test-packaging: test-%:
 	$(BIN)/python -m pytest tests/$*
 test-spark-4.2:
 	.venv-4.2/bin/python -m pytest -m 'spark42 and not long' tests/spark
@@ -50,6 +52,9 @@ test-long: setup  ## Run what is too long for every run (an hour; the README lis
 	$(BIN)/python -m pytest -m long tests/vectorized
 	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/spark
 	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/vectorized
+
+chaos: .venv/.ready $(JAR)  ## Kill and stop processes of a cluster N times at random: are its queries right? (N=500: an hour)
+	@PYTHONPATH=tests $(BIN)/python -m chaos --faults $(N) $(SEED:%=--seed %)
 
 mutants: setup  ## Break the code in one line after the other: tests must see each (MUTANTS='--sample 5' tries some)
 	$(BIN)/python tests/mutants/run.py $(MUTANTS)

@@ -30,8 +30,8 @@ class History:
     """What happens to the `scenarios`; the moments of the acts are drawn from `seed`.
 
     `acts`: `restart` (the queries are stopped and started in the same session), `stop` (they are stopped and
-    the process ends by itself), `kill` (SIGKILL for all processes at once), `kill-jvm` (SIGKILL for the
-    driver's JVM alone) or `kill-executor` (one executor of a local cluster is killed, the driver lives on).
+    the process ends by itself), `kill` (SIGKILL for all processes at once) or `kill-jvm` (SIGKILL for the
+    driver's JVM alone).
     """
 
     room: Room
@@ -56,7 +56,7 @@ class History:
             for act in self.acts:
                 self._live()
                 if self._await_moment(rng):
-                    self._act(act, rng)
+                    self._act(act)
             self._live()
             self._await_end()
             assert (self.room.path / "done").exists(), self._last_words()
@@ -110,14 +110,13 @@ class History:
         time.sleep(delay_s)
         return True
 
-    def _act(self, act: str, rng: random.Random) -> None:
+    def _act(self, act: str) -> None:
         if act in ("stop", "restart"):
             (self.room.path / act).touch()
         elif act == "kill":
             _kill_group(self._child)
         else:
-            jvm = int((self.room.path / "ready").read_text())
-            os.kill(jvm if act == "kill-jvm" else processes.executor(self._child.pid, rng), signal.SIGKILL)
+            os.kill(int((self.room.path / "ready").read_text()), signal.SIGKILL)
         caught = {scenario.name: self.room.in_mid_batch(scenario.name) for scenario in self.scenarios}
         caught = {name: batch for name, batch in caught.items() if batch is not None}
         self.log.append(f"{act} in mid-batch of {caught}")

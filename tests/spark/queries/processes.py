@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import subprocess
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 
@@ -34,11 +32,3 @@ def outliving(session: int, patience_s: float) -> list[str]:
     while (left := of_session(session)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return [process.arguments for process in left]
-
-
-def executor(session: int, rng: random.Random) -> int:
-    """The process id of one executor JVM of the session."""
-    found = [
-        process.pid for process in of_session(session) if "CoarseGrainedExecutorBackend" in process.arguments
-    ]
-    return rng.choice([pid for pid in found if Path(f"/proc/{pid}/exe").readlink().name == "java"])

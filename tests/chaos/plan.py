@@ -1,0 +1,163 @@
+"""What is done to a cluster, drawn from a seed: faults, options of the stores, the format of checkpoints."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+STORES = "spark.sql.streaming.stateStore."
+FAULTS_A_LIFE = 60
+"""Most faults in the life of one set of queries; then they have to be right, and others begin."""
+
+_MEAN_PAUSE_S = 1.2
+_LONGEST_PAUSE_S = 6.0
+
+KINDS: Mapping[str, int] = {
+    "kill-executor": 18,
+    "stop-executor": 12,
+    "decommission-executor": 5,
+    "kill-agent": 20,
+    "stop-agent": 12,
+    "kill-python": 10,
+    "stop-python": 8,
+    "kill-machine": 4,
+    "stop-machine": 6,
+    "kill-driver": 3,
+    "stop-driver": 2,
+}
+"""The kinds of faults and how often each is drawn. `machine` is a worker of the cluster with all that it has
+started; a driver that is stopped is replaced at once, and wakes up beside its successor."""
+
+_STOPS_S: Mapping[str, tuple[float, float]] = {
+    "stop-executor": (0.3, 25),
+    "stop-agent": (0.3, 20),
+    "stop-python": (0.3, 8),
+    "stop-machine": (4, 75),
+    "stop-driver": (8, 25),
+}
+"""The shortest and the longest time that a process of a kind stays stopped."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`kind` is done to one process of those it may be done to, `after_s` after the fault before.
+
+    `choice`, from 0 to 1, says which process; what is stopped is resumed after `for_s`.
+    """
+
+    kind: str
+    after_s: float
+    choice: float
+    for_s: float = 0.0
+
+    @property
+    def target(self) -> str:
+        """What it is done to: executor, agent, python, machine or driver."""
+        return self.kind.partition("-")[2]
+
+    @property
+    def stops(self) -> bool:
+        return self.kind.startswith("stop-")
+
+    def __str__(self) -> str:
+        return f"{self.kind} for {self.for_s:.1f} s" if self.stops else self.kind
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """Options at one of their extremes: those of the state store by their names, and Spark's in full."""
+
+    name: str
+    store: Mapping[str, Any]
+    spark: Mapping[str, str]
+
+
+_MERGE_ALWAYS = {"maxDeltas": 1, "minPauseBetweenMerges": "0s"}
+PROFILES = (
+    Profile(
+        "merges at each commit, a full checkpoint after each second",
+        {**_MERGE_ALWAYS, "fullAfterMerges": 2, "fullScheduleJitter": "0s"},
+        {STORES + "maintenanceInterval": "200ms", "spark.sql.streaming.minBatchesToRetain": "3"},
+    ),
+    Profile(
+        "the least memory",
+        {"memoryBudget": "16m", "maxDeltas": 6, "minPauseBetweenMerges": "100ms", "transferThreads": 1},
+        {"spark.locality.wait": "0s", "spark.sql.streaming.minBatchesToRetain": "10"},
+    ),
+    Profile(
+        "the shortest retention and leases",
+        {
+            **_MERGE_ALWAYS,
+            "fullAfterDeltas": 3,
+            "retainedCheckpoints": 1,
+            "mergeTimeout": "20s",
+            "leaseExpiry": "60s",
+            "temporaryExpiry": "60s",
+        },
+        {STORES + "maintenanceInterval": "100ms", "spark.sql.streaming.minBatchesToRetain": "2"},
+    ),
+    Profile(
+        "stores that are unloaded after each batch, nothing kept on local disk",
+        {"localRecovery": "false", "maxDeltas": 4, "snapshotCompression": "lz4", "fullAfterMerges": 3},
+        {STORES + "unloadOnCommit": "true", "spark.locality.wait": "0s"},
+    ),
+    Profile(
+        "executors that come and go, snapshots that Spark forces",
+        {"maxDeltas": 3, "maxConcurrentMerges": 4, "mergeThreads": 1},
+        {
+            "spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true",
+            "spark.dynamicAllocation.minExecutors": "1",
+            "spark.dynamicAllocation.maxExecutors": "3",
+            "spark.dynamicAllocation.executorIdleTimeout": "4s",
+            "spark.dynamicAllocation.schedulerBacklogTimeout": "500ms",
+            "spark.executor.cores": "1",
+            STORES + "forceSnapshotUploadOnLag": "true",
+            STORES + "maintenanceInterval": "300ms",
+        },
+    ),
+    Profile("as a session has it that sets nothing", {}, {}),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The life of one set of queries."""
+
+    seed: int
+    life: int
+    checkpoint_format: int
+    profile: Profile
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"life {self.life}: seed {self.seed}, {len(self.faults)} faults, checkpoint format "
+            f"{self.checkpoint_format}, {self.profile.name}"
+        )
+
+
+def plans(seed: int, faults: int, formats: tuple[int, ...] = (2, 1)) -> list[Plan]:
+    """The lives in which so many faults happen; the same for the same arguments on every machine."""
+    lives = -(-faults // FAULTS_A_LIFE)
+    shares = [faults // lives + (life < faults % lives) for life in range(lives)]
+    return [_plan(seed, life, share, formats) for life, share in enumerate(shares)]
+
+
+def _plan(seed: int, life: int, faults: int, formats: tuple[int, ...]) -> Plan:
+    rng = random.Random(f"{seed}/{life}")
+    profile = PROFILES[(seed + life) % len(PROFILES)]
+    # With as many profiles as an even number, each would meet one format only.
+    checkpoint_format = formats[(life + life // len(PROFILES)) % len(formats)]
+    return Plan(seed, life, checkpoint_format, profile, tuple(_fault(rng) for _ in range(faults)))
+
+
+def _fault(rng: random.Random) -> Fault:
+    (kind,) = rng.choices(list(KINDS), weights=list(KINDS.values()))
+    after_s = min(rng.expovariate(1 / _MEAN_PAUSE_S), _LONGEST_PAUSE_S)
+    choice, (least_s, most_s) = rng.random(), _STOPS_S.get(kind, (0.0, 0.0))
+    # Short and long stops alike: a pause, one that a time-out ends, and one that outlives everything.
+    for_s = least_s * (most_s / least_s) ** rng.random() if most_s else 0.0
+    return Fault(kind, after_s, choice, for_s)

@@ -1,0 +1,94 @@
+"""The processes of a cluster, found by a variable that all of them inherit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MARK = "STATE_STORE_CHAOS"
+
+
+@dataclass(frozen=True)
+class Process:
+    """A living process; `since` tells it from a later one with the same number."""
+
+    pid: int
+    parent: int
+    since: int
+    stopped: bool
+    arguments: str
+    java: bool
+
+    @property
+    def role(self) -> str:
+        """executor, agent, python (a worker of Spark's), worker, master, driver, or nothing of these."""
+        if self.java:
+            roles = {
+                "CoarseGrainedExecutorBackend": "executor",
+                "deploy.worker.Worker": "worker",
+                "deploy.master.Master": "master",
+                "SparkSubmit": "driver",
+            }
+        else:
+            roles = {"state_store_agent": "agent", "pyspark.daemon": "python", "chaos.driver": "driver"}
+        return next((role for words, role in roles.items() if words in self.arguments), "")
+
+    def send(self, number: int) -> bool:
+        """Sends it a signal; False if it has ended."""
+        now = _read(self.pid)
+        if now is None or now.since != self.since:
+            return False
+        try:
+            os.kill(self.pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def stop(self) -> bool:
+        return self.send(signal.SIGSTOP)
+
+    def resume(self) -> bool:
+        return self.send(signal.SIGCONT)
+
+    def kill(self) -> bool:
+        return self.send(signal.SIGKILL)
+
+
+def marked(mark: str) -> list[Process]:
+    """The living processes that were started with `mark` as the value of `MARK`."""
+    wanted = f"{MARK}={mark}".encode()
+    found = []
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdigit():
+            try:
+                if wanted not in (directory / "environ").read_bytes().split(b"\0"):
+                    continue
+            except OSError:
+                continue
+            if (process := _read(int(directory.name))) is not None:
+                found.append(process)
+    return found
+
+
+def family(processes: list[Process], ancestor: int) -> Iterator[Process]:
+    """Those of `processes` that `ancestor` started, and those that these did, itself first."""
+    yield from (one for one in processes if one.pid == ancestor)
+    for child in [one for one in processes if one.parent == ancestor]:
+        yield from family(processes, child.pid)
+
+
+def _read(pid: int) -> Process | None:
+    """None when it has ended, even if its parent has not noticed."""
+    directory = Path(f"/proc/{pid}")
+    try:
+        fields = (directory / "stat").read_text().rpartition(")")[2].split()
+        arguments = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        java = (directory / "exe").readlink().name == "java"
+    except OSError:
+        return None
+    if fields[0] in "ZX":
+        return None
+    return Process(pid, int(fields[1]), int(fields[19]), fields[0] in "Tt", arguments, java)

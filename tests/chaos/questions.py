@@ -1,0 +1,248 @@
+"""The queries, and in plain Python what each has to have written and to hold in state, whatever happened."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import functions as F
+
+import state_store
+from chaos.stream import DELAY_S, Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.state import GroupState
+
+DELAY = f"{DELAY_S} seconds"
+WINDOW_S = 20
+PATIENCE_S = 15
+OUTPUT = "key string, n long, total long"
+STATE = "n long, total long, note string"
+_LONGEST_NOTE = 1200
+
+Rows = list[tuple]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The rows written, and the rows in state of each side; the side of all but joins is ''."""
+
+    output: Rows
+    state: Mapping[str, Rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """One query. `answer` gets all events and all answers; with `upsert`, the last row of each key (so many
+    columns) counts. `conf` is set for this query alone."""
+
+    name: str
+    query: Callable[[DataFrame, DataFrame], DataFrame]
+    mode: str
+    answer: Callable[[list[Record], list[Record]], Answer]
+    upsert: int = 0
+    conf: Mapping[str, str] = field(default_factory=dict)
+    sides: tuple[str, ...] = ("",)
+
+
+# ---- aggregation, with and without watermark ---------------------------------------------------------------
+
+
+def _totals(events: DataFrame, _answers: DataFrame) -> DataFrame:
+    return events.groupBy("key").agg(*_aggregates())
+
+
+def _windows(events: DataFrame, _answers: DataFrame) -> DataFrame:
+    windows = events.withWatermark("ts", DELAY).groupBy(F.window("ts", f"{WINDOW_S} seconds"), "key")
+    bounds = [F.col(f"window.{bound}").cast("long").alias(bound) for bound in ("start", "end")]
+    return windows.agg(*_aggregates()).select(*bounds, "key", "n", "total", "newest")
+
+
+def _aggregates() -> list[Any]:
+    return [F.count("*").alias("n"), F.sum("value").alias("total"), F.max("id").alias("newest")]
+
+
+def _answer_totals(events: list[Record], _answers: list[Record]) -> Answer:
+    rows = [(key, *_aggregated(group)) for (key,), group in _grouped(events, lambda one: (one.key,))]
+    return Answer(rows, {"": rows})
+
+
+def _answer_windows(events: list[Record], _answers: list[Record]) -> Answer:
+    def window(one: Record) -> tuple:
+        start = one.ts // WINDOW_S * WINDOW_S
+        return start, start + WINDOW_S, one.key
+
+    on_time = [one for one in events if not one.late]
+    rows = [(*key, *_aggregated(group)) for key, group in _grouped(on_time, window)]
+    watermark = _watermark(on_time)
+    return Answer(
+        [row for row in rows if row[1] <= watermark], {"": [row for row in rows if row[1] > watermark]}
+    )
+
+
+def _aggregated(group: list[Record]) -> tuple[int, int, int]:
+    return len(group), sum(one.value for one in group), max(one.id for one in group)
+
+
+def _grouped(
+    records: Iterable[Record], key: Callable[[Record], tuple]
+) -> Iterable[tuple[tuple, list[Record]]]:
+    groups: dict[tuple, list[Record]] = defaultdict(list)
+    for record in records:
+        groups[key(record)].append(record)
+    return groups.items()
+
+
+def _watermark(on_time: list[Record]) -> int:
+    return max(one.ts for one in on_time) - DELAY_S
+
+
+# ---- applyInPandasWithState, group by group and vectorised -------------------------------------------------
+
+
+def follow(key: tuple, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """Counts and adds up; the last record of a key ends it and has the result written."""
+    n, total, _ = state.get if state.exists else (0, 0, "")
+    records = pd.concat(list(frames))
+    n, total = n + len(records), total + int(records["value"].sum())
+    if records["last"].any():
+        state.remove()
+        yield pd.DataFrame([(key[0], n, total)], columns=["key", "n", "total"])
+    else:
+        state.update((n, total, note(key[0], n, total)))
+
+
+@state_store.vectorized
+def follow_all(rows: pa.Table, states: pa.Table, context: Any) -> state_store.Result:
+    """The same for many groups in one call."""
+    n = [one or 0 for one in states["n"].to_pylist()]
+    total = [one or 0 for one in states["total"].to_pylist()]
+    ended = [False] * states.num_rows
+    columns = (rows[name].to_pylist() for name in ("__group", "value", "last"))
+    for group, value, last in zip(*columns, strict=True):
+        n[group] += 1
+        total[group] += value
+        ended[group] = ended[group] or last
+    keys = states["key"].to_pylist()
+    going_on = [group for group, over in enumerate(ended) if not over]
+    over = [group for group, over in enumerate(ended) if over]
+    return state_store.Result(
+        output=pa.table(
+            {
+                "key": pa.array([keys[group] for group in over], pa.string()),
+                "n": pa.array([n[group] for group in over], pa.int64()),
+                "total": pa.array([total[group] for group in over], pa.int64()),
+            }
+        ),
+        state=pa.table(
+            {
+                "__group": pa.array(going_on, pa.int32()),
+                "n": pa.array([n[group] for group in going_on], pa.int64()),
+                "total": pa.array([total[group] for group in going_on], pa.int64()),
+                "note": pa.array([note(keys[g], n[g], total[g]) for g in going_on], pa.string()),
+            }
+        ),
+        remove=over,
+    )
+
+
+def note(key: str, n: int, total: int) -> str:
+    """A text, of any length up to `_LONGEST_NOTE`, that says from what state it comes."""
+    rng = random.Random(f"{key}/{n}/{total}")
+    return rng.randbytes(rng.randint(0, _LONGEST_NOTE // 2)).hex()
+
+
+def _pandas(function: Callable) -> Callable[[DataFrame, DataFrame], DataFrame]:
+    def query(events: DataFrame, _answers: DataFrame) -> DataFrame:
+        groups = events.select("key", "value", "last").groupBy("key")
+        return groups.applyInPandasWithState(function, OUTPUT, STATE, "update", "NoTimeout")
+
+    return query
+
+
+def _answer_pandas(events: list[Record], _answers: list[Record]) -> Answer:
+    output, state = [], []
+    for (key,), group in _grouped(events, lambda one: (one.key,)):
+        n, total = len(group), sum(one.value for one in group)
+        if any(one.last for one in group):
+            output.append((key, n, total))
+        else:
+            state.append((key, n, total, note(key, n, total)))
+    return Answer(output, {"": state})
+
+
+# ---- deduplication, stream-stream joins --------------------------------------------------------------------
+
+
+def _distinct(events: DataFrame, _answers: DataFrame) -> DataFrame:
+    return events.select("key", "value").dropDuplicates(["key", "value"])
+
+
+def _answer_distinct(events: list[Record], _answers: list[Record]) -> Answer:
+    rows = sorted({(one.key, one.value) for one in events})
+    return Answer(rows, {"": [(*row, None) for row in rows]})
+
+
+_ASKING, _REPLYING = (0, 3), (1, 4)
+"""The values of the events and of the answers that are joined."""
+
+
+def _join(events: DataFrame, answers: DataFrame) -> DataFrame:
+    left = _narrowed(events, _ASKING).alias("e")
+    right = _narrowed(answers, _REPLYING).alias("a")
+    on = f"e.key = a.key and a.ts >= e.ts and a.ts <= e.ts + interval {PATIENCE_S} seconds"
+    return left.join(right, F.expr(on), "left_outer").selectExpr("e.key", "e.id as asks", "a.id as replies")
+
+
+def _narrowed(stream: DataFrame, values: tuple[int, ...]) -> DataFrame:
+    return stream.where(F.col("value").isin(*values)).withWatermark("ts", DELAY).select("key", "ts", "id")
+
+
+def _answer_join(events: list[Record], answers: list[Record]) -> Answer:
+    left = [one for one in events if one.value in _ASKING and not one.late]
+    right = [one for one in answers if one.value in _REPLYING and not one.late]
+    watermark = min(_watermark(left), _watermark(right))
+    by_key = dict(_grouped(right, lambda one: (one.key,)))
+    output: Rows = []
+    for asks in left:
+        replies = [one.id for one in by_key.get((asks.key,), []) if 0 <= one.ts - asks.ts <= PATIENCE_S]
+        output += [(asks.key, asks.id, reply) for reply in replies]
+        if not replies and asks.ts + PATIENCE_S < watermark:
+            output.append((asks.key, asks.id, None))
+    waiting = [one for one in left if one.ts + PATIENCE_S >= watermark]
+    kept = [one for one in right if one.ts >= watermark]
+    return Answer(
+        output, {"left": [_joined_row(one) for one in waiting], "right": [_joined_row(one) for one in kept]}
+    )
+
+
+def _joined_row(one: Record) -> tuple:
+    return one.key, one.key, one.ts, one.id
+
+
+_COLUMN_FAMILIES = {"spark.sql.streaming.join.stateFormatVersion": "3"}
+QUESTIONS: Mapping[str, Question] = {
+    question.name: question
+    for question in (
+        Question("totals", _totals, "update", _answer_totals, upsert=1),
+        Question("windows", _windows, "append", _answer_windows),
+        Question("pandas", _pandas(follow), "update", _answer_pandas),
+        Question("vectorized", _pandas(follow_all), "update", _answer_pandas),
+        Question("distinct", _distinct, "append", _answer_distinct),
+        Question("join", _join, "append", _answer_join, sides=("left", "right")),
+        Question(
+            "join-column-families",
+            _join,
+            "append",
+            _answer_join,
+            conf=_COLUMN_FAMILIES,
+            sides=("left", "right"),
+        ),
+    )
+}

@@ -1,0 +1,104 @@
+"""What torments and what judges: it hits the processes it means, and sees what is wrong."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+from chaos import processes, sink, verdict
+from chaos.processes import MARK, Process
+
+
+@pytest.fixture
+def sleeper(tmp_path) -> Iterator[subprocess.Popen]:
+    """A process of that mark, and one that it has started."""
+    code = "import subprocess, time; subprocess.Popen(['sleep', '60']); print(flush=True); time.sleep(60)"
+    environment = {**os.environ, MARK: str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        for one in processes.marked(str(tmp_path)):
+            one.kill()
+
+
+def test_processes_are_found_by_their_mark_stopped_resumed_and_killed(sleeper, tmp_path):
+    def one() -> Process:
+        return next(process for process in processes.marked(str(tmp_path)) if process.pid == sleeper.pid)
+
+    found = processes.marked(str(tmp_path))
+    assert {process.pid for process in processes.family(found, sleeper.pid)} == {one.pid for one in found}
+    assert len(found) == 2
+    assert not one().stopped
+    assert one().stop()
+    _await(lambda: one().stopped)
+    assert one().resume()
+    _await(lambda: not one().stopped)
+    last = one()
+    assert last.kill()
+    sleeper.wait()
+    assert not last.kill(), "it is gone, and whoever has its number now is not meant"
+    assert processes.marked(str(tmp_path / "another")) == []
+
+
+def _await(condition) -> None:
+    until = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "java", "role"),
+    [
+        (
+            "java -cp x org.apache.spark.executor.CoarseGrainedExecutorBackend --driver-url y",
+            True,
+            "executor",
+        ),
+        ("java org.apache.spark.deploy.worker.Worker --cores 2", True, "worker"),
+        ("python /tmp/a/agent.py /tmp/a/state_store_agent.zip 1", False, "agent"),
+        ("python -m pyspark.daemon pyspark.worker", False, "python"),
+        ("python -m chaos.driver plan.json", False, "driver"),
+        ("sleep 60", False, ""),
+    ],
+)
+def test_the_role_of_a_process(arguments, java, role):
+    assert Process(1, 0, 0, False, arguments, java).role == role
+
+
+def test_a_batch_that_is_run_again_must_say_the_same(tmp_path):
+    write = sink.batch_writer(tmp_path / "out")
+    write(_frame([("a", 1), ("b", None)]), 0)
+    write(_frame([("b", None), ("a", 1)]), 0)
+    assert sink.read_batches(tmp_path / "out") == [[("a", 1), ("b", None)]]
+    assert verdict.repeated(tmp_path / "out") == []
+    with pytest.raises(AssertionError, match=r"batch 0 was .* and run again it is"):
+        write(_frame([("a", 2), ("b", None)]), 0)
+    assert len(verdict.repeated(tmp_path / "out")) == 1
+    assert sink.read_batches(tmp_path / "out") == [[("a", 1), ("b", None)]]
+
+
+def _frame(rows: list[tuple]) -> SimpleNamespace:
+    return SimpleNamespace(collect=lambda: rows)
+
+
+@pytest.mark.parametrize(
+    ("actual", "says"),
+    [
+        ([("a", 1), ("a", 1), ("b", 2)], []),
+        ([("a", 1), ("b", 2)], ["0 rows too many", "1 too few"]),
+        ([("a", 1), ("a", 1), ("b", 2), ("b", 2)], ["1 rows too many", "0 too few"]),
+        ([("a", 1), ("a", 1), ("b", 3)], ["1 rows too many", "1 too few", "('b', 3)", "('b', 2)"]),
+    ],
+)
+def test_every_row_counts(actual, says):
+    found = verdict.difference("output", actual, [("a", 1), ("a", 1), ("b", 2)])
+    assert bool(found) == bool(says)
+    assert all(word in found[0] for word in says)

@@ -1,0 +1,66 @@
+"""A seed says all that can be said before: faults, options and input; the answers follow from the input."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from chaos import stream
+from chaos.plan import FAULTS_A_LIFE, KINDS, PROFILES, plans
+from chaos.questions import QUESTIONS, note
+
+
+def test_the_same_seed_makes_the_same_plans():
+    assert plans(7, 500) == plans(7, 500)
+    assert plans(7, 500) != plans(8, 500)
+
+
+@pytest.mark.parametrize("faults", [1, 10, 60, 61, 500])
+def test_as_many_faults_as_asked_for(faults):
+    made = plans(3, faults)
+    assert sum(len(plan.faults) for plan in made) == faults
+    assert max(len(plan.faults) for plan in made) <= FAULTS_A_LIFE
+
+
+def test_many_faults_meet_every_kind_every_profile_and_both_formats():
+    made = plans(1, 500)
+    assert {fault.kind for plan in made for fault in plan.faults} == set(KINDS)
+    assert {plan.profile for plan in made} == set(PROFILES)
+    assert {plan.checkpoint_format for plan in made} == {1, 2}
+
+
+def test_what_is_stopped_is_resumed_and_nothing_else_takes_time():
+    faults = [fault for plan in plans(2, 300) for fault in plan.faults]
+    assert {fault.stops for fault in faults} == {True, False}
+    assert all((fault.for_s > 0) == fault.stops for fault in faults)
+
+
+def test_a_file_of_the_input_follows_from_seed_and_number():
+    assert stream.records(3, "events", 50) == stream.records(3, "events", 50)
+    assert stream.records(3, "events", 50) != stream.records(4, "events", 50)
+
+
+def test_the_input_has_what_the_queries_are_asked_for():
+    """Keys that close, once and for all, and keys that do not; late records; ids that name one record."""
+    events = [one for number in range(60) for one in stream.records(3, "events", number)]
+    closed: set[str] = set()
+    for number in range(60):
+        records = stream.records(3, "events", number)
+        assert not closed & {one.key for one in records}
+        closed |= {one.key for one in records if one.last}
+    assert 100 < len(closed) < len({one.key for one in events})
+    assert any(one.late for one in events)
+    assert Counter(one.id for one in events).most_common(1)[0][1] == 1
+    assert len({len(note(one.key, 1, 1)) for one in events[:50]}) > 20
+
+
+@pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
+def test_every_answer_has_output_and_state(question):
+    events, answers = (
+        [one for number in range(30) for one in stream.records(3, name, number)] for name in stream.STREAMS
+    )
+    answer = question.answer(events, answers)
+    assert answer.output
+    assert set(answer.state) == set(question.sides)
+    assert all(answer.state.values())

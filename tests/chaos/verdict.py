@@ -1,0 +1,87 @@
+"""Compares what queries wrote, and what their state holds, with what should be there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from chaos import sink, state, stream
+from chaos.life import Life, newest_batch
+from chaos.questions import QUESTIONS, Question
+from state_store.errors import StateStoreError
+
+Rows = list[tuple]
+
+
+def check(life: Life) -> None:
+    """Raises AssertionError, which says what is too much and what is too little, for all queries at once."""
+    inputs = {
+        name: [one for number in range(life.files) for one in stream.records(life.plan.seed, name, number)]
+        for name in stream.STREAMS
+    }
+    wrong = []
+    for name in life.questions:
+        question, room = QUESTIONS[name], life.room
+        answer = question.answer(inputs["events"], inputs["answers"])
+        wrong += repeated(room / "output" / name)
+        wrong += difference(f"output of {name}", _output(question, room / "output" / name), answer.output)
+        for side in question.sides:
+            written = room / "state" / f"{name}-{side}.json"
+            expected = answer.state[side]
+            assert expected, f"a query without state tests nothing: {name}, {side}"
+            what = f"state of {name} {side}".rstrip()
+            wrong += difference(f"{what}, by Spark", state.by_spark(written), expected)
+            try:
+                rows = state.by_state_store(life.checkpoint(name), side, written)
+            except StateStoreError as error:
+                wrong.append(f"{what}, by state_store: {error}")
+            else:
+                wrong += difference(f"{what}, by state_store", rows, expected)
+        wrong += _verified(life.checkpoint(name))
+    assert not wrong, "\n".join(wrong)
+
+
+def _output(question: Question, directory: Path) -> Rows:
+    batches = sink.read_batches(directory)
+    newest = newest_batch(directory.parents[1] / "checkpoint" / question.name / "commits")
+    assert len(batches) == newest + 1, f"{question.name} wrote {len(batches)} batches of {newest + 1}"
+    rows = [row for batch in batches for row in batch]
+    if question.upsert:
+        rows = list({row[: question.upsert]: row for row in rows}.values())
+    return rows
+
+
+def repeated(directory: Path) -> list[str]:
+    """A line for each batch whose repetition differed."""
+    return [f"{path}: a batch that was run again said something else" for path in directory.glob("*.differs")]
+
+
+def difference(what: str, actual: Iterable[tuple], expected: Iterable[tuple]) -> list[str]:
+    """A line if the rows are not the same, each as often."""
+    have, want = Counter(actual), Counter(expected)
+    if have == want:
+        return []
+    many, few = have - want, want - have
+    surplus = f"{many.total()} rows too many, such as {_some(many)}"
+    return [f"{what}: {surplus}; {few.total()} too few, such as {_some(few)}"]
+
+
+def _some(rows: Counter[tuple]) -> str:
+    return str([repr(row)[:200] for row in sorted(rows, key=repr)[:3]])
+
+
+def _verified(checkpoint: Path) -> list[str]:
+    """What `state-store verify` finds."""
+    command = [sys.executable, "-m", "state_store.cli", "verify", str(checkpoint), "--all-versions", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    try:
+        findings = [finding for one in json.loads(done.stdout)["stores"] for finding in one["findings"]]
+    except ValueError:
+        findings = [done.stdout, done.stderr]
+    if done.returncode == 0 and not findings:
+        return []
+    return [f"state-store verify {checkpoint} ended with {done.returncode}: {findings}"]
