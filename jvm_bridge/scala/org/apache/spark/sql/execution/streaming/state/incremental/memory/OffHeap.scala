@@ -90,7 +90,7 @@ private[incremental] object OffHeap {
   }
 
   /** Where a buffer of [[buffer]], or a mapping of [[mapped]], begins. */
-  def addressOf(buffer: ByteBuffer): Long = Platform.getDirectBufferAddress(buffer)
+  def addressOf(buffer: ByteBuffer): Long = DirectBuffers.address(buffer)
 
   /** Notes that a file is mapped: its address. Until [[unmapped]], which comes before the mapping goes. */
   def mapped(mapping: ByteBuffer): Long = {
