@@ -7,6 +7,7 @@ import org.apache.spark.sql.execution.streaming
 object SparkNames {
   type CheckpointFileManager = streaming.CheckpointFileManager
   val CheckpointFileManager: streaming.CheckpointFileManager.type = streaming.CheckpointFileManager
+  type FileSystemBasedCheckpointFileManager = streaming.FileSystemBasedCheckpointFileManager
   type StateData = streaming.state.FlatMapGroupsWithStateExecHelper.StateData
   type StateManager = streaming.state.FlatMapGroupsWithStateExecHelper.StateManager
   type StatefulOperatorStateInfo = streaming.StatefulOperatorStateInfo

@@ -9,6 +9,7 @@ import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroups
 object SparkNames {
   type CheckpointFileManager = checkpointing.CheckpointFileManager
   val CheckpointFileManager: checkpointing.CheckpointFileManager.type = checkpointing.CheckpointFileManager
+  type FileSystemBasedCheckpointFileManager = checkpointing.FileSystemBasedCheckpointFileManager
   type StateData = Helper.StateData
   type StateManager = Helper.StateManager
   type StatefulOperatorStateInfo = stateful.StatefulOperatorStateInfo
