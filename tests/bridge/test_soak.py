@@ -21,11 +21,11 @@ SAMPLES = 20
 MIB = 1 << 20
 
 GROWTH = {
-    "heap of the JVM (bytes)": MIB,
-    "memory of the JVM (bytes)": 8 * MIB,
+    "heap of the JVM (bytes)": 3 * MIB,
+    "memory of the JVM (bytes)": 16 * MIB,
     "memory of the agent (bytes)": 6 * MIB,
-    "descriptors of the JVM": 4,
-    "descriptors of the agent": 4,
+    "descriptors of the JVM": 8,
+    "descriptors of the agent": 8,
     "threads of the JVM": 3,
     "threads of the agent": 3,
     "mappings of the JVM": 40,
@@ -103,8 +103,12 @@ class Soak:
     def _read(self, number: int) -> None:
         """Restores the store from storage beside the one that is open."""
         self._open(number, "reader", localRecovery="false")
-        rows = self._jvm.rows(f"reader{number}", *self._versions[number])
-        assert len(rows) == min(LIVE_KEYS, self._versions[number][0] * KEYS_A_BATCH)
+        version, checkpoint_id = self._versions[number]
+        reader = {"provider": f"reader{number}", "version": version, "id": checkpoint_id}
+        self._jvm("begin", store="read", read=True, **reader)  # one name: the JVM keeps what has a name
+        rows = self._jvm("scan", store="read")
+        self._jvm("release", store="read")
+        assert len(rows) == min(LIVE_KEYS, version * KEYS_A_BATCH)
         self._jvm("close", provider=f"reader{number}")
 
 
