@@ -16,6 +16,7 @@ import pyspark
 from chaos import processes
 from chaos.processes import MARK, Process
 
+_HOST = "127.0.0.1"
 WORKERS = 2
 CORES = 2
 QUICK_S, PATIENT_S = 8, 60
@@ -43,7 +44,7 @@ class Cluster:
     def __enter__(self) -> Cluster:
         self.room.mkdir(parents=True)
         began = time.monotonic()
-        self._start("master", "master.Master", "--port", "0", "--webui-port", "0", timeout_s=PATIENT_S)
+        self._start("master", "master.Master", _HOST, timeout_s=PATIENT_S)
         self.url = _awaited(self._master_url, _START_S, "the master does not answer")
         self.noticed_after_s = min(max(QUICK_S, round(4 * (time.monotonic() - began))), PATIENT_S)
         for number in range(WORKERS):
@@ -67,7 +68,7 @@ class Cluster:
             **os.environ,
             MARK: str(self.room),
             "SPARK_HOME": str(_SPARK),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": _HOST,
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": path,
         }
@@ -96,15 +97,19 @@ class Cluster:
         self._start(
             _worker(number),
             "worker.Worker",
-            *("--cores", str(CORES), "--memory", "4g", "--port", "0", "--webui-port", "0"),
+            f"127.0.0.{number + 1}",  # Spark runs no second attempt of a task on the host of the first
+            *("--cores", str(CORES), "--memory", "4g"),
             *("--work-dir", str(self.room / f"work-{number}"), self.url),
             timeout_s=self.noticed_after_s,
             SPARK_LOCAL_DIRS=str(self.local_directory(number)),
         )
 
-    def _start(self, name: str, program: str, *arguments: str, timeout_s: int, **more: str) -> None:
+    def _start(
+        self, name: str, program: str, host: str, *arguments: str, timeout_s: int, **more: str
+    ) -> None:
         environment = {
             **self.environment(),
+            "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "192m",
             "SPARK_DAEMON_JAVA_OPTS": (
                 f"{QUICK_START} -Dspark.worker.timeout={timeout_s} -Dspark.deploy.maxExecutorRetries=-1"
@@ -114,7 +119,7 @@ class Cluster:
         command = [_SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{program}"]
         with (self.room / f"{name}.log").open("a") as log:
             self._daemons[name] = subprocess.Popen(
-                [*map(str, command), "--host", "127.0.0.1", *arguments],
+                [*map(str, command), "--host", host, "--port", "0", "--webui-port", "0", *arguments],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -6,7 +6,6 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, Opened}
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, ReportedMetrics, SparkStateStore, Tasks}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{FamilySchema, RowCodec, RowIterator, ThreadCodecs, ValuesIterator}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{Scan, Transaction}
 import org.apache.spark.sql.types.StructType
@@ -27,7 +26,7 @@ final class IncrementalStateStore private[incremental] (
     shownVersion: Long,
     private var readOnly: Boolean,
     private var forceSnapshot: Boolean)
-  extends SparkStateStore with Logging {
+  extends StateStore with ColumnFamilyRegistration with Logging {
   import IncrementalStateStore._
 
   private val local = provider.local
@@ -253,7 +252,9 @@ final class IncrementalStateStore private[incremental] (
         local.merges.snapshotNow(committed.as)
       }
     } finally local.ended()
-    Driver.reportCommit(provider.conf, committed.as.version, id, provider.hadoopConf)
+    if (provider.conf.commitValidationEnabled) {
+      StateStore.reportCommitToCoordinator(committed.as.version, id, provider.hadoopConf)
+    }
   }
 
   override def abort(): Unit = synchronized {
@@ -290,7 +291,7 @@ final class IncrementalStateStore private[incremental] (
       val keys = transaction.keys
       provider.metrics(opened, None, keys, families.counted(opened.families, keys, transaction.growthByFamily),
         transaction.hits, transaction.misses, forced = false)
-    case _ => ReportedMetrics.none
+    case _ => StateStoreMetrics(0, 0, Map.empty, Map.empty)
   }
 
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
@@ -322,7 +323,7 @@ final class IncrementalStateStore private[incremental] (
     }
     task.addTaskFailureListener((_, _) => if (hasCommitted) local.failed(committed.get.as) else abort())
     // Listeners of a task that has failed already ran just now.
-    Tasks.failure(task).foreach(throw _)
+    task.getTaskFailure.foreach(throw _)
   }
 
   override def toString: String = s"IncrementalStateStore[id=$id, version=$version]"

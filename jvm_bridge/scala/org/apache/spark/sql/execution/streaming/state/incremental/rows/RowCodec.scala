@@ -6,7 +6,6 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap}
-import org.apache.spark.sql.execution.streaming.state.incremental.release.Encoders
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.Scan
 
 /**
@@ -42,11 +41,11 @@ final class RowCodec(
   def isOfThisThread: Boolean = thread eq Thread.currentThread
 
   def scansPrefixes: Boolean = keys.supportPrefixKeyScan
-  def scansRanges: Boolean = Encoders.scansRanges(keys, schema.keySpec)
+  def scansRanges: Boolean = keys.supportsRangeScan
 
   /** Whether rows with the same prefix have an order that a scan has to keep. */
   def ordersPrefixes: Boolean = !schema.keySpec.isInstanceOf[PrefixKeyScanStateEncoderSpec]
-  def deletesRanges: Boolean = Encoders.deletesRanges(keys, schema.keySpec)
+  def deletesRanges: Boolean = keys.supportsDeleteRange
   def multipleValues: Boolean = values.supportsMultipleValuesPerKey
 
   /**

@@ -5,6 +5,7 @@ import org.apache.arrow.vector.complex.{ListVector, StructVector}
 
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeRow}
 import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.arrow.{ArrowFieldWriter, ArrowWriter}
 import org.apache.spark.unsafe.types.UTF8String
 
 /**
@@ -97,15 +98,15 @@ class GroupBatch(root: VectorSchemaRoot, header: String) {
 private object GroupBatch {
   private val Null: InternalRow = new GenericInternalRow(1)
 
-  private def childWriters(vector: StructVector): Array[ColumnWriter] =
+  private def childWriters(vector: StructVector): Array[ArrowFieldWriter] =
     Array.tabulate(vector.size())(writer(vector, _))
 
-  private def writer(vector: StructVector, child: Int): ColumnWriter =
-    new ColumnWriter(vector.getChildByOrdinal(child).asInstanceOf[ValueVector])
+  private def writer(vector: StructVector, child: Int): ArrowFieldWriter =
+    ArrowWriter.createFieldWriter(vector.getChildByOrdinal(child).asInstanceOf[ValueVector])
 
   private def writeStruct(
       vector: StructVector,
-      children: Array[ColumnWriter],
+      children: Array[ArrowFieldWriter],
       index: Int,
       row: InternalRow): Unit = {
     vector.setIndexDefined(index)

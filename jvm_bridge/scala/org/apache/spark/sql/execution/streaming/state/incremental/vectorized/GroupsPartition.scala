@@ -6,9 +6,10 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.GroupedIterator
-import org.apache.spark.sql.execution.streaming.state.incremental.release.ArrowTypes
-import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.StateManager
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
+  FlatMapGroupsWithStateExecHelper => Helper}
 import org.apache.spark.sql.execution.streaming.state.StateStore
+import org.apache.spark.sql.util.ArrowUtils
 
 /**
  * Runs a function over the groups of one partition: first over those that have rows, then over those that
@@ -21,11 +22,11 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
 class GroupsPartition(
     call: GroupsCall,
     store: StateStore,
-    stateManager: StateManager,
+    stateManager: Helper.StateManager,
     stateEncoder: ExpressionEncoder[Any],
     metrics: GroupMetrics) {
 
-  ArrowTypes.failDuplicatedFieldNames(call.rowType)
+  ArrowUtils.failDuplicatedFieldNames(call.rowType)
 
   private lazy val encoder = stateEncoder.asInstanceOf[ExpressionEncoder[Row]]
   private lazy val states = new StateReader(store)

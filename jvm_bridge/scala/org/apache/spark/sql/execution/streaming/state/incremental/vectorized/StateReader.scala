@@ -1,7 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.incremental.release.Lookups
 import org.apache.spark.sql.execution.streaming.state.StateStore
 
 /**
@@ -16,7 +15,7 @@ class StateReader(store: StateStore) {
     if (hasMultiGet && keys.length > 1) multiGet(keys) else keys.iterator.map(key => store.get(key))
 
   private def multiGet(keys: Array[UnsafeRow]): Iterator[UnsafeRow] =
-    try Lookups.multiGet(store, keys)
+    try store.multiGet(keys, StateStore.DEFAULT_COL_FAMILY_NAME)
     catch {
       case _: UnsupportedOperationException =>
         hasMultiGet = false

@@ -1,6 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.incremental.release
-
-import org.apache.arrow.vector.VectorUnloader
+package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
 import org.apache.spark.api.python.ChainedPythonFunctions
 import org.apache.spark.sql.execution.metric.SQLMetric
@@ -9,7 +7,9 @@ import org.apache.spark.sql.types.StructType
 
 /**
  * Spark's Arrow runner, with input and output handled by the task's own thread: a state store belongs to one
- * thread. Spark 4.0 knows no other way; it takes an Arrow batch apart elsewhere.
+ * thread.
+ *
+ * Spark 4.2 knows no other way.
  */
 abstract class SerialArrowRunner(
     functions: Seq[(ChainedPythonFunctions, Long)],
@@ -22,7 +22,9 @@ abstract class SerialArrowRunner(
     jobArtifactUUID: Option[String])
   extends ArrowPythonRunner(
     functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics,
-    jobArtifactUUID, profiler = None) {
+    jobArtifactUUID, sessionUUID = None)
 
-  protected lazy val unloader = new VectorUnloader(root)
+object SerialArrowRunner {
+  /** The Spark release, without its patch number, that this jar is built for. */
+  val Version: String = "4.2"
 }
