@@ -3,9 +3,10 @@
 #   N=<faults of make chaos>  SEED=<of them>
 
 # The versions of Spark that this Python runs and the names of their jars, the newest first (state_store/jvm/releases.py).
+# The tests run on the two newest; for the older ones, the jars are compiled against what Maven fetches.
 RELEASES := $(shell python=$$(PYTHON='$(PYTHON)' scripts/find-python 2>/dev/null) && "$$python" -m state_store.jvm.releases)
 SPARK := $(firstword $(RELEASES))
-OLDER_SPARK := $(lastword $(filter-out %.jar,$(RELEASES)))
+OLDER_SPARK := $(filter 4.2.%,$(RELEASES))
 BENCH ?= standard
 TESTS ?=
 N ?= 100
@@ -18,11 +19,12 @@ APART := spark vectorized packaging chaos $(JVM_TESTS)
 
 BIN := .venv/bin
 JAR := state_store/jars/$(word 2,$(RELEASES))
-OLDER_JAR := state_store/jars/$(lastword $(RELEASES))
+OLDER_JAR := state_store/jars/incremental-state-store-spark-4.2.jar
+OLDEST_JARS := $(patsubst %,state_store/jars/incremental-state-store-spark-%.jar,4.0 4.1)
 SOURCES := $(shell find jvm_bridge state_store -name '*.scala' -o -name '*.py' -o -path 'jvm_bridge/resources/*' -type f)
-SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.2 jvm_bridge/scala-4.3 benchmarks/scala tests)
+SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.* benchmarks/scala tests)
 
-.PHONY: demo test test-long chaos mutants audit lint spark-suites benchmark wheel docs setup clean help
+.PHONY: demo test test-long chaos mutants audit lint spark-suites benchmark jars wheel docs setup clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -76,7 +78,9 @@ spark-suites: .venv-4.2/.ready $(OLDER_JAR)  ## Run Spark's own state store suit
 benchmark: .venv/.ready $(JAR)  ## Compare with Spark's own stores and write docs/benchmarks.md (BENCH=quick|standard|full)
 	$(BIN)/python -m benchmarks $(BENCH)
 
-wheel: setup  ## Build the wheel, with the jars for both versions of Spark, into dist/
+jars: setup $(OLDEST_JARS)  ## Compile the jars for all versions of Spark (needs Maven)
+
+wheel: jars  ## Build the wheel, with the jars for all versions of Spark, into dist/
 	@rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls -l dist/*.whl
@@ -88,7 +92,8 @@ docs: .venv/.ready  ## Write docs/options.md, docs/metrics.md and conf/spark-def
 setup: .venv/.ready .venv-4.2/.ready $(JAR) $(OLDER_JAR)  ## Create both virtual environments and compile both jars
 
 clean:  ## Remove everything that the other targets made
-	rm -rf .venv .venv-4.2 .venv-audit build dist state_store/jars *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .venv .venv-4.* .venv-audit .spark build dist state_store/jars *.egg-info .pytest_cache .ruff_cache .mypy_cache \
+		.hypothesis
 
 help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -97,6 +102,9 @@ help:  ## List the targets
 .venv/.ready: VERSION = $(SPARK)
 .venv-4.2/.ready: EXTRAS = test
 .venv-4.2/.ready: VERSION = $(OLDER_SPARK)
+.venv-4.%/.ready: EXTRAS = test
+.venv-4.0/.ready: VERSION = $(filter 4.0.%,$(RELEASES))
+.venv-4.1/.ready: VERSION = $(filter 4.1.%,$(RELEASES))
 %/.ready: pyproject.toml
 	@scripts/check-java
 	@python=$$(scripts/find-python) && { test -x $*/bin/python || "$$python" -m venv $*; }
@@ -106,6 +114,14 @@ help:  ## List the targets
 
 $(JAR): .venv/.ready $(SOURCES)
 	@$(BIN)/python -m state_store.jvm.build
+	@touch $@
+
+.spark/%/.ready: scripts/spark-jars scripts/spark-jars.xml
+	@scripts/spark-jars $(filter $*.%,$(RELEASES)) .spark/$*
+	@touch $@
+
+$(OLDEST_JARS): state_store/jars/incremental-state-store-spark-%.jar: .spark/%/.ready .venv/.ready $(SOURCES)
+	@$(BIN)/python -m state_store.jvm.build --pyspark .spark/$*
 	@touch $@
 
 ifneq ($(JAR),$(OLDER_JAR))

@@ -21,7 +21,7 @@ from pathlib import Path
 from state_store import __version__
 from state_store.jvm import compiler, sources
 from state_store.jvm.installed import BuildError, NoSpark, installed_pyspark, jars_of, spark_version
-from state_store.jvm.releases import SUPPORTED_SPARKS, is_supported, jar_name
+from state_store.jvm.releases import is_supported, jar_name, supported_sparks
 from state_store.settings import declarations
 
 JAR_DIRECTORY = sources.PACKAGE / "jars"
@@ -86,8 +86,8 @@ def build(pyspark: Path, out: Path = JAR_DIRECTORY, *, force: bool = False) -> t
     spark = spark_version(jars)
     if not (force or is_supported(spark)):
         raise NoSpark(
-            f"Spark {spark} is not supported: {' and '.join(SUPPORTED_SPARKS)} are. --force compiles for it "
-            f"with the sources for {SUPPORTED_SPARKS[-1]}; test it before you trust it."
+            f"Spark {spark} is not supported: {supported_sparks()} are. --force compiles for it "
+            f"with the sources for the newest before it; test it before you trust it."
         )
     stamp = current(spark)
     jar = out / jar_name(spark)

@@ -40,7 +40,7 @@ def installed_pyspark() -> Path:
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         raise NoSpark(
-            f"pyspark is not installed in {sys.executable}: run `pip install 'pyspark>=4.2,<4.4'`, "
+            f"pyspark is not installed in {sys.executable}: run `pip install 'pyspark>=4.0,<4.4'`, "
             "or name a directory with --pyspark"
         )
     return Path(found.origin).parent

@@ -20,7 +20,7 @@ from pathlib import Path
 from state_store.errors import OptionError
 from state_store.jvm import build, sources
 from state_store.jvm.installed import BuildError, installed_pyspark, installed_spark, jars_of, spark_version
-from state_store.jvm.releases import SUPPORTED_SPARKS, is_supported, jar_name, minor_of
+from state_store.jvm.releases import is_supported, jar_name, minor_of, supported_sparks
 
 _NAME = "incremental-state-store"
 
@@ -38,7 +38,7 @@ def jar_path(spark: str | None = None) -> Path:
         return carried
     if not is_supported(version):
         raise OptionError(
-            f"there is no jar for Spark {version}: Spark {' and '.join(SUPPORTED_SPARKS)} are supported. "
+            f"there is no jar for Spark {version}: Spark {supported_sparks()} are supported. "
             "`state-store jar --build` tries to compile one for the pyspark that is installed."
         )
     try:

@@ -18,18 +18,25 @@ class Release:
 
     minor: its first two numbers, which name the jar. tested: the version that the tests run on.
     least_python: the oldest Python that this release of PySpark runs on.
+    in_full: whether `make test` runs on it.
     """
 
     minor: str
     tested: str
     least_python: tuple[int, int]
+    in_full: bool = True
 
     def runs_here(self) -> bool:
         """Whether this release of PySpark can be installed for the running Python."""
         return sys.version_info[:2] >= self.least_python
 
 
-RELEASES = (Release("4.2", "4.2.0", (3, 10)), Release("4.3", "4.3.0", (3, 11)))
+RELEASES = (
+    Release("4.0", "4.0.1", (3, 9), in_full=False),
+    Release("4.1", "4.1.1", (3, 10), in_full=False),
+    Release("4.2", "4.2.0", (3, 10)),
+    Release("4.3", "4.3.0", (3, 11)),
+)
 SUPPORTED_SPARKS = tuple(release.minor for release in RELEASES)
 SUPPORTED_JAVAS = (17, 21, 25)
 
@@ -44,13 +51,18 @@ def is_supported(spark_version: str) -> bool:
     return minor_of(spark_version) in SUPPORTED_SPARKS
 
 
+def supported_sparks() -> str:
+    """The supported releases for a message: `4.0, 4.1 and 4.2`."""
+    return " and ".join([", ".join(SUPPORTED_SPARKS[:-1]), SUPPORTED_SPARKS[-1]])
+
+
 def jar_name(spark_version: str) -> str:
     """The file name of the jar for a version of Spark such as `4.3.0`."""
     return f"incremental-state-store-spark-{minor_of(spark_version)}.jar"
 
 
 def main() -> None:
-    for release in sorted(RELEASES, key=lambda one: one.least_python, reverse=True):
+    for release in reversed(RELEASES):
         if release.runs_here():
             print(release.tested, jar_name(release.tested))
 

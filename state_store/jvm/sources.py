@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from state_store.jvm.releases import SUPPORTED_SPARKS, minor_of
+from state_store.jvm.releases import minor_of
 
 PACKAGE = Path(__file__).resolve().parent.parent
 CHECKOUT = PACKAGE.parent / "jvm_bridge"
@@ -22,7 +22,7 @@ _DOS_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def directory() -> Path:
-    """The directory with `scala`, one `scala-<minor>` for each Spark, and `resources`."""
+    """The directory with `scala`, a `scala-<minor>` for each Spark, and `resources`."""
     return CARRIED if CARRIED.is_dir() else CHECKOUT
 
 
@@ -32,11 +32,22 @@ def is_checkout() -> bool:
 
 
 def scala(spark_version: str) -> list[Path]:
-    """The common sources and those for that Spark; an unknown Spark gets those for the newest."""
-    own = directory() / f"scala-{minor_of(spark_version)}"
-    if not own.is_dir():
-        own = directory() / f"scala-{SUPPORTED_SPARKS[-1]}"
-    return sorted(path for root in (directory() / "scala", own) for path in root.rglob("*.scala"))
+    """The common sources and those for that Spark.
+
+    A file of `scala-<minor>` is for that Spark and all later ones, up to the next that has a file of the same
+    name. An unknown Spark gets those of the newest before it.
+    """
+    version = _numbers(spark_version)
+    own: dict[Path, Path] = {}
+    for root in sorted(directory().glob("scala-*"), key=lambda root: _numbers(root.name[len("scala-") :])):
+        if _numbers(root.name[len("scala-") :]) <= version:
+            own.update({path.relative_to(root): path for path in root.rglob("*.scala")})
+    return sorted([*(directory() / "scala").rglob("*.scala"), *own.values()])
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """`(4, 3)` for `4.3.0` and for `4.3`."""
+    return tuple(int(part) for part in minor_of(version).split("."))
 
 
 def resources() -> dict[str, bytes]:

@@ -26,6 +26,7 @@ def _room(purpose: str, may_use: str = "") -> Room:
 
 
 ROOMS: Mapping[str, Room] = {
+    "release": _room("what differs between the releases of Spark, under one set of names"),
     "settings": _room("options and reserved names, as the control plane declares them"),
     "checkpoint": _room("versions, column families, deltas, JSON: values", "settings"),
     "memory": _room("memory outside the heap: the budget, arenas, records, hashes, orders of keys"),
@@ -37,18 +38,18 @@ ROOMS: Mapping[str, Room] = {
         "the versions of a store, transactions and scans on them",
         "checkpoint memory sst delta base recent",
     ),
-    "agent": _room("the agent's process and the calls to it", "settings checkpoint"),
+    "agent": _room("the agent's process and the calls to it", "release settings checkpoint"),
     "local": _room(
         "a store as an executor has it: its versions, its agent, its merges",
         "checkpoint memory base transaction agent",
     ),
-    "rows": _room("Spark's rows to bytes and back", "checkpoint memory transaction"),
+    "rows": _room("Spark's rows to bytes and back", "release checkpoint memory transaction"),
     ROOT: _room(
         "what Spark calls, under names that configurations and offset logs hold",
-        "checkpoint memory delta transaction agent local rows",
+        "release checkpoint memory delta transaction agent local rows",
     ),
     "vectorized": _room(
-        "vectorised functions: Spark's physical operator and its Python runner", "settings checkpoint"
+        "vectorised functions: Spark's physical operator and its Python runner", "release settings checkpoint"
     ),
 }
 

@@ -243,7 +243,7 @@ def test_stores_are_found_by_operator_partition_and_name(tmp_path, capsys):
         (["checkpoints", "ftp://host/checkpoint"], exit_codes.USAGE, "ftp"),
         (["options", "memoryBuget=1g"], exit_codes.USAGE, "nearest is"),
         (["options", "memoryBudget=much"], exit_codes.USAGE, "512m"),
-        (["jar", "--spark", "3.5.0"], exit_codes.USAGE, "4.2 and 4.3 are supported"),
+        (["jar", "--spark", "3.5.0"], exit_codes.USAGE, "4.0, 4.1, 4.2 and 4.3 are supported"),
     ],
 )
 def test_errors_say_what_to_do_and_have_codes(query, capsys, arguments, code, told):

@@ -82,6 +82,22 @@ def test_another_spark_or_other_sources_are_compiled(
     assert compilations.count == 3
 
 
+def test_a_file_of_a_release_is_for_later_ones_until_one_of_the_same_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("scala/All", "scala-4.0/Moved", "scala-4.0/Kept", "scala-4.2/Moved", "scala-4.10/Kept"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.scala").touch()
+    monkeypatch.setattr(sources, "CHECKOUT", tmp_path)
+
+    def of(spark: str) -> list[str]:
+        return [path.relative_to(tmp_path).with_suffix("").as_posix() for path in sources.scala(spark)]
+
+    assert of("4.0.5") == of("4.1.1") == ["scala/All", "scala-4.0/Kept", "scala-4.0/Moved"]
+    assert of("4.2.0") == of("4.9.0") == ["scala/All", "scala-4.0/Kept", "scala-4.2/Moved"]
+    assert of("4.10.0") == ["scala/All", "scala-4.10/Kept", "scala-4.2/Moved"]
+
+
 def test_a_damaged_jar_is_made_anew(compilations: Compilations, tmp_path: Path) -> None:
     pyspark = spark_directory(tmp_path / "spark", "4.3.0")
     jar, _ = build.build(pyspark, tmp_path / "out")
@@ -99,9 +115,9 @@ def test_a_directory_that_cannot_be_written_is_named(compilations: Compilations,
 
 def test_another_spark_is_refused_with_those_that_are_supported(tmp_path: Path) -> None:
     with pytest.raises(
-        build.BuildError, match=r"Spark 4\.1\.0 is not supported: 4\.2 and 4\.3 are\. --force"
+        build.BuildError, match=r"Spark 3\.5\.1 is not supported: 4\.0, 4\.1, 4\.2 and 4\.3 are\. --force"
     ):
-        build.build(spark_directory(tmp_path / "old", "4.1.0"), tmp_path / "out")
+        build.build(spark_directory(tmp_path / "old", "3.5.1"), tmp_path / "out")
 
 
 def test_a_directory_without_spark_is_refused(tmp_path: Path) -> None:
@@ -110,8 +126,8 @@ def test_a_directory_without_spark_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_virtual_environment_will_do(tmp_path: Path) -> None:
-    spark_directory(tmp_path / "lib/python3.11/site-packages/pyspark", "4.1.0")
-    with pytest.raises(build.BuildError, match=r"Spark 4\.1\.0"):
+    spark_directory(tmp_path / "lib/python3.11/site-packages/pyspark", "3.5.1")
+    with pytest.raises(build.BuildError, match=r"Spark 3\.5\.1"):
         build.build(tmp_path, tmp_path / "out")
 
 

@@ -116,7 +116,9 @@ def test_a_checkout_brings_its_own_jar_up_to_date(installed, compilations, monke
 
 
 def test_another_version_is_told_which_are_supported(installed):
-    with pytest.raises(OptionError, match=r"4\.2 and 4\.3 are supported.*state-store jar --build"):
+    with pytest.raises(
+        OptionError, match=r"4\.0, 4\.1, 4\.2 and 4\.3 are supported.*state-store jar --build"
+    ):
         jar.jar_path("3.5.1")
 
 
@@ -139,9 +141,11 @@ def test_what_is_missing_is_told(installed, monkeypatch):
 
 
 def test_releases_are_printed_for_the_makefile(capsys, monkeypatch):
+    older = [("4.2.0", "4.2"), ("4.1.1", "4.1"), ("4.0.1", "4.0")]
+    lines = [f"{spark} incremental-state-store-spark-{minor}.jar\n" for spark, minor in older]
     monkeypatch.setattr("sys.version_info", (3, 11, 7))
     releases.main()
-    assert capsys.readouterr().out == f"4.3.0 {NAME}\n4.2.0 incremental-state-store-spark-4.2.jar\n"
+    assert capsys.readouterr().out == f"4.3.0 {NAME}\n" + "".join(lines)
     monkeypatch.setattr("sys.version_info", (3, 10, 1))
     releases.main()
-    assert capsys.readouterr().out == "4.2.0 incremental-state-store-spark-4.2.jar\n"
+    assert capsys.readouterr().out == "".join(lines)

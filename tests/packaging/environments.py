@@ -12,7 +12,7 @@ import pytest
 
 from state_store.jvm.releases import RELEASES
 
-SPARKS = [release.minor for release in RELEASES if release.runs_here()]
+SPARKS = [release.minor for release in RELEASES if release.in_full and release.runs_here()]
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
 

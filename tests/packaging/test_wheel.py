@@ -71,7 +71,7 @@ def test_the_command_line_finds_the_jar_and_makes_another(environments, tmp_path
         assert fresh.read(STAMP) == shipped.read(STAMP)
     refused = clean.run("state-store", "jar", "--spark", "3.5.1", cwd=tmp_path, check=False)
     assert refused.returncode == 2
-    assert "Spark 4.2 and 4.3 are supported" in refused.stderr
+    assert "Spark 4.0, 4.1, 4.2 and 4.3 are supported" in refused.stderr
 
 
 def test_a_job_needs_the_properties_file_and_the_jar_alone(environments, checkout, tmp_path):

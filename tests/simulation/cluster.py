@@ -221,7 +221,7 @@ class Provider:
         self.run = run
         self.instance = instance
         self.newest: Version | None = None
-        self.is_closed = False
+        self.users = 0
         self.used_at_s = executor.site.scheduler.now_s
         self._memory: dict[Version, Rows] = {EMPTY: {}}
         self._base: Path | None = None
@@ -233,15 +233,19 @@ class Provider:
     def run_task(self, before: Version, change: Callable[[Rows], Changes]) -> Version:
         """A task of the next version: loads the one before, changes rows, commits. Raises StateStoreError."""
         site = self.executor.site
-        self.used_at_s = site.scheduler.now_s
-        rows = self._load(before)
-        site.scheduler.sleep(self.executor.chance.random() * 0.5)
-        changes = change(rows)
-        return self._commit(before, rows, changes)
+        self.users += 1
+        try:
+            rows = self._load(before)
+            site.scheduler.sleep(self.executor.chance.random() * 0.5)
+            changes = change(rows)
+            return self._commit(before, rows, changes)
+        finally:
+            self.users -= 1
+            self.used_at_s = site.scheduler.now_s
 
     def maintain(self) -> None:
         """What Spark's maintenance does: clean up, or unload what was not used for long."""
-        if self.executor.site.scheduler.now_s - self.used_at_s > 120:
+        if not self.users and self.executor.site.scheduler.now_s - self.used_at_s > 120:
             self.close()
         elif self.newest is not None:
             version, id_ = self.newest
@@ -267,7 +271,6 @@ class Provider:
             self._release(before)
 
     def close(self) -> None:
-        self.is_closed = True
         self.executor.providers.pop(self.run, None)
         self._call("close")
 

@@ -6,6 +6,7 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, Opened}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, ReportedMetrics, SparkStateStore, Tasks}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{FamilySchema, RowCodec, RowIterator, ThreadCodecs, ValuesIterator}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{Scan, Transaction}
 import org.apache.spark.sql.types.StructType
@@ -26,7 +27,7 @@ final class IncrementalStateStore private[incremental] (
     shownVersion: Long,
     private var readOnly: Boolean,
     private var forceSnapshot: Boolean)
-  extends StateStore with ColumnFamilyRegistration with Logging {
+  extends SparkStateStore with Logging {
   import IncrementalStateStore._
 
   private val local = provider.local
@@ -252,9 +253,7 @@ final class IncrementalStateStore private[incremental] (
         local.merges.snapshotNow(committed.as)
       }
     } finally local.ended()
-    if (provider.conf.commitValidationEnabled) {
-      StateStore.reportCommitToCoordinator(committed.as.version, id, provider.hadoopConf)
-    }
+    Driver.reportCommit(provider.conf, committed.as.version, id, provider.hadoopConf)
   }
 
   override def abort(): Unit = synchronized {
@@ -291,7 +290,7 @@ final class IncrementalStateStore private[incremental] (
       val keys = transaction.keys
       provider.metrics(opened, None, keys, families.counted(opened.families, keys, transaction.growthByFamily),
         transaction.hits, transaction.misses, forced = false)
-    case _ => StateStoreMetrics(0, 0, Map.empty, Map.empty)
+    case _ => ReportedMetrics.none
   }
 
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
@@ -323,7 +322,7 @@ final class IncrementalStateStore private[incremental] (
     }
     task.addTaskFailureListener((_, _) => if (hasCommitted) local.failed(committed.get.as) else abort())
     // Listeners of a task that has failed already ran just now.
-    task.getTaskFailure.foreach(throw _)
+    Tasks.failure(task).foreach(throw _)
   }
 
   override def toString: String = s"IncrementalStateStore[id=$id, version=$version]"

@@ -16,6 +16,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentSto
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, ColumnFamily, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeFigures, Opened, TaskAttempt}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.{SparkEnv, TaskContext}
@@ -30,7 +31,7 @@ import org.apache.spark.util.{NextIterator, ShutdownHookManager}
  * Spark's own errors for loading and committing.
  */
 class IncrementalStateStoreProvider
-  extends Maintenance with SupportsFineGrainedReplay with Logging {
+  extends SparkStateStoreProvider with Logging {
   private var storeId: StateStoreId = _
   private var keySchema: StructType = _
   private var valueSchema: StructType = _
@@ -54,6 +55,7 @@ class IncrementalStateStoreProvider
       hadoopConf: Configuration,
       useMultipleValuesPerKey: Boolean,
       stateSchemaProvider: Option[StateSchemaProvider]): Unit = {
+    Jar.check()
     storeId = stateStoreId
     this.keySchema = keySchema
     this.valueSchema = valueSchema
@@ -65,7 +67,7 @@ class IncrementalStateStoreProvider
       "Multiple values per key support requires column families to be enabled.")
     refuseRowChecksums()
     codecs = new Codecs(conf.stateStoreEncodingFormat, schemaProvider, useColumnFamilies)
-    val runId = StateStoreProvider.getRunId(hadoopConf)
+    val runId = Driver.runId(hadoopConf)
     val agent = new AgentStore(storeId, runId, conf, hadoopConf)
     val name = StateStoreProviderId(storeId, UUID.fromString(runId)).toString
     local = new LocalStore(name, agent, conf.enableStateStoreCheckpointIds, uploaded)
@@ -150,8 +152,6 @@ class IncrementalStateStoreProvider
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = StoreMetrics.custom
 
-  override def supportedInstanceMetrics: Seq[StateStoreInstanceMetric] = Seq(StoreMetrics.lastSnapshot)
-
   // --- what its stores ask
 
   private[incremental] def register(name: String, schema: FamilySchema): Unit = {
@@ -169,7 +169,7 @@ class IncrementalStateStoreProvider
     Option(families.get(name)).map(codecs.make(name, family, _))
 
   private[incremental] def checkRowFormat(key: UnsafeRow, value: UnsafeRow): Unit =
-    StateStoreProvider.validateStateRowFormat(key, keySchema, value, valueSchema, storeId, conf)
+    StoreErrors.checkRowFormat(key, keySchema, value, valueSchema, storeId, conf)
 
   /** Throws as Spark's stores do where a family other than `default` cannot be used. */
   private[incremental] def checkFamilyUse(operation: String, name: String): Unit =
@@ -259,7 +259,7 @@ class IncrementalStateStoreProvider
       case e: OutOfMemoryError =>
         throw QueryExecutionErrors.notEnoughMemoryToLoadStore(
           storeId.toString, "ROCKSDB_STORE_PROVIDER", e)
-      case e: Throwable => throw StateStoreErrors.cannotLoadStore(e)
+      case e: Throwable => throw StoreErrors.cannotLoadStore(e)
     }
 
   private def familyAt(name: String, at: VersionId): RowCodec = {
@@ -275,14 +275,10 @@ class IncrementalStateStoreProvider
       throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily("getStateStoreChangeDataReader", name))
   }
 
-  private def uploaded(version: Long): Unit = {
-    if (conf.reportSnapshotUploadLag) {
-      RocksDBEventForwarder(StateStoreProvider.getRunId(hadoopConf), storeId).reportSnapshotUploaded(version)
-    }
-  }
+  private def uploaded(version: Long): Unit = Driver.reportSnapshot(conf, version, storeId, hadoopConf)
 
   private def refuseRowChecksums(): Unit =
-    if (conf.rowChecksumEnabled) {
+    if (RowChecksums.areAsked(conf)) {
       throw new UnsupportedOperationException("spark.sql.streaming.stateStore.rowChecksum.enabled is not " +
         "supported by IncrementalStateStoreProvider, whose files carry checksums of their own that every " +
         "restore verifies. Set it to false.")

@@ -7,6 +7,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{ChainFi
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamilies
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, MergeFigures}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryUse
+import org.apache.spark.sql.execution.streaming.state.incremental.release.ReportedMetrics
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric
 import org.apache.spark.util.AccumulatorV2
 
@@ -138,15 +139,14 @@ object StoreMetrics {
 
   val custom: Seq[StateStoreCustomMetric] = readers.map(_._1)
 
-  val lastSnapshot: StateStoreInstanceMetric = StateStoreSnapshotLastUploadInstanceMetric()
-
   def of(id: StateStoreId, figures: BatchFigures): StateStoreMetrics = {
     val memory = figures.memory
-    StateStoreMetrics(
+    ReportedMetrics.of(
+      id,
       figures.keys,
       memory.memtableBytes + memory.recentBytes + memory.indexBytes + memory.baseBytes,
       readers.map { case (metric, read) => metric -> read(figures) }.toMap,
-      Map(lastSnapshot.withNewId(id.partitionId, id.storeName) -> figures.merges.lastSnapshotVersion))
+      figures.merges.lastSnapshotVersion)
   }
 }
 

@@ -4,7 +4,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.SparkException
 import org.apache.spark.sql.errors.QueryExecutionErrors
-import org.apache.spark.sql.execution.streaming.state.ConvertableToCannotLoadStoreError
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.ConvertableToCannotLoadStoreError
 
 /**
  * What went wrong in the agent or on the way to it, as the user is to see it.

@@ -5,7 +5,7 @@ import java.io.{FileNotFoundException, IOException, OutputStream}
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{CommonPathCapabilities, FileAlreadyExistsException, FileSystem, FSDataOutputStream, Path}
 
-import org.apache.spark.sql.execution.streaming.checkpointing.{CheckpointFileManager, FileSystemBasedCheckpointFileManager}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{CheckpointFileManager, FileSystemBasedCheckpointFileManager}
 
 /**
  * Makes files of checkpoint storage, each of which appears whole or not at all. Safe for any thread.

@@ -101,7 +101,7 @@ private[memory] object MemoryGuard {
 
   /** Notes a buffer, until some time after nobody has it any more. */
   def collected(buffer: ByteBuffer): Unit = {
-    val piece = new Piece(Platform.getDirectBufferAddress(buffer), buffer.capacity, isCollected = true)
+    val piece = new Piece(OffHeap.addressOf(buffer), buffer.capacity, isCollected = true)
     add(piece)
     cleaner.register(buffer, () => forget(piece))
   }

@@ -1,9 +1,10 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
-import java.nio.ByteBuffer
+import java.nio.{Buffer, ByteBuffer}
 
 import org.apache.spark.storage.StorageUtils
 import org.apache.spark.unsafe.Platform
+import sun.misc.Unsafe
 
 /**
  * Memory outside the heap, and arrays, by place: an object and an offset as of Unsafe, an array and an offset from its
@@ -23,6 +24,13 @@ private[incremental] object OffHeap {
   /** The offset of the first element of an array. */
   val arrayBase: Int = Platform.BYTE_ARRAY_OFFSET
   val longArrayBase: Int = Platform.LONG_ARRAY_OFFSET
+
+  /** The offset of a direct buffer's address; `Platform.getDirectBufferAddress` came with Spark 4.2. */
+  private val bufferAddress: Long = {
+    val unsafe = classOf[Unsafe].getDeclaredField("theUnsafe")
+    unsafe.setAccessible(true)
+    unsafe.get(null).asInstanceOf[Unsafe].objectFieldOffset(classOf[Buffer].getDeclaredField("address"))
+  }
 
   def getByte(o: AnyRef, at: Long): Byte = {
     if (checked) MemoryGuard.access(o, at, 1)
@@ -90,7 +98,7 @@ private[incremental] object OffHeap {
   }
 
   /** Where a buffer of [[buffer]], or a mapping of [[mapped]], begins. */
-  def addressOf(buffer: ByteBuffer): Long = Platform.getDirectBufferAddress(buffer)
+  def addressOf(buffer: ByteBuffer): Long = Platform.getLong(buffer, bufferAddress)
 
   /** Notes that a file is mapped: its address. Until [[unmapped]], which comes before the mapping goes. */
   def mapped(mapping: ByteBuffer): Long = {

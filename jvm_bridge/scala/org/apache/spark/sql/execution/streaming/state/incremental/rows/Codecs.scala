@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.rows
 
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamily
+import org.apache.spark.sql.execution.streaming.state.incremental.release.Encoders
 import org.apache.spark.sql.execution.streaming.state.KeyStateEncoderSpec
 import org.apache.spark.sql.types.StructType
 
@@ -25,8 +26,7 @@ final class Codecs(encoding: String, schemas: Option[StateSchemaProvider], colum
       else new UnsafeRowDataEncoder(schema.keySpec, schema.values)
     new RowCodec(name, family, schema,
       RocksDBStateEncoder.getKeyEncoder(data, schema.keySpec, columnFamilies),
-      RocksDBStateEncoder.getValueEncoder(
-        data, schema.values, schema.multipleValues, RowCodec.DelimiterBytes),
+      Encoders.values(data, schema.values, schema.multipleValues, RowCodec.DelimiterBytes),
       isPlain = !avro)
   }
 }

@@ -6,6 +6,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamily
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.Encoders
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.Scan
 
 /**
@@ -41,11 +42,11 @@ final class RowCodec(
   def isOfThisThread: Boolean = thread eq Thread.currentThread
 
   def scansPrefixes: Boolean = keys.supportPrefixKeyScan
-  def scansRanges: Boolean = keys.supportsRangeScan
+  def scansRanges: Boolean = Encoders.scansRanges(keys, schema.keySpec)
 
   /** Whether rows with the same prefix have an order that a scan has to keep. */
   def ordersPrefixes: Boolean = !schema.keySpec.isInstanceOf[PrefixKeyScanStateEncoderSpec]
-  def deletesRanges: Boolean = keys.supportsDeleteRange
+  def deletesRanges: Boolean = Encoders.deletesRanges(keys, schema.keySpec)
   def multipleValues: Boolean = values.supportsMultipleValuesPerKey
 
   /**

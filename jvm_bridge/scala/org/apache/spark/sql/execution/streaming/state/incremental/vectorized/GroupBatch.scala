@@ -5,7 +5,6 @@ import org.apache.arrow.vector.complex.{ListVector, StructVector}
 
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeRow}
 import org.apache.spark.sql.catalyst.InternalRow
-import org.apache.spark.sql.execution.arrow.{ArrowFieldWriter, ArrowWriter}
 import org.apache.spark.unsafe.types.UTF8String
 
 /**
@@ -98,15 +97,15 @@ class GroupBatch(root: VectorSchemaRoot, header: String) {
 private object GroupBatch {
   private val Null: InternalRow = new GenericInternalRow(1)
 
-  private def childWriters(vector: StructVector): Array[ArrowFieldWriter] =
+  private def childWriters(vector: StructVector): Array[ColumnWriter] =
     Array.tabulate(vector.size())(writer(vector, _))
 
-  private def writer(vector: StructVector, child: Int): ArrowFieldWriter =
-    ArrowWriter.createFieldWriter(vector.getChildByOrdinal(child).asInstanceOf[ValueVector])
+  private def writer(vector: StructVector, child: Int): ColumnWriter =
+    new ColumnWriter(vector.getChildByOrdinal(child).asInstanceOf[ValueVector])
 
   private def writeStruct(
       vector: StructVector,
-      children: Array[ArrowFieldWriter],
+      children: Array[ColumnWriter],
       index: Int,
       row: InternalRow): Unit = {
     vector.setIndexDefined(index)

@@ -6,10 +6,9 @@ import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.GroupedIterator
-import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
-  FlatMapGroupsWithStateExecHelper => Helper}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.ArrowTypes
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.StateManager
 import org.apache.spark.sql.execution.streaming.state.StateStore
-import org.apache.spark.sql.util.ArrowUtils
 
 /**
  * Runs a function over the groups of one partition: first over those that have rows, then over those that
@@ -22,11 +21,11 @@ import org.apache.spark.sql.util.ArrowUtils
 class GroupsPartition(
     call: GroupsCall,
     store: StateStore,
-    stateManager: Helper.StateManager,
+    stateManager: StateManager,
     stateEncoder: ExpressionEncoder[Any],
     metrics: GroupMetrics) {
 
-  ArrowUtils.failDuplicatedFieldNames(call.rowType)
+  ArrowTypes.failDuplicatedFieldNames(call.rowType)
 
   private lazy val encoder = stateEncoder.asInstanceOf[ExpressionEncoder[Row]]
   private lazy val states = new StateReader(store)

@@ -10,6 +10,7 @@ import org.apache.arrow.vector.ipc.message.MessageSerializer
 import org.apache.spark.api.python.PythonEvalType
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.metric.SQLMetric
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SerialArrowRunner
 
 /**
  * Sends groups to an ordinary Arrow iterator worker, the one that serves `mapInArrow`. The input iterator

@@ -5,8 +5,7 @@ import org.apache.spark.sql.api.python.PythonSQLUtils
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
 import org.apache.spark.sql.catalyst.expressions.{GenericInternalRow, UnsafeProjection, UnsafeRow}
-import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
-  FlatMapGroupsWithStateExecHelper => Helper}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.StateManager
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarArray, ColumnarBatch}
 
@@ -27,7 +26,7 @@ import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarArray, Column
 class StateChanges(
     call: GroupsCall,
     store: StateStore,
-    stateManager: Helper.StateManager,
+    stateManager: StateManager,
     encoder: ExpressionEncoder[Row],
     pending: PendingKeys,
     metrics: GroupMetrics) {

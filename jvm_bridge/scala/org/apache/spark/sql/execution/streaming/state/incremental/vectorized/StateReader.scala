@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
+import org.apache.spark.sql.execution.streaming.state.incremental.release.Lookups
 import org.apache.spark.sql.execution.streaming.state.StateStore
 
 /**
@@ -15,7 +16,7 @@ class StateReader(store: StateStore) {
     if (hasMultiGet && keys.length > 1) multiGet(keys) else keys.iterator.map(key => store.get(key))
 
   private def multiGet(keys: Array[UnsafeRow]): Iterator[UnsafeRow] =
-    try store.multiGet(keys, StateStore.DEFAULT_COL_FAMILY_NAME)
+    try Lookups.multiGet(store, keys)
     catch {
       case _: UnsupportedOperationException =>
         hasMultiGet = false

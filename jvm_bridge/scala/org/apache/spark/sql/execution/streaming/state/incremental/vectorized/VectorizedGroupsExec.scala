@@ -7,9 +7,7 @@ import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, PythonU
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
-import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
-import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
-  FlatMapGroupsWithStateExecHelper => Helper}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{StateData, StatefulOperatorStateInfo}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.streaming.{GroupStateTimeout, OutputMode}
 import org.apache.spark.sql.types.StructType
@@ -90,7 +88,7 @@ class VectorizedGroupsExec(
       if (isTimeoutEnabled) partition.timedOut() else Iterator.empty
 
     override protected def callFunctionAndUpdateState(
-        stateData: Helper.StateData,
+        stateData: StateData,
         valueRows: Iterator[InternalRow],
         hasTimedOut: Boolean): Iterator[InternalRow] =
       throw new UnsupportedOperationException("groups are called many at a time")

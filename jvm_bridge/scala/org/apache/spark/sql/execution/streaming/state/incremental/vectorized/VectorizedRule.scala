@@ -4,12 +4,11 @@ import java.util.concurrent.atomic.AtomicBoolean
 
 import scala.util.control.NonFatal
 
-import org.apache.spark.SPARK_VERSION
 import org.apache.spark.sql.catalyst.expressions.PythonUDF
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
 import org.apache.spark.sql.execution.SparkPlan
-import org.apache.spark.sql.util.ArrowUtils
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, Jar}
 
 /**
  * Replaces Spark's operator of `applyInPandasWithState` by [[VectorizedGroupsExec]] where the function is
@@ -40,10 +39,8 @@ class VectorizedRule extends Rule[SparkPlan] {
   }
 
   private def isKnown(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): Boolean =
-    if (!SPARK_VERSION.startsWith(SerialArrowRunner.Version + ".")) {
-      warnOnce(s"${udf.name} runs group by group: this jar was built for Spark " +
-        s"${SerialArrowRunner.Version} " +
-        s"and Spark is $SPARK_VERSION. Use the jar of this Spark version to run it for many groups at once.")
+    if (Jar.problem.isDefined) {
+      warnOnce(s"${udf.name} runs group by group: ${Jar.problem.get}")
       false
     } else {
       // A query without state info is a batch query; a state of format 1 was begun by a Spark before 2.4.
@@ -53,8 +50,8 @@ class VectorizedRule extends Rule[SparkPlan] {
 
   private def canSendAsArrow(exec: FlatMapGroupsInPandasWithStateExec, udf: PythonUDF): Boolean =
     try {
-      ArrowUtils.toArrowSchema(exec.stateType, conf.sessionLocalTimeZone, largeVarTypes = false)
-      ArrowUtils.toArrowSchema(exec.schema, conf.sessionLocalTimeZone, largeVarTypes = false)
+      ArrowTypes.check(exec.stateType, conf.sessionLocalTimeZone)
+      ArrowTypes.check(exec.schema, conf.sessionLocalTimeZone)
       true
     } catch {
       case NonFatal(e) =>

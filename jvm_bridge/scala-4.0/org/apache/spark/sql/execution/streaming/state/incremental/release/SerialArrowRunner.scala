@@ -1,4 +1,6 @@
-package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
+package org.apache.spark.sql.execution.streaming.state.incremental.release
+
+import org.apache.arrow.vector.VectorUnloader
 
 import org.apache.spark.api.python.ChainedPythonFunctions
 import org.apache.spark.sql.execution.metric.SQLMetric
@@ -7,9 +9,7 @@ import org.apache.spark.sql.types.StructType
 
 /**
  * Spark's Arrow runner, with input and output handled by the task's own thread: a state store belongs to one
- * thread.
- *
- * Spark 4.2 knows no other way.
+ * thread. Spark 4.0 knows no other way; it takes an Arrow batch apart elsewhere.
  */
 abstract class SerialArrowRunner(
     functions: Seq[(ChainedPythonFunctions, Long)],
@@ -22,9 +22,7 @@ abstract class SerialArrowRunner(
     jobArtifactUUID: Option[String])
   extends ArrowPythonRunner(
     functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics,
-    jobArtifactUUID, sessionUUID = None)
+    jobArtifactUUID, profiler = None) {
 
-object SerialArrowRunner {
-  /** The Spark release, without its patch number, that this jar is built for. */
-  val Version: String = "4.2"
+  protected lazy val unloader = new VectorUnloader(root)
 }

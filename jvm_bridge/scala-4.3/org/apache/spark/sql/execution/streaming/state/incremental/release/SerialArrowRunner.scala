@@ -1,4 +1,4 @@
-package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
+package org.apache.spark.sql.execution.streaming.state.incremental.release
 
 import org.apache.spark.api.python.ChainedPythonFunctions
 import org.apache.spark.sql.execution.metric.SQLMetric
@@ -26,9 +26,4 @@ abstract class SerialArrowRunner(
     jobArtifactUUID, sessionUUID = None) {
 
   override val pipelinedEnabled: Boolean = false
-}
-
-object SerialArrowRunner {
-  /** The Spark release, without its patch number, that this jar is built for. */
-  val Version: String = "4.3"
 }

@@ -1,10 +1,10 @@
-package org.apache.spark.sql.execution.streaming.state.incremental
+package org.apache.spark.sql.execution.streaming.state.incremental.release
 
 import org.apache.spark.sql.execution.streaming.state.{KeyStateEncoderSpec, StateStore}
 import org.apache.spark.sql.types.StructType
 
-/** How a store learns of a column family: Spark 4.3 also registers those that a reader needs. */
-trait ColumnFamilyRegistration extends StateStore {
+/** What Spark 4.3 asks of a store: it registers column families that a reader needs, as well as making them. */
+trait SparkStateStore extends StateStore {
   override def registerColFamily(
       colFamilyName: String,
       keySchema: StructType,

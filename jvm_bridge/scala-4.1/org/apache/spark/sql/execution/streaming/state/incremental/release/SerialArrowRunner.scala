@@ -1,0 +1,23 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.release
+
+import org.apache.spark.api.python.ChainedPythonFunctions
+import org.apache.spark.sql.execution.metric.SQLMetric
+import org.apache.spark.sql.execution.python.ArrowPythonRunner
+import org.apache.spark.sql.types.StructType
+
+/**
+ * Spark's Arrow runner, with input and output handled by the task's own thread: a state store belongs to one
+ * thread. Spark 4.1 knows no other way.
+ */
+abstract class SerialArrowRunner(
+    functions: Seq[(ChainedPythonFunctions, Long)],
+    evalType: Int,
+    schema: StructType,
+    timeZoneId: String,
+    largeVarTypes: Boolean,
+    runnerConf: Map[String, String],
+    metrics: Map[String, SQLMetric],
+    jobArtifactUUID: Option[String])
+  extends ArrowPythonRunner(
+    functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics,
+    jobArtifactUUID, sessionUUID = None, profiler = None)

@@ -1,0 +1,19 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.release
+
+import org.apache.spark.sql.execution.streaming.{checkpointing, runtime, state}
+import org.apache.spark.sql.execution.streaming.operators.stateful
+import org.apache.spark.sql.execution.streaming.operators.stateful.flatmapgroupswithstate.{
+  FlatMapGroupsWithStateExecHelper => Helper}
+
+/** Classes of Spark that Spark 4.0 keeps in other packages, or does not have. */
+object SparkNames {
+  type CheckpointFileManager = checkpointing.CheckpointFileManager
+  val CheckpointFileManager: checkpointing.CheckpointFileManager.type = checkpointing.CheckpointFileManager
+  type FileSystemBasedCheckpointFileManager = checkpointing.FileSystemBasedCheckpointFileManager
+  type StateData = Helper.StateData
+  type StateManager = Helper.StateManager
+  type StatefulOperatorStateInfo = stateful.StatefulOperatorStateInfo
+  type StreamExecution = runtime.StreamExecution
+  type StreamingQueryWrapper = runtime.StreamingQueryWrapper
+  type ConvertableToCannotLoadStoreError = state.ConvertableToCannotLoadStoreError
+}

@@ -1,0 +1,52 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.release
+
+import java.net.URL
+import java.util.Properties
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.SPARK_VERSION
+
+/** The state store's jars on the class path, by the stamp that the build puts into each. Any thread. */
+object Jar {
+  private val Stamp = "incremental-state-store.properties"
+
+  private lazy val found: Option[String] = {
+    val places = getClass.getClassLoader.getResources(Stamp).asScala.toSeq
+    problem(places.map(place => place -> read(place)), SPARK_VERSION)
+  }
+
+  /** Throws where the jar is for another Spark, or where there are two that differ. */
+  def check(): Unit = found.foreach(text => throw new IllegalStateException(text))
+
+  /** What keeps the jar from working with this Spark, as a sentence that says what to do. */
+  def problem: Option[String] = found
+
+  private[release] def problem(stamps: Seq[(URL, Map[String, String])], spark: String): Option[String] = {
+    def madeFor(stamp: Map[String, String]): String = minor(stamp.getOrElse("spark", ""))
+    val advice = s"Keep the one jar for Spark ${minor(spark)}, whose path `state-store jar` prints."
+    if (stamps.map(_._2).distinct.length > 1) {
+      val named = stamps.map { case (place, stamp) =>
+        s"${place.getPath.stripSuffix("!/" + Stamp)} (release ${stamp.getOrElse("version", "unknown")} " +
+          s"for Spark ${madeFor(stamp)})"
+      }
+      Some("different jars of the incremental state store are on the class path: " +
+        s"${named.sorted.mkString(", ")}. $advice")
+    } else {
+      stamps.headOption.map(_._2).filter(madeFor(_) != minor(spark)).map { stamp =>
+        "this jar of the incremental state store was built for Spark " +
+          s"${madeFor(stamp)} and Spark is $spark. $advice"
+      }
+    }
+  }
+
+  private def minor(version: String): String = version.split('.').take(2).mkString(".")
+
+  private def read(place: URL): Map[String, String] = {
+    val properties = new Properties
+    val in = place.openStream()
+    try properties.load(in)
+    finally in.close()
+    properties.asScala.toMap
+  }
+}
