@@ -22,7 +22,7 @@ from state_store.agent.failures import as_state_store_error
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import EMPTY_PARENT
 from state_store.engine.settings import DatabaseSettings
-from state_store.errors import BusyError, InternalError, StateStoreError, StorageError
+from state_store.errors import BusyError, ConflictError, InternalError, StateStoreError, StorageError
 
 Rows = dict[bytes, bytes]
 Changes = dict[bytes, "bytes | None"]
@@ -33,18 +33,39 @@ CALL_TIMEOUT_S = 120.0
 _AGENT_TRIES = 3
 
 
+@dataclass(frozen=True)
+class Task:
+    """What Spark tells a task of itself: the application (8 hexadecimal digits), a number that grows with
+    each task that it launches, and whether it has launched one of the same job for this partition before.
+
+    `is_wanted`: whether its application still runs. Without ids a task does not begin when that has ended,
+    as executors end with it: one that did could not be told from a task of the next application.
+    """
+
+    application: str
+    number: int
+    again: bool
+    is_wanted: Callable[[], bool] = lambda: True
+
+
 class WrongRowsError(AssertionError):
     """What was read is not what was committed."""
 
 
 class Truth:
-    """The rows of every attempt at every version that was ever written, committed or not."""
+    """The rows of every attempt at every version that was ever written, committed or not.
 
-    def __init__(self) -> None:
+    With `any_attempt` those of each attempt at a version are right: without ids, storage that loses the delta
+    of one attempt leaves another for the same number.
+    """
+
+    def __init__(self, *, any_attempt: bool = False) -> None:
         self.rows: dict[Version, Rows] = {EMPTY: {}}
+        self._any_attempt = any_attempt
 
     def check(self, version: Version, found: Rows, what: str) -> None:
-        if found != self.rows[version]:
+        others = [rows for (number, _), rows in self.rows.items() if number == version[0]]
+        if found != self.rows[version] and not (self._any_attempt and found in others):
             raise WrongRowsError(f"{what} of version {version}: {found} instead of {self.rows[version]}")
 
 
@@ -88,6 +109,7 @@ class Executor:
         self.directory = site.directory / name
         self.directory.mkdir()
         self.providers: dict[str, Provider] = {}
+        self.unheard: set[Path] = set()
         self.wall_ahead_ms = wall_ahead_ms
         self._agents = itertools.count(1)
         self._instances = itertools.count(1)
@@ -129,9 +151,11 @@ class Executor:
 
     def check_local_files(self) -> None:
         """While nothing runs: the databases here are those that the JVM has, and for each store the one from
-        which its next merge starts."""
+        which its next merge starts. A close that no agent has heard leaves what it has until the executor
+        ends: the JVM says it once.
+        """
         held = {path for provider in self.providers.values() for path in provider.held}
-        found = {str(path) for path in self.directory.rglob("base-*")}
+        found = {str(path) for path in self.directory.rglob("base-*") if path.parent not in self.unheard}
         over = sorted(found - held)
         assert len(over) <= len(self.providers), f"left on the local disk: {over}"
 
@@ -228,17 +252,32 @@ class Provider:
         self._offered: Path | None = None
         self.held: set[str] = set()
         self._incoming: Path | None = None
+        self._taken: dict[int, str] = {}
+        self._last: tuple[Version, dict[str, Any]] | None = None
+        self._tried = 0
         self._files = itertools.count(1)
 
-    def run_task(self, before: Version, change: Callable[[Rows], Changes]) -> Version:
-        """A task of the next version: loads the one before, changes rows, commits. Raises StateStoreError."""
+    def run_task(self, before: Version, change: Callable[[Rows], Changes], task: Task) -> Version:
+        """A task of the next version: loads the one before, changes rows, commits. Raises StateStoreError.
+
+        Without ids Spark names the version before by its number; here `before` says what it must be then.
+        """
         site = self.executor.site
         self.users += 1
         try:
-            rows = self._load(before)
+            base = self._load(before)
+            rows = self._memory[base]
+            if not site.ids:
+                site.truth.check(before, rows, "what memory has")
+            seen = self._seen(base, task)
+            if not site.ids and not task.is_wanted():
+                raise StorageError("the application of this task has ended")
             site.scheduler.sleep(self.executor.chance.random() * 0.5)
-            changes = change(rows)
-            return self._commit(before, rows, changes)
+            version = self._commit(base, rows, change(rows), seen, task)
+            if not site.ids and site.weather.calm_factor == 1 and self.executor.chance.random() < 0.03:
+                self._given_up(version)
+                raise StorageError("the task failed after its commit")
+            return version
         finally:
             self.users -= 1
             self.used_at_s = site.scheduler.now_s
@@ -272,43 +311,82 @@ class Provider:
 
     def close(self) -> None:
         self.executor.providers.pop(self.run, None)
-        self._call("close")
+        try:
+            self._call("close")
+        except StateStoreError:
+            self.executor.unheard |= {Path(one).parent for one in self.held}
+            raise
 
-    def _load(self, version: Version) -> Rows:
+    def _load(self, version: Version) -> Version:
+        """Sees to it that the version is in memory; the name that it has there."""
         if self._offered is not None:
             before, self._base, self._offered = self._base, self._offered, None
             if before is not None:
                 self._release(before)
-        if version not in self._memory:
-            answer = self._call("restore", version=version[0], id=version[1])
+        ids = self.executor.site.ids
+        known = version if ids or version == EMPTY else (version[0], self._taken.get(version[0], ""))
+        if known not in self._memory:
+            answer = self._call("restore", version=version[0], id=version[1] if ids else None)
             directory = Path(answer["directory"])
             self.held.add(str(directory))
             rows = engine.rows_of(directory)
             self.executor.site.truth.check(version, rows, "the restored base")
+            if not ids:
+                known = version[0], answer["id"]
+                self._take(known, answer["attempts"])
             before, self._base = self._base, directory
-            self._memory = {EMPTY: {}, version: rows}
+            self._memory = {EMPTY: {}, known: rows}
             if before is not None:
                 self._release(before)
-        return self._memory[version]
+        return known
 
-    def _commit(self, before: Version, rows: Rows, changes: Changes) -> Version:
-        site = self.executor.site
-        id_ = self.executor.jvm.runtime.uuid() if site.ids else None
+    def _take(self, version: Version, seen: dict[str, Any]) -> None:
+        """Without ids: the number stands for this attempt, above which storage had those."""
+        self._taken[version[0]] = version[1] or ""
+        self._last = version, seen
+
+    def _seen(self, base: Version, task: Task) -> dict[str, Any]:
+        """Without ids: what storage has above the version that the task builds on."""
+        if self.executor.site.ids:
+            return {"ordinal": 0, "seen": []}
+        is_first = not task.again and base[0] + 1 > self._tried
+        if is_first and self._last is not None and self._last[0] == base:
+            return self._last[1]
+        return self._call("attempts", version=base[0])
+
+    def _given_up(self, version: Version) -> None:
+        """Without ids: the task failed after its commit."""
+        if self._taken.get(version[0]) == version[1]:
+            del self._taken[version[0]]
+        try:
+            self._call("refuse", version=version[0], id=version[1])
+        except StateStoreError as error:
+            _never_internal(error)
+
+    def _commit(
+        self, before: Version, rows: Rows, changes: Changes, seen: dict[str, Any], task: Task
+    ) -> Version:
+        site, runtime = self.executor.site, self.executor.jvm.runtime
+        self._tried = max(self._tried, before[0] + 1)
+        id_ = f"a{seen['ordinal']}-{task.application}-{task.number}-{runtime.unique(4)}"
+        if site.ids:
+            id_ = runtime.uuid()
         version: Version = before[0] + 1, id_
         after = {**rows, **{key: value for key, value in changes.items() if value is not None}}
         for key, value in changes.items():
             if value is None:
                 after.pop(key, None)
         site.truth.rows[version] = after
-        parent = (before[1] or EMPTY_PARENT) if site.ids else None
+        parent = before[1] or EMPTY_PARENT
         metadata = DeltaMetadata(
             version[0], id_, parent, len(after), 0, 0, {"default": ColumnFamily(0, False, len(after))}, "test"
         )
         path = self._incoming_directory() / f"{version[0]}_{next(self._files)}.sst"
         size, crc = engine.write_delta(path, sorted(changes.items()), metadata)
         try:
-            self._call(
+            answer = self._call(
                 "commit",
+                seen=seen["seen"],
                 version=version[0],
                 id=id_,
                 parent=parent,
@@ -318,10 +396,14 @@ class Provider:
                 keys=len(after),
                 memory_short=self.executor.chance.random() < 0.1,
             )
-        except StateStoreError:
+        except StateStoreError as error:
             path.unlink(missing_ok=True)
+            if isinstance(error, ConflictError):
+                self._taken, self._last = {}, None
             raise
         self._memory[version] = after
+        if not site.ids:
+            self._take(version, answer["attempts"])
         self.newest = version
         return version
 

@@ -17,6 +17,7 @@ from simulation.cluster import (
     Executor,
     Provider,
     Site,
+    Task,
     Truth,
     Version,
     random_changes,
@@ -91,12 +92,13 @@ class History:
         self.scheduler = Scheduler(seed)
         self.weather = Weather(self.scheduler, random.Random(f"{seed} weather"))
         self.bucket = _WatchedBucket(self)
-        self.truth = Truth()
+        self.truth = Truth(any_attempt=self.is_lying and not ids)
         self.committed: list[Version] = [EMPTY]
         self.counts: dict[str, int] = {}
         self._ids = ids
         self._retain = self.chance.randrange(2, 5)
-        self._runs = 1
+        self._runs = self._applications = 1
+        self._jobs = self._tasks = 0
         self._executors: list[Executor] = []
         self._born = 0
         self._driver: Thread | None = None
@@ -190,7 +192,8 @@ class History:
 
     def _batch(self, chance: random.Random) -> None:
         before = self.committed[-1]
-        attempts = [self._launch(before, self._preferred(chance))]
+        self._jobs += 1
+        attempts = [self._launch(before, self._preferred(chance), again=False)]
         failures = 0
         may_speculate = chance.random() < 0.3
         patience_s = chance.uniform(0.5, 20)
@@ -198,6 +201,7 @@ class History:
         while not (done := [one for one in attempts if one.version is not None]):
             if self._driver_dies:
                 self._driver_dies = False
+                self._applications += 1
                 raise QueryFailedError
             over = [one for one in attempts if one.has_failed or one.is_lost]
             if len(over) > failures:
@@ -222,15 +226,19 @@ class History:
     def _preferred(self, chance: random.Random) -> Executor:
         return self._executors[0] if chance.random() < 0.8 else chance.choice(self._executors)
 
-    def _launch(self, before: Version, executor: Executor) -> _Attempt:
+    def _launch(self, before: Version, executor: Executor, *, again: bool = True) -> _Attempt:
         attempt = _Attempt(executor, before)
         provider = executor.provider(f"run-{self._runs}")
-        change = random_changes(self.chance)
+        self._tasks += 1
+        application = self._applications
+        task = Task(f"{application:08x}", self._tasks, again, lambda: application == self._applications)
+        # Without ids two copies of a task have to come to the same rows: nobody tells which one Spark took.
+        change = random_changes(self.chance if self._ids else random.Random(f"{self.seed} job {self._jobs}"))
         self._note("task of", before[0] + 1, "on", executor.name)
 
         def work() -> None:
             try:
-                attempt.version = provider.run_task(before, change)
+                attempt.version = provider.run_task(before, change, task)
             except StateStoreError as error:
                 self.scheduler.note("task failed:", type(error).__name__, error)
                 attempt.has_failed = True
@@ -320,8 +328,8 @@ class History:
         """Somebody makes a full checkpoint of a committed version from another machine."""
         number = len(self.scheduler.processes)
         process = self.scheduler.process(f"outside-{number}")
-        version = VersionId(*chance.choice(self.committed[-2:]))
-        if version == VersionId(*EMPTY):
+        version = chance.choice(self.committed[-2:])
+        if version == EMPTY:
             return
         directory = self._site.directory / f"outside-{number}"
 
@@ -332,8 +340,8 @@ class History:
                     storage, directory, has_checkpoint_ids=self._ids, runtime=process.runtime
                 )
                 with store:
-                    store.load(version)
-                    self.truth.check((version.number, version.checkpoint_id), _rows(store), "a read")
+                    store.load(self._named(version))
+                    self.truth.check(version, _rows(store), "a read")
                     store.checkpoint(full=True)
 
         self.scheduler.start(process, "full", work)
@@ -418,7 +426,7 @@ class History:
         if self.is_lying:
             return
         newest = self.committed[-1]
-        verdict = verify_store(StoreKey(0, 0), self.bucket, lambda: VersionId(*newest), every=True)
+        verdict = verify_store(StoreKey(0, 0), self.bucket, lambda: self._named(newest), every=True)
         assert not verdict.findings, f"verify finds {verdict.findings}"
         assert verdict.restored == VersionId(*newest)
         contents = StoreContents.read(self.bucket)
@@ -433,12 +441,17 @@ class History:
 
     def _is_attempt(self, path: str, floor: int, contents: StoreContents) -> bool:
         """Deltas of versions that stay do so whether or not something can be made of them."""
-        return any(delta.path == path and delta.version >= floor for delta in contents.listing.deltas)
+        listing = contents.listing
+        return any(one.path == path and one.version >= floor for one in (*listing.deltas, *listing.refused))
+
+    def _named(self, version: Version) -> VersionId:
+        """As Spark names it."""
+        return VersionId(version[0], version[1] if self._ids else None)
 
     def _check_restored(self, version: Version, directory: Path) -> None:
         try:
             with EmbeddedStore(self.bucket, directory, has_checkpoint_ids=self._ids) as store:
-                store.load(VersionId(*version))
+                store.load(self._named(version))
                 self.truth.check(version, _rows(store), "the last restore")
         except (DamagedError, MissingError):
             if not self.is_lying:

@@ -1,6 +1,6 @@
 """Whole histories of a cluster, each decided by a seed: nothing is lost, wrong, or left over.
 
-One that fails is run again by `python -m tests.simulation SEED --trace`.
+One that fails is run again by `python -m tests.simulation SEED --trace` (`--format 1` without ids).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def test_a_hundred_histories() -> None:
     """They have something of everything: a simulation that comes to do less is seen, too."""
     counts: dict[str, int] = {}
     for seed in range(100):
-        for name, count in run(seed).counts.items():
+        for name, count in run(seed, ids=seed % 5 < 3).counts.items():
             counts[name] = counts.get(name, 0) + count
     assert {
         "ask_for_a_snapshot",
@@ -52,9 +52,11 @@ def test_a_hundred_histories() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("hundreds", range(1, 41))
-def test_many_histories(hundreds: int) -> None:
+@pytest.mark.parametrize("ids", [True, False])
+def test_many_histories(hundreds: int, ids: bool) -> None:
+    """With Spark's ids (checkpoint format 2), and without (format 1)."""
     for seed in range(100 * hundreds, 100 * hundreds + 100):
-        run(seed)
+        run(seed, ids=ids)
 
 
 def test_a_seed_says_everything(checkout: Path) -> None:
