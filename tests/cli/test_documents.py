@@ -64,6 +64,7 @@ def test_the_operations_page_names_only_options_that_exist():
     )
     named = {name for name in named if not name.startswith("incremental")}  # metrics
     options = named - {
+        "checkpointFormatVersion",
         "checkpointLocation",
         "startingOffsets",
         "stateUniqueIds",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import pytest
@@ -38,13 +39,11 @@ def retire_below(query, floor: int) -> None:
 
 def during(query, operation, action, *, nth=1) -> FaultyStorage:
     """The store's storage; before the `nth` time of `operation` the query does `action`."""
-    seen = []
+    calls = itertools.count(1)  # downloads come from several threads
 
     def fault(what, path):
-        if what == operation:
-            seen.append(path)
-            if len(seen) == nth:
-                action()
+        if what == operation and next(calls) == nth:
+            action()
 
     return FaultyStorage(query.store(FIRST), fault)
 
