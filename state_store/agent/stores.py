@@ -128,7 +128,8 @@ class Stores:
         storage = self._open_storage(store_id.location, jvm=StoreFiles(self._files, fields.instance))
         context = StoreContext(
             storage,
-            cache.store(store_id.location),
+            # Without local recovery a provider reads no file that another one has kept, and leaves none.
+            cache.store(store_id.location if options.local_recovery else f"{store_id.location} {digest}"),
             workspace,
             self._settings(options),
             options.transfer_threads,

@@ -217,6 +217,20 @@ def test_without_local_recovery_nothing_is_kept_after_the_end(job: Job, tmp_path
     assert not list((tmp_path / "reader").rglob("*.sst"))
 
 
+def test_without_local_recovery_no_file_of_another_provider_is_read(job: Job, tmp_path: Path) -> None:
+    client = InProcess(tmp_path / "executor")
+    for number in range(2):
+        provider = Job(client, job.location, localRecovery="false")
+        provider.versions = job.versions
+        if number == 1:
+            for path in Path(job.location).rglob("*.sst"):
+                path.unlink()
+            with pytest.raises(StateStoreError):
+                provider.restore(12)
+        else:
+            provider.restore(12)
+
+
 def test_a_version_that_does_not_exist(job: Job, tmp_path: Path) -> None:
     other = reader(job, tmp_path / "reader")
     with pytest.raises(
