@@ -224,7 +224,9 @@ def test_without_local_recovery_no_file_of_another_provider_is_read(job: Job, tm
         provider.versions = job.versions
         if number == 1:
             for path in Path(job.location).rglob("*.sst"):
+                damaged = path.read_bytes()[:-100]
                 path.unlink()
+                path.write_bytes(damaged)
             with pytest.raises(StateStoreError):
                 provider.restore(12)
         else:
