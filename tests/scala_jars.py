@@ -25,7 +25,7 @@ PROBES_VARIABLE = "STATE_STORE_TEST_PROBES"
 TESTS = Path(__file__).resolve().parent
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "incremental-state-store"
 SPARK_JARS = Path(pyspark.__file__).resolve().parent / "jars"
-QUERIES = TESTS / "spark" / "queries" / "scala"
+QUERIES = TESTS / "spark" / "queries"
 
 
 def state_store_jar() -> Path:
@@ -36,8 +36,11 @@ def state_store_jar() -> Path:
 
 
 def queries_jar() -> Path:
-    """Streaming queries that are written in Scala. They need Spark alone."""
-    return compiled("queries", sorted(QUERIES.rglob("*.scala")))
+    """Streaming queries that are written in Scala. They need Spark alone; some need 4.2."""
+    sources = sorted(QUERIES.glob("scala/**/*.scala"))
+    if not pyspark.__version__.startswith(("4.0.", "4.1.")):
+        sources += sorted(QUERIES.glob("scala-4.2/**/*.scala"))
+    return compiled("queries", sources)
 
 
 def probes_jar() -> Path:

@@ -48,7 +48,14 @@ PLANS = {
     "long-format-2": Plan(EVERY, 2, seed=1, acts=("kill", "restart", "kill-jvm"), batches=10, marks=LONG),
     "long-format-1": Plan(SOME, 1, seed=2, acts=("stop", "kill"), batches=8, marks=LONG),
 }
-if pyspark.__version__.startswith("4.2"):
+if pyspark.__version__.startswith(("4.0.", "4.1.")):
+    PLANS = {
+        "oldest": Plan(FEW, 2, seed=4, acts=("restart",), batches=3, marks=(pytest.mark.oldest,)),
+        "oldest-every": Plan(
+            EVERY, 2, seed=3, acts=("restart", "kill"), batches=6, marks=(pytest.mark.spark42_long,)
+        ),
+    }
+elif pyspark.__version__.startswith("4.2."):
     # The long plan of every operator has its place in `make test-long`; Spark's own suites run on 4.2, too.
     PLANS = {
         "spark-4.2": Plan(SOME, 2, seed=3, acts=("restart",), batches=4, marks=(pytest.mark.spark42,)),

@@ -32,6 +32,7 @@ def session_options() -> dict[str, str]:
         "spark.sql.session.timeZone": "America/Los_Angeles",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.files.minPartitionNum": "1",
+        "spark.sql.codegen.wholeStage": "false",
         "spark.sql.streaming.minBatchesToRetain": "100",
         "spark.sql.extensions": EXTENSION_CLASS,
     }

@@ -21,6 +21,7 @@ from state_store.vectorization import VectorizationWarning, vectorized
 root = sys.argv[1]
 spark = (
     SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     .config("spark.sql.shuffle.partitions", "1").getOrCreate()
 )
 with warnings.catch_warnings(record=True) as caught:

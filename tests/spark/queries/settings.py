@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pyspark
+
 PROVIDER_VARIABLE = "STATE_STORE_TEST_PROVIDER"
 PREFIX = "spark.sql.streaming.stateStore."
-SPARKS = "org.apache.spark.sql.execution.streaming.state."
-CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing."
+STREAMING = "org.apache.spark.sql.execution.streaming."
+CHECKPOINTING = STREAMING if pyspark.__version__.startswith("4.0.") else STREAMING + "checkpointing."
+SPARKS = STREAMING + "state."
 PROVIDERS = {
     "incremental": SPARKS + "incremental.IncrementalStateStoreProvider",
     "rocksdb": SPARKS + "RocksDBStateStoreProvider",
