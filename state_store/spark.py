@@ -38,9 +38,10 @@ def spark_conf(
         SparkSession.builder.config(map=state_store.spark_conf({"restoreObjective": "5s"})).getOrCreate()
 
     It sets the provider class, Spark's checkpoint format 2, the jar (`spark.jars`), the session extension
-    for vectorised functions (`spark.sql.extensions`), the listener that says so when Spark keeps a query on
-    the store that it was started with (`spark.sql.streaming.streamingQueryListeners`) and the Python of the
-    agent. A session that has jars, extensions or listeners of its own appends to these, separated by commas.
+    for `transformWithState` and vectorised functions (`spark.sql.extensions`), the listener that says so when
+    Spark keeps a query on the store that it was started with (`spark.sql.streaming.streamingQueryListeners`)
+    and the Python of the agent. A session that has jars, extensions or listeners of its own appends to these,
+    separated by commas.
 
     settings: options of docs/options.md by name, with or without their prefix, as texts, numbers or booleans.
 

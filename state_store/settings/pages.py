@@ -35,8 +35,8 @@ One option switches the store on, for every stateful query of a session:
     {PROVIDER_KEY} = {PROVIDER_CLASS}
 
 `state_store.spark_conf()` sets it together with the jar, `{FORMAT_KEY} = 2`,
-the session extension for vectorised functions, the listener that reports a query which Spark keeps on
-another store, and the Python of the agent; `conf/spark-defaults.conf` is the
+the session extension for `transformWithState` and vectorised functions, the listener that reports a query
+which Spark keeps on another store, and the Python of the agent; `conf/spark-defaults.conf` is the
 same as a file. All options below start with `{PREFIX}` and are read when a query
 starts. A name that does not exist, or a value of the wrong type, fails the query at its start with a message
 that names the nearest right one.

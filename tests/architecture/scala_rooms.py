@@ -48,8 +48,10 @@ ROOMS: Mapping[str, Room] = {
         "what Spark calls, under names that configurations and offset logs hold",
         "release checkpoint memory delta transaction agent local rows",
     ),
+    "processors": _room("`transformWithState`: lets Spark's operators run on this store", f"release {ROOT}"),
     "vectorized": _room(
-        "vectorised functions: Spark's physical operator and its Python runner", "release settings checkpoint"
+        "vectorised functions: Spark's physical operator and its Python runner; the session extension",
+        "release settings checkpoint processors",
     ),
 }
 
@@ -105,7 +107,10 @@ def table() -> str:
     """The declaration as docs/architecture.md shows it."""
     lines = ["| package | what | may use |", "|---|---|---|"]
     for name, room in ROOMS.items():
-        shown = "the root" if name == ROOT else f"`{name}`"
-        used = ", ".join(f"`{other}`" for other in ROOMS if other in room.may_use)
-        lines.append(f"| {shown} | {room.purpose} | {used} |")
+        used = ", ".join(_shown(other) for other in ROOMS if other in room.may_use)
+        lines.append(f"| {_shown(name)} | {room.purpose} | {used} |")
     return "\n".join(lines)
+
+
+def _shown(name: str) -> str:
+    return "the root" if name == ROOT else f"`{name}`"

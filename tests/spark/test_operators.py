@@ -40,6 +40,7 @@ SOME = [
     "drop-duplicates-within-watermark",
     "chained-join",
     "join-inner-column-families",
+    "processor-pandas-event-time",
 ]
 LONG = (pytest.mark.long,)
 PLANS = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyspark
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame
 from queries.flow import Flow, session_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
@@ -17,17 +16,6 @@ RECORDS = [("a", 1), ("b", 2), ("a", 3)]
 def _only_for_custom_providers(provider):
     if provider == "rocksdb":
         pytest.skip("Spark refuses these to every provider but this one")
-
-
-def transformed(records: DataFrame) -> DataFrame:
-    refused = records.sparkSession._jvm.statestore.queries.Refused
-    return DataFrame(refused.transformWithState(records._jdf), records.sparkSession)
-
-
-def test_transform_with_state_is_refused(spark, tmp_path):
-    flow = Flow(spark, tmp_path / "flow", transformed)
-    with pytest.raises(StreamingQueryException, match="STORE_BACKEND_NOT_SUPPORTED_FOR_TWS"):
-        flow.run(RECORDS)
 
 
 # Spark 4.2 refuses through its list of allowed operators alone; 4.3 looks at the provider as well.

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql.streaming import StatefulProcessor
 
 from state_store.vectorization import GROUP, Result
 
@@ -115,3 +116,16 @@ def first_frame_only(key, pdfs, state):
     first = next(iter(pdfs))
     state.update((int(first["v"].iloc[0]), 0.0))
     yield pd.DataFrame({"k": [key[0]], "n": [1], "s": [0.0]})
+
+
+class Nothing(StatefulProcessor):
+    """Keeps no state and gives no rows."""
+
+    def init(self, handle):
+        pass
+
+    def handleInputRows(self, key, rows, timerValues):
+        return iter(())
+
+    def close(self):
+        pass

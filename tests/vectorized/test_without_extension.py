@@ -1,4 +1,7 @@
-"""A session without the extension: the same results, and one warning that says what to set."""
+"""A session without the extension: the same results, and one warning that says what to set.
+
+Spark's own check of the store stands there for `transformWithState`, as docs/operators.md says.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,18 @@ pytestmark = [
 
 SESSION = """
 import json, sys, warnings
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from functions import OUTPUT, STATE, total
+from functions import OUTPUT, STATE, Nothing, total
+from state_store.jvm.jar import jar_path
+from state_store.settings.session import PROVIDER_CLASS
 from state_store.vectorization import VectorizationWarning, vectorized
 
 root = sys.argv[1]
 spark = (
     SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    .config("spark.sql.shuffle.partitions", "1").getOrCreate()
+    .config("spark.sql.shuffle.partitions", "1").config("spark.jars", str(jar_path())).getOrCreate()
 )
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -33,8 +39,18 @@ query = (
     .option("checkpointLocation", root + "/checkpoint").start(root + "/out")
 )
 query.awaitTermination()
+spark.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDER_CLASS)
+refused = (
+    df.groupBy("k").transformWithStateInPandas(Nothing(), "k string", "update", "none")
+    .writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+    .option("checkpointLocation", root + "/refused").start()
+)
+try:
+    refused.awaitTermination()
+except StreamingQueryException as error:
+    refusal = str(error)
 texts = [str(w.message) for w in caught if w.category is VectorizationWarning]
-print("FOUND", json.dumps([texts, list(map(list, spark.read.parquet(root + "/out").collect()))]))
+print("FOUND", json.dumps([texts, refusal, list(map(list, spark.read.parquet(root + "/out").collect()))]))
 """
 
 
@@ -43,8 +59,9 @@ def test_same_results_and_one_warning(tmp_path):
     source.mkdir()
     table = pa.table({"k": ["a", "b", "a", None], "v": [1.0, 2.0, 3.0, 4.0]})
     pq.write_table(table, source / "0.parquet")
-    (warned, rows), log = outside.run(SESSION, tmp_path)
+    (warned, refusal, rows), log = outside.run(SESSION, tmp_path)
     assert len(warned) == 1
     assert "VectorizedExtension" in warned[0] and "spark.sql.extensions" in warned[0]
     assert sorted(rows, key=repr) == sorted([["a", 2, 4.0], ["b", 1, 2.0], [None, 1, 4.0]], key=repr)
+    assert "STORE_BACKEND_NOT_SUPPORTED_FOR_TWS" in refusal and "IncrementalStateStoreProvider" in refusal
     assert "runs group by group in worker" not in log  # the driver has said it

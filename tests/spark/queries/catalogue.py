@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queries import aggregations, deduplication, groups, joins
+from queries import aggregations, deduplication, groups, joins, processors
 from queries.scenario import Scenario
 
 SCENARIOS: dict[str, Scenario] = {
@@ -12,5 +12,6 @@ SCENARIOS: dict[str, Scenario] = {
         *deduplication.SCENARIOS,
         *joins.SCENARIOS,
         *groups.SCENARIOS,
+        *processors.SCENARIOS,
     ]
 }

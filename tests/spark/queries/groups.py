@@ -6,7 +6,8 @@ of a key, forget the key at a value of 0, and with time-outs close it when it ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -27,6 +28,8 @@ SILENCE_MS = 400
 OUTPUT = "key string, kind string, n long, total long"
 STATE = "n long, total long, note string"
 COLUMNS = ["key", "kind", "n", "total"]
+NOTHING: Mapping[str, tuple[int, int]] = MappingProxyType({})
+NEVER_S = 1 << 60
 
 
 def follow(
@@ -85,11 +88,11 @@ def _scala(method: str, *more: Any) -> Any:
 
 
 def _replay_without_timeout(history: list[list[Record]]) -> list[list[dict]]:
-    return _replay(history, timeouts=False)
+    return replay(history, timeouts=False)
 
 
 def _replay_event_time(history: list[list[Record]]) -> list[list[dict]]:
-    return _replay(history, timeouts=True)
+    return replay(history, timeouts=True)
 
 
 def _replay_map(history: list[list[Record]]) -> list[list[dict]]:
@@ -107,8 +110,11 @@ def _replay_map(history: list[list[Record]]) -> list[list[dict]]:
     return output
 
 
-def _replay(history: list[list[Record]], timeouts: bool) -> list[list[dict]]:
-    state: dict[str, tuple[int, int, int]] = {}
+def replay(
+    history: list[list[Record]], timeouts: bool, initial: Mapping[str, tuple[int, int]] = NOTHING
+) -> list[list[dict]]:
+    """What must come out of each batch; `initial` has counts and sums, which are never silent."""
+    state = {key: (n, total, NEVER_S) for key, (n, total) in initial.items()}
     output = []
     for records, marks in zip(history, watermarks(history), strict=True):
         touched = _by_key(on_time(records, marks) if timeouts else records)

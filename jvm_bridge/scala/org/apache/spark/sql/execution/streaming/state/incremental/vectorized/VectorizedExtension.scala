@@ -2,21 +2,27 @@ package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
+import org.apache.spark.sql.execution.streaming.state.incremental.processors.StatefulProcessorRule
 import org.apache.spark.sql.SparkSessionExtensions
 
 /**
  * Session extension (`spark.sql.extensions`) that runs marked `applyInPandasWithState` functions for many
- * groups at once.
+ * groups at once, and `transformWithState` on this store.
  *
- * It injects a columnar rule and not a planner strategy: columnar rules run last, after the streaming planner
+ * It injects columnar rules and not planner strategies: columnar rules run last, after the streaming planner
  * has given every stateful operator its state info, its watermarks and its schema check, so the replaced
- * operator has them all.
+ * operators have them all.
  */
 class VectorizedExtension extends (SparkSessionExtensions => Unit) {
-  override def apply(extensions: SparkSessionExtensions): Unit =
+  override def apply(extensions: SparkSessionExtensions): Unit = {
+    inject(extensions, new VectorizedRule)
+    inject(extensions, new StatefulProcessorRule)
+  }
+
+  private def inject(extensions: SparkSessionExtensions, rule: => Rule[SparkPlan]): Unit =
     extensions.injectColumnar { _ =>
       new ColumnarRule {
-        override val preColumnarTransitions: Rule[SparkPlan] = new VectorizedRule
+        override val preColumnarTransitions: Rule[SparkPlan] = rule
       }
     }
 }

@@ -1,0 +1,59 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.release
+
+import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression}
+import org.apache.spark.sql.catalyst.plans.logical.TransformWithStateInPySpark.UserFacingDataType
+import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.python.streaming.TransformWithStateInPySparkExec
+import org.apache.spark.sql.execution.streaming.operators.stateful.StatefulOperatorStateInfo
+import org.apache.spark.sql.streaming.{OutputMode, TimeMode}
+import org.apache.spark.sql.types.StructType
+
+/**
+ * Spark's operator of `transformWithState` and `transformWithStateInPandas` in Python without its check of the
+ * store's class; for the rest as [[AnyStoreProcessorExec]].
+ */
+class AnyStorePythonProcessorExec(
+    function: Expression,
+    grouping: Seq[Attribute],
+    out: Seq[Attribute],
+    mode: OutputMode,
+    time: TimeMode,
+    info: Option[StatefulOperatorStateInfo],
+    timestampMs: Option[Long],
+    previousTimestampMs: Option[Long],
+    lateWatermark: Option[Long],
+    evictionWatermark: Option[Long],
+    dataType: UserFacingDataType.Value,
+    input: SparkPlan,
+    streaming: Boolean,
+    withInitialState: Boolean,
+    initial: SparkPlan,
+    initialGrouping: Seq[Attribute],
+    initialSchema: StructType)
+  extends TransformWithStateInPySparkExec(
+    function, grouping, out, mode, time, info, timestampMs, previousTimestampMs, lateWatermark, evictionWatermark,
+    dataType, input, streaming, withInitialState, initial, initialGrouping, initialSchema) {
+
+  def this(exec: TransformWithStateInPySparkExec) = this(
+    exec.functionExpr, exec.groupingAttributes, PythonProcessorOutput.of(exec), exec.outputMode, exec.timeMode,
+    exec.stateInfo, exec.batchTimestampMs, exec.prevBatchTimestampMs, exec.eventTimeWatermarkForLateEvents,
+    exec.eventTimeWatermarkForEviction, exec.userFacingDataType, exec.child, exec.isStreaming, exec.hasInitialState,
+    exec.initialState, exec.initialStateGroupingAttrs, exec.initialStateSchema)
+
+  override def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
+
+  override def nodeName: String = "TransformWithStateInPySpark"
+
+  override def canEqual(other: Any): Boolean = other.isInstanceOf[AnyStorePythonProcessorExec]
+
+  override def equals(other: Any): Boolean = other match {
+    case exec: AnyStorePythonProcessorExec => super.equals(exec)
+    case _ => false
+  }
+
+  override def hashCode: Int = 31 * super.hashCode + 1
+
+  override protected def withNewChildrenInternal(
+      newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPySparkExec =
+    new AnyStorePythonProcessorExec(super.withNewChildrenInternal(newLeft, newRight))
+}
