@@ -183,9 +183,10 @@ final class IncrementalStateStore private[incremental] (
   private def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean): Scan =
     transaction.scan(from, until, ordered, skip = RowCodec.PrefixBytes)
 
+  /** In key order, as RocksDB has it, whatever the encoder: users of map state see the order. */
   private def prefix(codec: RowCodec, row: UnsafeRow): Scan = {
     val from = codec.encodePrefix(row)
-    scan(from, RowCodec.after(from), codec.ordersPrefixes)
+    scan(from, RowCodec.after(from), ordered = true)
   }
 
   private def range(codec: RowCodec, start: Option[UnsafeRow], end: Option[UnsafeRow]): Scan = {

@@ -1,14 +1,21 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
+/** Records in key order, one at a time. */
+private[incremental] trait OrderedRecords {
+  /** The record that it stands at, 0 after the last. */
+  def record: Long
+
+  def next(): Unit
+}
+
 /** Several sources, no two with the same key, as one in key order. One thread. */
-private[incremental] final class MergedRecords(all: Seq[SortedRecords]) {
+private[incremental] final class MergedRecords(all: Seq[SortedRecords]) extends OrderedRecords {
   private val sources = all.filter(_.record != 0).sortWith((a, b) => Record.compare(a.record, b.record) < 0).toArray
   private var first = 0
 
-  /** The record that it stands at, 0 after the last. */
-  def record: Long = if (first == sources.length) 0 else sources(first).record
+  override def record: Long = if (first == sources.length) 0 else sources(first).record
 
-  def next(): Unit = {
+  override def next(): Unit = {
     val source = sources(first)
     source.next()
     if (source.record == 0) first += 1 else sink(source)
@@ -39,16 +46,16 @@ private[incremental] final class SortedRecords(
     from: Int,
     end: Int,
     until: Array[Byte],
-    wanted: Long => Boolean) {
+    wanted: Long => Boolean)
+    extends OrderedRecords {
   private var i = from
   private var head = 0L
 
   next()
 
-  /** The record that it stands at, 0 after the last. */
-  def record: Long = head
+  override def record: Long = head
 
-  def next(): Unit = {
+  override def next(): Unit = {
     head = 0
     while (head == 0 && i < end) {
       val record = at(i)

@@ -30,5 +30,11 @@ private[incremental] final class RecordList {
     copy
   }
 
+  /** The same, to be gone through. */
+  def inOrder(): SortedRecords = {
+    val records = sorted()
+    new SortedRecords(records(_), 0, records.length, null, _ => true)
+  }
+
   def clear(): Unit = count = 0
 }

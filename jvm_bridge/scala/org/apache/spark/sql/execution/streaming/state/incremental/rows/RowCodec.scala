@@ -44,8 +44,6 @@ final class RowCodec(
   def scansPrefixes: Boolean = keys.supportPrefixKeyScan
   def scansRanges: Boolean = Encoders.scansRanges(keys, schema.keySpec)
 
-  /** Whether rows with the same prefix have an order that a scan has to keep. */
-  def ordersPrefixes: Boolean = !schema.keySpec.isInstanceOf[PrefixKeyScanStateEncoderSpec]
   def deletesRanges: Boolean = Encoders.deletesRanges(keys, schema.keySpec)
   def multipleValues: Boolean = values.supportsMultipleValuesPerKey
 

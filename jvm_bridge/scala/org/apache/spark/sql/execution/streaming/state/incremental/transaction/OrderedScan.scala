@@ -1,29 +1,29 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, PrefixIndex, Record, RecordList, SortedRecords}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OrderedRecords, PrefixIndex, Record, RecordList}
 
 /** A scan in key order. */
 private[transaction] final class OrderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
     extends Scan(transaction, from, until, skip) {
-  private val memory = new MergedRecords(inMemory())
+  /** What memory has of the range, removed keys too: the newest record of each key. */
+  private val memory = if (PrefixIndex.serves(from, until)) ofPrefix() else ofRange()
   private val base = view.baseCursor(from, until)
 
-  /** What memory has of the range, removed keys too: the newest record of each key, in one of the sources. */
-  private def inMemory(): Seq[SortedRecords] = {
+  /** A prefix mostly has few records: they are found by it, and sorted. */
+  private def ofPrefix(): OrderedRecords = {
     val found = new RecordList
-    val pending = view.pending.indices.flatMap(pendingSources)
-    if (PrefixIndex.serves(from, until)) {
-      addWithPrefix(found)
-      pending :+ source(found.sorted())
-    } else {
-      memtable.changedIn(from, until)(found.add)
-      val older = view.indexed.sourcesIn(from, until, isUnchanged(_, view.pending.length))
-      pending ++ older :+ source(found.sorted())
-    }
+    addWithPrefix(found)
+    view.pending.indices.foreach(pendingSources(_).foreach(_.foreach(found.add)))
+    found.inOrder()
   }
 
-  private def source(sorted: Array[Long]): SortedRecords =
-    new SortedRecords(sorted(_), 0, sorted.length, null, _ => true)
+  private def ofRange(): OrderedRecords = {
+    val changes = new RecordList
+    memtable.changedIn(from, until)(changes.add)
+    val pending = view.pending.indices.flatMap(pendingSources)
+    val older = view.indexed.sourcesIn(from, until, isUnchanged(_, view.pending.length))
+    new MergedRecords(pending ++ older :+ changes.inOrder())
+  }
 
   protected def step(): Boolean = {
     while (true) {

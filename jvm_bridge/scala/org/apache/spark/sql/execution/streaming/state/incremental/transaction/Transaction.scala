@@ -6,7 +6,7 @@ import java.util.concurrent.locks.LockSupport
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaWriter
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, PrefixIndex, Record, RecordSpool, SlotHash}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record, RecordSpool, SlotHash}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, MemTable}
 
 /**
@@ -219,8 +219,8 @@ final class Transaction private[transaction] (
   }
 
   /**
-   * Rows with from <= key < until (null: to the end), uncommitted ones included. In key order when ordered;
-   * else in the order that is quickest.
+   * Rows with from <= key < until (null: to the end), uncommitted ones included. In key order when ordered, or
+   * when it is less than a column family; else in the order that is quickest.
    */
   private[incremental] def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int = 0): Scan = {
     enter()
@@ -230,8 +230,7 @@ final class Transaction private[transaction] (
 
   /** What is less than a column family is found quickest by its prefix, or through the order of keys. */
   private def begin(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int): Scan =
-    if (!ordered && PrefixIndex.serves(from, until)) new PrefixScan(this, from, until, skip)
-    else if (ordered || from.length > 2 || until != null && until.length > 2) {
+    if (ordered || from.length > 2 || until != null && until.length > 2) {
       new OrderedScan(this, from, until, skip)
     } else new UnorderedScan(this, from, until, skip)
 

@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, Record, RecordList}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, Record}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /** A scan without order: changes, then generations in the order of their tables, then the base in its own. */
@@ -113,29 +113,4 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
 
 private[transaction] object UnorderedScan {
   private val atOnce = 64
-}
-
-/** A scan of a prefix that [[PrefixIndex.serves]], without order: what memory has, then the base. */
-private[transaction] final class PrefixScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
-    extends Scan(transaction, from, until, skip) {
-  private val found = new RecordList
-  private var next = 0
-  private val base = view.baseCursor(from, until)
-
-  addWithPrefix(found)
-  view.pending.indices.foreach(pendingSources(_).foreach(_.foreach(found.add)))
-
-  protected def step(): Boolean = {
-    while (next < found.size) {
-      val record = found(next)
-      next += 1
-      if (!Record.isRemoved(record)) {
-        set(record)
-        return true
-      }
-    }
-    step(base)
-  }
-
-  protected def closeSources(): Unit = if (base != null) base.close()
 }
