@@ -58,7 +58,7 @@ def _sst(data: bytes) -> Regions:
 
 def _block_name(name: str) -> str:
     """Short, of a block that the metaindex names."""
-    return next((one for one in ("filter", "superseded", "properties") if one in name), name)
+    return next((one for one in ("filter", "superseded", "appended", "properties") if one in name), name)
 
 
 def _entries(block: bytes) -> list[tuple[bytes, bytes]]:

@@ -33,7 +33,7 @@ RECENT = [
     Mutant(
         "the change feed misses what a batch changed twice",
         f"{_ROOT}/recent/MemTable.scala",
-        "    if (old != 0 && isChange(slot)) overwritten.add(old)\n",
+        "    if (old != 0 && isChange(slot) && !wasTold) overwritten.add(old)\n",
         "",
         _EITHER,
     ),
@@ -243,6 +243,20 @@ SST = [
         _EITHER,
     ),
     Mutant(
+        "the change feed tells the end of a list that it has told value by value",
+        f"{_ROOT}/delta/DeltaReader.scala",
+        "if (told.isEmpty || !told.contains(ByteBuffer.wrap(key))) {",
+        "if (true) {",
+        _MODEL,
+    ),
+    Mutant(
+        "the change feed misses what a list had before a value was appended",
+        f"{_ROOT}/recent/MemTable.scala",
+        "    if (!isTold(slot)) {\n      overwritten.add(at)\n",
+        "    if (!isTold(slot)) {\n",
+        _MODEL,
+    ),
+    Mutant(
         "the change feed shows the reserved record",
         f"{_ROOT}/delta/DeltaReader.scala",
         "cursor.valid && Bytes.compare(Reserved.from, cursor.keyAddress, cursor.keyLength) > 0",
@@ -412,7 +426,7 @@ INVARIANTS = [
     Mutant(
         "half a delta is a delta",
         f"{_ROOT}/delta/DeltaReader.scala",
-        "        checkEnd()\n",
+        "      checkEnd()\n",
         "",
         _DAMAGE,
     ),

@@ -125,7 +125,7 @@ object Contradictions {
     val transaction = state.tryBegin(VersionId.empty, readOnly = false).get
     transaction.put(key(1), key(1))
     val generation = new Generation(version(1), 2, transaction.memtable)
-    transaction.memtable.change(0, SlotHash.of(key(2)), key(2), key(2), 3, 0)
+    transaction.memtable.change(0, SlotHash.of(key(2)), key(2), key(2), 3, 0, null)
     state.append(transaction, generation)
     state.ended(transaction)
     seen[InconsistentStateException]("has 2 records in memory, and had 1")(state.indexCommitted())

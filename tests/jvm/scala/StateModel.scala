@@ -147,18 +147,22 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
       file: File, delta: DeltaFile, transaction: Transaction, before: Rows, after: Rows, meta: String): Unit = {
     same(delta.bytes, file.length, "bytes of the delta")
     same(delta.crc32, TestFiles.crc32(file), "CRC-32 of the delta")
-    val changes = mutable.ArrayBuffer.empty[(String, String)]
+    val changes = mutable.ArrayBuffer.empty[(String, String, Boolean)]
     val reader = new DeltaReader(file)
-    while (reader.advance()) changes += text(reader.key) -> text(reader.value)
+    while (reader.advance()) changes += ((text(reader.key), text(reader.value), reader.isAppended))
     reader.close()
-    val rows = changes.foldLeft(before) { case (rows, (key, value)) =>
-      if (value == null) rows - key else rows.updated(key, value)
+    val rows = changes.foldLeft(before) { case (rows, (key, value, isAppended)) =>
+      if (value == null) rows - key
+      else rows.updated(key, rows.get(key).filter(_ => isAppended).map(_ + "," + value).getOrElse(value))
     }
     expect(rows == after, "the delta does not lead from one version to the next")
-    val last = changes.takeRight((delta.puts + delta.removes).toInt)
-    expect(last.map(_._1) == last.map(_._1).distinct.sorted, "the last changes of the delta are not in order")
-    val removes = last.count(_._2 == null).toLong
-    val puts = last.size - removes
+    val told = changes.filter(_._3).map(_._1).toSet
+    val last = changes.takeRight((delta.puts + delta.removes).toInt - told.size).map(_._1)
+    expect(last == last.distinct.sorted, "the last changes of the delta are not in order")
+    expect(!last.exists(told), "the last change of a key that was appended to is told twice")
+    val puts = (told ++ last).count(after.contains).toLong
+    val removes = (told ++ last).size - puts
+    if (told.nonEmpty) count("delta with appended values")
     same((delta.puts, delta.removes), (puts, removes), "records of the delta")
     same((transaction.puts, transaction.removes), (puts, removes), "changes of the transaction")
     TestBases.verify(file, puts + removes + 1, meta)

@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.delta
 
 import java.io.{File, IOException}
+import java.nio.ByteBuffer
 import java.util.Arrays
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
@@ -8,9 +9,10 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes,
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstRoom, SstTable}
 
 /**
- * Reads a delta SST for the change feed: first the changes that later ones of the batch replaced, in order of
- * time, then the last change of each key, in key order. The value is null where a key was removed; the
- * reserved record is left out. One thread.
+ * Reads a delta SST for the change feed: first the changes that the last change of a key does not show, in order of
+ * time, then the last change of each key, in key order. The value is null where a key was removed; the reserved
+ * record is left out, and so is the last change of a key that was appended to, which the first ones have told in full.
+ * One thread. Takes heap for the keys that were appended to.
  *
  * Of any length; a block's checksum is verified when the block is read.
  *
@@ -20,40 +22,49 @@ final class DeltaReader(file: File) extends AutoCloseable {
   private val table = SstTable.read(file)
   private val cursor = new SstCursor(table)
   private val room = new SstRoom
-  private val overwritten = OverwrittenChanges.rows(table, room)
+  private val earlier = OverwrittenChanges.in(table, room)
+  private val told = new java.util.HashSet[ByteBuffer]
   private var begun = false
   private var read = 0L
   private var open = true
-  private var currentKey: Array[Byte] = _
-  private var currentValue: Array[Byte] = _
+  private var current: Change = _
 
   /** Of the change that the last [[advance]] moved to; arrays that the caller may keep. */
-  def key: Array[Byte] = currentKey
-  def value: Array[Byte] = currentValue
+  def key: Array[Byte] = current.key
+  def value: Array[Byte] = current.value
+
+  /** Whether the value was appended to those of the key. */
+  def isAppended: Boolean = current.isAppended
 
   /** Moves to the next change; false when there is none, again and again. */
   def advance(): Boolean = {
     if (!open) false
-    else if (overwritten.hasNext) {
-      val (key, value) = overwritten.next()
-      currentKey = key
-      currentValue = value
+    else if (earlier.hasNext) {
+      current = earlier.next()
+      if (current.isAppended) told.add(ByteBuffer.wrap(current.key))
       true
     } else {
-      if (begun) cursor.next() else cursor.seekToFirst()
-      begun = true
-      val found = cursor.valid && Bytes.compare(Reserved.from, cursor.keyAddress, cursor.keyLength) > 0
-      if (found) {
-        currentKey = Bytes.array(cursor.keyAddress, cursor.keyLength)
-        currentValue =
-          if (cursor.valueLength == Record.removed) null else Bytes.array(cursor.valueAddress, cursor.valueLength)
-        read += 1
-      } else {
-        checkEnd()
-        close()
+      while (advanceCursor()) {
+        val key = Bytes.array(cursor.keyAddress, cursor.keyLength)
+        if (told.isEmpty || !told.contains(ByteBuffer.wrap(key))) {
+          val value =
+            if (cursor.valueLength == Record.removed) null else Bytes.array(cursor.valueAddress, cursor.valueLength)
+          current = Change(key, value, isAppended = false)
+          return true
+        }
       }
-      found
+      checkEnd()
+      close()
+      false
     }
+  }
+
+  private def advanceCursor(): Boolean = {
+    if (begun) cursor.next() else cursor.seekToFirst()
+    begun = true
+    val found = cursor.valid && Bytes.compare(Reserved.from, cursor.keyAddress, cursor.keyLength) > 0
+    if (found) read += 1
+    found
   }
 
   /** The reserved record, and it alone, follows the changes. */
@@ -65,8 +76,8 @@ final class DeltaReader(file: File) extends AutoCloseable {
   /** Any number of times; a reader that reached its end is closed. */
   def close(): Unit = if (open) {
     open = false
-    currentKey = null
-    currentValue = null
+    current = null
+    told.clear()
     cursor.close()
     room.free()
     table.close()

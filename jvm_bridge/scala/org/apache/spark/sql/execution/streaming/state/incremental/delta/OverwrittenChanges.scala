@@ -7,16 +7,18 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena,
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstBlockWriter, SstHandle, SstRoom, SstTable}
 
 /**
- * Changes of a transaction that later ones of the same transaction replaced, in order of time. The change
- * feed shows them; no version needs them. Takes memory with the first of them. One thread at a time.
+ * Changes of a transaction that the last change of a key does not show, in order of time: those that later ones of
+ * the same transaction replaced, and all from the first value on that was appended. The change feed shows them; no
+ * version needs them. Takes memory with the first of them. One thread at a time.
  */
 private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDirectory: File) {
   private val arena = new Arena(memory, spillDirectory)
+  private var hasAppended = false
 
   def bytes: Long = arena.bytes
   def spilledBytes: Long = arena.spilledBytes
 
-  /** Keeps a copy of a record that is about to be replaced. */
+  /** Keeps a copy of a record: of one that is about to be replaced, or of a change of a key that was appended to. */
   def add(record: Long): Unit = {
     val valueLength = Record.valueLength(record)
     val keyLength = Record.keyLength(record)
@@ -24,6 +26,16 @@ private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDi
     val copy = arena.allocate(Record.size(keyLength, room))
     Record.setHeader(copy, Record.hash(record), keyLength, valueLength, room)
     OffHeap.copyMemory(null, Record.keyAddress(record), null, Record.keyAddress(copy), keyLength.toLong + room)
+  }
+
+  /** Keeps a value that is appended to those of the record's key. */
+  def addAppended(record: Long, value: Array[Byte]): Unit = {
+    hasAppended = true
+    val keyLength = Record.keyLength(record)
+    val copy = arena.allocate(Record.size(keyLength, value.length))
+    Record.setHeader(copy, Record.hash(record), keyLength, OverwrittenChanges.appended(value.length), value.length)
+    OffHeap.copyMemory(null, Record.keyAddress(record), null, Record.keyAddress(copy), keyLength)
+    Bytes.put(value, Record.valueAddress(copy))
   }
 
   /**
@@ -40,10 +52,11 @@ private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDi
       out.putInt(keyLength)
       out.putInt(valueLength)
       out.putBytes(null, Record.keyAddress(record), keyLength)
-      out.putBytes(null, Record.valueAddress(record), math.max(valueLength, 0))
+      out.putBytes(null, Record.valueAddress(record), OverwrittenChanges.bytesOf(valueLength))
     }
     if (out.blockBytes > 0) blocks += out.endBlock()
-    blocks.result().zipWithIndex.map { case (handle, n) => OverwrittenChanges.blockName(n) -> handle }
+    val prefix = if (hasAppended) OverwrittenChanges.withAppended else OverwrittenChanges.withoutAppended
+    blocks.result().zipWithIndex.map { case (handle, n) => OverwrittenChanges.blockName(prefix, n) -> handle }
   }
 
   def free(): Unit = arena.free()
@@ -51,30 +64,39 @@ private[incremental] final class OverwrittenChanges(memory: StoreMemory, spillDi
 
 private[incremental] object OverwrittenChanges {
   private val blockBytes = 256 << 10
-  private val namePrefix = "incremental.superseded."
+
+  /** What the blocks are named, by whether they have appended values, which the first release cannot read. */
+  private val withoutAppended = "incremental.superseded."
+  private val withAppended = "incremental.appended."
 
   /** The n-th block; RocksDB does not know the name and leaves the block alone. */
-  private def blockName(n: Int): String = namePrefix + "%06d".formatLocal(Locale.ROOT, n)
+  private def blockName(prefix: String, n: Int): String = prefix + "%06d".formatLocal(Locale.ROOT, n)
 
-  /** Each key and value (null: removed) that a later change of the same delta replaced, in order of time. */
-  def rows(table: SstTable, room: SstRoom): Iterator[(Array[Byte], Array[Byte])] =
-    table.blocksNamed(namePrefix).iterator.flatMap(block => rows(table.content(block, room), block.bytes))
+  /** In place of the length of a value, for one that is appended: its own inverse, below [[Record.removed]]. */
+  private def appended(length: Int): Int = -2 - length
 
-  /** Each key and value (null: removed) of a block. */
-  private def rows(at: Long, bytes: Long): Iterator[(Array[Byte], Array[Byte])] =
-    new Iterator[(Array[Byte], Array[Byte])] {
+  private def bytesOf(valueLength: Int): Int =
+    if (valueLength < Record.removed) appended(valueLength) else math.max(valueLength, 0)
+
+  /** The changes that the last change of a key does not show, in order of time. */
+  def in(table: SstTable, room: SstRoom): Iterator[Change] =
+    (table.blocksNamed(withoutAppended) ++ table.blocksNamed(withAppended)).iterator
+      .flatMap(block => changes(table.content(block, room), block.bytes))
+
+  private def changes(at: Long, bytes: Long): Iterator[Change] =
+    new Iterator[Change] {
       private var nextAddress = at
 
       override def hasNext: Boolean = nextAddress < at + bytes
 
-      override def next(): (Array[Byte], Array[Byte]) = {
+      override def next(): Change = {
         val keyLength = OffHeap.getInt(null, nextAddress)
         val valueLength = OffHeap.getInt(null, nextAddress + 4)
+        val valueBytes = bytesOf(valueLength)
         val key = Bytes.array(nextAddress + 8, keyLength)
-        val value =
-          if (valueLength == Record.removed) null else Bytes.array(nextAddress + 8 + keyLength, valueLength)
-        nextAddress += 8L + keyLength + math.max(valueLength, 0)
-        (key, value)
+        val value = if (valueLength == Record.removed) null else Bytes.array(nextAddress + 8 + keyLength, valueBytes)
+        nextAddress += 8L + keyLength + valueBytes
+        Change(key, value, isAppended = valueLength < Record.removed)
       }
     }
 }

@@ -21,7 +21,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
 
   val arena = new Arena(memory, spillDirectory)
 
-  /** What changes of this transaction replaced of its own. */
+  /** What the current records do not tell the change feed. */
   val overwritten = new OverwrittenChanges(memory, spillDirectory)
 
   /**
@@ -106,6 +106,9 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   def isChange(slot: Long): Boolean = (OffHeap.getLong(null, slot) & changed) != 0
   def priorKnown(slot: Long): Boolean = (OffHeap.getLong(null, slot) & (wasAbsent | wasPresent)) != 0
 
+  /** Whether every change of the key since the first appended value is among the overwritten ones. */
+  private def isTold(slot: Long): Boolean = (OffHeap.getLong(null, slot) & told) != 0
+
   /** Whether the key was there before the transaction, where [[priorKnown]]. */
   def wasThere(slot: Long): Boolean = (OffHeap.getLong(null, slot) & wasPresent) != 0
 
@@ -120,11 +123,20 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
    * @param value null removes
    * @param room  for the value to grow, at least its length
    * @param prior [[MemTable.wasAbsent]], [[MemTable.wasPresent]], or 0: not known, or the slot knows
+   * @param appended what the value has more than that before; null where it is another value
    */
-  def change(slot: Long, hash: Long, key: Array[Byte], value: Array[Byte], room: Int, prior: Long): Unit = {
+  def change(
+      slot: Long,
+      hash: Long,
+      key: Array[Byte],
+      value: Array[Byte],
+      room: Int,
+      prior: Long,
+      appended: Array[Byte]): Unit = {
     val length = if (value == null) Record.removed else value.length
     val old = if (slot == 0) 0L else record(slot)
-    if (old != 0 && isChange(slot)) overwritten.add(old)
+    val wasTold = old != 0 && isTold(slot)
+    if (old != 0 && isChange(slot) && !wasTold) overwritten.add(old)
     val target =
       if (old != 0 && pins == 0 && Record.valueRoom(old) >= length) old
       else newRecord(hash, key, room)
@@ -135,7 +147,8 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     val head = if (slot == 0) 0L else OffHeap.getLong(null, at)
     if ((head & changed) == 0) OffHeap.putInt(null, at + 12, changes)
     val known = if ((head & (wasAbsent | wasPresent)) != 0) head & (wasAbsent | wasPresent) else prior
-    OffHeap.putLong(null, at, target | changed | known)
+    OffHeap.putLong(null, at, target | changed | known | (if (wasTold || appended != null) told else 0L))
+    if (appended != null) overwritten.addAppended(target, appended) else if (wasTold) overwritten.add(target)
     if (prefixes != null && (head & changed) == 0) orElseDoWithout(prefixes.add(target))
     else if (prefixes != null && target != old) orElseDoWithout(prefixes.replace(old, target))
     if (unsorted != null && (target != old || (head & changed) == 0)) unsorted.add(target)
@@ -152,6 +165,11 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   /** Appends to a value whose [[appendRoom]] is large enough. */
   def append(slot: Long, delimiter: Byte, value: Array[Byte]): Unit = {
     val at = record(slot)
+    if (!isTold(slot)) {
+      overwritten.add(at)
+      OffHeap.putLong(null, slot, OffHeap.getLong(null, slot) | told)
+    }
+    overwritten.addAppended(at, value)
     val end = Record.valueAddress(at) + Record.valueLength(at)
     OffHeap.putByte(null, end, delimiter)
     Bytes.put(value, end + 1)
@@ -369,4 +387,5 @@ private[incremental] object MemTable {
 
   val wasAbsent: Long = 1L << 49
   val wasPresent: Long = 1L << 50
+  private val told = 1L << 51
 }

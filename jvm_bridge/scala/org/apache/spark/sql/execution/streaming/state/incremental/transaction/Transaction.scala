@@ -155,14 +155,19 @@ final class Transaction private[transaction] (
     finally exitFromChange()
   }
 
-  private def changeQuick(hash: Long, key: Array[Byte], value: Array[Byte], room: Int): Unit = {
+  private def changeQuick(
+      hash: Long,
+      key: Array[Byte],
+      value: Array[Byte],
+      room: Int,
+      appended: Array[Byte] = null): Unit = {
     val slot = memtable.find(hash, key)
     val prior =
       if (slot != 0 || lastFound == 0 || !Record.hasKey(lastFound, hash.toInt, key)) 0L
       else if (Record.isRemoved(lastFound)) MemTable.wasAbsent
       else MemTable.wasPresent
     lastFound = 0
-    memtable.change(slot, hash, key, value, room, prior)
+    memtable.change(slot, hash, key, value, room, prior, appended)
   }
 
   private def enterToChange(): Unit = {
@@ -203,7 +208,7 @@ final class Transaction private[transaction] (
       if (memtable.appendRoom(slot) > value.length) memtable.append(slot, delimiter, value)
       else {
         val old = lookUp(hash, key)
-        if (old == null) changeQuick(hash, key, value, value.length)
+        if (old == null) changeQuick(hash, key, value, value.length, appended = value)
         else {
           val joined = java.util.Arrays.copyOf(old, Math.addExact(Math.addExact(old.length, 1), value.length))
           joined(old.length) = delimiter
@@ -211,7 +216,7 @@ final class Transaction private[transaction] (
           val room =
             if (slot != 0 && memtable.isChange(slot)) math.min(joined.length * 2L, Int.MaxValue - 64L).toInt
             else joined.length
-          changeQuick(hash, key, joined, room)
+          changeQuick(hash, key, joined, room, appended = value)
         }
       }
     } catch { case e: Throwable => fail(e) }
