@@ -359,6 +359,7 @@ _FORMS = {
     "stock": "a call for each group (Spark's)",
     "vectorized": "vectorised",
     "loop": "vectorised, with a loop over rows in Python",
+    "per_group": "a call for each group with plain rows",
     "accelerate": "accelerated (the function unchanged)",
 }
 

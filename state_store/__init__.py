@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from state_store.vectorization import Result as Result
     from state_store.vectorization import VectorizationWarning as VectorizationWarning
     from state_store.vectorization import accelerate as accelerate
+    from state_store.vectorization import per_group as per_group
     from state_store.vectorization import vectorized as vectorized
 
 __version__ = "0.1.0"
@@ -36,6 +37,7 @@ _HOMES = {
     "Result": "state_store.vectorization",
     "VectorizationWarning": "state_store.vectorization",
     "accelerate": "state_store.vectorization",
+    "per_group": "state_store.vectorization",
     "vectorized": "state_store.vectorization",
 }
 

@@ -308,8 +308,9 @@ class Options:
         BOOL,
         "true",
         group="Vectorised functions",
-        doc="""Run functions marked with state_store.vectorized or state_store.accelerate for many groups at
-        once. Needs the session extension.""",
+        doc="""Run functions marked with state_store.vectorized, state_store.per_group or
+        state_store.accelerate on the vectorised operator, to which groups come many at a time. Needs the
+        session extension.""",
         trade_off="Off, they run group by group on Spark's own operator, with the same results: to compare.",
     )
     vectorized_accelerate: bool = option(

@@ -1,6 +1,6 @@
 """`applyInPandasWithState` for many groups in one call.
 
-A function is marked with `vectorized` (or an ordinary one with `accelerate`) and passed to
+A function is marked with `vectorized` or `per_group` (or an ordinary one with `accelerate`) and passed to
 Spark's own `applyInPandasWithState`. With the session extension the JVM sends whole batches of groups as
 Arrow; without it the same function runs group by group on Spark's own operator, with equal results.
 
@@ -8,8 +8,17 @@ Importing this package imports neither pyarrow nor pandas nor pyspark: that happ
 """
 
 from state_store.vectorization.context import GROUP, Context
-from state_store.vectorization.decorators import accelerate, vectorized
+from state_store.vectorization.decorators import accelerate, per_group, vectorized
 from state_store.vectorization.errors import BadResultError, VectorizationWarning
 from state_store.vectorization.result import Result
 
-__all__ = ["GROUP", "BadResultError", "Context", "Result", "VectorizationWarning", "accelerate", "vectorized"]
+__all__ = [
+    "GROUP",
+    "BadResultError",
+    "Context",
+    "Result",
+    "VectorizationWarning",
+    "accelerate",
+    "per_group",
+    "vectorized",
+]

@@ -39,6 +39,11 @@ class ChangeWriter:
             changes.state,
         )
 
+    def write_output(self, output: pa.StructArray, done: int) -> pa.RecordBatch:
+        """One batch of output alone; groups below `done` are finished."""
+        nothing = [pa.array([], list_type.value_type) for list_type in self._types[1:]]
+        return self.write_lists(done, output, *nothing)
+
     def write_lists(self, done: int, *lists: pa.Array) -> pa.RecordBatch:
         """One batch of `lists` (output, group, change, timeout, state), each the one row of its column."""
         columns = [

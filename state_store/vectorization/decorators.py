@@ -1,4 +1,4 @@
-"""The two decorators, and the marked functions that they make.
+"""The decorators, and the marked functions that they make.
 
 A marked function is a callable object that PySpark pickles into the query plan in place of the user's
 function. Its name there carries the mark, by which the session extension knows it. In the worker it is called
@@ -8,29 +8,24 @@ at work, or by Spark's own `applyInPandasWithState` worker with key, frames and 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator
-from typing import Any, overload
+from typing import Any, get_args, overload
 
 from state_store.vectorization import binding
-from state_store.vectorization.marked import BoundSchemas, Frame, MarkedFunction, restore_marked
+from state_store.vectorization.marked import BoundSchemas, Caller, Frame, MarkedFunction, restore_marked
+
+FRAMES: tuple[str, ...] = get_args(Frame)
 
 
-class VectorizedFunction(MarkedFunction):
-    """A function of rows, states and context, called for many groups at once."""
+class BatchedFunction(MarkedFunction):
+    """A function whose groups come and go many at a time, as Arrow tables."""
 
-    _mark = "vectorized"
-
-    def __init__(
-        self, func: Callable[..., Any], frame: Frame, split_groups: bool, stored_timeout: bool
-    ) -> None:
+    def __init__(self, func: Callable[..., Any], frame: Frame, split_groups: bool) -> None:
         super().__init__(func)
-        if frame not in ("arrow", "pandas"):
-            raise ValueError(
-                f'frame is {frame!r}: state_store.vectorized knows frame="arrow" and frame="pandas"'
-            )
         self.frame = frame
         self.split_groups = split_groups
-        self.stored_timeout = stored_timeout
+        self.stored_timeout = False
         self.schemas: BoundSchemas | None = None
 
     def bind(self, schemas: BoundSchemas) -> MarkedFunction:
@@ -38,6 +33,10 @@ class VectorizedFunction(MarkedFunction):
         bound = restore_marked(type(self), dict(self.__dict__))
         bound.schemas = schemas
         return bound
+
+    def caller(self, header: Any) -> Caller:
+        """What calls this function for the groups of a stream with this header."""
+        raise NotImplementedError
 
     def _batches(self, batches: Iterator[Any]) -> Iterator[Any]:
         from state_store.vectorization import stream
@@ -48,6 +47,46 @@ class VectorizedFunction(MarkedFunction):
         from state_store.vectorization import fallback
 
         return fallback.run(self, key, frames, state)
+
+
+class VectorizedFunction(BatchedFunction):
+    """A function of rows, states and context, called for many groups at once."""
+
+    _mark = "vectorized"
+
+    def __init__(
+        self, func: Callable[..., Any], frame: Frame, split_groups: bool, stored_timeout: bool
+    ) -> None:
+        if frame not in FRAMES:
+            raise ValueError(f"frame is {frame!r}: state_store.vectorized knows {', '.join(FRAMES)}")
+        if frame == "polars" and importlib.util.find_spec("polars") is None:
+            raise ImportError(
+                'frame="polars" needs the package polars, here and on the executors: '
+                "pip install 'incremental-state-store[polars]'"
+            )
+        super().__init__(func, frame, split_groups)
+        self.stored_timeout = stored_timeout
+
+    def caller(self, header: Any) -> Caller:
+        """What hands over the tables of a call, or frames made of them."""
+        from state_store.vectorization.stream import TableCaller
+
+        return TableCaller(self, header)
+
+
+class PerGroupFunction(BatchedFunction):
+    """A function of key, rows and `GroupState`, called once a group with plain Python values."""
+
+    _mark = "per_group"
+
+    def __init__(self, func: Callable[..., Any], split_groups: bool) -> None:
+        super().__init__(func, "arrow", split_groups)
+
+    def caller(self, header: Any) -> Caller:
+        """What takes the tables of a call apart into groups."""
+        from state_store.vectorization.group_calls import GroupCaller
+
+        return GroupCaller(self.func, header)
 
 
 class AcceleratedFunction(MarkedFunction):
@@ -97,7 +136,8 @@ def vectorized(
     Parameters
     ----------
     frame
-        `"arrow"`: rows and states are `pyarrow.Table`; `"pandas"`: `pandas.DataFrame`.
+        `"arrow"`: rows and states are `pyarrow.Table`; `"pandas"`: `pandas.DataFrame`; `"polars"`:
+        `polars.DataFrame`, with the package polars here and on the executors.
     split_groups
         Accept a group whose rows exceed `...vectorized.maxGroupBytes` in several calls, each of which sees
         the state that the call before returned. Without it such a group is an error that names it.
@@ -114,6 +154,45 @@ def vectorized(
 
     def mark(function: Callable[..., Any]) -> VectorizedFunction:
         return VectorizedFunction(function, frame, split_groups, stored_timeout)
+
+    return mark if func is None else mark(func)
+
+
+@overload
+def per_group(func: Callable[..., Any]) -> PerGroupFunction: ...
+
+
+@overload
+def per_group(*, split_groups: bool = False) -> Callable[[Callable[..., Any]], PerGroupFunction]: ...
+
+
+def per_group(func: Callable[..., Any] | None = None, *, split_groups: bool = False) -> Any:
+    """Mark a function that `applyInPandasWithState` shall call for each group with plain Python values.
+
+    The function takes `key`, `rows` and `state`. `key` is a named tuple of the grouping columns. `rows` is a
+    list of `pyspark.sql.Row` with all input columns, in the order in which Spark gives them; it is empty when
+    the group has timed out. `state` is Spark's `GroupState`, whose `get` and `getOption` give named tuples of
+    the state columns. Values are those that `collect()` gives: a `datetime` has no zone and is in the
+    session's, arrays are lists, maps dicts, structs rows.
+
+    The function yields rows of the output schema, or returns a list of them, or `None` for none: tuples or
+    lists with a value for each column, or dicts by column, where a column that is missing is null. The same
+    goes for `state.update`.
+
+    Parameters
+    ----------
+    split_groups
+        Call the function several times for a group whose rows exceed `...vectorized.maxGroupBytes`, with the
+        state that the call before left. Without it such a group is an error that names it.
+
+    Raises
+    ------
+    BadResultError
+        In the query, when a row or a state does not fit its schema.
+    """
+
+    def mark(function: Callable[..., Any]) -> PerGroupFunction:
+        return PerGroupFunction(function, split_groups)
 
     return mark if func is None else mark(func)
 

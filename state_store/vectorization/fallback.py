@@ -23,13 +23,13 @@ from state_store.vectorization.checking import STATE_EXTRAS, Call
 from state_store.vectorization.context import EXISTS, GROUP, NO_TIMESTAMP, Header
 from state_store.vectorization.errors import BadResultError
 from state_store.vectorization.result import Changes
-from state_store.vectorization.stream import call_function, check_names, key_names
+from state_store.vectorization.stream import check_names, key_names
 
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
 
-    from state_store.vectorization.marked import BoundSchemas, ManyGroups
+    from state_store.vectorization.marked import Caller, ManyGroups
 
 
 def run(
@@ -54,20 +54,18 @@ def run(
         )
     _warn_once(function)
     pdfs = [] if state.hasTimedOut else list(frames)
-    header = _header(function.schemas, state)
-    changes, call = _call(function, header, key, pdfs, state)
+    header, caller = _prepared(function, _times(state))
+    states, call = _states(function, header, key, state)
+    changes = yield from caller.call(_rows(pdfs, header), states, call, lambda output: _frame(output, header))
     _apply(changes, call, state)
     if len(changes.output):
         yield _frame(changes.output, header)
 
 
-def _call(
-    function: ManyGroups,
-    header: Header,
-    key: tuple[Any, ...],
-    pdfs: list[pd.DataFrame],
-    state: GroupState,
-) -> tuple[Changes, Call]:
+def _states(
+    function: ManyGroups, header: Header, key: tuple[Any, ...], state: GroupState
+) -> tuple[pa.Table, Call]:
+    """The table `states` of a call with one group, and the call."""
     import pandas as pd
 
     key_frame = pd.DataFrame(
@@ -79,8 +77,7 @@ def _call(
     known = frozenset([*names, *header.state.names]) | STATE_EXTRAS
     call = Call(function.__name__, header.context(), keys, header.key.names, known, 1)
     columns = [*keys, *_stored(state, header), pa.array([state.exists]), pa.array([0], pa.int32())]
-    states = pa.Table.from_arrays(columns, names=[*names, *header.state.names, EXISTS, GROUP])
-    return call_function(function, _rows(pdfs, header), states, call, header), call
+    return pa.Table.from_arrays(columns, names=[*names, *header.state.names, EXISTS, GROUP]), call
 
 
 def _rows(pdfs: list[pd.DataFrame], header: Header) -> pa.Table:
@@ -148,14 +145,17 @@ def _frame(output: pa.StructArray, header: Header) -> pd.DataFrame:
 
 
 @functools.lru_cache(maxsize=8)
-def _cached_header(schemas: BoundSchemas, times: tuple[tuple[str, Any], ...]) -> Header:
+def _prepared(function: ManyGroups, times: tuple[tuple[str, Any], ...]) -> tuple[Header, Caller]:
+    """What the JVM would say of a pass over groups, and what calls the function in it: the same for all."""
     from pyspark.sql.types import StructType
 
+    schemas = function.schemas
+    assert schemas is not None
     rows, key, state, output = (
         StructType.fromJson(json.loads(text))
         for text in (schemas.rows, schemas.key, schemas.state, schemas.output)
     )
-    return Header(
+    header = Header(
         key=key,
         rows=rows,
         state=state,
@@ -167,18 +167,18 @@ def _cached_header(schemas: BoundSchemas, times: tuple[tuple[str, Any], ...]) ->
         runner={},
         **dict(times),
     )
+    return header, function.caller(header)
 
 
-def _header(schemas: BoundSchemas, state: GroupState) -> Header:
-    """What the JVM would say of this group's pass; made once for all groups of a pass."""
-    times = (
+def _times(state: GroupState) -> tuple[tuple[str, Any], ...]:
+    """What is the same for all groups of a pass, as the fields of a `Header`."""
+    return (
         ("timeout_conf", state._timeout_conf),
         ("timed_out", state.hasTimedOut),
         ("batch_time_ms", state.getCurrentProcessingTimeMs()),
         ("watermark_ms", state._event_time_watermark_ms),
         ("watermark_present", state._watermark_present),
     )
-    return _cached_header(schemas, times)
 
 
 _warned = False

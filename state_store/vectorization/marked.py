@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, Literal, Protocol
 
-Frame = Literal["arrow", "pandas"]
+Frame = Literal["arrow", "pandas", "polars"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +61,20 @@ class MarkedFunction:
         raise NotImplementedError
 
 
+class Caller(Protocol):
+    """Calls a function for the groups of one stream."""
+
+    def call(
+        self, rows: Any, states: Any, call: Any, emit: Callable[[Any], Any]
+    ) -> Generator[Any, None, Any]:
+        """Calls it for the groups of two tables; yields `emit(output)` for output that comes early.
+
+        Returns the `Changes`; raises `BadResultError` before anything of them is applied.
+        """
+
+
 class ManyGroups(Protocol):
-    """What the worker needs of a function that is called for many groups at once."""
+    """What the worker needs of a function that gets its groups many at a time."""
 
     __name__: str
     func: Callable[..., Any]
@@ -70,6 +82,11 @@ class ManyGroups(Protocol):
     split_groups: bool
     stored_timeout: bool
     schemas: BoundSchemas | None
+
+    def caller(self, header: Any) -> Caller:
+        """What calls this function for the groups of a stream with this header."""
+
+    def __hash__(self) -> int: ...
 
 
 def restore_marked(cls: type[MarkedFunction], fields: dict[str, Any]) -> Any:

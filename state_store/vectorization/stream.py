@@ -5,13 +5,13 @@ The layouts of both are those of the JVM's `GroupsCall` and `StateChanges`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from state_store.vectorization import pandas_frames
+from state_store.vectorization import pandas_frames, polars_frames
 from state_store.vectorization.changes import ChangeWriter
 from state_store.vectorization.checking import STATE_EXTRAS, Call, check
 from state_store.vectorization.columns import struct_type
@@ -27,12 +27,12 @@ CONTINUED, MORE = 1, 2
 
 
 def run(function: ManyGroups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Calls `function` for every batch of the stream; one output batch for each."""
+    """Calls `function` for every batch of the stream; one output batch for each, or several."""
     stream = None
     for batch in batches:
         if stream is None:
             stream = GroupStream(function, Header.parse(batch.column(0)[0].as_py()))
-        yield stream.answer(batch)
+        yield from stream.answers(batch)
 
 
 class GroupStream:
@@ -40,6 +40,7 @@ class GroupStream:
 
     def __init__(self, function: ManyGroups, header: Header) -> None:
         self._function = function
+        self._caller = function.caller(header)
         self._header = header
         self._writer = ChangeWriter(header.output_schema, struct_type(header.state_schema))
         self._next_group = 0
@@ -51,8 +52,8 @@ class GroupStream:
             self._state_names.append(TIMEOUT)
         check_names(header, function.stored_timeout, function.__name__)
 
-    def answer(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The changes and output of the groups in `batch`."""
+    def answers(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The changes and output of the groups in `batch`; output that comes early has a batch of its own."""
         flags = batch.column(1).to_numpy()
         continued, more = bool(flags[0] & CONTINUED), bool(flags[-1] & MORE)
         first = self._next_group - continued
@@ -68,7 +69,10 @@ class GroupStream:
         if more and not self._function.split_groups:
             raise self._too_large(call)
         seen = self._states(batch.column(4), continued)
-        changes = self._call(batch, keys, seen, call)
+        rows, states = self._tables(batch, keys, seen)
+        changes = yield from self._caller.call(
+            rows, states, call, lambda output: self._writer.write_output(output, first)
+        )
         if continued and self._open is not None:
             changes = self._open.merged_into(changes)
         self._open = None
@@ -76,7 +80,7 @@ class GroupStream:
         if more:
             self._open, changes = OpenGroup.split_off(changes, seen.slice(batch.num_rows - 1))
             done -= 1
-        return self._writer.write(changes, first, done)
+        yield self._writer.write(changes, first, done)
 
     def _states(self, stored: pa.StructArray, continued: bool) -> pa.StructArray:
         """The states that a call sees: the stored ones; for a continued group what the piece before left."""
@@ -87,9 +91,10 @@ class GroupStream:
             return pa.concat_arrays([self._open.state, named.slice(1)])
         return named
 
-    def _call(
-        self, batch: pa.RecordBatch, keys: list[pa.Array], states: pa.StructArray, call: Call
-    ) -> Changes:
+    def _tables(
+        self, batch: pa.RecordBatch, keys: list[pa.Array], states: pa.StructArray
+    ) -> tuple[pa.Table, pa.Table]:
+        """The tables `rows` and `states` of a call."""
         group = np.arange(batch.num_rows, dtype=np.int32)
         exists = states.is_valid()
         columns = [*keys, *states.flatten(), exists, pa.array(group)]
@@ -97,7 +102,7 @@ class GroupStream:
             timeouts = batch.column(2).to_numpy()
             columns.append(pa.array(timeouts, mask=timeouts == NO_TIMESTAMP))
         table = pa.Table.from_arrays(columns, names=self._state_names)
-        return call_function(self._function, self._rows(batch.column(5), group), table, call, self._header)
+        return self._rows(batch.column(5), group), table
 
     def _rows(self, lists: pa.ListArray, group: np.ndarray) -> pa.Table:
         offsets = lists.offsets.to_numpy()
@@ -131,20 +136,31 @@ def check_names(header: Header, stored_timeout: bool, function: str) -> None:
                 )
 
 
-def call_function(
-    function: ManyGroups, rows: pa.Table, states: pa.Table, call: Call, header: Header
-) -> Changes:
-    """Calls the user's function and checks what it returns."""
-    if function.frame == "pandas":
-        result = function.func(
-            pandas_frames.to_frame(rows, header), pandas_frames.to_frame(states, header), call.context
-        )
-    else:
-        result = function.func(rows, states, call.context)
-    if result is None:
-        result = Result()
-    if not isinstance(result, Result):
-        raise call.fail(f"returned a {type(result).__name__}: return a state_store.Result, or None.")
-    if function.frame == "pandas":
-        result = pandas_frames.to_arrow_result(result, call, header)
-    return check(result, call)
+class TableCaller:
+    """Calls a vectorised function, with the tables of a call or frames made of them."""
+
+    def __init__(self, function: ManyGroups, header: Header) -> None:
+        self._function = function
+        self._header = header
+
+    def call(
+        self, rows: pa.Table, states: pa.Table, call: Call, emit: Any
+    ) -> Generator[pa.RecordBatch, None, Changes]:
+        """Calls the function once and checks what it returns; yields nothing."""
+        yield from ()
+        function, header = self._function, self._header
+        given: list[Any] = [rows, states]
+        if function.frame == "pandas":
+            given = [pandas_frames.to_frame(table, header) for table in given]
+        elif function.frame == "polars":
+            given = [polars_frames.to_frame(table) for table in given]
+        result = function.func(*given, call.context)
+        if result is None:
+            result = Result()
+        if not isinstance(result, Result):
+            raise call.fail(f"returned a {type(result).__name__}: return a state_store.Result, or None.")
+        if function.frame == "pandas":
+            result = pandas_frames.to_arrow_result(result, call, header)
+        elif function.frame == "polars":
+            result = polars_frames.to_arrow_result(result, call)
+        return check(result, call)

@@ -27,6 +27,18 @@ def total_per_group(key, pdfs, state):
     yield pd.DataFrame({"k": [key[0]], "n": [n], "s": [s]})
 
 
+def total_of_rows(key, rows, state):
+    """The same with plain rows."""
+    n, s = state.get if state.exists else (0, 0.0)
+    n += len(rows)
+    s += sum(row.v for row in rows)
+    if n > 6:
+        state.remove()
+    else:
+        state.update((n, s))
+    yield key.k, n, s
+
+
 def total(rows, states, context):
     """The same for many groups."""
     group, groups = rows[GROUP].to_numpy(), states.num_rows
@@ -88,6 +100,21 @@ def fails_per_group(key, pdfs, state):
         raise KeyError("the key that this test made up")  # the line of the user
     state.update((1, 1.0))
     yield pd.DataFrame({"k": [key[0]], "n": [1], "s": [1.0]})
+
+
+def fails_with_rows(key, rows, state):
+    if key.k == "bad":
+        raise KeyError("the key that this test made up")  # the line of the user
+    state.update((1, 1.0))
+
+
+def shown(key, rows, state):
+    """What rows look like, and what a state looks like that holds the last of them, one batch later."""
+    if state.exists:
+        yield key.g, f"{type(state.get).__name__} {state.get!r}"
+    for row in rows:
+        yield key.g, repr(row)
+    state.update(rows[-1][2:])
 
 
 def misaligned(rows, states, context):

@@ -1,5 +1,5 @@
-"""A small algebra of stateful functions, each in two forms that must do the
-same: per group, and for many groups.
+"""A small algebra of stateful functions, each in three forms that must do the
+same: per group with frames, per group with plain rows, and for many groups.
 
 A program counts rows per group; rules look at the count and the group's state and say what to do. Every state
 carries the count in all the types of its schema, and the output echoes the group's last row, so that values
@@ -84,12 +84,9 @@ class Program:
             return None
         return (now if self.timeout == "ProcessingTimeTimeout" else max(watermark or 0, 0)) + rule.wait_ms
 
-    def per_group(
-        self, key: tuple[Any, ...], pdfs: Iterable[pd.DataFrame], state: GroupState
-    ) -> Iterator[pd.DataFrame]:
-        rows = pd.concat(list(pdfs))
-        old = state.get[0] if state.exists else 0
-        count = old + len(rows)
+    def _act(self, state: GroupState, new_rows: int) -> int:
+        """Does what the rules say for a group with so many new rows; returns its count."""
+        count = (state.get[0] if state.exists else 0) + new_rows
         now = state.getCurrentProcessingTimeMs()
         watermark = state.getCurrentWatermarkMs() if self.timeout == "EventTimeTimeout" else None
         rule = self._decide(count, state.hasTimedOut)
@@ -103,6 +100,18 @@ class Program:
                 state.setTimeoutTimestamp(at)
             elif at is not None:
                 state.setTimeoutDuration(at - now)
+        return count
+
+    def plain_rows(self, key: Any, rows: list[Any], state: GroupState) -> Iterator[tuple[Any, ...]]:
+        count = self._act(state, len(rows))
+        last = [getattr(rows[-1], f"v{i}") if rows else None for i in range(len(self.values))]
+        yield (*key, count, state.hasTimedOut, *last)
+
+    def per_group(
+        self, key: tuple[Any, ...], pdfs: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        rows = pd.concat(list(pdfs))
+        count = self._act(state, len(rows))
         last = {f"v{i}": [rows[f"v{i}"].iloc[-1] if len(rows) else None] for i in range(len(self.values))}
         keys = {f"k{i}": [value] for i, value in enumerate(key)}
         yield pd.DataFrame({**keys, "c": [count], "out": [state.hasTimedOut], **last})

@@ -18,14 +18,19 @@ CLIENT = """
 import contextlib, io, json, sys
 from pyspark.sql import SparkSession
 from conftest import session_options
-from functions import OUTPUT, STATE, total, total_per_group
-from state_store.vectorization import accelerate, vectorized
+from functions import OUTPUT, STATE, total, total_of_rows, total_per_group
+from state_store.vectorization import accelerate, per_group, vectorized
 
 root = sys.argv[1]
 spark = SparkSession.builder.remote("local[1]").config(map=session_options()).getOrCreate()
 spark.conf.set("spark.sql.shuffle.partitions", "1")
 found = {}
-for name, function in {"vectorized": vectorized(total), "accelerate": accelerate(total_per_group)}.items():
+forms = {
+    "vectorized": vectorized(total),
+    "accelerate": accelerate(total_per_group),
+    "per_group": per_group(total_of_rows),
+}
+for name, function in forms.items():
     reader = spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1)
     df = reader.parquet(root + "/source")
     query = (
@@ -53,4 +58,4 @@ def test_marked_functions_through_connect(tmp_path):
         os.utime(source / f"{i}.parquet", (1_700_000_000 + i,) * 2)  # Spark reads files in this order
     found, _ = outside.run(CLIENT, tmp_path)
     expected = [["a", 2, 4.0], ["a", 3, 9.0], ["b", 1, 2.0]]
-    assert found == {"vectorized": [expected, True], "accelerate": [expected, True]}
+    assert found == {form: [expected, True] for form in ("vectorized", "accelerate", "per_group")}

@@ -1,6 +1,6 @@
 """Generated queries, on Spark's operator and on ours: outputs, state bytes and progress figures are equal.
 
-Every query runs in four forms on Spark's default store, whose files are compared byte by byte, and on this
+Every query runs in five forms on Spark's default store, whose files are compared byte by byte, and on this
 project's store in forms that change with each restart. STATE_STORE_TEST_EXAMPLES sets the number of generated
 queries (default 4).
 """
@@ -24,7 +24,7 @@ from pyspark.sql.types import _parse_datatype_string
 from streams import Outcome, Stream
 
 from state_store.settings.session import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
-from state_store.vectorization import accelerate, vectorized
+from state_store.vectorization import accelerate, per_group, vectorized
 
 EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "4"))
 
@@ -160,12 +160,14 @@ def options(spark, values):
 )
 def test_generated_query(spark, program, runs, mode, records, first):
     stock, marked, lean = program.per_group, vectorized(program.many_groups), accelerate(program.per_group)
-    turns = [marked, lean, stock, marked, lean][first : first + 3]
+    plain = per_group(program.plain_rows)
+    turns = [marked, lean, plain, stock, marked, lean][first : first + 3]
     forms = {
         "stock": ([stock], {}),
         "vectorized": ([marked], {}),
         "accelerate": ([lean], {}),
-        "fallback": ([marked], {ENABLED: False}),
+        "per_group": ([plain], {}),
+        "fallback": ([marked, plain] if first else [plain, marked], {ENABLED: False}),
         "incremental": (turns, OUR_STORE),
     }
     found = {}

@@ -1,4 +1,4 @@
-"""The examples of the guide, from its text: each pair gives the same rows and states on a real query."""
+"""The examples of the guides, from their text: all forms give the same rows and states on a real query."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from state_store import Result
 
 pytestmark = [pytest.mark.spark]
 
-GUIDE = Path(__file__).parents[2] / "docs" / "vectorized.md"
+GUIDES = [Path(__file__).parents[2] / "docs" / name for name in ("vectorized.md", "functions.md")]
 EXAMPLE = re.compile(r"<!-- example: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
 START = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -31,9 +31,10 @@ def functions(name: str) -> dict:
     vars(module).update(datetime=datetime, np=np, pa=pa, pd=pd, Result=Result, state_store=state_store)
     sys.modules[module.__name__] = module
     cloudpickle.register_pickle_by_value(module)
-    for found, code in EXAMPLE.findall(GUIDE.read_text(encoding="utf-8")):
-        if found == name:
-            exec(compile(code, f"{GUIDE.name}:{name}", "exec"), vars(module))
+    for guide in GUIDES:
+        for found, code in EXAMPLE.findall(guide.read_text(encoding="utf-8")):
+            if found == name:
+                exec(compile(code, f"{guide.name}:{name}", "exec"), vars(module))
     return vars(module)
 
 
@@ -72,7 +73,7 @@ def test_example(stream, conf, name):
     output, state, mode, timeout = CASES[name]
     defined = functions(name)
     found = []
-    for function in (defined[f"{name}_per_group"], defined[name]):
+    for function in (defined[f"{name}_per_group"], defined[name], defined[f"{name}_of_rows"]):
         made = stream(
             "user string, t timestamp, value double, amount double", [events(0), events(1)], "t 0 minutes"
         )
@@ -84,5 +85,5 @@ def test_example(stream, conf, name):
         rows = sorted((row for rows in made.rows.values() for row in rows), key=repr)
         states = [(key[0], tuple(value[0])) for key, value in made.stored()]
         found.append((rows, states))
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
     assert len(found[0][0]) > 10 and len(found[0][1]) > 5

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import re
+import time
+from collections.abc import Iterator
 
 import pandas as pd
 import pyarrow as pa
@@ -15,18 +19,21 @@ from functions import (
     expire_per_group,
     fails,
     fails_per_group,
+    fails_with_rows,
     first_frame_only,
     lists_and_maps,
     misaligned,
     no_frames,
+    shown,
     total,
+    total_of_rows,
     total_per_group,
     wrong_columns,
 )
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
-from state_store.vectorization import accelerate, vectorized
+from state_store.vectorization import accelerate, per_group, vectorized
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 
@@ -61,6 +68,7 @@ def test_marked_function_runs_on_the_vectorised_operator(stream, conf):
         return PLAN_NODE in made.plan
 
     assert operator(vectorized(total))
+    assert operator(per_group(total_of_rows))
     assert not operator(total_per_group)
     conf(PREFIX + "accelerate", "true")
     assert operator(total_per_group)
@@ -145,6 +153,66 @@ def test_types_that_only_the_extension_can_keep(stream):
     assert made.rows[2][0] == ("a", [3, 4, 3], {"3": 3, "4": 4})
 
 
+OF_ALL_TYPES = """
+    boolean(i % 2) AS bo, cast(i AS tinyint) AS ti, cast(i AS smallint) AS si, cast(i AS int) AS it,
+    i * bigint(1125899906842625) AS lo, cast(i / 7 AS float) AS fl, i / 7 AS do, repeat('é', int(i)) AS st,
+    cast(repeat('x', int(i)) AS binary) AS bi, cast(i / 7 AS decimal(20, 4)) AS de,
+    date_add(DATE'2024-02-27', int(i)) AS da, timestamp_micros(1699174000000001 + i * 1800000000) AS ts,
+    timestamp_ntz'2024-02-29 23:59:59.5' + make_dt_interval(int(i)) AS nt,
+    make_dt_interval(1, 2, 3, cast(-i / 8 AS decimal(18, 6))) AS dt,
+    array(i, NULL) AS ar, map(string(i), named_struct('t', timestamp_micros(i), 'l', array('a'))) AS ma,
+    named_struct('x', int(i), 'y', array(named_struct('b', binary('z'), 'd', i / 7))) AS st2
+"""
+
+
+def test_values_are_those_of_collect(spark, stream, conf):
+    """Of all types, with and without nulls, in rows and in states, in a night in which clocks change."""
+    conf("spark.sql.session.timeZone", "America/New_York")
+    typed = [part.rsplit(" AS ", 1) for part in split_columns(OF_ALL_TYPES)]
+    nulls = [f"if(i % 5 = 4, NULL, {value}) AS n_{name}" for value, name in typed]
+    columns = ["i % 2 AS g", "i", *(f"{value} AS {name}" for value, name in typed), *nulls]
+    made = stream("i bigint", [pa.table({"i": [0, 1, 2, 3, 4]}), pa.table({"i": [6, 9]})])
+    schema = made.spark.range(1).selectExpr("id AS i").selectExpr(*columns).schema
+    made.run(
+        lambda df: (
+            df.selectExpr(*columns)
+            .groupBy("g")
+            .applyInPandasWithState(
+                per_group(shown),
+                "g long, shown string",
+                type(schema)(schema.fields[2:]),
+                "update",
+                "NoTimeout",
+            )
+        )
+    )
+    rows = spark.createDataFrame([(i,) for i in range(10)], "i long").selectExpr(*columns)
+    with local_zone("America/New_York"):
+        collected = {row.i: row for row in rows.collect()}
+
+    def state(i):
+        return "State State(" + repr(collected[i])[4:].split(", ", 2)[2]
+
+    found = [sorted(shown for _, shown in made.rows[batch]) for batch in (0, 1)]
+    assert found[0] == sorted(repr(collected[i]) for i in range(5))
+    assert found[1] == sorted([repr(collected[6]), repr(collected[9]), state(3), state(4)])
+
+
+def split_columns(text: str) -> list[str]:
+    """The columns of a SELECT, split at commas behind a name."""
+    return [part.strip() for part in re.findall(r"(.+? AS \w+)(?:,|\Z)", text.strip(), re.DOTALL)]
+
+
+@contextlib.contextmanager
+def local_zone(name: str) -> Iterator[None]:
+    """Makes this the zone of the process, in which `collect()` shows moments."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", name)
+        time.tzset()
+        yield
+    time.tzset()
+
+
 def test_groups_larger_than_a_batch(stream, conf):
     """Groups in several Arrow batches and, beyond the byte limit, in several calls: the same end."""
     conf("spark.sql.execution.arrow.maxRecordsPerBatch", 10)
@@ -190,10 +258,18 @@ def keep_summing(rows, states, context):
 
 
 @pytest.mark.parametrize(
-    "function", [vectorized(fails), accelerate(fails_per_group)], ids=["vectorized", "accelerate"]
+    ("function", "enabled"),
+    [
+        (vectorized(fails), True),
+        (accelerate(fails_per_group), True),
+        (per_group(fails_with_rows), True),
+        (per_group(fails_with_rows), False),
+    ],
+    ids=["vectorized", "accelerate", "per_group", "per_group on Spark's operator"],
 )
-def test_user_exception_keeps_its_traceback(stream, conf, function):
+def test_user_exception_keeps_its_traceback(stream, conf, function, enabled):
     conf("spark.sql.shuffle.partitions", 1)
+    conf(PREFIX + "enabled", enabled)
     made = stream("k string, v double", [batch(("a", 1)), batch(("a", 1), ("bad", 2))])
     with pytest.raises(StreamingQueryException) as error:
         made.run(totals(function))

@@ -11,7 +11,10 @@ sealed trait GroupsMode extends Serializable {
 }
 
 object GroupsMode {
-  /** One call for many groups: rows and states are Arrow tables. */
+  /**
+   * Many groups at a time: rows and states are Arrow columns. The function is called once for all of them, or
+   * for each with values that the worker makes of the columns.
+   */
   case object Vectorized extends GroupsMode { override val pickledStates = false }
 
   /** One call a group, of a function in Spark's own form. */
@@ -20,7 +23,8 @@ object GroupsMode {
   /** The mode of a function with this name, if the name carries a mark. */
   def of(name: String): Option[GroupsMode] =
     if (!name.endsWith(")")) None
-    else if (name.startsWith("state_store.vectorized(")) Some(Vectorized)
+    else if (name.startsWith("state_store.vectorized(") || name.startsWith("state_store.per_group("))
+      Some(Vectorized)
     else if (name.startsWith(AcceleratedPrefix)) Some(Accelerated)
     else None
 
