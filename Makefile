@@ -35,7 +35,8 @@ test: setup  ## Run the tests, on both versions of Spark (TESTS='tests/settings 
 ifneq ($(TESTS),)
 	$(BIN)/python -m pytest $(TESTS)
 else
-	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 $(PARTS)
+	@room=$$(scripts/tests-directory); [ -z "$$room" ] || export TMPDIR="$$room"; \
+	$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 $(PARTS)
 endif
 
 test-core:

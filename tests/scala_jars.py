@@ -30,7 +30,7 @@ QUERIES = TESTS / "spark" / "queries"
 
 def state_store_jar() -> Path:
     """The state store's jar for this pyspark, built when it is missing or out of date."""
-    with _locked(f"state-store-{pyspark.__version__}"):
+    with locked(f"state-store-{pyspark.__version__}"):
         jar, _ = build.build(build.installed_pyspark(), build.JAR_DIRECTORY)
     return jar
 
@@ -63,7 +63,7 @@ def compiled(name: str, sources: Sequence[Path], against: Iterable[Path] = ()) -
     """
     libraries = list(against)
     jar = CACHE / "test-jars" / f"{name}-{pyspark.__version__}-{_digest(sources, libraries)}.jar"
-    with _locked(f"{name}-{pyspark.__version__}"):
+    with locked(f"{name}-{pyspark.__version__}"):
         if not jar.exists():
             jar.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=jar.parent) as room:
@@ -94,7 +94,8 @@ def _digest(sources: Iterable[Path], libraries: Iterable[Path]) -> str:
 
 
 @contextmanager
-def _locked(name: str) -> Iterator[None]:
+def locked(name: str) -> Iterator[None]:
+    """Keeps the tests' other processes out of what goes by that name in the cache."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / f"{name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

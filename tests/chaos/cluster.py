@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 import pyspark
+import quick_java
 
 from chaos import processes
 from chaos.processes import MARK, Process
@@ -25,7 +26,11 @@ QUICK_S, PATIENT_S = 8, 60
 _SPARK = Path(pyspark.__file__).resolve().parent
 _TESTS = Path(__file__).resolve().parents[1]
 _START_S = 60
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ActiveProcessorCount=2"
+
+
+def quick_start() -> str:
+    """Java options of all JVMs of the cluster."""
+    return f"{quick_java.spark_options()} -XX:ActiveProcessorCount=2"
 
 
 class Cluster:
@@ -112,7 +117,7 @@ class Cluster:
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "192m",
             "SPARK_DAEMON_JAVA_OPTS": (
-                f"{QUICK_START} -Dspark.worker.timeout={timeout_s} -Dspark.deploy.maxExecutorRetries=-1"
+                f"{quick_start()} -Dspark.worker.timeout={timeout_s} -Dspark.deploy.maxExecutorRetries=-1"
             ),
             **more,
         }

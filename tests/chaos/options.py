@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import state_store
-from chaos.cluster import CORES, QUICK_START, Cluster
+from chaos.cluster import CORES, Cluster, quick_start
 from chaos.plan import STORES, Plan
 
 CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing."
@@ -24,6 +24,8 @@ def session_options(plan: Plan, cluster: Cluster, journal: Path, jars: Iterable[
     return {
         **_SESSION,
         **_LOSSES,
+        "spark.driver.extraJavaOptions": quick_start(),
+        "spark.executor.extraJavaOptions": quick_start(),
         "spark.master": cluster.url,
         "spark.network.timeout": patience,
         "spark.executorEnv.PYTHONPATH": cluster.environment()["PYTHONPATH"],
@@ -42,10 +44,8 @@ _SESSION = {
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": QUICK_START,
     "spark.executor.memory": "600m",
     "spark.executor.cores": str(CORES),
-    "spark.executor.extraJavaOptions": QUICK_START,
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",

@@ -44,8 +44,8 @@ SOME = [
 ]
 LONG = (pytest.mark.long,)
 PLANS = {
-    "format-2": Plan(EVERY, 2, seed=1, acts=("kill-jvm",), batches=6),
-    "format-1": Plan(FEW, 1, seed=2, acts=("restart", "kill"), batches=6),
+    "format-2": Plan(EVERY, 2, seed=1, acts=("kill-jvm",), batches=4),
+    "format-1": Plan(FEW, 1, seed=2, acts=("restart", "kill"), batches=5),
     "long-format-2": Plan(EVERY, 2, seed=1, acts=("kill", "restart", "kill-jvm"), batches=10, marks=LONG),
     "long-format-1": Plan(SOME, 1, seed=2, acts=("stop", "kill"), batches=8, marks=LONG),
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import quick_java
 
 sys.path.insert(0, str(Path(__file__).parent))
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,7 +29,7 @@ def session_options() -> dict[str, str]:
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": quick_java.spark_options(),
         "spark.sql.session.timeZone": "America/Los_Angeles",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.files.minPartitionNum": "1",

@@ -26,6 +26,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+import quick_java
 import state_store
 from functions import OUTPUT, STATE, total, total_per_group
 from streams import Stream
@@ -39,8 +40,8 @@ options = {
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": quick_java.spark_options(),
+    "spark.executor.extraJavaOptions": quick_java.spark_options(),
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "4",
     "spark.ui.enabled": "false",

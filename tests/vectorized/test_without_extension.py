@@ -17,6 +17,7 @@ pytestmark = [
 
 SESSION = """
 import json, sys, warnings
+import quick_java
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from functions import OUTPUT, STATE, Nothing, total
@@ -27,7 +28,7 @@ from state_store.vectorization import VectorizationWarning, vectorized
 root = sys.argv[1]
 spark = (
     SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    .config("spark.driver.extraJavaOptions", quick_java.spark_options())
     .config("spark.sql.shuffle.partitions", "1").config("spark.jars", str(jar_path())).getOrCreate()
 )
 with warnings.catch_warnings(record=True) as caught:

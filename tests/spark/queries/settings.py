@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pyspark
+import quick_java
 
 PROVIDER_VARIABLE = "STATE_STORE_TEST_PROVIDER"
 PREFIX = "spark.sql.streaming.stateStore."
@@ -55,7 +56,7 @@ def _session() -> dict[str, str]:
         "spark.driver.memory": "1500m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": quick_java.spark_options(),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.files.minPartitionNum": "1",  # so that the records of a batch come in a known order
