@@ -1,0 +1,62 @@
+"""The jars on the class path of a JVM: one for this Spark is right, all else is refused by name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+import scala_jars
+
+from state_store.jvm import build, releases
+
+MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.release.WhichJars"
+HERE = releases.minor_of(pyspark.__version__)
+pytestmark = pytest.mark.spark
+
+
+def restamped(directory: Path, **changed: str) -> Path:
+    """A copy of this Spark's jar whose stamp says something else."""
+    original, copy = scala_jars.state_store_jar(), directory / "-".join(["copy", *changed.values()])
+    copy = copy.with_name(copy.name + ".jar")
+    with zipfile.ZipFile(original) as archive, zipfile.ZipFile(copy, "w") as out:
+        for entry in archive.infolist():
+            content = archive.read(entry)
+            if entry.filename == build.STAMP:
+                lines = dict(line.split("=", 1) for line in content.decode().splitlines() if "=" in line)
+                content = "".join(f"{key}={text}\n" for key, text in {**lines, **changed}.items()).encode()
+            out.writestr(entry, content)
+    return copy
+
+
+def told(*jars: Path) -> str:
+    places = [scala_jars.probes_jar(), *jars, f"{scala_jars.SPARK_JARS}{os.sep}*"]
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", os.pathsep.join(map(str, places)), MAIN]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.strip()
+
+
+def test_one_jar_for_this_spark_is_right(tmp_path: Path) -> None:
+    jar = scala_jars.state_store_jar()
+    assert told(jar) == "one jar, for this Spark"
+    same = shutil.copy(jar, tmp_path / "same.jar")
+    assert told(jar, same) == "one jar, for this Spark"
+
+
+def test_a_jar_for_another_spark_is_refused(tmp_path: Path) -> None:
+    assert told(restamped(tmp_path, spark="4.9.1")) == (
+        "this jar of the incremental state store was built for Spark 4.9 and Spark is "
+        f"{pyspark.__version__}. Keep the one jar for Spark {HERE}, whose path `state-store jar` prints."
+    )
+
+
+def test_two_jars_that_differ_are_refused_with_their_places(tmp_path: Path) -> None:
+    one, other = scala_jars.state_store_jar(), restamped(tmp_path, version="0.0.1")
+    text = told(one, other)
+    assert text.startswith("different jars of the incremental state store are on the class path: ")
+    assert str(one) in text
+    assert f"{other} (release 0.0.1 for Spark {HERE})" in text
+    assert f"Keep the one jar for Spark {HERE}" in text
