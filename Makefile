@@ -24,7 +24,7 @@ OLDEST_JARS := $(patsubst %,state_store/jars/incremental-state-store-spark-%.jar
 SOURCES := $(shell find jvm_bridge state_store -name '*.scala' -o -name '*.py' -o -path 'jvm_bridge/resources/*' -type f)
 SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.* benchmarks/scala tests)
 
-.PHONY: demo test test-long chaos mutants audit lint spark-suites benchmark jars wheel docs setup clean help
+.PHONY: demo test test-long chaos mutants audit lint spark-suites benchmark jars wheel release docs setup clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
@@ -93,6 +93,12 @@ wheel: jars  ## Build the wheel, with the jars for all versions of Spark, into d
 	@rm -rf dist
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 	@ls -l dist/*.whl
+
+release: wheel  ## Build the artefacts of a release, test them with each Spark, print how to publish them
+	$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')" > /dev/null
+	$(BIN)/python -m twine check --strict dist/*
+	STATE_STORE_TEST_DIST=dist $(BIN)/python -m pytest tests/packaging
+	$(BIN)/python scripts/release_steps.py dist
 
 docs: .venv/.ready  ## Write docs/options.md, docs/metrics.md and conf/spark-defaults.conf from the declarations
 	$(BIN)/python -m state_store.settings.pages

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from state_store.vectorization import per_group as per_group
     from state_store.vectorization import vectorized as vectorized
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOMES = {
     "EmbeddedStore": "state_store.embedded.store",

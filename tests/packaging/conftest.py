@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from environments import SPARKS, Environment, built_wheel, environment_of, run, spark_environment
+from environments import (
+    DIST_VARIABLE,
+    SPARKS,
+    Environment,
+    built_wheel,
+    environment_of,
+    run,
+    spark_environment,
+)
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +40,10 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture(scope="session")
 def wheel(checkout: Path, tree: Path, builder: Environment, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel with the jars for all releases of Spark."""
+    """The wheel with the jars for all releases of Spark that are tested."""
+    if DIST_VARIABLE in os.environ:
+        (built,) = (checkout / os.environ[DIST_VARIABLE]).glob("*.whl")
+        return built
     full = tmp_path_factory.mktemp("with-jars") / "tree"
     shutil.copytree(tree, full)
     for spark in SPARKS:

@@ -1,0 +1,63 @@
+"""Looks whether a release can be published, and prints the steps: python scripts/release_steps.py DIST
+
+It publishes nothing. The exit status is 1 where something is missing, and each such thing is said.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(CHECKOUT))
+
+import state_store  # noqa: E402
+
+
+def missing(version: str, changes: str, changed_files: str, tags: list[str]) -> list[str]:
+    """What keeps `version` from being published, a sentence each.
+
+    changes: the text of CHANGELOG.md. changed_files: what `git status --porcelain` prints.
+    """
+    found = []
+    if not re.fullmatch(r"\d+\.\d+\.\d+", version):
+        found.append(
+            f"{version} is not a release: set __version__ in state_store/__init__.py to one like 1.2.3"
+        )
+    if not re.search(rf"^## {re.escape(version)}$", changes, re.MULTILINE):
+        found.append(f"CHANGELOG.md has no section '## {version}': rename '## Unreleased' to it")
+    if changed_files.strip():
+        found.append("there are changes that are not committed: git status")
+    if version in tags:
+        found.append(f"the tag {version} is there already: a release is published once, take the next number")
+    return found
+
+
+def main() -> int:
+    dist, version = sys.argv[1], state_store.__version__
+    found = missing(
+        version,
+        (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8"),
+        _git("status", "--porcelain"),
+        _git("tag").split(),
+    )
+    for sentence in found:
+        print(f"not yet: {sentence}", file=sys.stderr)
+    if not found:
+        print(f"The artefacts in {dist} passed. To publish {version}:")
+        print(f"  git tag {version} && git push origin {version}")
+        print(f"  python -m twine upload {dist}/*")
+        print("  then set __version__ to the next with .dev0, and begin '## Unreleased' in CHANGELOG.md")
+    return 1 if found else 0
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
