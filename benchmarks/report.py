@@ -202,6 +202,14 @@ def _restore(results: Results, titles: Mapping[str, str]) -> str:
     return text + "\nBy phase:\n\n" + _table(header, rows) + _own_restores(results)
 
 
+def _recovery(results: Results, titles: Mapping[str, str]) -> str:
+    text = (
+        "## Recovery by size of the state\n\nFrom the start of a task on a fresh provider to its first row, "
+        "and to the end of its first batch.\n\n"
+    )
+    return text + _comparison(results, "recovery", "recovery")
+
+
 def _own_restores(results: Results) -> str:
     rows = []
     for label, subjects in results.scenarios.get("restore", {}).get("cases", {}).get("restore", {}).items():
@@ -481,6 +489,7 @@ _SECTIONS: tuple[Callable[[Results, Mapping[str, str]], str], ...] = (
     _age,
     _growth,
     _restore,
+    _recovery,
     _storage,
     _queries,
     _memory,

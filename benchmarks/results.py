@@ -19,6 +19,7 @@ MEASURES = {
     "prefix": ("wall_ms", "all prefix scans"),
     "first": ("wall_ms", "the first rows in order"),
     "restore": ("total_ms", "task start to first row"),
+    "recover": ("end_ms", "task start to the end of the first batch"),
 }
 
 

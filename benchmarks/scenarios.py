@@ -264,6 +264,28 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
     return [Run([case("restore", subjects, steps, ours=ours)])]
 
 
+def recovery(extent: Extent, ours: bool) -> list[Run]:
+    """A query goes on elsewhere: time to the first row, and to the end of the first batch, by size."""
+    quick = extent.is_quick
+    sizes = (2_000, 20_000) if quick else (500_000, 5_000_000)
+    size = 500 if quick else 20_000
+    steps: list[Step] = []
+    for keys in sizes:
+        steps += [
+            load(keys),
+            batches(extent, "uniform", size, batches=3, segments=1, label=f"batches at {short(keys)}"),
+        ]
+        for local in ("absent", "present"):
+            label = f"{short(keys)} keys, local files {local}"
+            again = {"local": local, "repetitions": 1 if quick else 5}
+            steps += [
+                {"do": "restore", "label": label, **again},
+                {"do": "recover", "label": f"{label}, batch of {short(size)}", "size": size, **again},
+            ]
+    subjects = [HDFS, providers.ROCKSDB, CHANGELOG, incremental(BUDGET_MB)]
+    return [Run([case("recovery", subjects, steps, ours=ours)], heap_mb=4096)]
+
+
 def storage(extent: Extent, ours: bool) -> list[Run]:
     """Bytes written to checkpoint storage, and held there, over long runs of large and of small batches."""
     quick = extent.is_quick
@@ -335,6 +357,7 @@ STORE_LEVEL: dict[str, Callable[[Extent, bool], list[Run]]] = {
     "growth": growth,
     "age": age,
     "restore": restore,
+    "recovery": recovery,
     "storage": storage,
     "memory": memory,
     "hdfs": hdfs,

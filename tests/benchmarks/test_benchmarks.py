@@ -37,6 +37,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
         {"do": "scan", "repetitions": 1},
         {"do": "scan", "label": "scan with uncommitted rows", "repetitions": 1, "uncommitted": 20},
         {"do": "restore", "repetitions": 1},
+        {"do": "recover", "size": 50, "repetitions": 1},
         {"do": "storage"},
         {"do": "memory"},
         {"do": "verify"},

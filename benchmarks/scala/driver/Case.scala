@@ -40,6 +40,7 @@ final class Case(node: JsonNode, work: Path, events: Events) {
         case "prefix" => prefix(label, step)
         case "first" => repeat(label, step)(subject => reads.first(subject, step.get("rows").asInt))
         case "restore" => restore(label, step)
+        case "recover" => recover(label, step)
         case "verify" => forEach(label)(subject =>
           record(label, subject, "verify", reads.verify(subject): _*))
         case "storage" => forEach(label)(storage(label, _))
@@ -96,6 +97,30 @@ final class Case(node: JsonNode, work: Path, events: Events) {
     for (repetition <- 1 to repetitions) forEach(label) { subject =>
       val measured = Restore.measure(subject, shape, model, wipe, last = repetition == repetitions)
       record(label, subject, "restore", measured ++ fields: _*)
+    }
+    forEach(label)(subject => record(label, subject, "verify", reads.verify(subject): _*))
+  }
+
+  /** A batch on a fresh provider: what a query waits for after its executor was lost. */
+  private def recover(label: String, step: JsonNode): Unit = {
+    val wipe = step.path("local").asText("absent") == "absent"
+    for (_ <- 0 until step.path("repetitions").asInt(3)) {
+      version += 1
+      val plans = planner.batch("uniform", step.get("size").asInt, version)
+      forEach(label) { subject =>
+        subject.stop(wipe)
+        val started = System.nanoTime()
+        subject.start()
+        val initialised = System.nanoTime()
+        val times = subject.run(plans)
+        check(times.right, "the first batch after a restore")
+        val init = initialised - started
+        record(label, subject, "recover", "end_ms" -> (init + times.wallNanos) / 1e6,
+          "open_ms" -> (init + times.openNanos) / 1e6, "rows_ms" -> times.rowsNanos / 1e6,
+          "commit_ms" -> times.commitNanos / 1e6)
+        subject.maintain()
+        subject.maintenance.drain()
+      }
     }
     forEach(label)(subject => record(label, subject, "verify", reads.verify(subject): _*))
   }
