@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from state_store.agent.hydration import Progress
 from state_store.checkpoint.attempts import Seen, next_ordinal
 from state_store.checkpoint.metadata import ColumnFamily, encode_column_families
 from state_store.checkpoint.names import VersionId, version_order
@@ -14,7 +15,7 @@ from state_store.errors import StateStoreError
 from state_store.planning.chain import Chain
 from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.publish import Published
-from state_store.snapshots.restore import Restored
+from state_store.snapshots.restore import DeltaBeside, Restored
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,15 @@ class SeenAttempts:
 @dataclass(frozen=True)
 class RestoredStore:
     """To `restore`: a database of `version` to open read-only, what it took, and what was predicted for
-    it."""
+    it. With deltas beside it the database is one of `base_version`, and `keys` and `column_families` are
+    its."""
 
     version: VersionId
     attempts: SeenAttempts
     directory: Path
+    base_version: VersionId
+    beside: Sequence[DeltaBeside]
+    sparse: Sequence[str]
     keys: int
     column_families: Mapping[str, ColumnFamily]
     size_bytes: int
@@ -116,13 +121,16 @@ class RestoredStore:
     def of(cls, restored: Restored, predicted_ms: float, ages: Ages) -> RestoredStore:
         base, chain = restored.base, restored.chain
         return cls(
-            version=base.version,
-            attempts=SeenAttempts(base.version.number, restored.seen),
+            version=restored.version,
+            attempts=SeenAttempts(restored.version.number, restored.seen),
             directory=base.directory,
+            base_version=base.version,
+            beside=restored.deltas,
+            sparse=[file.name for file in restored.sparse],
             keys=base.keys,
             column_families=base.column_families,
-            size_bytes=base.size_bytes,
-            files=len(base.files),
+            size_bytes=base.size_bytes + sum(delta.size_bytes for delta in restored.deltas),
+            files=len(base.files) + len(restored.deltas),
             snapshot_version=chain.snapshot.version if chain.snapshot else None,
             deltas=len(chain.deltas),
             local_files=restored.fetched.local_files,
@@ -139,6 +147,12 @@ class RestoredStore:
             "id": self.version.checkpoint_id,
             "attempts": self.attempts.to_json(),
             "directory": str(self.directory),
+            "base": {"version": self.base_version.number, "id": self.base_version.checkpoint_id},
+            "beside": [
+                {"version": one.version.number, "id": one.version.checkpoint_id, "path": str(one.path)}
+                for one in self.beside
+            ],
+            "sparse": list(self.sparse),
             "keys": self.keys,
             "column_families": encode_column_families(self.column_families),
             "bytes": self.size_bytes,
@@ -156,16 +170,29 @@ class RestoredStore:
 
 
 @dataclass(frozen=True)
+class ReadRange:
+    """To `range`: so many bytes are there now."""
+
+    size_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"bytes": self.size_bytes}
+
+
+@dataclass(frozen=True)
 class Committed:
-    """To `commit`: the chain with the new delta, what there is above it, milliseconds by phase."""
+    """To `commit`: the chain with the new delta, what there is above it, milliseconds by phase; what lazy
+    restores have fetched."""
 
     chain: Chain
     ages: Ages
     attempts: SeenAttempts
     phases: Mapping[str, float]
+    hydration: Progress
 
     def to_json(self) -> dict[str, Any]:
         return {
+            "hydration": asdict(self.hydration),
             "chain": self.chain.to_json(),
             "ages": self.ages.to_json(),
             "attempts": self.attempts.to_json(),
@@ -351,6 +378,7 @@ Answer = (
     | Nothing
     | Opened
     | RestoredStore
+    | ReadRange
     | Committed
     | SeenAttempts
     | MergedStore

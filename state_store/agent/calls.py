@@ -19,6 +19,7 @@ from state_store.agent.answers import (
     Nothing,
     Opened,
     Pong,
+    ReadRange,
     RestoredStore,
     SeenAttempts,
     Skipped,
@@ -34,12 +35,13 @@ from state_store.agent.requests import (
     CleanupRequest,
     CommitRequest,
     DeltasRequest,
+    RangeRequest,
     RefuseRequest,
     RestoreRequest,
     SnapshotRequest,
     StoreFields,
 )
-from state_store.agent.restoring import fetch_deltas, restore_store, seen_attempts
+from state_store.agent.restoring import fetch_deltas, found_damage, read_range, restore_store, seen_attempts
 from state_store.agent.scheduler import MergeScheduler
 from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
 from state_store.errors import BusyError, InternalError
@@ -78,12 +80,14 @@ class Calls:
             "events": self._events,
             "open": self._open,
             "restore": self._restore,
+            "range": self._range,
             "attempts": self._attempts,
             "commit": self._commit,
             "refuse": self._refuse,
             "snapshot": self._snapshot,
             "cleanup": self._cleanup,
             "deltas": self._deltas,
+            "damaged": self._damaged,
             "release": self._release,
             "close": self._close,
         }
@@ -127,6 +131,9 @@ class Calls:
     def _restore(self, request: dict[str, Any]) -> RestoredStore:
         return restore_store(self._store(request), RestoreRequest.from_json(request))
 
+    def _range(self, request: dict[str, Any]) -> ReadRange:
+        return read_range(self._store(request), RangeRequest.from_json(request))
+
     def _attempts(self, request: dict[str, Any]) -> SeenAttempts:
         return seen_attempts(self._store(request), AttemptsRequest.from_json(request))
 
@@ -154,6 +161,10 @@ class Calls:
 
     def _release(self, request: dict[str, Any]) -> Nothing:
         self._released(request, Path(request["directory"]))
+        return Nothing()
+
+    def _damaged(self, request: dict[str, Any]) -> Nothing:
+        found_damage(self._store(request), Path(request["directory"]))
         return Nothing()
 
     def _close(self, request: dict[str, Any]) -> Nothing:

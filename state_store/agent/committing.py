@@ -55,7 +55,8 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
         "store_ms": (stored_until_s - stored_from_s) * 1000,
     }
     attempts = SeenAttempts(delta.version, seen)
-    return CommitResult(Committed(chain, store.head.ages(), attempts, phases), before)
+    hydration = store.hydrations.progress()
+    return CommitResult(Committed(chain, store.head.ages(), attempts, phases, hydration), before)
 
 
 def _check_follows(delta: DeltaName, before: Chain) -> None:

@@ -22,6 +22,7 @@ from state_store.checkpoint.registry import Registry, StoredFile
 from state_store.errors import MissingError
 from state_store.files.workspace import Workspace
 from state_store.planning.chain import Chain, ChainDelta
+from state_store.planning.cost import CostModel
 from state_store.planning.policy import Due, Policy, StoreStatistics
 from state_store.runtime import Runtime
 from state_store.snapshots.local_database import LocalDatabase
@@ -41,12 +42,14 @@ class MergeStart:
 class StoreHead:
     """See the module. Safe for any thread; no method calls the storage."""
 
-    def __init__(self, workspace: Workspace, policy: Policy, runtime: Runtime) -> None:
+    def __init__(
+        self, workspace: Workspace, policy: Policy, runtime: Runtime, cost: CostModel | None = None
+    ) -> None:
         self._workspace = workspace
         self._policy = policy
         self._now_ms = runtime.wall_ms
         self._lock = runtime.lock()
-        self._statistics = StoreStatistics()
+        self._statistics = StoreStatistics(cost)
         self._chain: Chain | None = None
         self._registry: Registry | None = None
         self._superseded: set[int] = set()
@@ -100,15 +103,19 @@ class StoreHead:
             cost.observe_choice(phases["choose_ms"])
             if not restored.fetched.local_files:
                 cost.observe_fetch(restored.fetched.files, restored.fetched.size_bytes, phases["fetch_ms"])
-            cost.observe_verification(restored.base.size_bytes, phases["verify_ms"])
-            cost.observe_ingestion(len(restored.chain.deltas), phases["ingest_ms"])
-            self._statistics.note_commit(restored.base.keys)
+            files, size_bytes = len(restored.base.files) + len(restored.deltas), restored.chain.size_bytes
+            cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=restored.thorough)
+            cost.observe_ingestion(len(restored.chain.deltas) - len(restored.deltas), phases["ingest_ms"])
+            cost.ingests = bool(restored.chain.deltas) and not restored.deltas
+            if not restored.deltas:
+                self._statistics.note_commit(restored.base.keys)
             self._statistics.note_snapshot(restored.chain.snapshot, restored.chain.full_snapshot)
             self._chain = restored.chain
             self._registry = None
             self._restores += 1
             self._hold(restored.base)
-            unused = self._adopt(restored.base)
+            is_database = restored.base.snapshot is not None or not restored.deltas
+            unused = self._adopt(restored.base if is_database else None)
         _remove(unused)
 
     # ---- commit ------------------------------------------------------------------------------------------
@@ -174,8 +181,13 @@ class StoreHead:
 
     def forget(self, base: LocalDatabase) -> None:
         """Merges do not start from this base any more: it may be damaged."""
+        self.forget_directory(base.directory)
+
+    def forget_directory(self, directory: Path) -> None:
+        """As `forget`, of the base in that directory."""
         with self._lock:
-            unused = self._adopt(None) if self._newest is base else None
+            is_newest = self._newest is not None and self._newest.directory == directory
+            unused = self._adopt(None) if is_newest else None
         _remove(unused)
 
     def release(self, directory: Path) -> None:
@@ -232,7 +244,7 @@ class StoreHead:
         manifest, size_bytes = published.manifest, published.archive_bytes
         with self._lock:
             cost = self._statistics.cost
-            cost.observe_fetch(published.new_files + 1, published.uploaded_bytes, phases["upload_ms"])
+            cost.observe_upload(published.new_files + 1, published.uploaded_bytes, phases["upload_ms"])
             cost.observe_ingestion(deltas, phases["ingest_ms"])
             self._statistics.note_merge(manifest, self._now_ms())
             self._note(lambda registry: self._supersede(registry.publish(manifest, size_bytes)))

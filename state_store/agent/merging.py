@@ -10,7 +10,7 @@ from state_store.agent.open_store import OpenStore
 from state_store.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
 from state_store.deletion.catalog import read_newest_manifest
 from state_store.deletion.lease import Lease
-from state_store.errors import DamagedError
+from state_store.errors import DamagedError, MissingError
 from state_store.files.deadline import Deadline
 from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.merge import FULL, INCREMENTAL, INGEST, merge
@@ -49,6 +49,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         base, deltas = restore(context, request.version).base, ()
         head.hold(base)
     try:
+        store.hydrations.wait(base.directory, deadline)
         if (
             request.kind == INCREMENTAL
             and base.snapshot is not None
@@ -56,7 +57,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         ):
             return Skipped(f"version {request.version} has a snapshot already")
         merged = merge(context, base, deltas, request.version, request.kind)
-    except DamagedError:
+    except (DamagedError, MissingError):
         head.forget(base)  # the damage may be that of this database: the next merge restores
         raise
     finally:

@@ -8,7 +8,9 @@ from logging import LoggerAdapter
 from typing import Any
 
 from state_store.agent.head import StoreHead
+from state_store.agent.hydration import Hydrations
 from state_store.agent.store_id import StoreId
+from state_store.agent.suspicion import Suspicions
 from state_store.deletion.retention import Retention
 from state_store.files.bounded_storage import BoundedStorage
 from state_store.runtime import Lock
@@ -21,8 +23,9 @@ class OpenStore:
     """What every operation on a store gets. Safe for any thread.
 
     `instance` numbers the providers of the JVM: a store that is opened again is another. `prune` bounds the
-    local files that all stores keep. `cleaning` is held by the one clean-up at a time that `retention`
-    allows, which works with `cleanup_storage` and sets the deadline there.
+    local files that all stores keep; `suspicions` are those of all stores, too. `cleaning` is held by the one
+    clean-up at a time that `retention` allows, which works with `cleanup_storage` and sets the deadline
+    there.
     """
 
     instance: int
@@ -35,9 +38,12 @@ class OpenStore:
     cleaning: Lock
     log: LoggerAdapter[Any]
     prune: Callable[[], object]
+    suspicions: Suspicions
+    hydrations: Hydrations
 
     def close(self) -> None:
         """Its local directories go, save what local recovery keeps."""
+        self.hydrations.stop()
         self.context.workspace.remove()
         if not self.options.local_recovery:
             self.context.cache.remove()

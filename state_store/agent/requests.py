@@ -39,17 +39,36 @@ class StoreFields:
 
 @dataclass(frozen=True)
 class RestoreRequest:
-    """`start`: exactly the snapshot of that version is to be used."""
+    """`start`: exactly the snapshot of that version is to be used. `thorough`: every file is to be verified
+    as a whole. `ingest`: the deltas are to be part of the database."""
 
     version: VersionId
     start: VersionId | None
+    thorough: bool
+    ingest: bool
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> RestoreRequest:
         start = None
         if fields.get("from_version") is not None:
             start = VersionId(fields["from_version"], fields.get("from_id"))
-        return cls(_version(fields), start)
+        return cls(
+            _version(fields), start, bool(fields.get("thorough", True)), bool(fields.get("ingest", True))
+        )
+
+
+@dataclass(frozen=True)
+class RangeRequest:
+    """`length` bytes from `offset` on of the file `name` in a base's directory are needed, and not there."""
+
+    directory: Path
+    name: str
+    offset: int
+    length: int
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> RangeRequest:
+        return cls(Path(fields["directory"]), fields["name"], fields["offset"], fields["length"])
 
 
 @dataclass(frozen=True)

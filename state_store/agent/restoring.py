@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from state_store.agent.answers import DeltaFiles, RestoredStore, SeenAttempts
+from collections.abc import Callable
+from pathlib import Path
+
+from state_store.agent.answers import DeltaFiles, ReadRange, RestoredStore, SeenAttempts
 from state_store.agent.committing import learn_age
 from state_store.agent.open_store import OpenStore
-from state_store.agent.requests import AttemptsRequest, DeltasRequest, RestoreRequest
+from state_store.agent.requests import AttemptsRequest, DeltasRequest, RangeRequest, RestoreRequest
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.deletion.catalog import read_listing
+from state_store.errors import InternalError, StateStoreError
 from state_store.planning.chain import ChainDelta
+from state_store.settings.options import FILES, LAZY
 from state_store.snapshots.attempt import look
 from state_store.snapshots.restore import restore, wanted_deltas
 
@@ -19,19 +24,59 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
 
     Raises as `restore` does: MissingError or DamagedError naming the file and what can be restored instead.
     """
-    restored = restore(store.context, request.version, start=request.start)
+    location = store.store_id.location
+    suspicion = store.suspicions.of(location)
+    thorough = request.thorough or suspicion > 0 or store.options.restore_verification == FILES
+    options = store.options
+    restored = restore(
+        store.context,
+        request.version,
+        start=request.start,
+        thorough=thorough,
+        ingest=request.ingest,
+        lazy_from_bytes=options.lazy_restore_threshold_bytes if options.restore_mode == LAZY else None,
+    )
+    if thorough:
+        store.suspicions.settled(location, suspicion)
+    directory = restored.base.directory
+    if restored.sparse:
+        store.hydrations.begin(directory, restored.sparse, _damage_teller(store, directory))
     predicted_ms = store.head.predict_restore_ms(restored.chain)
     store.head.restored(restored)
     learn_age(store, restored.chain)
     for warning in restored.warnings:
         store.log.warning(warning)
     store.log.debug(
-        f"restored version {restored.base.version}: {restored.chain.snapshot_files} files of snapshot "
+        f"restored version {restored.version}: {restored.chain.snapshot_files} files of snapshot "
         f"{restored.chain.snapshot.version_id if restored.chain.snapshot else 'none'}, "
         f"{len(restored.chain.deltas)} deltas, {restored.fetched.local_files} of them local; "
         f"{sum(restored.phases.values()):.0f} ms, predicted {predicted_ms:.0f} ms"
     )
     return RestoredStore.of(restored, predicted_ms, store.head.ages())
+
+
+def read_range(store: OpenStore, request: RangeRequest) -> ReadRange:
+    """Fetches a part of a file that is not there as a whole. Raises as the storage does, InternalError where
+    the directory is none of this store's."""
+    if not store.context.workspace.owns(request.directory):
+        raise InternalError(f"'{request.directory}' is no base of this store")
+    hydration = store.hydrations.of(request.directory, _damage_teller(store, request.directory))
+    return ReadRange(hydration.read(request.name, request.offset, request.length))
+
+
+def _damage_teller(store: OpenStore, directory: Path) -> Callable[[StateStoreError], None]:
+    def tell(error: StateStoreError) -> None:
+        store.log.warning(f"a file of '{directory}' cannot be fetched: {error.message}")
+        found_damage(store, directory)
+
+    return tell
+
+
+def found_damage(store: OpenStore, directory: Path) -> None:
+    """The JVM found a damaged block in a database: nothing is made of it any more, and the next restore of
+    the store verifies every file."""
+    store.suspicions.raised(store.store_id.location)
+    store.head.forget_directory(directory)
 
 
 def seen_attempts(store: OpenStore, request: AttemptsRequest) -> SeenAttempts:

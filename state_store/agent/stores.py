@@ -9,11 +9,13 @@ from typing import Protocol
 
 from state_store.agent.files import FileConnections, StoreFiles
 from state_store.agent.head import StoreHead
+from state_store.agent.hydration import Hydrations
 from state_store.agent.local_roots import KEPT, LocalRoots
 from state_store.agent.log import AGENT, store_log
 from state_store.agent.open_store import OpenStore
 from state_store.agent.requests import StoreFields
 from state_store.agent.scheduler import MergeScheduler
+from state_store.agent.suspicion import Suspicions
 from state_store.deletion.retention import Retention
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import BusyError
@@ -21,10 +23,11 @@ from state_store.files.bounded_storage import BoundedStorage
 from state_store.files.deadline import NEVER
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
+from state_store.planning.cost import CostModel
 from state_store.planning.policy import Policy
 from state_store.runtime import Runtime
 from state_store.settings.executor import ExecutorOptions
-from state_store.settings.options import Options, parse
+from state_store.settings.options import FILES, Options, parse
 from state_store.snapshots.context import StoreContext
 from state_store.storage.contract import Storage
 from state_store.storage.hadoop import FileSystemCalls
@@ -75,6 +78,7 @@ class Stores:
         self._roots = LocalRoots(directory, runtime)
         self._lock = runtime.lock()
         self._executor = ExecutorOptions(runtime)
+        self._suspicions = Suspicions(runtime)
         self._stores: dict[int, OpenStore] = {}
         self._closed: set[int] = set()
         self._warned_of_missing_ids = False
@@ -142,7 +146,12 @@ class Stores:
             store_id=store_id,
             options=options,
             context=context,
-            head=StoreHead(workspace, policy, runtime),
+            head=StoreHead(
+                workspace,
+                policy,
+                runtime,
+                CostModel(thorough=options.restore_verification == FILES, is_local=storage.is_local),
+            ),
             retention=Retention(
                 cleanup_storage,
                 store_id.retention(options),
@@ -153,6 +162,8 @@ class Stores:
             cleaning=runtime.lock(),
             log=store_log(store_id.label),
             prune=cache.prune,
+            suspicions=self._suspicions,
+            hydrations=Hydrations(context, runtime, options.hydration_rate_limit_bytes_per_s),
         )
         self._scheduler.add(store)
         return store

@@ -30,9 +30,18 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
+class Tail:
+    """The last `size_bytes` bytes of an SST, from its properties on, and their SHA-256: they name who wrote
+    the file and when, so that no two files have the same."""
+
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class FileEntry:
     """One SST of a snapshot: `name` in the database, `path` below the store's directory, `origin` the version
-    that wrote it; `sha256` as 64 hexadecimal digits."""
+    that wrote it; `sha256` as 64 hexadecimal digits. `tail` is None in snapshots of release 0.1.0."""
 
     name: str
     path: str
@@ -40,6 +49,7 @@ class FileEntry:
     sha256: str
     level: int
     origin: int
+    tail: Tail | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +157,7 @@ class Manifest:
 
 
 def _encode_file(entry: FileEntry) -> dict[str, Any]:
-    return {
+    fields: dict[str, Any] = {
         "name": entry.name,
         "path": entry.path,
         "bytes": entry.size_bytes,
@@ -155,6 +165,9 @@ def _encode_file(entry: FileEntry) -> dict[str, Any]:
         "level": entry.level,
         "origin": entry.origin,
     }
+    if entry.tail is not None:
+        fields["tail"] = {"bytes": entry.tail.size_bytes, "sha256": entry.tail.sha256}
+    return fields
 
 
 def _decode_files(document: Document) -> tuple[FileEntry, ...]:
@@ -174,6 +187,7 @@ def _decode_file(member: Document) -> FileEntry:
         sha256=member.text("sha256"),
         level=member.integer("level"),
         origin=member.integer("origin", least=1),
+        tail=_decode_tail(member),
     )
     if _DATABASE_NAME.fullmatch(entry.name) is None:
         raise member.damaged(f"has '{entry.name}' as the name of an SST in the database")
@@ -181,7 +195,18 @@ def _decode_file(member: Document) -> FileEntry:
         raise member.damaged(f"refers to '{entry.path}', which is not an SST of this store")
     if _SHA256.fullmatch(entry.sha256) is None:
         raise member.damaged(f"has '{entry.sha256}' as the sha256 of '{entry.path}'")
+    if entry.tail is not None and (
+        entry.tail.size_bytes > entry.size_bytes or _SHA256.fullmatch(entry.tail.sha256) is None
+    ):
+        raise member.damaged(f"has {entry.tail} as the tail of '{entry.path}'")
     return entry
+
+
+def _decode_tail(member: Document) -> Tail | None:
+    if member.is_null("tail"):
+        return None
+    tail = member.nested("tail")
+    return Tail(tail.integer("bytes", least=1), tail.text("sha256"))
 
 
 def _encode_version(version: VersionId | None) -> dict[str, Any] | None:

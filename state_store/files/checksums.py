@@ -18,6 +18,13 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def sha256_of_end(path: Path, size_bytes: int) -> str:
+    """SHA-256 of the last `size_bytes` bytes of a file, or of all where it has no more."""
+    with open(path, "rb", buffering=0) as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - size_bytes))
+        return hashlib.sha256(file.read()).hexdigest()
+
+
 def crc32_of(path: Path) -> int:
     """CRC-32 (IEEE) of a file."""
     crc = 0

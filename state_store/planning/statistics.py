@@ -11,8 +11,8 @@ class StoreStatistics:
     """What this process knows of one store beyond its chain: times
     (wall clock, ms), sizes, measured costs."""
 
-    def __init__(self) -> None:
-        self.cost = CostModel()
+    def __init__(self, cost: CostModel | None = None) -> None:
+        self.cost = cost or CostModel()
         self.keys = 0
         self.snapshot_ms: int | None = None
         self.full_ms: int | None = None

@@ -31,6 +31,12 @@ from state_store.settings.option_types import (
     one_of,
 )
 
+BLOCKS, FILES = "blocks", "files"
+"""What restores verify."""
+
+EAGER, LAZY = "eager", "lazy"
+"""When restores fetch what is not local."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -65,8 +71,8 @@ class Options:
         BOOL,
         "true",
         group="Memory and local disk",
-        doc="""Keep the files of the newest checkpoint on the executor's disk, so that a restore links them,
-        after a check of their checksums, instead of reading them from checkpoint storage.""",
+        doc="""Keep the files of the newest checkpoint on the executor's disk, so that a restore links them
+        instead of reading them from checkpoint storage.""",
         trade_off="Faster restores against local disk space of about the live state.",
     )
     local_recovery_budget_bytes: int = option(
@@ -77,6 +83,50 @@ class Options:
         doc="""Local disk that files kept for local recovery may take, for all stores of one executor; the
         oldest go first.""",
         trade_off="More disk against more files to read again from checkpoint storage after a restart.",
+    )
+    restore_verification: str = option(
+        "restoreVerification",
+        one_of(BLOCKS, FILES),
+        BLOCKS,
+        group="Memory and local disk",
+        doc="""What a restore verifies before the first row is read. With blocks it makes sure that each file
+        is the one that is meant, and the checksum of a block is verified when the block is first read: a
+        restore takes a time by the number of files, however large they are. A damaged block fails the batch
+        that reads it, and the next restore verifies everything, reads damaged files again from checkpoint
+        storage or does without them. With files, every restore does that at once.""",
+        trade_off="""With files no batch fails for a damaged file, but a restore reads all of the state: about
+        a second for each GB, and a multiple of that where storage is remote.""",
+    )
+    restore_mode: str = option(
+        "restoreMode",
+        one_of(EAGER, LAZY),
+        EAGER,
+        group="Memory and local disk",
+        doc="""Whether a restore fetches all files before the first row is read. With lazy it fetches the ends
+        of files that are not local, where they have lazyRestoreThreshold bytes or more; rows are then read
+        from checkpoint storage as they are needed, and whole files are fetched meanwhile, those first that
+        are read. Merges wait until the files that they build on are whole. Where checkpoint storage is on a
+        local disk, or files are compressed, restores are eager.""",
+        trade_off="""With lazy the first batch starts at once, and a look-up of a row that is not there yet
+        waits for a request to checkpoint storage: that pays where a batch touches few rows, or rows that lie
+        together.""",
+    )
+    lazy_restore_threshold_bytes: int = option(
+        "lazyRestoreThreshold",
+        BYTES,
+        "64m",
+        group="Memory and local disk",
+        doc="Least bytes of files that are not local for which a restore is lazy, where restoreMode says so.",
+        trade_off="Files that are fetched within a second are better fetched at once.",
+    )
+    hydration_rate_limit_bytes_per_s: int = option(
+        "hydrationRateLimit",
+        BYTES,
+        "0",
+        group="Memory and local disk",
+        doc="""Bytes a second that one store fetches in the background after a lazy restore. 0: no limit.""",
+        trade_off="""A limit leaves bandwidth to the batches of many partitions that are restored at a time;
+        merges wait the longer.""",
     )
     restore_objective_ms: int = option(
         "restoreObjective",

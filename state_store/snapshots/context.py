@@ -43,9 +43,16 @@ class StoreContext:
         """Brings files to their targets, as `files.transfer.fetch` does."""
         return fetch(self.storage, self.cache, wanted, self.transfer_threads, runtime=self.runtime)
 
-    def verify(self, wanted: Sequence[Wanted]) -> list[str]:
+    def verify(self, wanted: Sequence[Wanted], *, thorough: bool = True) -> list[str]:
         """Checks files at their targets, as `files.transfer.verify` does."""
-        return verify(self.storage, self.cache, wanted, self.transfer_threads, runtime=self.runtime)
+        return verify(
+            self.storage,
+            self.cache,
+            wanted,
+            self.transfer_threads,
+            thorough=thorough,
+            runtime=self.runtime,
+        )
 
     def parallel(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """`work` of each item, as many at a time as there are threads for transfers."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.checkpoint.manifest import Manifest
+from state_store.checkpoint.manifest import Manifest, Tail
 from state_store.checkpoint.metadata import ColumnFamily
 from state_store.checkpoint.names import VersionId
 
@@ -15,13 +15,14 @@ from state_store.checkpoint.names import VersionId
 class DatabaseFile:
     """An SST of a base. `path` is where checkpoint storage has it, None when it has not;
     `sha256` is None until somebody computed it; `origin` is the version that wrote it,
-    `level` its place in the LSM tree (0 to 6)."""
+    `level` its place in the LSM tree (0 to 6); `tail` as in a manifest."""
 
     path: str | None
     size_bytes: int
     sha256: str | None
     origin: int
     level: int
+    tail: Tail | None = None
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from state_store import __version__
 from state_store.checkpoint.archive import pack
-from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
+from state_store.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest, Tail
 from state_store.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName, SharedName, VersionId
 from state_store.deletion.lease import Lease
 from state_store.engine.database import rocksdb_version, small_files, table_number
-from state_store.errors import BusyError, InternalError, StateStoreError
-from state_store.files.checksums import sha256_of
+from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError
+from state_store.files.checksums import sha256_of, sha256_of_end
+from state_store.files.sst_end import end_bytes
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
 
@@ -123,8 +125,23 @@ def _upload(
 ) -> None:
     if not new:
         return
+    _check_again(context, base, new)
     lease.announce(str(file.path) for file in new.values())
     context.parallel(lambda name: context.storage.upload(base.directory / name, str(new[name].path)), new)
+
+
+def _check_again(context: StoreContext, base: LocalDatabase, new: Mapping[str, DatabaseFile]) -> None:
+    """Files that are stored anew because their first copy goes, and of which no block may have been read here
+    yet. Raises DamagedError."""
+    older = {entry.name: entry.sha256 for entry in base.snapshot.files} if base.snapshot else {}
+
+    def check(name: str) -> None:
+        context.deadline.check()
+        file = base.directory / name
+        if sha256_of(file) != older[name]:
+            raise DamagedError(f"'{file}' is damaged: its SHA-256 is not {older[name]}", file=str(file))
+
+    context.parallel(check, [name for name in new if older.get(name) == new[name].sha256])
 
 
 def _take_back(context: StoreContext, uploaded: Mapping[str, DatabaseFile]) -> None:
@@ -135,18 +152,20 @@ def _take_back(context: StoreContext, uploaded: Mapping[str, DatabaseFile]) -> N
 
 
 def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, DatabaseFile]:
-    lacking = [name for name, file in base.files.items() if file.sha256 is None]
+    lacking = [name for name, file in base.files.items() if file.sha256 is None or file.tail is None]
 
-    def checksum(name: str) -> str:
+    def checksum(name: str) -> DatabaseFile:
         context.deadline.check()
-        return sha256_of(base.directory / name)
+        path, file = base.directory / name, base.files[name]
+        return replace(file, sha256=file.sha256 or sha256_of(path), tail=file.tail or _tail_of(path))
 
     found = context.parallel(checksum, lacking)
-    computed = dict(zip(lacking, found, strict=True))
-    return {
-        name: replace(file, sha256=computed[name]) if name in computed else file
-        for name, file in base.files.items()
-    }
+    return {**base.files, **dict(zip(lacking, found, strict=True))}
+
+
+def _tail_of(path: Path) -> Tail | None:
+    size_bytes = end_bytes(path)
+    return None if size_bytes is None else Tail(size_bytes, sha256_of_end(path, size_bytes))
 
 
 def _may_share(path: str | None) -> bool:
@@ -200,4 +219,4 @@ def _manifest(
 
 def _entry(name: str, file: DatabaseFile) -> FileEntry:
     assert file.path is not None and file.sha256 is not None
-    return FileEntry(name, file.path, file.size_bytes, file.sha256, file.level, file.origin)
+    return FileEntry(name, file.path, file.size_bytes, file.sha256, file.level, file.origin, file.tail)

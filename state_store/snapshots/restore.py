@@ -1,9 +1,14 @@
 """Restore: the files of a version become a local database (a base).
 
 The newest snapshot on the version's lineage and the deltas after it; files that this machine still has are
-linked, the others downloaded in parallel, all verified. Where a snapshot is missing or damaged an older one
+linked, the others downloaded in parallel. Where a snapshot is missing or damaged an older one
 with more deltas is taken, with a warning that names the file. Exactly the asked version, or an error that
 names the file and the versions that can still be restored: never another version.
+
+A thorough restore verifies each file as a whole. One that is not costs a time by the number of files, not of
+bytes: it only makes sure that each is the file that is meant, and who reads a block verifies its checksum.
+Who finds a damaged block restores again, thoroughly, which takes the file from storage again or does without
+it.
 
 Functions keep no state; any thread may call them, with a `StoreContext` of its own store.
 """
@@ -26,7 +31,9 @@ from state_store.checkpoint.names import DeltaName, SnapshotName, VersionId
 from state_store.deletion.catalog import read_archive, read_listing
 from state_store.engine.database import Database, tidy
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
+from state_store.files.sparse import SparseFile, make_sparse
 from state_store.files.transfer import Background, Fetched, Wanted
+from state_store.files.workspace import make_private
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
@@ -35,16 +42,34 @@ from state_store.storage.contract import Storage
 
 _TRIES = 3
 _PAUSE_S = 0.2
+BESIDE = "deltas"
+"""The directory below a base's for deltas that lie beside it."""
+
+
+@dataclass(frozen=True)
+class DeltaBeside:
+    """The delta that made `version`, as a local file that is not part of the database."""
+
+    version: VersionId
+    path: Path
+    size_bytes: int
 
 
 @dataclass(frozen=True)
 class Restored:
     """A base of exactly the asked version, the chain behind it, and what it took (milliseconds by phase).
 
-    `seen` are the attempts at later versions that were in storage when it was chosen.
+    `seen` are the attempts at later versions that were in storage when it was chosen. `deltas` lie beside
+    `base`, which then is a database of the snapshot's version (empty without one): they hold what came after.
+    `thorough` says whether every file was verified as a whole. Of the tables in `sparse` only the ends are
+    there.
     """
 
+    version: VersionId
     base: LocalDatabase
+    deltas: tuple[DeltaBeside, ...]
+    thorough: bool
+    sparse: tuple[SparseFile, ...]
     chain: Chain
     fetched: Fetched
     phases: Mapping[str, float]
@@ -54,9 +79,12 @@ class Restored:
 
 @dataclass
 class _Progress:
-    """What piles up over several attempts."""
+    """How it is to be done, and what piles up over several attempts."""
 
     clock_s: Callable[[], float]
+    thorough: bool
+    ingest: bool
+    lazy_from_bytes: int | None
     warnings: list[str] = field(default_factory=list)
     phases: dict[str, float] = field(
         default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0, "ingest_ms": 0.0}
@@ -71,16 +99,27 @@ class _Progress:
             self.phases[name] += (self.clock_s() - start) * 1000
 
 
-def restore(context: StoreContext, version: VersionId, *, start: VersionId | None = None) -> Restored:
+def restore(
+    context: StoreContext,
+    version: VersionId,
+    *,
+    start: VersionId | None = None,
+    thorough: bool = True,
+    ingest: bool = True,
+    lazy_from_bytes: int | None = None,
+) -> Restored:
     """Makes a base of `version`; with `start`, from exactly the snapshot of that version.
 
     Without an id the number stands for the attempt that counts (see `Attempts.meant`), and `start` for the
-    one on its lineage.
+    one on its lineage. Without `ingest` the deltas are left beside the base where they say themselves what
+    they are: each has to be asked by its reader, for its reserved record. Of tables that are not local and
+    have `lazy_from_bytes` bytes together, such a restore that is not thorough only fetches the ends.
 
     Raises MissingError or DamagedError when it cannot be made, FormatError for a format not known,
     ConflictError when two deltas claim to be one version, StorageError when the storage fails.
     """
-    progress = _Progress(context.runtime.monotonic_s)
+    lazy_from_bytes = None if thorough else lazy_from_bytes
+    progress = _Progress(context.runtime.monotonic_s, thorough, ingest, lazy_from_bytes)
     for attempt in range(_TRIES):
         try:
             return _restore_listed(context, version, start, progress)
@@ -179,12 +218,17 @@ def _fetch_and_open(
     """
     deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
     tables = wanted_tables(archive.manifest if archive else None, directory)
+    is_empty = archive is None and not deltas
+    if not progress.ingest and not is_empty and all(name.crc is not None for name in plan.deltas):
+        return _fetch_beside(context, plan, listing, archive, directory, deltas, tables, progress)
     changes = wanted_deltas(deltas, scratch)
     with progress.phase("fetch_ms"):
         fetched = context.fetch([*tables, *changes])
     with progress.phase("verify_ms"):
         progress.warnings += context.verify(changes)
-    with Background(lambda: context.verify(tables), runtime=context.runtime) as verification:
+    with Background(
+        lambda: context.verify(tables, thorough=progress.thorough), runtime=context.runtime
+    ) as verification:
         base, failure = None, None
         with progress.phase("ingest_ms"):
             try:
@@ -202,13 +246,93 @@ def _fetch_and_open(
     with progress.phase("choose_ms"):
         full = read_full_manifest(context.storage, listing, base.snapshot)
     chain = Chain.from_listing(plan.version, base.snapshot, deltas, full)
-    return Restored(base, chain, fetched, progress.phases, tuple(progress.warnings))
+    return Restored(
+        version=plan.version,
+        base=base,
+        deltas=(),
+        thorough=progress.thorough,
+        sparse=(),
+        chain=chain,
+        fetched=fetched,
+        phases=progress.phases,
+        warnings=tuple(progress.warnings),
+    )
+
+
+def _fetch_beside(
+    context: StoreContext,
+    plan: Plan,
+    listing: Listing,
+    archive: Archive | None,
+    directory: Path,
+    deltas: list[ChainDelta],
+    tables: list[Wanted],
+    progress: _Progress,
+) -> Restored:
+    """Links or downloads, and opens nothing."""
+    beside = directory / BESIDE
+    if deltas:
+        make_private(beside)
+    changes = wanted_deltas(deltas, beside)
+    with progress.phase("fetch_ms"):
+        sparse = _fetch_ends(context, tables, progress.lazy_from_bytes)
+        names = {file.name for file in sparse}
+        whole = [*(table for table in tables if table.target.name not in names), *changes]
+        fetched = context.fetch(whole)
+    with progress.phase("verify_ms"):
+        progress.warnings += context.verify(whole, thorough=progress.thorough)
+    manifest = archive.manifest if archive else None
+    base = LocalDatabase(directory, VersionId(0, None), {}, 0, {}, None)
+    with progress.phase("choose_ms"):
+        if archive is not None and manifest is not None:
+            _write_small_files(archive, directory)
+            base = LocalDatabase(
+                directory,
+                manifest.version_id,
+                database_files(manifest),
+                manifest.keys,
+                manifest.column_families,
+                manifest,
+            )
+        full = read_full_manifest(context.storage, listing, manifest)
+    return Restored(
+        version=plan.version,
+        base=base,
+        deltas=tuple(
+            DeltaBeside(delta.name.version_id, change.target, delta.size_bytes)
+            for delta, change in zip(deltas, changes, strict=True)
+        ),
+        thorough=progress.thorough,
+        sparse=tuple(sparse),
+        chain=Chain.from_listing(plan.version, manifest, deltas, full),
+        fetched=fetched,
+        phases=progress.phases,
+        warnings=tuple(progress.warnings),
+    )
+
+
+def _fetch_ends(context: StoreContext, tables: list[Wanted], lazy_from_bytes: int | None) -> list[SparseFile]:
+    """Of the tables that are far, where that is worth it; they are all that is fetched of these."""
+    if lazy_from_bytes is None or context.storage.is_local:
+        return []
+    far = [table for table in tables if context.cache.find(table.path) is None]
+    if sum(table.size_bytes for table in far) < lazy_from_bytes:
+        return []
+    made = context.parallel(lambda table: make_sparse(context.storage, table), far)
+    return [file for file in made if file is not None]
 
 
 def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
     """The SSTs of a snapshot, under their names in the database below `directory`."""
     return [
-        Wanted(entry.path, entry.size_bytes, directory / entry.name, sha256=entry.sha256)
+        Wanted(
+            entry.path,
+            entry.size_bytes,
+            directory / entry.name,
+            sha256=entry.sha256,
+            tail_bytes=entry.tail.size_bytes if entry.tail else 0,
+            tail_sha256=entry.tail.sha256 if entry.tail else None,
+        )
         for entry in (manifest.files if manifest else ())
     ]
 
@@ -216,7 +340,13 @@ def wanted_tables(manifest: Manifest | None, directory: Path) -> list[Wanted]:
 def wanted_deltas(deltas: list[ChainDelta], directory: Path) -> list[Wanted]:
     """The deltas, under their names in checkpoint storage below `directory`."""
     return [
-        Wanted(delta.name.path, delta.size_bytes, directory / delta.name.name, crc32=delta.crc32)
+        Wanted(
+            delta.name.path,
+            delta.size_bytes,
+            directory / delta.name.name,
+            crc32=delta.crc32,
+            names_itself=delta.name.crc is not None,
+        )
         for delta in deltas
     ]
 
@@ -231,8 +361,7 @@ def _open_database(
 ) -> LocalDatabase:
     files: dict[str, DatabaseFile] = {}
     if archive is not None:
-        for name, data in archive.database.items():
-            (directory / name).write_bytes(data)
+        _write_small_files(archive, directory)
         files = database_files(archive.manifest)
     snapshot = archive.manifest if archive else None
     if snapshot is not None and not deltas:
@@ -249,10 +378,17 @@ def _open_database(
     return LocalDatabase(directory, plan.version, files, keys, families, snapshot)
 
 
+def _write_small_files(archive: Archive, directory: Path) -> None:
+    for name, data in archive.database.items():
+        (directory / name).write_bytes(data)
+
+
 def database_files(manifest: Manifest) -> dict[str, DatabaseFile]:
     """The files of a snapshot's database by name."""
     return {
-        entry.name: DatabaseFile(entry.path, entry.size_bytes, entry.sha256, entry.origin, entry.level)
+        entry.name: DatabaseFile(
+            entry.path, entry.size_bytes, entry.sha256, entry.origin, entry.level, entry.tail
+        )
         for entry in manifest.files
     }
 

@@ -37,6 +37,10 @@ class Storage(ABC):
     location: str
     """The URI (or local path) of the store's directory, for messages."""
 
+    is_local = False
+    """Whether `download` is a hard link or a copy of this machine's, so that parts of a file are not worth
+    asking for."""
+
     @abstractmethod
     def list_files(self, directory: str) -> list[Entry]:
         """The files directly in `directory`, sorted by name; empty when it does

@@ -22,6 +22,8 @@ class LocalStorage(Storage):
     looks the name up first: of two writers at the same moment the later wins.
     """
 
+    is_local = True
+
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory)
         self.location = str(self.directory)

@@ -26,7 +26,7 @@ from state_store.agent.frames import ProtocolError, read_frame, write_frame
 from state_store.agent.merging import MergeRequest
 from state_store.agent.open_store import OpenStore
 from state_store.checkpoint.attempts import AttemptId
-from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import VersionId, parent_of
 from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
@@ -312,13 +312,32 @@ class Job:
     def close(self) -> None:
         self.call("close")
 
-    def restore(self, version: int | None = None) -> dict[str, Any]:
+    def restore(self, version: int | None = None, **how: bool) -> dict[str, Any]:
         version = self.version if version is None else version
         id_, state = self.versions[version]
-        answer = self.call("restore", version=version, id=id_ if self.ids else None)
+        answer = self.call("restore", version=version, id=id_ if self.ids else None, **how)
         self.version, self.id, self.state = version, answer["id"], state
         self.attempts = answer["attempts"]
         return answer
+
+    def restore_by_blocks(self, version: int | None = None) -> dict[str, Any]:
+        """As the data plane does at first: no file is verified as a whole, deltas lie beside the database."""
+        return self.restore(version, thorough=False, ingest=False)
+
+    def rows(self, version: int | None = None) -> dict[bytes, bytes]:
+        """What the data plane reads of a version: where a block is damaged, it says so and restores again."""
+        answer = self.restore_by_blocks(version)
+        try:
+            return rows_of(answer)
+        except errors.DamagedError:
+            self.call("damaged", directory=answer["directory"])
+        finally:
+            self.call("release", directory=answer["directory"])
+        answer = self.restore_by_blocks(version)
+        try:
+            return rows_of(answer)
+        finally:
+            self.call("release", directory=answer["directory"])
 
     def cleanup(self) -> dict[str, Any]:
         return self.call("cleanup", version=self.version, id=self.id)
@@ -330,6 +349,28 @@ class Job:
 def count(state: dict[bytes, bytes], family: int) -> int:
     """Rows of the column family."""
     return sum(key.startswith(family.to_bytes(2, "big")) for key in state)
+
+
+def rows_of(answer: dict[str, Any]) -> dict[bytes, bytes]:
+    """What a restored base and the deltas beside it have, as the JVM reads it: each is asked whether it is
+    what it should be. Raises DamagedError."""
+    with tempfile.TemporaryDirectory() as copy:
+        target = Path(copy) / "db"
+        shutil.copytree(answer["directory"], target)
+        with Database(target, DatabaseSettings(), create=not answer["base"]["version"]) as database:
+            if answer["base"]["version"]:
+                _check(database, answer["base"], str(target))
+            for delta in answer["beside"]:
+                database.ingest([target / Path(delta["path"]).relative_to(answer["directory"])])
+                _check(database, delta, delta["path"])
+            return {key: value for key, value in database.scan() if key != META_KEY}
+
+
+def _check(database: Database, expected: dict[str, Any], file: str) -> None:
+    record = database.metadata()
+    says = None if record is None else DeltaMetadata.from_json(record, file=file).version_id
+    if says != VersionId(expected["version"], expected["id"]):
+        raise errors.DamagedError(f"{file} says that it is {says}", file=file)
 
 
 def contents(directory: str | os.PathLike[str]) -> dict[bytes, bytes]:

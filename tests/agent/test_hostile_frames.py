@@ -141,6 +141,8 @@ operations = st.sampled_from(
         "snapshot",
         "cleanup",
         "deltas",
+        "range",
+        "damaged",
         "release",
         "close",
         "",
@@ -172,6 +174,11 @@ arguments = [
     "reason",
     "first",
     "directory",
+    "name",
+    "offset",
+    "length",
+    "thorough",
+    "ingest",
 ]
 requests = st.builds(
     lambda op, store, rest: {"op": op, "store": store, **rest},

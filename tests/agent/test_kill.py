@@ -35,7 +35,9 @@ def kill_during(agent: AgentProcess, delay_s: float, call: object) -> bool:
 MOMENTS_S = [0.0, 0.001, 0.003, 0.01, 0.03, 0.1]
 
 
-@pytest.mark.parametrize("op", ["commit", "snapshot", "full", "restore", "cleanup", "open", "ping", "deltas"])
+@pytest.mark.parametrize(
+    "op", ["commit", "snapshot", "full", "restore", "blocks", "cleanup", "open", "ping", "deltas"]
+)
 def test_the_call_can_be_made_again(op: str, tmp_path: Path, directory: Path) -> None:
     state = tmp_path / "state"
     with AgentProcess(directory) as first:
@@ -70,6 +72,8 @@ def perform(job: Job, op: str, arguments: dict) -> None:
         job.merge({"snapshot": "incremental"}.get(op, op))
     elif op == "restore":
         assert contents(job.restore()["directory"]) == job.state
+    elif op == "blocks":
+        assert job.rows() == job.state
     elif op == "cleanup":
         job.cleanup()
     elif op == "deltas":

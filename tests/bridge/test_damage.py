@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from damage.harms import flips, replacements, truncations
-from driver import DriverError, Jvm
+from driver import DriverError, Jvm, gone
 
 pytestmark = pytest.mark.spark
 
@@ -74,3 +74,97 @@ def test_damage_in_storage_gives_the_jvm_no_wrong_rows(jvm: Jvm, tmp_path: Path)
             assert found == rows, f"WRONG ROWS: {path.name}: {harm.what}"
             outcomes["exact"] += 1
     assert outcomes["refused"] > 0
+
+
+def test_a_damaged_block_in_storage_fails_one_reader_and_is_done_without(jvm: Jvm, tmp_path: Path) -> None:
+    rows = {f"key{n}": f"value{n}" * 10 for n in range(500)}
+    jvm.provider("writer", tmp_path / "state", fullAfterDeltas="2", minPauseBetweenMerges="0ms")
+    version, id = jvm.batch("writer", 0, None, **rows)
+    for n in range(3):
+        version, id = jvm.batch("writer", version, id, **{f"more{n}": "1"})
+        rows[f"more{n}"] = "1"
+    assert gone(lambda: not list((tmp_path / "state").glob("**/snapshot/*.zip")))
+    table = next((tmp_path / "state").glob("**/shared/*.sst"))
+    data = bytearray(table.read_bytes())
+    data[1000] ^= 4
+    table.unlink()
+    table.write_bytes(data)
+    jvm.provider("reader", tmp_path / "state", localRecovery="false")
+    with pytest.raises(DriverError, match=r"\.sst is damaged at byte 0: the checksum of the block"):
+        jvm.rows("reader", version, id)
+    assert jvm.rows("reader", version, id) == rows
+    assert jvm.rows("reader", version, id) == rows
+    jvm.provider("verifying", tmp_path / "state", localRecovery="false", restoreVerification="files")
+    assert jvm.rows("verifying", version, id) == rows
+
+
+def test_a_delta_that_cannot_be_opened_is_fetched_again_within_the_task(jvm: Jvm, tmp_path: Path) -> None:
+    """The local copy, which a provider has kept, has lost its end."""
+    location = f"probe://{tmp_path}/state"
+    jvm.provider("writer", location, localDir=str(tmp_path / "local"))
+    rows = {f"key{n}": f"value{n}" for n in range(50)}
+    version, id = jvm.batch("writer", 0, None, **rows)
+    (kept,) = (tmp_path / "local").glob("**/kept/*/delta@*")
+    data = kept.read_bytes()
+    kept.unlink()
+    kept.write_bytes(data[:-1] + b"x")
+    jvm.provider("reader", location, localDir=str(tmp_path / "local"))
+    assert jvm.rows("reader", version, id) == rows
+    assert "all files are verified now" in jvm.log
+
+
+def _with_snapshot(jvm: Jvm, rows: dict[str, str]) -> tuple[int, str]:
+    """A first version with those rows, and its snapshot."""
+    jvm("begin", provider="writer", store="forced", version=0, force=True)
+    jvm("put", store="forced", rows=rows)
+    committed = jvm("commit", store="forced")
+    return committed["version"], committed["id"]
+
+
+LAZY = {
+    "restoreMode": "lazy",
+    "lazyRestoreThreshold": "1",
+    "hydrationRateLimit": "4",
+    "localRecovery": "false",
+}
+"""Nothing to speak of comes in the background."""
+
+
+class TestLazyRestores:
+    @pytest.fixture
+    def written(self, jvm: Jvm, tmp_path: Path) -> tuple[str, dict[str, str], int, str]:
+        """Location, rows, version and id of a store whose files are far."""
+        location = f"probe://{tmp_path}/state"
+        rows = {f"key{n}": f"value{n}" * 20 for n in range(2500)}
+        jvm.provider("writer", location)
+        return location, rows, *_with_snapshot(jvm, rows)
+
+    def test_rows_are_read_as_they_are_needed(self, jvm: Jvm, written: tuple) -> None:
+        location, rows, *at = written
+        jvm.provider("reader", location, **LAZY)
+        jvm("begin", provider="reader", store="s", version=at[0], id=at[1])
+        assert jvm("get", store="s", key="key77") == rows["key77"]
+        jvm("put", store="s", rows={"key77": "new"})
+        at = jvm("commit", store="s")
+        assert jvm.rows("reader", at["version"], at["id"]) == {**rows, "key77": "new"}
+
+    def test_an_agent_that_dies_is_replaced_and_asked_again(self, jvm: Jvm, written: tuple) -> None:
+        location, rows, *at = written
+        jvm.provider("reader", location, **LAZY)
+        jvm("begin", provider="reader", store="s", version=at[0], id=at[1], read=True)
+        first, actions = jvm.agent(), jvm("actions")
+        jvm("on_fs", operation="open", action="kill")
+        assert jvm("scan", store="s") == rows
+        jvm("release", store="s")
+        assert jvm("actions") == actions + 1 and jvm.agent() != first
+
+    def test_storage_that_fails_fails_the_batch_and_nothing_else(self, jvm: Jvm, written: tuple) -> None:
+        location, rows, *at = written
+        jvm.provider("reader", location, **LAZY)
+        jvm("begin", provider="reader", store="s", version=at[0], id=at[1], read=True)
+        jvm("on_fs", operation="open", action="fail", times=1000)
+        with pytest.raises(DriverError, match=r"(?s)restored in part, cannot be read.*the probe refuses"):
+            jvm("scan", store="s")
+        jvm("release", store="s")
+        jvm("on_fs", operation="never", action="fail")
+        assert jvm.rows("reader", *at) == rows

@@ -97,12 +97,15 @@ class Subject:
         return job
 
     def restored(self, job: Job, version: int) -> dict[bytes, bytes]:
-        """The rows that it finds. Raises what the restore does."""
+        """The rows that it finds, verified as a whole at once, and block by block. Raises what the restore
+        does."""
         directory = job.restore(version)["directory"]
         try:
-            return contents(directory)
+            rows = contents(directory)
         finally:
             job.call("release", directory=directory)
+        assert job.rows(version) == rows
+        return rows
 
     def verify(self, newest: VersionId | None = None) -> Verdict:
         """What `state-store verify` says."""

@@ -8,7 +8,7 @@ import scala.util.{Failure, Random, Success, Try}
 
 import org.rocksdb._
 
-import org.apache.spark.sql.execution.streaming.state.incremental.TestFiles
+import org.apache.spark.sql.execution.streaming.state.incremental.{TestBases, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaReader, DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory}
@@ -27,6 +27,9 @@ object DamagedBases {
       val test = new DamagedBases(new Random(arguments(0).toLong), directory)
       ChecksumType.kCRC32c :: ChecksumType.kXXH3 :: Nil foreach (test.flips(_, arguments(1).toInt))
       test.flipsInDeltas(arguments(1).toInt)
+      test.flipsInDeltasBeside(arguments(1).toInt)
+      test.refusesOtherDeltasBeside()
+      test.readsWhatIsFar()
       test.refusesToWriteWhatCannotBeRead()
       test.refusesToWriteWhatIsNotInOrder()
       test.refusesToReadHalfADelta()
@@ -84,7 +87,7 @@ final class DamagedBases(random: Random, directory: File) {
     options.close()
   }
 
-  private def delta(changes: Seq[(Int, Option[Int])], replaced: Seq[(Int, Int)]): File = {
+  private def delta(changes: Seq[(Int, Option[Int])], replaced: Seq[(Int, Int)], meta: String = "{}"): File = {
     val file = fresh("delta")
     val arena = new Arena(memory, directory)
     val overwritten = new OverwrittenChanges(memory, directory)
@@ -92,7 +95,7 @@ final class DamagedBases(random: Random, directory: File) {
     val records = new SortedRuns(memory, directory)
     records.addUnsorted(use => changes.foreach { case (n, round) => use(record(arena, n, round)) }, _ => true)
     new DeltaWriter(records, changes.length, overwritten, memory, directory)
-      .write(file, "{}".getBytes("US-ASCII"), changes.count(_._2.isDefined), changes.count(_._2.isEmpty))
+      .write(file, meta.getBytes("US-ASCII"), changes.count(_._2.isDefined), changes.count(_._2.isEmpty))
     records.free()
     arena.free()
     overwritten.free()
@@ -217,6 +220,118 @@ final class DamagedBases(random: Random, directory: File) {
       }
     }
     expect(seen > n * 9 / 10, s"only $seen of $n flips of a delta were seen")
+  }
+
+  /** A database without its two newest deltas, and those; both say what they are. */
+  private def buildBeside(): (File, Beside) = {
+    val path = fresh("base")
+    val table = new BlockBasedTableConfig().setFormatVersion(5)
+    val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTableFormatConfig(table)
+      .setCompressionType(CompressionType.NO_COMPRESSION).setTargetFileSizeBase(64 << 10)
+    val db = RocksDB.open(options, path.getPath)
+    ingest(db, delta(rows.keys.map(n => n -> Some(n % 7)).toSeq, Nil, TestBases.meta(version(1), rows.size)))
+    Seq(db, options).foreach(_.close())
+    val newer = delta(rows.keys.filter(_ % 5 == 0).map(n => n -> Some(9)).toSeq, Nil, TestBases.meta(version(2), rows.size))
+    val newest = delta(rows.keys.filter(_ % 11 == 0).map(n => n -> None).toSeq, Nil, TestBases.meta(version(3), live.size))
+    val deltas = Seq(BesideDelta(newest.getPath, version(3)), BesideDelta(newer.getPath, version(2)))
+    (path, Beside(version(1), rows.size, deltas))
+  }
+
+  private def version(n: Int) = VersionId(n, Some(s"id-$n"))
+
+  private def openBeside(path: File, beside: Beside): Base =
+    Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(beside), () => told += 1), memory)
+
+  private var told = 0
+
+  def flipsInDeltasBeside(n: Int): Unit = {
+    val (path, beside) = buildBeside()
+    val whole = openBeside(path, beside)
+    expect(check(whole, scanFirst = false).isEmpty && whole.keys == live.size, "a whole base with deltas beside it is not")
+    whole.release()
+    expect(told == 0, "damage is told of a whole base")
+    var seen = 0
+    for (i <- 0 until n) {
+      val file = new File(beside.deltas(i % 2).path)
+      val original = Files.readAllBytes(file.toPath)
+      flip(file, file.length)
+      Try(openBeside(path, beside)) match {
+        case Failure(_: IOException | _: RocksDBException) => seen += 1
+        case Failure(e) => throw e
+        case Success(base) =>
+          val before = told
+          check(base, scanFirst = i % 4 < 2).foreach { error =>
+            expect(error.getMessage.contains(file.getPath), s"${error.getMessage} does not name $file")
+            expect(base.damaged && told == before + 1, "nobody is told")
+            seen += 1
+          }
+          base.release()
+      }
+      Files.write(file.toPath, original)
+    }
+    expect(seen > n * 9 / 10, s"only $seen of $n flips of a delta beside a base were seen")
+  }
+
+  /** Whole files, but not those that are meant; or fewer of them. */
+  def refusesOtherDeltasBeside(): Unit = {
+    val (path, beside) = buildBeside()
+    def refused(what: String, wrong: Beside): Unit =
+      expect(Try(openBeside(path, wrong)).failed.toOption.exists(_.isInstanceOf[IOException]), s"$what is taken")
+    val Seq(newest, newer) = beside.deltas
+    refused("another delta", beside.copy(deltas = Seq(newest.copy(path = newer.path), newer)))
+    refused("an older delta instead", beside.copy(deltas = Seq(newest, newer.copy(path = newest.path))))
+    refused("a chain without its newest delta", beside.copy(deltas = Seq(newer)))
+    refused("another version of the database", beside.copy(database = version(2)))
+    refused("another number of keys", beside.copy(keys = rows.size - 1))
+    val extra = new File(path, "000099.sst")
+    Files.copy(new File(newest.path).toPath, extra.toPath)
+    refused("a database that does not list a file that it was made of", beside)
+    Files.delete(extra.toPath)
+    openBeside(path, beside).release()
+  }
+
+  /** Files of which only the metadata is there; the rest comes when it is read, or cannot be had. */
+  def readsWhatIsFar(): Unit = {
+    val path = build(ChecksumType.kCRC32c)
+    val far = path.listFiles.filter(_.getName.endsWith(".sst")).map(f => f.getName -> Files.readAllBytes(f.toPath)).toMap
+    def forget(): Unit = far.foreach { case (name, content) =>
+      val file = new File(path, name)
+      val data = dataBytes(file).toInt
+      Files.write(file.toPath, Array.fill[Byte](data)(0) ++ content.drop(data))
+    }
+    var fetched = 0L
+    var isDown = false
+    def fetch(name: String, offset: Long, length: Long): Unit = {
+      if (isDown) throw new FarRowsException("it is down", null)
+      val access = new RandomAccessFile(new File(path, name), "rw")
+      try {
+        access.seek(offset)
+        access.write(far(name), offset.toInt, math.min(length, far(name).length - offset).toInt)
+      } finally access.close()
+      fetched += length
+    }
+    val directory = BaseDirectory(path.getPath, version(1), live.size, () => (),
+      Some(Beside(version(1), live.size, Nil, far.keySet, fetch)))
+    for (scanFirst <- Seq(true, false)) {
+      forget()
+      val base = TableBase.open(directory, new TableCache(1000))
+      expect(fetched == 0, "opening fetches")
+      isDown = true
+      expect(check(base, scanFirst).exists(_.isInstanceOf[FarRowsException]), "rows that are not there are read")
+      expect(!base.damaged, "what is far is taken for damaged")
+      isDown = false
+      expect(check(base, scanFirst).isEmpty && fetched > 0, "what is far is not read")
+      fetched = 0
+      expect(check(base, scanFirst).isEmpty && fetched == 0, "what is there is fetched again")
+      base.release()
+    }
+    forget()
+    val file = far.keys.head
+    val wrong = directory.copy(beside = directory.beside.map(_.copy(fetch = (_, _, _) => ())))
+    val base = TableBase.open(wrong, new TableCache(1000))
+    expect(check(base, scanFirst = true).exists(_.isInstanceOf[DamagedSstException]), s"a hole in $file is read")
+    expect(base.damaged, "the base does not know")
+    base.release()
   }
 
   private def changes(file: File): Seq[(Seq[Byte], Option[Seq[Byte]])] = {

@@ -8,10 +8,10 @@ import scala.util.Random
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompactRangeOptions, CompressionType, IngestExternalFileOptions, Options, ReadOptions, RocksDB, SstFileReader}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
 
-/** Makes bases as the control plane does: RocksDB ingests deltas, and compacts or not. */
+/** Makes bases as the control plane does: RocksDB ingests deltas, and compacts or not; others lie beside it. */
 final class TestBases(directory: File, random: Random) {
   private var count = 0
   private val opened = new AtomicInteger
@@ -22,13 +22,27 @@ final class TestBases(directory: File, random: Random) {
   def make(node: StateModel.Node): BaseDirectory = {
     count += 1
     val path = new File(directory, s"base-$count")
-    TestBases.build(path, node.path.reverse.map(_.delta), random)
+    val (besideDeltas, below) = node.path.splitAt(if (random.nextBoolean()) 0 else random.nextInt(node.path.size + 1))
+    val deltas = below.reverse.map(_.delta)
+    if (deltas.isEmpty) path.mkdirs()
+    else if (besideDeltas.isEmpty) TestBases.build(path, deltas, random)
+    else TestBases.build(path, deltas, random, compressed = false)
     opened.incrementAndGet()
-    BaseDirectory(path.getPath, node.at, node.rows.size, () => {
-      if (!path.exists) throw new AssertionError(s"$path is given back twice")
-      TestFiles.delete(path)
-      opened.decrementAndGet()
-    })
+    val database = below.headOption
+    val beside = Beside(
+      database.fold(VersionId.empty)(_.at),
+      database.fold(0L)(_.rows.size.toLong),
+      besideDeltas.map(one => BesideDelta(one.delta.getPath, one.at)))
+    BaseDirectory(
+      path.getPath,
+      node.at,
+      if (besideDeltas.isEmpty) node.rows.size else -1,
+      () => {
+        if (!path.exists) throw new AssertionError(s"$path is given back twice")
+        TestFiles.delete(path)
+        opened.decrementAndGet()
+      },
+      beside = if (besideDeltas.isEmpty) None else Some(beside))
   }
 }
 

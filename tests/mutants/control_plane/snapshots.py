@@ -6,7 +6,58 @@ from mutants.mutant import Mutant
 
 _SNAPSHOTS = "state_store/snapshots"
 
+_BY_BLOCKS = ("tests/snapshots/test_restore_by_blocks.py",)
+
 MUTANTS = [
+    Mutant(
+        "a file that is stored anew is not verified before",
+        f"{_SNAPSHOTS}/publish.py",
+        "    _check_again(context, base, new)\n",
+        "",
+        _BY_BLOCKS,
+    ),
+    Mutant(
+        "any file of the same size is taken for the one that is meant",
+        "state_store/files/transfer.py",
+        "    return wanted.tail_sha256 is None or sha256_of_end(",
+        "    return True or sha256_of_end(",
+        _BY_BLOCKS,
+    ),
+    Mutant(
+        "damage that the data plane found is forgotten",
+        "state_store/agent/restoring.py",
+        "    store.suspicions.raised(store.store_id.location)\n",
+        "",
+        _BY_BLOCKS,
+    ),
+    Mutant(
+        "a merge goes on from a base that is damaged",
+        "state_store/agent/restoring.py",
+        "    store.head.forget_directory(directory)\n",
+        "",
+        _BY_BLOCKS,
+    ),
+    Mutant(
+        "a merge does not wait for files that are not there",
+        "state_store/agent/merging.py",
+        "        store.hydrations.wait(base.directory, deadline)\n",
+        "",
+        ("tests/agent/test_hydration.py",),
+    ),
+    Mutant(
+        "what was fetched in the background is not verified",
+        "state_store/agent/hydration.py",
+        "if found != file.sha256:",
+        "if False:",
+        ("tests/agent/test_hydration.py",),
+    ),
+    Mutant(
+        "what is asked for is not fetched before the rest",
+        "state_store/agent/hydration.py",
+        "                self._queue.insert(0, name)\n",
+        "                self._queue.append(name)\n",
+        ("tests/agent/test_hydration.py",),
+    ),
     Mutant(
         "what a merge uploaded that was given up stays",
         f"{_SNAPSHOTS}/publish.py",

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{ChainFigures, RestoreAnswer, SnapshotAges}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{ChainFigures, HydrationFigures, RestoreAnswer, SnapshotAges}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamilies
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, MergeFigures}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryUse
@@ -46,6 +46,8 @@ object StoreMetrics {
 
   private def depends(figures: BatchFigures, read: ChainFigures => Long): Long =
     figures.committed.fold(0L)(made => read(made.answer.chain))
+  private def hydration(figures: BatchFigures, read: HydrationFigures => Long): Long =
+    figures.committed.fold(0L)(made => read(made.answer.hydration))
   private def restore(figures: BatchFigures, read: RestoreAnswer => Long): Long =
     figures.restored.fold(0L)(read)
 
@@ -116,7 +118,13 @@ object StoreMetrics {
     sum("incrementalRestoreFetchedFiles", "State store: restore - files read from checkpoint storage")(
       restore(_, _.fetchedFiles)),
     size("incrementalRestoreFetchedBytes", "State store: restore - bytes read from checkpoint storage")(
-      restore(_, _.fetchedBytes)))
+      restore(_, _.fetchedBytes)),
+    size("incrementalOnDemandBytes", "State store: lazy restore - bytes fetched because a row was read")(
+      hydration(_, _.onDemandBytes)),
+    size("incrementalHydratedBytes", "State store: lazy restore - bytes fetched in the background")(
+      hydration(_, _.hydratedBytes)),
+    size("incrementalHydrationLeftBytes", "State store: lazy restore - bytes still to be fetched")(
+      hydration(_, _.leftBytes)))
 
   private val memory: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     sum("incrementalIndexHits", "State store: look-ups answered from memory")(_.hits),

@@ -56,12 +56,22 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   /** Whether anything was asked of the agent, so that there is something to close. */
   def isOpened: Boolean = wasOpened
 
-  def restore(version: VersionId, from: Option[VersionId]): RestoreAnswer = {
+  /**
+   * @param from exactly the snapshot of that version is to be used
+   * @param thorough whether every file is to be verified as a whole
+   * @param ingest whether the deltas have to be part of the database
+   */
+  def restore(version: VersionId, from: Option[VersionId], thorough: Boolean, ingest: Boolean): RestoreAnswer = {
     val answer = Answers.restore(call("restore", versioned(version) ++
+      Seq("thorough" -> thorough, "ingest" -> ingest) ++
       from.toSeq.flatMap(one => Seq("from_version" -> one.version, "from_id" -> one.id))))
     held.add(answer.directory)
     answer
   }
+
+  /** Brings bytes of a file in a base's directory to their place there. */
+  def fetch(directory: String, name: String, offset: Long, length: Long): Unit =
+    call("range", Seq("directory" -> directory, "name" -> name, "offset" -> offset, "length" -> length))
 
   /** What storage has above that version; for an attempt that starts on it without Spark's ids. */
   def attempts(above: Long): SeenAttempts = Answers.seen(call("attempts", Seq("version" -> above)))
@@ -106,6 +116,9 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   /** Tells the agent that the task that had committed that version failed, which Spark's ids would tell. Never
    * throws; where it is not heard, the next attempt counts more all the same. */
   def refuse(version: VersionId): Unit = courtesy("refuse", versioned(version): _*)
+
+  /** Tells the agent that a base has a damaged block. Never throws. */
+  def foundDamage(directory: String): Unit = courtesy("damaged", "directory" -> directory)
 
   /** Tells the agent that a directory is of no use any more. Never throws; nothing is started for it. */
   def release(directory: String): Unit = {

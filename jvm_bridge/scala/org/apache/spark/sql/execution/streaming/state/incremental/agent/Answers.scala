@@ -6,7 +6,7 @@ import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
 
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, Json, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
 
 // The answers and events of docs/protocol.md as types.
 
@@ -41,13 +41,22 @@ final case class SnapshotAges(sinceSnapshotMs: Option[Long], sinceFullMs: Option
  */
 final case class SeenAttempts(ordinal: Long, attempts: JsonNode)
 
-/** To `restore`: a database to open, and what it took. `id` is that of the version, where it has one. */
+/**
+ * To `restore`: a database to open, and what it took.
+ *
+ * @param id that of the version, where it has one
+ * @param base the version of the database, whose number of keys is `keys`; version 0: there is none
+ * @param beside version and local file of the deltas after that, oldest first
+ * @param sparse files of the database that are not there as a whole
+ */
 final case class RestoreAnswer(
     id: Option[String],
     seen: SeenAttempts,
     directory: String,
+    base: VersionId,
+    beside: Seq[(VersionId, String)],
+    sparse: Set[String],
     keys: Long,
-    families: ColumnFamilies,
     files: Long,
     deltas: Long,
     localFiles: Long,
@@ -56,7 +65,11 @@ final case class RestoreAnswer(
     predictedMs: Long,
     phases: RestorePhases,
     ages: SnapshotAges,
-    warnings: Seq[String])
+    warnings: Seq[String]) {
+  override def toString: String =
+    s"$files files, of which $localFiles were local, $fetchedFiles were fetched ($fetchedBytes bytes) and ${sparse.size} " +
+      s"are fetched as they are read; $deltas deltas; $phases, $predictedMs ms predicted; $directory"
+}
 
 /** How long the phases of a restore took, in milliseconds. */
 final case class RestorePhases(chooseMs: Long, fetchMs: Long, verifyMs: Long, ingestMs: Long)
@@ -70,7 +83,14 @@ final case class ChainFigures(
     bytes: Long)
 
 /** To `commit`. */
-final case class CommitAnswer(chain: ChainFigures, ages: SnapshotAges, seen: SeenAttempts)
+final case class CommitAnswer(
+    chain: ChainFigures,
+    ages: SnapshotAges,
+    seen: SeenAttempts,
+    hydration: HydrationFigures)
+
+/** Bytes of files that were restored bit by bit: read on demand, fetched in the background, and to come. */
+final case class HydrationFigures(onDemandBytes: Long, hydratedBytes: Long, leftBytes: Long)
 
 /**
  * What a merge made: a base to open, and for a snapshot its files.
@@ -131,8 +151,10 @@ private[agent] object Answers {
       id = Json.text(ok, "id"),
       seen = seen(ok.path("attempts")),
       directory = text(ok, "directory"),
+      base = version(ok.path("base")),
+      beside = ok.path("beside").elements.asScala.map(one => version(one) -> text(one, "path")).toSeq,
+      sparse = ok.path("sparse").elements.asScala.map(_.asText).toSet,
       keys = number(ok, "keys"),
-      families = ColumnFamilies.fromJson(ok.path("column_families")),
       files = number(ok, "files"),
       deltas = number(ok, "deltas"),
       localFiles = number(ok, "local_files"),
@@ -150,8 +172,11 @@ private[agent] object Answers {
     CommitAnswer(
       ChainFigures(number(chain, "deltas"), number(chain, "deltas_since_full"),
         number(chain, "merges_since_full"), number(chain, "files"), number(chain, "bytes")),
-      ages(ok.path("ages")), seen(ok.path("attempts")))
+      ages(ok.path("ages")), seen(ok.path("attempts")), hydration(ok.path("hydration")))
   }
+
+  private def hydration(node: JsonNode): HydrationFigures = HydrationFigures(
+    number(node, "on_demand_bytes"), number(node, "hydrated_bytes"), number(node, "left_bytes"))
 
   def seen(node: JsonNode): SeenAttempts = SeenAttempts(number(node, "ordinal"), node.path("seen"))
 
@@ -191,7 +216,7 @@ private[agent] object Answers {
       kind = text(node, "kind"),
       reason = text(node, "reason"),
       directory = text(base, "directory"),
-      version = VersionId(number(base, "version"), Json.text(base, "id")),
+      version = version(base),
       keys = number(base, "keys"),
       tookMs = number(node, "took_ms"),
       uploadedBytes = number(node, "uploaded_bytes"),
@@ -199,6 +224,8 @@ private[agent] object Answers {
       newFiles = number(node, "new_files"),
       ownFiles = number(node, "own_files"))
   }
+
+  private def version(node: JsonNode): VersionId = VersionId(number(node, "version"), Json.text(node, "id"))
 
   private def ages(node: JsonNode): SnapshotAges =
     SnapshotAges(optional(node, "snapshot_age_ms"), optional(node, "full_age_ms"))

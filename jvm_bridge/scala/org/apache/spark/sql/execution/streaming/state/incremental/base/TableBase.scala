@@ -6,8 +6,9 @@ import scala.jdk.CollectionConverters._
 
 import org.rocksdb.{InfoLogLevel, Options, RocksDB}
 
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Reserved, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, DamagedSstException, SstPointReader, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, DamagedSstException, MissingBytes, SstPointReader, SstTable}
 
 /**
  * A base whose SSTs are memory-mapped and read here, without native calls; RocksDB is only asked which files
@@ -35,36 +36,89 @@ private[base] object TableBase {
    * @throws UnsupportedSstException when some file is not uncompressed, or of a kind that [[SstTable]] does
    * not know
    */
-  def open(directory: BaseDirectory, cache: TableCache): TableBase = {
-    val files = liveFiles(directory, cache)
-    val (newest, levels) = files.partition(_.level == 0)
-    val levelRuns = levels.groupBy(_.level).toSeq.sortBy(_._1).map { case (_, run) =>
-      run.sortWith((a, b) => java.util.Arrays.compareUnsigned(a.smallest, b.smallest) < 0).toArray
-    }
-    new TableBase(directory, (newest.sortBy(-_.newest).map(Array(_)) ++ levelRuns).toArray)
-  }
+  def open(directory: BaseDirectory, cache: TableCache): TableBase = new TableBaseOpening(directory, cache).open()
 
-  private def liveFiles(directory: BaseDirectory, cache: TableCache): Seq[LevelFile] = {
-    var opened = List.empty[CachedTable]
-    var entries = 0L
+  private[base] def of(directory: BaseDirectory, runs: Seq[Array[LevelFile]]): TableBase = new TableBase(directory, runs.toArray)
+}
+
+/** Opens the files of a [[TableBase]]; none is left open when that fails. */
+private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache) {
+  private var opened = List.empty[CachedTable]
+
+  def open(): TableBase =
     try {
-      val files = metadata(directory.path).map { file =>
-        val table = new CachedTable(new File(directory.path, file.fileName.stripPrefix("/")), cache)
-        opened ::= table
-        entries += table.hold().entries // so that one that cannot be read, or only by RocksDB, is known now
-        table.release()
-        LevelFile(table, file.size, file.level, file.smallestKey, file.largestKey, file.largestSeqno)
+      val runs = directory.beside match {
+        case None => databaseRuns(directory.keys)
+        case Some(beside) => beside.deltas.map(delta => Array(deltaFile(delta))) ++ runsBeside(beside)
       }
-      files.find(_.isOtherLength).foreach(file => throw file.otherLength)
-      if (entries < directory.keys) {
-        throw new IOException(s"The files of ${directory.path} have $entries entries, and there should be ${directory.keys} keys")
-      }
-      files
+      TableBase.of(directory, runs)
     } catch {
       case e: Throwable =>
         opened.foreach(_.drop())
         throw e
     }
+
+  /** Of a database that nobody has opened yet: it is asked whether it is what it should be. */
+  private def runsBeside(beside: Beside): Seq[Array[LevelFile]] =
+    if (beside.database.version == 0) Nil
+    else {
+      val runs = databaseRuns(beside.keys)
+      checkNames(runs)
+      if (beside.deltas.nonEmpty) check(runs.toArray, directory.path, beside.database, beside.keys)
+      runs
+    }
+
+  private def check(runs: Array[Array[LevelFile]], path: String, at: VersionId, keys: Long): Unit =
+    Base.checkRecord(new TableBaseReader(runs, identity), path, at, keys)
+
+  private def deltaFile(delta: BesideDelta): LevelFile = {
+    val file = new File(delta.path)
+    val run = LevelFile(table(file), file.length, 0, Array.emptyByteArray, Reserved.metaKey, 0)
+    check(Array(Array(run)), delta.path, delta.at, -1)
+    run
+  }
+
+  /** A MANIFEST that has lost its end lists fewer files than there are. */
+  private def checkNames(runs: Seq[Array[LevelFile]]): Unit = {
+    val listed = runs.flatten.map(_.table.file.getName).toSet
+    val there = new File(directory.path).list().filter(_.endsWith(".sst")).toSet
+    if (listed != there) {
+      throw new IOException(s"The database in ${directory.path} lists other files than it was made of: " +
+        ((listed | there) &~ (listed & there)).toSeq.sorted.mkString(", "))
+    }
+  }
+
+  private def missingIn(name: String): MissingBytes =
+    directory.beside.filter(_.sparse(name)).map { beside =>
+      new MissingBytes { def fetch(offset: Long, length: Long): Unit = beside.fetch(name, offset, length) }
+    }.orNull
+
+  private def databaseRuns(keys: Long): Seq[Array[LevelFile]] = {
+    val (newest, levels) = liveFiles(keys).partition(_.level == 0)
+    val levelRuns = levels.groupBy(_.level).toSeq.sortBy(_._1).map { case (_, run) =>
+      run.sortWith((a, b) => java.util.Arrays.compareUnsigned(a.smallest, b.smallest) < 0).toArray
+    }
+    newest.sortBy(-_.newest).map(Array(_)) ++ levelRuns
+  }
+
+  private def liveFiles(keys: Long): Seq[LevelFile] = {
+    val files = metadata(directory.path).map { file =>
+      LevelFile(
+        table(new File(directory.path, file.fileName.stripPrefix("/"))),
+        file.size, file.level, file.smallestKey, file.largestKey, file.largestSeqno)
+    }
+    files.find(_.isOtherLength).foreach(file => throw file.otherLength)
+    val entries = files.iterator.map(_.entries).sum
+    if (entries < keys) {
+      throw new IOException(s"The files of ${directory.path} have $entries entries, and there should be $keys keys")
+    }
+    files
+  }
+
+  private def table(file: File): CachedTable = {
+    val table = new CachedTable(file, cache, missingIn(file.getName))
+    opened ::= table
+    table
   }
 
   private def metadata(path: String): Seq[org.rocksdb.LiveFileMetaData] = {
@@ -91,6 +145,13 @@ private[base] final case class LevelFile(
     smallest: Array[Byte],
     largest: Array[Byte],
     newest: Long) {
+
+  /** Number of entries; asked once when it is opened, so that one that cannot be read, or only by RocksDB, is known. */
+  def entries: Long = {
+    val held = table.hold()
+    try held.entries
+    finally table.release()
+  }
 
   def mayHold(key: Array[Byte]): Boolean =
     java.util.Arrays.compareUnsigned(key, smallest) >= 0 && java.util.Arrays.compareUnsigned(key, largest) <= 0

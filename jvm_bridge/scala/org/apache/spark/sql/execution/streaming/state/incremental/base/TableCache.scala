@@ -7,7 +7,7 @@ import java.util.concurrent.locks.ReentrantLock
 import scala.util.Try
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstTable
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{MissingBytes, SstTable}
 
 /**
  * Bounds how many SSTs are mapped at a time, over all stores of an executor: the operating system has a limit
@@ -81,7 +81,7 @@ private[incremental] object TableCache {
  * An SST of a base that is opened when it is needed and closed when it has long not been. Who reads it holds it
  * meanwhile. Any number of threads.
  */
-private[base] final class CachedTable(val file: File, cache: TableCache) {
+private[base] final class CachedTable(val file: File, cache: TableCache, missing: MissingBytes = null) {
   private val lock = new ReentrantLock
   private var table: SstTable = _
   private var holders = 0
@@ -109,7 +109,7 @@ private[base] final class CachedTable(val file: File, cache: TableCache) {
     try {
       if (dropped) throw new IllegalStateException(s"$file is closed")
       if (table == null) {
-        table = SstTable.map(file)
+        table = SstTable.map(file, missing)
         cache.opened()
       } else if (holders == 0) cache.wakes(this)
       holders += 1

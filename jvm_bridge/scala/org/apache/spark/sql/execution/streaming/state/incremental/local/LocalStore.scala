@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.local
 
+import java.io.IOException
+import java.nio.channels.ClosedByInterruptException
 import java.nio.file.{Files, Path}
 import java.util.concurrent.{ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.locks.ReentrantLock
@@ -8,7 +10,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentRoom, AgentStore, CommitAnswer, DeltaFiles, MergedStore, RestoreAnswer}
-import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, FarRowsException, NeedsDatabaseException}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, Json, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
@@ -160,7 +162,8 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   /** Takes what a merge made as the base of what comes; gives it back where the store is closed. */
   private def offer(made: MergedStore): Unit = {
-    val base = BaseDirectory(made.directory, made.version, made.keys, () => agent.release(made.directory))
+    val base = BaseDirectory(made.directory, made.version, made.keys, () => agent.release(made.directory),
+      onDamage = () => tellDamage(made.directory))
     if (synchronized(disposed)) base.onClose()
     else state.offerBase(base)
   }
@@ -247,7 +250,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
             state.resetEmpty()
             (attempts.start(VersionId.empty, task, readOnly), None)
           } else {
-            val answer = resetTo(named, from)
+            val answer = resetTo(named, from, thorough = state.isDamaged, ingest = false)
             (AttemptStart.on(VersionId(named.version, answer.id), task, Some(answer.seen)), Some(answer))
           }
         val transaction = state.tryBegin(start.at, readOnly).getOrElse(
@@ -258,17 +261,55 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     } finally restoring.unlock()
   }
 
-  private def resetTo(at: VersionId, from: Option[VersionId]): RestoreAnswer = {
-    val answer = agent.restore(at, from)
-    val found = VersionId(at.version, answer.id)
+  /**
+   * Restores a version from files that are verified block by block as they are read; all of them at once, where
+   * that has shown some to be damaged, or does so now.
+   *
+   * @param thorough whether to verify all of them
+   * @param ingest whether RocksDB has to read them
+   */
+  private def resetTo(at: VersionId, from: Option[VersionId], thorough: Boolean, ingest: Boolean): RestoreAnswer = {
+    val answer = agent.restore(at, from, thorough, ingest)
     answer.warnings.foreach(text => logWarning(s"$name: $text"))
     merges.learned(answer.ages)
-    state.reset(BaseDirectory(answer.directory, found, answer.keys, () => agent.release(answer.directory)))
-    remember(found, answer.families)
+    try {
+      take(at, answer)
+      answer
+    } catch {
+      case _: NeedsDatabaseException if !ingest => resetTo(at, from, thorough, ingest = true)
+      case e: ClosedByInterruptException => throw e
+      case e: IOException if !thorough =>
+        logWarning(s"What was restored of version ${at.version} of $name cannot be read: all files are verified now", e)
+        resetTo(at, from, thorough = true, ingest)
+    }
+  }
+
+  private def take(at: VersionId, answer: RestoreAnswer): Unit = {
+    val found = VersionId(at.version, answer.id)
+    val deltas = answer.beside.reverse.map { case (version, path) => BesideDelta(path, version) }
+    val families = state.reset(BaseDirectory(
+      answer.directory,
+      found,
+      keys = if (deltas.isEmpty) answer.keys else -1,
+      onClose = () => agent.release(answer.directory),
+      beside = Some(Beside(answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _))),
+      onDamage = () => tellDamage(answer.directory)))
+    remember(found, families)
     attempts.restored(found, answer.seen)
     logInfo(s"Restored version ${at.version} of $name: $answer")
-    answer
   }
+
+  /** Where storage fails, the files are as good as they were; where it has lost one, or has it damaged, they are not. */
+  private def fetch(directory: String, name: String, offset: Long, length: Long): Unit =
+    try agent.fetch(directory, name, offset, length)
+    catch {
+      case e: AgentException =>
+        val what = s"$length bytes at $offset of $directory/$name, which was restored in part, cannot be read: ${e.getMessage}"
+        throw if (e.kind == "missing" || e.kind == "damaged") new IOException(what, e) else new FarRowsException(what, e)
+    }
+
+  /** Not by the thread that found it, which may be interrupted any moment. */
+  private def tellDamage(directory: String): Unit = LocalStore.threads.execute(() => agent.foundDamage(directory))
 
   // Memory holds far fewer versions than this; one that is forgotten here is restored.
   private def remember(at: VersionId, now: ColumnFamilies): Unit = synchronized {

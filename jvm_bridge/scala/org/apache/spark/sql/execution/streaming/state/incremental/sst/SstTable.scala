@@ -13,7 +13,8 @@ import org.apache.spark.storage.StorageUtils
  * the block is read for the first time; index, filter and properties when the table is opened. Any number of threads
  * may read it. After [[close]] nobody may; who does gets an IllegalStateException where a block begins.
  */
-private[incremental] final class SstTable private (val file: File, isMapped: Boolean) extends AutoCloseable {
+private[incremental] final class SstTable private (val file: File, isMapped: Boolean, missing: MissingBytes)
+    extends AutoCloseable {
   private val source = new SstFile(file)
   private val bytes = source.bytes
   private var mapping: MappedByteBuffer = _
@@ -144,6 +145,9 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       if (name == "rocksdb.comparator") {
         val comparator = new String(Bytes.array(at, length), UTF_8)
         require(comparator == SstFormat.comparatorName, s"its comparator is $comparator")
+      } else if (missing != null && name == "rocksdb.compression") {
+        val compression = new String(Bytes.array(at, length), UTF_8)
+        require(compression == "NoCompression", s"it is compressed ($compression)") // its first block may not be there
       } else if (name == "rocksdb.block.based.table.index.type") properties += name -> OffHeap.getInt(null, at).toLong
       else if (SstTable.numbers(name)) properties += name -> new VarintReader(at).varint()
     }
@@ -251,7 +255,11 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       }
     }
     val length = Math.toIntExact(end.offset + end.bytes + SstFormat.trailerBytes - handle.offset)
-    val content = source.read(handle.offset, length)
+    var content = source.read(handle.offset, length)
+    if (missing != null && !areThere(first, last, handle, content)) {
+      missing.fetch(handle.offset, math.max(length, if (ahead > 0) SstTable.fetchedAheadBytes else SstTable.fetchedBytes))
+      content = source.read(handle.offset, length)
+    }
     var i = first
     while (i <= last) {
       val one = if (i == first) handle else block(i)
@@ -260,6 +268,13 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       i += 1
     }
   }
+
+  /** Whether the content is that of the blocks, and not in part a hole. */
+  private def areThere(first: Int, last: Int, handle: SstHandle, content: Array[Byte]): Boolean =
+    (first to last).forall { i =>
+      val one = if (i == first) handle else block(i)
+      checksum.holds(content, (one.offset - handle.offset).toInt, one.bytes)
+    }
 
   /** The first block that can have the key or a greater one; [[blocks]] when none has. */
   def blockOf(key: AnyRef, keyAt: Long, keyLength: Int): Int = {
@@ -310,6 +325,10 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
 
 private[incremental] object SstTable {
   private val verifiedAtOnceBytes = 64 << 10
+
+  /** What is fetched of a file that is not there at least: a request takes as long for less. */
+  private val fetchedBytes = 128 << 10
+  private val fetchedAheadBytes = 2 << 20
   private val numbers = Set(
     "rocksdb.num.range-deletions",
     "rocksdb.num.data.blocks",
@@ -320,14 +339,22 @@ private[incremental] object SstTable {
   /**
    * Opens a table whose blocks are read in place, from a mapping of the file.
    *
+   * @param missing where the file comes from bit by bit, while it is not there as a whole; null: it is
    * @throws UnsupportedSstException when it is of another kind than described above, or has more than 2 GiB
    * @throws DamagedSstException when it is no SST, or its metadata is damaged
    * @throws IOException when it cannot be read or mapped
    */
-  def map(file: File): SstTable = new SstTable(file, isMapped = true)
+  def map(file: File, missing: MissingBytes = null): SstTable = new SstTable(file, isMapped = true, missing)
 
   /** Opens a table, of any length, whose data blocks are read one after the other; exceptions as for [[map]]. */
-  def read(file: File): SstTable = new SstTable(file, isMapped = false)
+  def read(file: File): SstTable = new SstTable(file, isMapped = false, null)
+}
+
+/** Brings bytes of a file that is not there as a whole to their places in it. Any number of threads. */
+private[incremental] trait MissingBytes {
+
+  /** Those from an offset on, as far as there are any; throws an IOException that says why not. */
+  def fetch(offset: Long, length: Long): Unit
 }
 
 /** Memory outside the heap for one block at a time. One thread. */

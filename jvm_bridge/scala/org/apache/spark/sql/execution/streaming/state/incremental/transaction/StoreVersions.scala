@@ -4,7 +4,7 @@ import java.io.File
 import java.util.concurrent.locks.ReentrantLock
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseDirectory}
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, MemoryUse, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, InconsistentStateException, IndexedGenerations, MemTable}
 
@@ -157,11 +157,12 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private def baseKeys: Long = if (base == null) 0 else base.keys
 
   /**
-   * Forgets all and starts from this base. When it cannot be opened, all stays as it was, and the directory
-   * is given back.
+   * Forgets all and starts from this base; its column families. When it cannot be opened, all stays as it was,
+   * and the directory is given back.
    */
-  def reset(directory: BaseDirectory): Unit = {
+  def reset(directory: BaseDirectory): ColumnFamilies = {
     val opened = open(directory)
+    val families = opened.families
     locked {
       if (closed) {
         opened.release()
@@ -169,7 +170,11 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
       }
       restart(opened)
     }
+    families
   }
+
+  /** Whether reading the base has failed. */
+  def isDamaged: Boolean = locked(base != null && base.damaged)
 
   /** Forgets all and starts from the empty version 0. */
   def resetEmpty(): Unit = locked {

@@ -1,0 +1,97 @@
+"""Where the end of an SST begins: its properties, the list of its metadata and the footer (docs/format.md).
+
+The properties name the process that wrote the file and the number that it gave it, and count entries and
+bytes: no two files have the same end. What lies before is protected by a checksum for each block.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+_FOOTER_BYTES = 53
+_MAGIC = bytes.fromhex("f7cff485b741e288")
+_PROPERTIES = b"rocksdb.properties"
+_FILTER = b"fullfilter."
+_MOST_BYTES = 1 << 20
+_TRAILER_BYTES = 5
+
+
+def metadata_bytes(end: bytes) -> int | None:
+    """How many bytes of a file its filter, index, properties and what follows are, of the last bytes of it;
+    None where these do not tell. More than are given, where more are needed."""
+    try:
+        found = _positions(end)
+    except (IndexError, ValueError):
+        return None
+    return None if found is None else max(found.values())
+
+
+def end_bytes(path: Path) -> int | None:
+    """How many bytes of the file at `path` are its end; None where that cannot be found out."""
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - _MOST_BYTES))
+        data = file.read()
+    try:
+        return _end_bytes(data)
+    except (IndexError, ValueError):
+        return None
+
+
+def _end_bytes(data: bytes) -> int | None:
+    found = _positions(data)
+    size = None if found is None else found[_PROPERTIES]
+    return size if size is not None and size <= len(data) else None
+
+
+def _positions(data: bytes) -> dict[bytes, int] | None:
+    """How far from the end of the file its index, its filter and its properties begin, of its last bytes;
+    None without properties.
+
+    Only the distance to the end of the file is known; the list of metadata ends where the footer begins.
+    """
+    footer = data[-_FOOTER_BYTES:]
+    if len(footer) < _FOOTER_BYTES or footer[-8:] != _MAGIC:
+        return None
+    offset, at = _varint(footer, 1)
+    length, at = _varint(footer, at)
+    index_offset, _ = _varint(footer, at)
+    start = len(data) - _FOOTER_BYTES - _TRAILER_BYTES - length
+    if start < 0:
+        return None
+    offsets = {b"index": index_offset}
+    for name, value in _entries(data[start : start + length]):
+        if name == _PROPERTIES or name.startswith(_FILTER):
+            offsets[name], _ = _varint(value, 0)
+    if _PROPERTIES not in offsets or any(one >= offset for one in offsets.values()):
+        return None
+    return {name: len(data) - start + offset - one for name, one in offsets.items()}
+
+
+def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Names and values of a block that is not compressed."""
+    restarts = int.from_bytes(block[-4:], "little")
+    end, at, name = len(block) - 4 - 4 * restarts, 0, b""
+    while at < end:
+        shared, at = _varint(block, at)
+        rest, at = _varint(block, at)
+        length, at = _varint(block, at)
+        name = name[:shared] + block[at : at + rest]
+        at += rest + length
+        yield name, block[at - length : at]
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number and where it ends. Raises IndexError at the end of the data, ValueError for one too long."""
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        at += 1
+        if byte < 0x80:
+            return value, at
+        if shift > 63:
+            raise ValueError("a number of more than 64 bits")

@@ -1,0 +1,273 @@
+"""Lazy restores: what is there at once, what comes as it is asked for, who waits for the rest, what goes
+wrong."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from faults import Call, FaultyStorage
+from runtimes import AdjustedRuntime
+
+from agent.harness import InProcess, Job, contents
+from state_store.agent import hydration
+from state_store.agent.calls import Calls
+from state_store.engine.settings import DatabaseSettings
+from state_store.errors import BusyError, DamagedError, InternalError, MissingError, StorageError
+from state_store.files.deadline import Deadline
+from state_store.storage.local import LocalStorage
+
+
+class Far(InProcess):
+    """An agent whose storage is not of this machine. Reads of tables fail while `is_down`; `reads` are those
+    of tables, with offset and length."""
+
+    def __init__(self, directory: Path) -> None:
+        self.is_down = False
+        self.reads: list[tuple[int, int | None]] = []
+        self.calls = Calls(
+            directory,
+            settings=lambda options: DatabaseSettings(threads=1, size_amplification_percent=1000),
+            open_storage=lambda uri, jvm: FaultyStorage(LocalStorage(uri), self._schedule),
+            runtime=AdjustedRuntime(wall_ms=None),
+        )
+
+    def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
+        if operation == "read" and path.startswith("shared/"):
+            return self._read
+        return None
+
+    def _read(self, call: Call) -> object:
+        self.reads.append(call.range)
+        if self.is_down:
+            raise call.failed("it is down")
+        return call()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hydration, "_RETRY_S", 0.02)
+    monkeypatch.setattr(hydration, "_POLL_S", 0.02)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Job:
+    """Five versions, a full snapshot of the third, in files of some hundred KB."""
+    job = Job(InProcess(tmp_path / "writer", file_bytes=200_000), tmp_path / "state")
+    for version in range(1, 6):
+        job.commit({b"\0\0%02d-%05d" % (version, row): os.urandom(100) for row in range(2500)})
+        if version == 3:
+            job.merge("full")
+    assert len(list(job.location.glob("shared/*"))) > 2
+    return job
+
+
+def reader(job: Job, directory: Path, **options: str) -> Job:
+    other = Job(Far(directory), job.location, restoreMode="lazy", lazyRestoreThreshold="1", **options)
+    other.versions = dict(job.versions)
+    return other
+
+
+def restored(job: Job) -> tuple[Path, list[str]]:
+    """The base and its sparse files; storage goes down as the restore ends, so that these stay as they
+    are."""
+    answer = job.restore_by_blocks(5)
+    return Path(answer["directory"]), answer["sparse"]
+
+
+def whole(job: Job, directory: Path) -> None:
+    """Waits until all is there."""
+    end_s = time.monotonic() + 20
+    while not job.open_store.hydrations._running[directory].is_over:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def settled(job: Job) -> None:
+    """Waits until the damage is known."""
+    end_s = time.monotonic() + 20
+    while not job.open_store.suspicions.of(str(job.location)):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing comes in the background."""
+    monkeypatch.setattr(hydration.Hydration, "start", lambda self: None)
+
+
+def test_only_the_ends_are_there_at_first(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    assert sorted(sparse) == sorted(path.name for path in directory.glob("*.sst"))
+    stored = sum(path.stat().st_size for path in written.location.glob("shared/*"))
+    fetched = sum(length for _, length in job.client.reads)
+    assert fetched < stored / 2
+    assert sum(path.stat().st_size for path in directory.glob("*.sst")) == stored
+    with pytest.raises(DamagedError):
+        contents(directory)
+
+
+def test_ranges_come_to_their_places(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    for name in sparse:
+        size = (directory / name).stat().st_size
+        for offset in range(0, size, 50_000):
+            answer = job.call("range", directory=str(directory), name=name, offset=offset, length=50_000)
+            assert answer["bytes"] == min(50_000, size - offset)
+    assert contents(directory) == written.versions[3][1]
+    answer = job.commit({b"\0\0more": b"1"})
+    assert answer["hydration"]["on_demand_bytes"] == answer["hydration"]["left_bytes"] > 0
+    with pytest.raises(InternalError):
+        job.call("range", directory=str(directory), name="CURRENT", offset=0, length=1)
+
+
+def test_whole_files_come_in_the_background(written: Job, tmp_path: Path) -> None:
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    whole(job, directory)
+    assert contents(directory) == written.versions[3][1]
+    progress = job.commit({b"\0\0more": b"1"})["hydration"]
+    assert (progress["left_bytes"], progress["on_demand_bytes"]) == (0, 0)
+    assert progress["hydrated_bytes"] == sum((directory / name).stat().st_size for name in sparse)
+    again = reader(written, tmp_path / "reader")
+    again.client = job.client
+    answer = again.restore_by_blocks(5)
+    assert (answer["sparse"], answer["fetched_files"]) == ([], 0)
+
+
+def test_what_is_asked_for_comes_first(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    running = job.open_store.hydrations._running[directory]
+    job.call("range", directory=str(directory), name=sparse[-1], offset=0, length=10)
+    following = running._next()
+    assert following is not None and following.name == sparse[-1]
+
+
+def held_back(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Nothing comes in the background until what this gives is called."""
+    waiting: list[hydration.Hydration] = []
+    start = hydration.Hydration.start
+    monkeypatch.setattr(hydration.Hydration, "start", lambda self: waiting.append(self))
+
+    def go_on() -> None:
+        monkeypatch.setattr(hydration.Hydration, "start", start)
+        for one in waiting:
+            one.start()
+
+    return go_on
+
+
+def test_storage_that_fails_loses_nothing(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = held_back(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    job.client.is_down = True
+    go_on()
+    with pytest.raises(StorageError, match="it is down"):
+        job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)
+    job.commit({b"\0\0more": b"1"})
+    with pytest.raises(BusyError):
+        job.open_store.hydrations.wait(directory, Deadline("the merge", 50))
+    assert job.open_store.suspicions.of(str(written.location)) == 0
+    job.client.is_down = False
+    whole(job, directory)
+    assert contents(directory) == written.versions[3][1]
+    assert contents(job.merge("full")["directory"]) == job.state
+
+
+def test_a_merge_waits_for_the_files_that_it_builds_on(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = held_back(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    restored(job)
+    job.commit({b"\0\0more": b"1"})
+    with ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(job.merge, "full")
+        with pytest.raises(TimeoutError):
+            merging.result(0.2)
+        go_on()
+        assert contents(merging.result(20)["directory"]) == job.state
+
+
+def test_an_agent_that_replaces_a_dead_one_goes_on(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    monkeypatch.undo()
+    job.client = Far(tmp_path / "reader")
+    job.store["held"] = [str(directory)]
+    assert job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)["bytes"] == 10
+    whole(job, directory)
+    assert contents(directory) == written.versions[3][1]
+
+
+def test_a_file_that_is_damaged_in_storage_is_done_without(written: Job, tmp_path: Path) -> None:
+    path = next(written.location.glob("shared/*"))
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    job = reader(written, tmp_path / "reader")
+    restored(job)
+    settled(job)
+    answer = job.restore_by_blocks(5)
+    assert (answer["sparse"], answer["snapshot_version"]) == ([], None)
+    assert job.rows(5) == written.state
+
+
+def test_a_file_that_is_gone_ends_the_wait(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = held_back(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, _ = restored(job)
+    for path in written.location.glob("shared/*"):
+        path.unlink()
+    job.commit({b"\0\0more": b"1"})
+    go_on()
+    with pytest.raises(MissingError):
+        job.open_store.hydrations.wait(directory, Deadline("the merge", 20_000))
+    settled(job)
+    assert contents(job.merge("full")["directory"]) == job.state
+
+
+@pytest.mark.parametrize("change", ["eager", "threshold", "ends"])
+def test_it_is_eager_where_that_is_asked_for_or_nothing_is_gained(
+    written: Job, tmp_path: Path, change: str
+) -> None:
+    options = {"eager": {"restoreMode": "eager"}, "threshold": {"lazyRestoreThreshold": "1g"}}.get(change, {})
+    client = Far(tmp_path / "reader") if change != "ends" else InProcess(tmp_path / "reader")
+    lazy = {"restoreMode": "lazy", "lazyRestoreThreshold": "1", **options}
+    job = Job(client, written.location, **lazy)
+    job.versions = dict(written.versions)
+    answer = job.restore_by_blocks(5)
+    assert answer["sparse"] == []
+    assert job.rows(5) == written.state
+
+
+def test_what_is_released_is_fetched_no_more(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = reader(written, tmp_path / "reader", hydrationRateLimit="1k")
+    directory, _ = restored(job)
+    running = job.open_store.hydrations._running[directory]
+    job.close()
+    assert running.is_over
+    assert not directory.exists()
