@@ -9,6 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from state_store.dataset.opening import open as open
+    from state_store.dataset.state import State as State
     from state_store.embedded.store import EmbeddedStore as EmbeddedStore
     from state_store.errors import StateStoreError as StateStoreError
     from state_store.jvm.jar import jar_path as jar_path
@@ -26,11 +28,13 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 _HOMES = {
+    "State": "state_store.dataset.state",
     "EmbeddedStore": "state_store.embedded.store",
     "Options": "state_store.settings.options",
     "StateStoreError": "state_store.errors",
     "check_checkpoint": "state_store.spark",
     "jar_path": "state_store.jvm.jar",
+    "open": "state_store.dataset.opening",
     "spark_conf": "state_store.spark",
     "BadResultError": "state_store.vectorization",
     "Context": "state_store.vectorization",

@@ -9,13 +9,19 @@ import click
 
 from state_store import __version__
 from state_store.cli import exit_codes
+from state_store.cli.chain import chain
 from state_store.cli.checkpoints import checkpoints
 from state_store.cli.command import PROGRAM
 from state_store.cli.completion import completion
+from state_store.cli.diff import diff
 from state_store.cli.files import files
 from state_store.cli.full import full
+from state_store.cli.get import get
+from state_store.cli.history import history
 from state_store.cli.jar import jar
 from state_store.cli.options import options
+from state_store.cli.show import show
+from state_store.cli.stats import stats
 from state_store.cli.verify import verify
 
 
@@ -25,6 +31,7 @@ from state_store.cli.verify import verify
 \b
 Examples:
   state-store checkpoints /data/checkpoint
+  state-store show /data/checkpoint --where "flights > 100"
   state-store verify s3://bucket/checkpoint --json
   state-store full hdfs://namenode/checkpoint --operator 0
 
@@ -36,7 +43,21 @@ def state_store_command() -> None:
     """Look at and work on the state of a Structured Streaming query, running or stopped."""
 
 
-for _command in (checkpoints, files, full, verify, jar, options, completion):
+for _command in (
+    checkpoints,
+    chain,
+    files,
+    full,
+    verify,
+    show,
+    get,
+    diff,
+    history,
+    stats,
+    jar,
+    options,
+    completion,
+):
     state_store_command.add_command(_command)
 
 

@@ -21,7 +21,7 @@ from state_store.cli.output import (
     text_column,
     version_json,
 )
-from state_store.cli.query import Filter, Query, StoreKey
+from state_store.query import Filter, Query, StoreKey
 
 _COLUMNS = (
     text_column("store"),

@@ -9,9 +9,9 @@ from state_store.checkpoint.lineage import Plan
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.checkpoint.registry import Registry
-from state_store.cli.query import StoreKey
 from state_store.deletion.contents import StoreContents
 from state_store.errors import ConflictError
+from state_store.query import StoreKey
 from state_store.storage import Storage
 
 

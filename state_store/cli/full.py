@@ -20,10 +20,10 @@ from state_store.cli.descriptors import MOST_FILES, share
 from state_store.cli.found import FoundStore
 from state_store.cli.output import number_column, print_error, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
-from state_store.cli.query import Filter, Query, StoreKey
 from state_store.deletion.lease import Lease
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import MissingError, StateStoreError
+from state_store.query import Filter, Query, StoreKey
 from state_store.settings.options import Options
 from state_store.snapshots.merge import FULL, merge
 from state_store.snapshots.publish import publish

@@ -75,6 +75,10 @@ class Meter:
         """Adds to the bytes that were."""
         self._progress.advance(self._task, size_bytes)
 
+    def metered(self, storage: Storage) -> Storage:
+        """The storage, with its transfers counted here."""
+        return MeteredStorage(storage, self)
+
     def store_done(self) -> None:
         """One more store is done."""
         with self._lock:

@@ -16,11 +16,11 @@ from state_store.cli.descriptors import MOST_FILES
 from state_store.cli.found import FoundStore
 from state_store.cli.output import version_json
 from state_store.cli.progress import Meter
-from state_store.cli.query import StoreKey
 from state_store.deletion.markers import Leases
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import StateStoreError
 from state_store.files.transfer import Wanted, difference, parallel
+from state_store.query import StoreKey
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.restore import restore
 from state_store.storage import Storage

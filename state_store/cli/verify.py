@@ -19,8 +19,8 @@ from state_store.cli.output import (
     text_column,
 )
 from state_store.cli.progress import Meter
-from state_store.cli.query import Filter, Query
 from state_store.cli.verification import Finding, Verdict, verify_store
+from state_store.query import Filter, Query
 
 _COLUMNS = (
     text_column("store"),

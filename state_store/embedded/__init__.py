@@ -1,1 +1,1 @@
-"""A store without Spark, and the decoding of the rows that Spark wrote."""
+"""A store without Spark."""

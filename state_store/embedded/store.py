@@ -30,13 +30,14 @@ from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadat
 from state_store.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.deletion.catalog import read_listing
 from state_store.deletion.lease import Lease
-from state_store.embedded.rows import decode, to_table
 from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import write_delta
 from state_store.errors import InternalError, MissingError
 from state_store.files.local_cache import StoreCache
 from state_store.files.workspace import Workspace
+from state_store.rows.decoder import decode
+from state_store.rows.raw import to_table
 from state_store.runtime import SYSTEM, Runtime
 from state_store.snapshots.attempt import store_attempt
 from state_store.snapshots.context import StoreContext

@@ -189,6 +189,20 @@ class Database:
                 iterator.next()
             iterator.status()
 
+    def runs(self) -> list[list[TableFile]]:
+        """The sorted runs, newest first: each file of level 0 by itself, then each level, in key order."""
+        with translated("list", str(self.directory)):
+            listed = self._db.live_files()  # RocksDB lists level after level, and in level 0 the newest first
+        files = {file.name: file for file in self.files()}
+        runs: list[list[TableFile]] = []
+        for one in listed:
+            file = files[one["name"].lstrip("/")]
+            if file.level and runs and runs[-1][0].level == file.level:
+                runs[-1].append(file)
+            else:
+                runs.append([file])
+        return runs
+
     def _wait_idle(self, deadline: Callable[[], bool]) -> None:
         """Until nothing is compacted and nothing is left to pick; the picker may decline for good, which
         looks like work that never starts."""

@@ -53,9 +53,17 @@ ROOMS: Mapping[str, Room] = {
         "errors settings",
     ),
     "spark": _room("a session's configuration, a checkpoint's past", "errors settings storage jvm"),
+    "rows": _room("Spark's rows and Arrow's columns: types, decoding, encoding, the hash", "errors"),
+    "query": _room(
+        "the stores of a query, found by what Spark wrote", "errors checkpoint storage files spark"
+    ),
     "embedded": _room(
-        "a store without Spark, and the decoding of Spark's rows",
-        "errors runtime checkpoint storage engine files deletion snapshots",
+        "a store without Spark",
+        "errors runtime checkpoint storage engine files deletion snapshots rows",
+    ),
+    "dataset": _room(
+        "state as data: the stores of a query as Arrow tables",
+        "errors runtime checkpoint storage engine files planning deletion snapshots rows query",
     ),
     "agent": _room(
         "the process beside the executor: frames, calls, open stores",
@@ -63,7 +71,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "cli": _room(
         "the command line, a module a command",
-        "errors settings checkpoint storage engine files deletion snapshots jvm spark",
+        "errors settings checkpoint storage engine files deletion snapshots jvm query dataset",
     ),
     "vectorization": _room("vectorised functions: the Python side", "settings"),
 }

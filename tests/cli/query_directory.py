@@ -13,7 +13,6 @@ from pathlib import Path
 from state_store.checkpoint.attempts import AttemptId
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DeltaName, VersionId, parent_of
-from state_store.cli.query import StoreKey
 from state_store.deletion.lease import Lease
 from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
@@ -21,6 +20,7 @@ from state_store.engine.sst import write_delta
 from state_store.errors import StateStoreError
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
+from state_store.query import StoreKey
 from state_store.settings.options import Options
 from state_store.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 from state_store.snapshots.context import StoreContext

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from query_directory import QueryDirectory, rows
+from dataset.golden_states import checkpoint
 
 from state_store.cli.main import main
 from state_store.settings.options import OPTIONS
@@ -30,10 +30,7 @@ def pages() -> list[Path]:
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory):
-    query = QueryDirectory(tmp_path_factory.mktemp("query") / "c", tmp_path_factory.mktemp("scratch"))
-    for batch in range(3):
-        query.commit(rows(batch, 10))
-    return query.root
+    return checkpoint("flights", tmp_path_factory.mktemp("query"))
 
 
 def test_the_documents_have_commands():

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from state_store.checkpoint.names import VersionId
-from state_store.cli.query import StoreKey
 from state_store.cli.verification import verify_store
 from state_store.deletion.retention import Cleanup, Retention, RetentionPolicy
 from state_store.embedded.store import EmbeddedStore
 from state_store.errors import StateStoreError
+from state_store.query import StoreKey
 from state_store.storage.contract import Storage
 
 Rows = dict[bytes, bytes]

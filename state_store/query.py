@@ -1,28 +1,42 @@
 """The stores of a query, found from its checkpoint directory by what Spark wrote there.
 
 Spark keeps for each stateful operator `state/<operator>/_metadata/metadata` (its name, its stores and their
-number of partitions), the offset log with the pinned configuration in `offsets/<batch>`, and the commit log
-in `commits/<batch>`. Reading them needs no listing of directories. Safe for any thread."""
+number of partitions; `state/<operator>/_metadata/v2/<batch>` for operators with column families), the offset
+log with the pinned configuration in `offsets/<batch>`, and the commit log in `commits/<batch>`. Reading them
+needs no listing of partitions. Safe for any thread."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
 from state_store.checkpoint.names import VersionId
-from state_store.cli.progress import Meter, MeteredStorage
 from state_store.errors import DamagedError, MissingError
 from state_store.files.transfer import parallel
 from state_store.spark import check_pinned, pinned_conf
-from state_store.storage import Storage, open_storage
+from state_store.storage import Entry, Storage, open_storage
 
 DEFAULT_NAME = "default"
 LISTED_AT_ONCE = 16
 """Stores whose directories are read at the same time, where nothing more is done with them."""
 
+_LIST_STATE = "ListState"
+_LIMIT = "globalLimit"
+"""Spark's name of the operator that counts all rows in one partition, whatever its metadata says."""
+
 T = TypeVar("T")
+
+
+class Progress(Protocol):
+    """Hears of the work on many stores, as `Query.for_each` does it. Safe for any thread."""
+
+    def metered(self, storage: Storage) -> Storage:
+        """The storage in whose place one is worked with whose transfers are counted."""
+
+    def store_done(self) -> None:
+        """One more store is done."""
 
 
 @dataclass(frozen=True, order=True)
@@ -45,11 +59,19 @@ class StoreKey:
 
 @dataclass(frozen=True)
 class Operator:
-    """A stateful operator; `stores` maps the name of each of its stores to its number of partitions."""
+    """A stateful operator; `stores` maps the name of each of its stores to its number of partitions.
+
+    `prefix_columns` are how many columns of a store's keys come first in their encoding, by the store's name
+    (0: keys have no prefix); `schema_files` Spark's files of the schemas, oldest first, where its metadata
+    names them; `lists` are the column families where a key has a list of values.
+    """
 
     id: int
     name: str
     stores: dict[str, int]
+    prefix_columns: dict[str, int] = field(default_factory=dict)
+    schema_files: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    lists: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -103,13 +125,31 @@ class Query:
         """The newest batch that Spark has committed; None before the first."""
         return self._newest("commits")
 
-    def committed(self) -> dict[StoreKey, VersionId]:
-        """The version of each store that Spark committed last; empty before the first commit.
+    def commit_times_ms(self) -> dict[int, int]:
+        """When each batch of Spark's commit log was committed, by the storage's clock."""
+        return {
+            int(entry.name): entry.modified_ms
+            for entry in self._storage.list_files("commits")
+            if entry.name.isdigit()
+        }
+
+    def read(self, path: str) -> bytes:
+        """A file of Spark's below the checkpoint directory. Raises MissingError."""
+        return self._storage.read(path)
+
+    def list_files(self, directory: str) -> list[Entry]:
+        """The files of a directory of Spark's."""
+        return self._storage.list_files(directory)
+
+    def committed(self, batch: int | None = None) -> dict[StoreKey, VersionId]:
+        """The version of each store after a committed batch (None: the last one); empty before the
+        first commit. Raises MissingError for a batch that the commit log has not.
 
         Batch `b` makes version `b` + 1. Under checkpoint format 2 the commit log has, for each operator, for
         each partition, one id a store, in the order of the stores' names in the operator's metadata; under
         format 1 the ids here are None. Raises DamagedError when the log cannot be read."""
-        batch = self.committed_batch()
+        if batch is None:
+            batch = self.committed_batch()
         if batch is None:
             return {}
         ids = self._committed_ids(batch)
@@ -163,7 +203,7 @@ class Query:
         work: Callable[[StoreKey, Storage], T],
         *,
         at_once: int = LISTED_AT_ONCE,
-        meter: Meter | None = None,
+        meter: Progress | None = None,
     ) -> list[T]:
         """Runs `work` for every store, `at_once` at a time, and returns the results in the order of `keys`.
 
@@ -173,7 +213,7 @@ class Query:
         def one(key: StoreKey) -> T:
             storage = self.storage(key)
             try:
-                return work(key, storage if meter is None else MeteredStorage(storage, meter))
+                return work(key, storage if meter is None else meter.metered(storage))
             finally:
                 storage.close()
                 if meter is not None:
@@ -193,7 +233,12 @@ def _operators(storage: Storage) -> Iterable[Operator]:
         try:
             text = _text(storage, path)
         except MissingError:
-            return
+            listed = storage.list_files(f"state/{number}/_metadata/v2")
+            versions = [int(one.name) for one in listed if one.name.isdigit()]
+            if not versions:
+                return
+            path = f"state/{number}/_metadata/v2/{max(versions)}"
+            text = _text(storage, path)
         yield _operator(number, text, path)
         number += 1
 
@@ -201,10 +246,32 @@ def _operators(storage: Storage) -> Iterable[Operator]:
 def _operator(number: int, text: str, path: str) -> Operator:
     try:
         described: dict[str, Any] = json.loads(text.splitlines()[1])
+        name = str(described["operatorInfo"]["operatorName"])
         stores = {one["storeName"]: int(one["numPartitions"]) for one in described["stateStoreInfo"]}
-        return Operator(number, str(described["operatorInfo"]["operatorName"]), stores)
+        if name == _LIMIT:
+            stores = dict.fromkeys(stores, 1)
+        prefixes = {
+            one["storeName"]: int(one.get("numColsPrefixKey", 0)) for one in described["stateStoreInfo"]
+        }
+        schemas = {
+            one["storeName"]: tuple(
+                f"state/{found.partition('/state/')[2]}" for found in one["stateSchemaFilePaths"]
+            )
+            for one in described["stateStoreInfo"]
+            if one.get("stateSchemaFilePaths")
+        }
+        lists = frozenset(_list_variables(described.get("operatorPropertiesJson") or "{}"))
+        return Operator(number, name, stores, prefixes, schemas, lists)
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path} is not Spark's operator metadata: {error!r}", file=path) from error
+
+
+def _list_variables(properties: str) -> Iterable[str]:
+    """The names of the variables that are lists, of an operator with state variables."""
+    for one in json.loads(properties).get("stateVariables", []):
+        variable = json.loads(one) if isinstance(one, str) else one
+        if _LIST_STATE in str(variable["stateVariableType"]):
+            yield str(variable["stateName"])
 
 
 def _text(storage: Storage, path: str) -> str:

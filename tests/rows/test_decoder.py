@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+import contextlib
 import struct
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_store.embedded.rows import decode, to_table
+from rows.arrays import batches
 from state_store.errors import DamagedError, FormatError
-
-pa = pytest.importorskip("pyarrow")
+from state_store.rows.decoder import decode
+from state_store.rows.encoder import encode
+from state_store.rows.raw import to_table
 
 FIELDS = {
     "flag": (pa.bool_(), "<?7x"),
@@ -87,8 +90,44 @@ def test_dates_timestamps_and_decimals() -> None:
 
 
 def test_a_type_that_is_not_known_is_named() -> None:
-    with pytest.raises(FormatError, match=r"'items'.*list"):
-        decode([word(0)], pa.schema([("items", pa.list_(pa.int32()))]))
+    with pytest.raises(FormatError, match=r"'items'.*large_list"):
+        decode([word(0)], pa.schema([("items", pa.large_list(pa.int32()))]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "why"),
+    [
+        (pa.list_(pa.int32()), 1 << 40, "an array is longer"),
+        (pa.list_(pa.int32()), -1, "an array is longer"),
+        (pa.map_(pa.int32(), pa.int32()), 1 << 40, "a map is longer"),
+        (pa.map_(pa.int32(), pa.int32()), -8, "a map is longer"),
+        (pa.struct([("a", pa.int64())]), 0, "at least 17"),
+        (pa.month_day_nano_interval(), 0, "16 bytes"),
+    ],
+)
+def test_nested_values_that_do_not_fit(kind: pa.DataType, stored: int, why: str) -> None:
+    """A row whose only column refers to one word after it."""
+    row = word(16 << 32 | 8) + struct.pack("<q", stored)
+    with pytest.raises(DamagedError, match=why):
+        decode([row], pa.schema([("x", kind)]))
+
+
+def test_a_decimal_of_more_bytes_than_it_can_have() -> None:
+    with pytest.raises(DamagedError, match="1 to 16 bytes"):
+        decode([word(16 << 32 | 24) + bytes(24)], pa.schema([("x", pa.decimal128(30, 0))]))
+
+
+@settings(max_examples=25)
+@given(batches(), st.data())
+def test_damaged_rows_are_an_error_or_other_values(batch: pa.RecordBatch, data: st.DataObject) -> None:
+    rows = encode(batch.columns, batch.num_rows)
+    if not rows:
+        return
+    broken = bytearray(rows[0])
+    for _ in range(data.draw(st.integers(1, 4))):
+        broken[data.draw(st.integers(1, len(broken) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    with contextlib.suppress(DamagedError):
+        decode([bytes(broken), *rows[1:]], batch.schema).validate()
 
 
 def test_rows_that_are_no_rows() -> None:

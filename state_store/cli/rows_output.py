@@ -1,0 +1,169 @@
+"""Rows as a table for people, or as CSV, JSON or Parquet for programs."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import datetime
+import io
+import json
+import sys
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from state_store.cli.output import number_column, output, print_json, print_table, text_column
+from state_store.errors import ConflictError, OptionError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+FORMATS = ("table", "csv", "json", "parquet")
+
+_LONGEST_CELL = 60
+
+
+def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--format` and `--output`."""
+    for decorate in (
+        click.option(
+            "--output", "target", metavar="FILE", help="Write there; a file that exists is not replaced."
+        ),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(FORMATS),
+            default="table",
+            show_default=True,
+            help="How rows are printed; parquet needs --output.",
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def print_rows(
+    batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, form: str, target: str | None
+) -> int:
+    """Prints the rows, or writes them to `target`; gives their number.
+
+    Raises ConflictError when the target exists, OptionError for Parquet without one.
+    """
+    if form == "parquet" and target is None:
+        raise OptionError("Parquet is written to a file: give --output FILE", option="--output")
+    if target is not None and Path(target).exists():
+        raise ConflictError(f"'{target}' exists already; it is not replaced", file=target)
+    if form == "parquet":
+        return _write_parquet(batches, schema, str(target))
+    if form == "table" and target is None:
+        return _print_table(batches, schema)
+    write = {"csv": _csv, "json": _json, "table": _csv}[form]
+    if target is None:
+        return write(batches, schema, lambda text: output().out(text, end="", highlight=False))
+    with open(target, "x", encoding="utf-8") as file:
+        return write(batches, schema, file.write)
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: bytes as base64, times by ISO 8601, decimals and durations as texts."""
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, datetime.timedelta)):
+        return str(value)
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(one) for one in value]
+    return value
+
+
+def cell(value: Any) -> str:
+    """A value in a table: short, on one line."""
+    shown = plain(value)
+    text = "" if shown is None else shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    text = text.replace("\n", "\\n")
+    return text if len(text) <= _LONGEST_CELL else f"{text[: _LONGEST_CELL - 3]}..."
+
+
+def _print_table(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema) -> int:
+    import pyarrow
+
+    headings = []
+    for field in schema:
+        is_number = pyarrow.types.is_integer(field.type) or pyarrow.types.is_floating(field.type)
+        headings.append(number_column(field.name) if is_number else text_column(field.name))
+    rows = [[cell(value) for value in row.values()] for batch in batches for row in batch.to_pylist()]
+    print_table(headings, rows)
+    return len(rows)
+
+
+def _csv(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, write: Callable[[str], Any]) -> int:
+    rows = 0
+    write(_csv_lines([schema.names]))
+    for batch in batches:
+        rows += batch.num_rows
+        write(_csv_lines([[_csv_value(value) for value in row.values()] for row in batch.to_pylist()]))
+    return rows
+
+
+def _csv_lines(rows: list[list[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _csv_value(value: Any) -> Any:
+    shown = plain(value)
+    return json.dumps(shown, ensure_ascii=False) if isinstance(shown, (dict, list)) else shown
+
+
+def _json(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, write: Callable[[str], Any]) -> int:
+    """One JSON object a line."""
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        write("".join(json.dumps(plain(row), ensure_ascii=False) + "\n" for row in batch.to_pylist()))
+    return rows
+
+
+def _write_parquet(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, target: str) -> int:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = 0
+    try:
+        with pyarrow.parquet.ParquetWriter(target, schema) as writer:
+            for batch in batches:
+                rows += batch.num_rows
+                writer.write_batch(batch)
+    except pyarrow.ArrowNotImplementedError as error:
+        Path(target).unlink(missing_ok=True)
+        raise OptionError(
+            f"Parquet has no such type: {error}; leave the column out with --columns"
+        ) from error
+    return rows
+
+
+def print_row(row: dict[str, Any] | None, *, as_json: bool) -> None:
+    """Prints one row, a column a line."""
+    if as_json:
+        print_json(None if row is None else plain(row))
+    elif row is not None:
+        print_table(
+            (text_column("column"), text_column("value")), ((name, _line(one)) for name, one in row.items())
+        )
+
+
+def _line(value: Any) -> str:
+    shown = plain(value)
+    return "" if shown is None else shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+
+
+def warn(text: str) -> None:
+    """A line for people beside what is printed."""
+    print(f"state-store: {text}", file=sys.stderr)

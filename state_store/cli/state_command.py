@@ -1,0 +1,91 @@
+"""What commands about rows of state share: which store and which version of it are meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import click
+
+from state_store.cli.command import command
+from state_store.dataset import opening
+from state_store.dataset.state import State
+from state_store.errors import OptionError
+from state_store.query import DEFAULT_NAME
+
+_NOTE = """\
+DIR is the query's checkpointLocation: a path or a file:, hdfs:, webhdfs:, s3:, gs: or abfs: URI. The query
+may run meanwhile. Version v is the state after batch v - 1."""
+
+
+def state_command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declares a command about one store of a query: `checkpoint`, `operator`, `store`."""
+
+    def declare(function: Callable[..., Any]) -> click.Command:
+        for decorate in (
+            click.option(
+                "--store",
+                default=DEFAULT_NAME,
+                show_default=True,
+                metavar="NAME",
+                help="A side of a join (left, right), or the name of a store or column family.",
+            ),
+            click.option(
+                "--operator",
+                type=int,
+                default=0,
+                show_default=True,
+                metavar="N",
+                help="The stateful operator.",
+            ),
+            click.argument("checkpoint", metavar="DIR", type=click.Path(file_okay=False)),
+        ):
+            function = decorate(function)
+        return command(name, examples=examples, note=_NOTE)(function)
+
+    return declare
+
+
+def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--version`, `--batch` and `--at`: None without."""
+    for decorate in (
+        click.option(
+            "--at",
+            type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"]),
+            metavar="TIME",
+            help="The version that was the newest at that time (UTC).",
+        ),
+        click.option("--batch", type=int, metavar="N", help="The version after that batch."),
+        click.option(
+            "--version", type=int, metavar="N", help="The version; default: the one committed last."
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
+def open_state(
+    checkpoint: str,
+    operator: int,
+    store: str,
+    version: int | None = None,
+    batch: int | None = None,
+    at: datetime | None = None,
+    partitions: Sequence[int] | None = None,
+) -> State:
+    """The state that the options mean. Raises as `state_store.open`, OptionError where pyarrow is missing."""
+    try:
+        import pyarrow  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise OptionError("rows need the Python package 'pyarrow': pip install pyarrow") from error
+    return opening.open(checkpoint, operator, store, version, partitions, batch=batch, at=at)
+
+
+def parsed_key(state: State, given: Sequence[str]) -> Any:
+    """A key from texts: values in the order of the columns, or NAME=VALUE for each."""
+    names = [name for name in state.columns.key_names if name not in state.view.hidden]
+    pairs = [one.partition("=") for one in given]
+    if given and all(equals and name in names for name, equals, _ in pairs):
+        return {name: value for name, _, value in pairs}
+    return tuple(given)

@@ -1,0 +1,1 @@
+"""State as data: the stores of a query as Arrow tables, without Spark or a JVM."""

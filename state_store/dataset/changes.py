@@ -1,0 +1,299 @@
+"""What changed between versions of a store: from the deltas, where they are all there."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from state_store.dataset.columns import FAMILY_BYTES, PARTITION, Columns
+from state_store.dataset.partitions import Partitions, opened
+from state_store.dataset.pinned import PinnedVersion
+from state_store.engine.table import read_records
+from state_store.errors import MissingError, OptionError
+from state_store.snapshots.local_database import LocalDatabase
+
+if TYPE_CHECKING:
+    import pyarrow
+
+ADDED, CHANGED, REMOVED = "added", "changed", "removed"
+PUT = "put"
+ROWS = 1 << 14
+"""Most rows of a batch."""
+
+Change = tuple[bytes, "bytes | None", "bytes | None"]
+"""A key with the id of its column family, what was there before, and after."""
+
+
+@dataclass(frozen=True)
+class KeyVersion:
+    """A key at a version: whether the version's batch wrote it (`is_changed`), and its row, None where it has
+    none. `committed_ms` is when the version was written, by the storage's clock."""
+
+    version: int
+    committed_ms: int
+    is_changed: bool
+    row: dict[str, Any] | None
+
+
+class Changes:
+    """What changed in some partitions until their version."""
+
+    def __init__(self, partitions: Partitions, columns: Columns) -> None:
+        self._partitions = partitions
+        self._columns = columns
+
+    def diff(self, since: int) -> pyarrow.RecordBatchReader:
+        """See `State.diff`."""
+        import pyarrow
+
+        self._check(since)
+        return pyarrow.RecordBatchReader.from_batches(_diff_schema(self._columns), self._diffs(since))
+
+    def feed(self, since: int) -> pyarrow.RecordBatchReader:
+        """See `State.changes`."""
+        import pyarrow
+
+        self._check(since)
+        return pyarrow.RecordBatchReader.from_batches(_feed_schema(self._columns), self._feeds(since))
+
+    def of_key(self, key: bytes, number: int) -> list[KeyVersion]:
+        """The values of an encoded key in a partition, oldest first, as far back as deltas go."""
+        partitions = self._partitions
+        with partitions.pinned(partitions.version, 0) as pins:
+            pin = pins[number]
+            versions = [delta.version for delta in pin.lineage]
+            first = _first_of_run(versions)
+            value = self._value_before(key, number, first)
+            found = []
+            for delta in pin.lineage[versions.index(first) :] if versions else []:
+                changed = dict(
+                    _records(pin, delta.version, key[:FAMILY_BYTES], partitions.directory / "delta")
+                )
+                is_changed = key in changed
+                value = changed.get(key, value)
+                row = None if value is None else self._columns.decode([key], [value], number).to_pylist()[0]
+                found.append(KeyVersion(delta.version, pin.committed_ms(delta), is_changed, row))
+            return found
+
+    def _value_before(self, key: bytes, number: int, first: int) -> bytes | None:
+        """The value of a key before version `first`; None, too, where that version is gone."""
+        if first <= 1:
+            return None
+        directory = self._partitions.directory / "before"
+        try:
+            with (
+                self._partitions.pinned(first - 1) as pins,
+                opened(pins[number].restore(directory)) as database,
+            ):
+                return database.get(key)
+        except MissingError:
+            return None
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _check(self, since: int) -> None:
+        if not 0 <= since <= self._partitions.version:
+            raise OptionError(f"version {self._partitions.version} does not come after version {since}")
+
+    def _diffs(self, since: int) -> Iterator[pyarrow.RecordBatch]:
+        partitions = self._partitions
+        with (
+            partitions.pinned(since) as older,
+            partitions.pinned(partitions.version, since) as newer,
+        ):
+            for number in partitions.numbers:
+                scratch = partitions.directory / f"diff-{number}"
+                try:
+                    found = self._diff(older.get(number), newer[number], since, scratch)
+                    yield from _diff_batches(self._columns, found, number)
+                finally:
+                    shutil.rmtree(scratch, ignore_errors=True)
+
+    def _diff(
+        self, older: PinnedVersion | None, newer: PinnedVersion, since: int, scratch: Path
+    ) -> Iterator[Change]:
+        name = self._columns.view.schema.family
+        before = None if older is None else older.restore(scratch / "before")
+        family = None if before is None else before.column_families.get(name)
+        after = None
+        if family is None:
+            after = newer.restore(scratch / "after")
+            family = after.column_families.get(name)
+            if family is None:
+                return iter(())
+        prefix = family.id.to_bytes(FAMILY_BYTES, "big")
+        touched = _touched(newer, since, prefix, scratch / "delta")
+        if touched is not None:
+            return _looked_up(before, touched)
+        return _compared(before, after or newer.restore(scratch / "after"), prefix)
+
+    def _feeds(self, since: int) -> Iterator[pyarrow.RecordBatch]:
+        partitions = self._partitions
+        with partitions.pinned(partitions.version, since) as pins:
+            for version in range(since + 1, partitions.version + 1):
+                for number in partitions.numbers:
+                    family = partitions.family(number)
+                    if family is None:
+                        continue
+                    prefix = family.id.to_bytes(FAMILY_BYTES, "big")
+                    records = _records(pins[number], version, prefix, partitions.directory / "delta")
+                    yield from _feed_batches(self._columns, version, records, number)
+
+
+def _first_of_run(versions: list[int]) -> int:
+    """Where the run of numbers begins that the last one ends; 0 without any."""
+    first = versions[-1] if versions else 0
+    for version in reversed(versions):
+        if version < first - 1:
+            break
+        first = version
+    return first
+
+
+def _touched(
+    pin: PinnedVersion, since: int, family: bytes, directory: Path
+) -> dict[bytes, bytes | None] | None:
+    """The last change of each key of a column family after version `since`; None where a delta is not there
+    any more."""
+    if [delta.version for delta in pin.lineage] != list(range(since + 1, pin.version.number + 1)):
+        return None
+    found: dict[bytes, bytes | None] = {}
+    for delta in pin.lineage:
+        found.update(_records(pin, delta.version, family, directory))
+    return found
+
+
+def _records(
+    pin: PinnedVersion, version: int, family: bytes, directory: Path
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """What the delta of a version of the lineage changed in a column family. Raises MissingError where the
+    delta is not there any more."""
+    delta = next((one for one in pin.lineage if one.version == version), None)
+    if delta is None:
+        raise MissingError(
+            f"what version {version} of store {pin.key} changed is not known any more: its delta was removed"
+        )
+    try:
+        path = pin.fetch(delta, directory)
+        yield from ((key, value) for key, value in read_records(path) if key[:FAMILY_BYTES] == family)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _diff_schema(columns: Columns) -> pyarrow.Schema:
+    """`change`, the columns of the key, `before` and `after` (structs of the others), the partition."""
+    import pyarrow
+
+    values = pyarrow.struct(columns.value_fields)
+    return pyarrow.schema(
+        [
+            pyarrow.field("change", pyarrow.string(), False),
+            *columns.key_fields,
+            pyarrow.field("before", values),
+            pyarrow.field("after", values),
+            columns.schema.field(PARTITION),
+        ]
+    )
+
+
+def _diff_batches(
+    columns: Columns, changes: Iterable[Change], partition: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """Changes as batches of `_diff_schema`; those that changed nothing are left out."""
+    import pyarrow
+
+    schema = _diff_schema(columns)
+    real = (change for change in changes if change[1] != change[2])
+    while chunk := list(itertools.islice(real, ROWS)):
+        keys, before, after = zip(*chunk, strict=True)
+        kinds = [
+            ADDED if old is None else REMOVED if new is None else CHANGED
+            for old, new in zip(before, after, strict=True)
+        ]
+        arrays = [
+            pyarrow.array(kinds),
+            *columns.keys(list(keys)),
+            columns.values(list(before)),
+            columns.values(list(after)),
+            pyarrow.repeat(pyarrow.scalar(partition, pyarrow.int32()), len(chunk)),
+        ]
+        yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _feed_schema(columns: Columns) -> pyarrow.Schema:
+    """`version`, `batch`, `change`, and the columns of the state; those of the value are null where the key
+    was removed."""
+    import pyarrow
+
+    return pyarrow.schema(
+        [
+            pyarrow.field("version", pyarrow.int64(), False),
+            pyarrow.field("batch", pyarrow.int64(), False),
+            pyarrow.field("change", pyarrow.string(), False),
+            *columns.key_fields,
+            *(field.with_nullable(True) for field in columns.value_fields),
+            columns.schema.field(PARTITION),
+        ]
+    )
+
+
+def _feed_batches(
+    columns: Columns, version: int, records: Iterable[tuple[bytes, bytes | None]], partition: int
+) -> Iterator[pyarrow.RecordBatch]:
+    """The records of one delta as batches of `_feed_schema`."""
+    import pyarrow
+
+    schema = _feed_schema(columns)
+    pending = iter(records)
+    while chunk := list(itertools.islice(pending, ROWS)):
+        keys, values = zip(*chunk, strict=True)
+        count = len(chunk)
+        arrays = [
+            pyarrow.repeat(pyarrow.scalar(version, pyarrow.int64()), count),
+            pyarrow.repeat(pyarrow.scalar(version - 1, pyarrow.int64()), count),
+            pyarrow.array([REMOVED if value is None else PUT for value in values]),
+            *columns.keys(list(keys)),
+            *columns.values(list(values)).flatten(),
+            pyarrow.repeat(pyarrow.scalar(partition, pyarrow.int32()), count),
+        ]
+        yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _looked_up(base: LocalDatabase | None, touched: dict[bytes, bytes | None]) -> Iterator[Change]:
+    """Changes of keys, with what a database had before (None: it is empty), in order."""
+    if base is None:
+        yield from ((key, None, touched[key]) for key in sorted(touched))
+        return
+    with opened(base) as database:
+        for key in sorted(touched):
+            yield key, database.get(key), touched[key]
+
+
+def _compared(before: LocalDatabase | None, after: LocalDatabase, family: bytes) -> Iterator[Change]:
+    """All rows of a column family of two databases, side by side in order."""
+    end = (int.from_bytes(family, "big") + 1).to_bytes(FAMILY_BYTES, "big")
+    with opened(after) as newer:
+        if before is None:
+            yield from ((key, None, value) for key, value in newer.scan(family, end))
+            return
+        with opened(before) as older:
+            yield from _merged(older.scan(family, end), newer.scan(family, end))
+
+
+def _merged(before: Iterator[tuple[bytes, bytes]], after: Iterator[tuple[bytes, bytes]]) -> Iterator[Change]:
+    old, new = next(before, None), next(after, None)
+    while old is not None or new is not None:
+        if new is None or (old is not None and old[0] < new[0]):
+            assert old is not None
+            yield old[0], old[1], None
+            old = next(before, None)
+        elif old is None or new[0] < old[0]:
+            yield new[0], None, new[1]
+            new = next(after, None)
+        else:
+            yield old[0], old[1], new[1]
+            old, new = next(before, None), next(after, None)

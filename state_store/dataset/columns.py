@@ -1,0 +1,148 @@
+"""The columns of a view: those of the key, then those of the value, then the partition.
+
+A column of the value that has the name of one before it gets `value_` in front.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from state_store.dataset.views import View
+from state_store.errors import MissingError
+from state_store.rows.decoder import Region
+from state_store.rows.keys import decode_keys, packed
+from state_store.rows.packed import joined, split_values
+
+if TYPE_CHECKING:
+    import pyarrow
+
+PARTITION = "partition_id"
+FAMILY_BYTES = 2
+"""What a store has before each key: the id of the column family."""
+
+
+Encoded = list[bytes] | tuple[Any, Any, Any]
+"""Keys or values: texts, or parts of bytes (data, starts, lengths)."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: of the key's or the value's field `number` (-1: the partition's number), of that struct's
+    field `inner` where it is not None."""
+
+    field: pyarrow.Field
+    of_key: bool
+    number: int
+    inner: int | None = None
+
+
+class Columns:
+    """The columns of a view, all or some, decoded from its rows. Immutable; safe for any thread."""
+
+    def __init__(self, view: View, chosen: Sequence[str] | None = None) -> None:
+        """Raises MissingError for a name in `chosen` that there is not."""
+        import pyarrow
+
+        self.view = view
+        every = {column.field.name: column for column in _columns(view)}
+        names = list(every) if chosen is None else list(dict.fromkeys(chosen))
+        unknown = [name for name in names if name not in every]
+        if unknown:
+            raise MissingError(f"there is no column '{unknown[0]}'; there are: {', '.join(every)}")
+        self._columns = [every[name] for name in names]
+        self._keys = sorted({one.number for one in self._columns if one.of_key})
+        self._values = sorted({one.number for one in self._columns if not one.of_key and one.number >= 0})
+        self.schema: pyarrow.Schema = pyarrow.schema([column.field for column in self._columns])
+        self.key_names = [column.field.name for column in every.values() if column.of_key]
+
+    @property
+    def key_fields(self) -> list[pyarrow.Field]:
+        return [column.field for column in self._columns if column.of_key]
+
+    @property
+    def value_fields(self) -> list[pyarrow.Field]:
+        return [column.field for column in self._columns if not column.of_key and column.number >= 0]
+
+    def keys(self, keys: list[bytes]) -> list[pyarrow.Array]:
+        """The columns of the key. Raises as `decode`."""
+        schema = self.view.schema
+        return decode_keys(keys, list(schema.key), schema.layout, skip=FAMILY_BYTES, only=self._keys)
+
+    def values(self, values: list[bytes | None]) -> pyarrow.StructArray:
+        """The columns of the value, null where there is none. Raises as `decode`."""
+        import pyarrow
+
+        present = [value for value in values if value is not None]
+        columns = [column for column in self._columns if not column.of_key and column.number >= 0]
+        fields = list(self.view.schema.value)
+        decoded = dict(
+            zip(self._values, Region.of(packed(present)).fields(fields, self._values), strict=True)
+        )
+        arrays = [_inner(decoded[column.number], column) for column in columns]
+        found = pyarrow.StructArray.from_arrays(arrays, fields=[column.field for column in columns])
+        places = itertools.count()
+        return found.take(
+            pyarrow.array([None if one is None else next(places) for one in values], pyarrow.int64())
+        )
+
+    def decode(self, keys: Encoded, values: Encoded, partition: int) -> pyarrow.RecordBatch:
+        """The rows as a batch; keys have the id of the column family in front. Raises FormatError and
+        DamagedError as the decoder does."""
+        import pyarrow
+
+        owners = None
+        if self.view.is_list:
+            owners, values = split_values(values if isinstance(values, tuple) else joined(values))
+        schema, count = self.view.schema, _count(values)
+        key_columns: dict[int, pyarrow.Array] = {}
+        value_columns: dict[int, pyarrow.Array] = {}
+        if self._keys:
+            decoded = decode_keys(keys, list(schema.key), schema.layout, skip=FAMILY_BYTES, only=self._keys)
+            if owners is not None:
+                decoded = [column.take(pyarrow.array(owners)) for column in decoded]
+            key_columns = dict(zip(self._keys, decoded, strict=True))
+        if self._values:
+            decoded = Region.of(packed(values)).fields(list(schema.value), self._values)
+            value_columns = dict(zip(self._values, decoded, strict=True))
+        arrays = []
+        for column in self._columns:
+            if column.number < 0:
+                arrays.append(pyarrow.repeat(pyarrow.scalar(partition, pyarrow.int32()), count))
+                continue
+            arrays.append(_inner((key_columns if column.of_key else value_columns)[column.number], column))
+        return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _count(rows: Encoded) -> int:
+    return len(rows[1]) if isinstance(rows, tuple) else len(rows)
+
+
+def _inner(array: pyarrow.Array, column: Column) -> pyarrow.Array:
+    return array if column.inner is None else array.flatten()[column.inner]
+
+
+def _columns(view: View) -> Iterator[Column]:
+    import pyarrow
+
+    taken = {PARTITION}
+    for number, field in enumerate(view.schema.key):
+        if field.name not in view.hidden:
+            taken.add(field.name)
+            yield Column(field, True, number)
+    for number, field in enumerate(view.schema.value):
+        if number == 0 and view.has_groups and pyarrow.types.is_struct(field.type):
+            inner: Sequence[tuple[int | None, pyarrow.Field]] = [
+                (place, field.type.field(place).with_nullable(True)) for place in range(field.type.num_fields)
+            ]
+        else:
+            inner = [(None, field)]
+        for place, one in inner:
+            name = one.name
+            while name in taken:
+                name = f"value_{name}"
+            taken.add(name)
+            yield Column(one.with_name(name), False, number, place)
+    yield Column(pyarrow.field(PARTITION, pyarrow.int32(), False), False, -1)

@@ -1,0 +1,124 @@
+"""The partitions of a view at one version: held in checkpoint storage, and local while they are read."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from state_store.checkpoint.metadata import ColumnFamily
+from state_store.dataset.pinned import MOST_OPEN_FILES, PinnedVersion
+from state_store.dataset.views import View
+from state_store.engine.database import Database
+from state_store.engine.settings import DatabaseSettings
+from state_store.errors import MissingError, OptionError
+from state_store.files.transfer import parallel
+from state_store.query import LISTED_AT_ONCE, Query, StoreKey
+from state_store.runtime import SYSTEM, Runtime
+from state_store.snapshots.local_database import LocalDatabase
+
+READING = DatabaseSettings(max_open_files=MOST_OPEN_FILES)
+
+
+class Partitions:
+    """Some partitions, `numbers`, of a view at version `version`. What it holds goes with `close`, or when it
+    is collected. One thread at a time."""
+
+    def __init__(
+        self,
+        query: Query,
+        view: View,
+        version: int,
+        chosen: Iterable[int] | None = None,
+        *,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        """Raises MissingError for a partition or a version that is not there."""
+        self.view = view
+        self.version = version
+        self._query = query
+        self._runtime = runtime
+        count = view.operator.stores[view.store]
+        self.numbers = tuple(range(count) if chosen is None else dict.fromkeys(chosen))
+        unknown = [one for one in self.numbers if not 0 <= one < count]
+        if unknown:
+            raise MissingError(f"there is no partition {unknown[0]}: the store has 0 to {count - 1}")
+        self._pins = self._pinned(version, None)
+        self.directory = Path(tempfile.mkdtemp(prefix="state-store-"))
+        self._local: dict[int, LocalDatabase] = {}
+        self._finalizer = weakref.finalize(self, _let_go, self._pins, self.directory)
+
+    def close(self) -> None:
+        """Lets the files in checkpoint storage go, and removes local ones; twice is fine."""
+        self._finalizer()
+
+    def key(self, partition: int) -> StoreKey:
+        return StoreKey(self.view.operator.id, partition, self.view.store)
+
+    def base(self, partition: int) -> LocalDatabase:
+        """The local database of a partition, made where it is not there yet."""
+        if not self._finalizer.alive:
+            raise OptionError("the state was closed")
+        if partition not in self._local:
+            self._local[partition] = self._pins[partition].restore(self.directory / str(partition))
+        return self._local[partition]
+
+    def is_local(self, partition: int) -> bool:
+        return partition in self._local
+
+    def forget(self, partition: int) -> None:
+        """Removes the local database."""
+        del self._local[partition]
+        shutil.rmtree(self.directory / str(partition), ignore_errors=True)
+
+    def family(self, partition: int) -> ColumnFamily | None:
+        """The view's column family in a partition; None where nothing was ever written to it."""
+        return self.base(partition).column_families.get(self.view.schema.family)
+
+    def count(self, partition: int) -> int:
+        """The rows of the view in a partition, as its files say: nothing is restored."""
+        families = self._pins[partition].column_families(self.directory / f"count-{partition}")
+        family = families.get(self.view.schema.family)
+        return 0 if family is None else family.keys
+
+    def size_bytes(self, partition: int) -> int:
+        """Of the files of a partition that a restore reads, all column families."""
+        return self._pins[partition].size_bytes
+
+    @contextmanager
+    def pinned(self, version: int, since: int | None = None) -> Iterator[Mapping[int, PinnedVersion]]:
+        """The same partitions at another version, held meanwhile (0: none), and the deltas after `since`."""
+        pins = self._pinned(version, since) if version else {}
+        try:
+            yield pins
+        finally:
+            for pin in pins.values():
+                pin.release()
+
+    def _pinned(self, version: int, since: int | None) -> dict[int, PinnedVersion]:
+        try:
+            known = self._query.committed(version - 1)
+        except MissingError:  # Spark has forgotten the batch: what it committed last came from its version
+            known = self._query.committed()
+
+        def pin(number: int) -> PinnedVersion:
+            key = self.key(number)
+            storage = self._query.storage(key)
+            return PinnedVersion(key, storage, version, known[key], since=since, runtime=self._runtime)
+
+        pins = parallel(LISTED_AT_ONCE, pin, self.numbers, runtime=self._runtime)
+        return dict(zip(self.numbers, pins, strict=True))
+
+
+def opened(base: LocalDatabase) -> Database:
+    """The database, for reading."""
+    return Database(base.directory, READING)
+
+
+def _let_go(pins: Mapping[int, PinnedVersion], directory: Path) -> None:
+    for pin in pins.values():
+        pin.release()
+    shutil.rmtree(directory, ignore_errors=True)

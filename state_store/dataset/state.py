@@ -1,0 +1,242 @@
+"""A version of one store of a query, all its partitions, as an Arrow table that is read in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from state_store.dataset.changes import Changes, KeyVersion
+from state_store.dataset.columns import FAMILY_BYTES, Columns
+from state_store.dataset.keys import Key, key_bytes, key_columns, key_filter, partition_of
+from state_store.dataset.partitions import READING, Partitions, opened
+from state_store.dataset.stats import RECENT, SAMPLE, Statistics, statistics
+from state_store.dataset.views import View
+from state_store.engine.rows import rows
+from state_store.errors import DamagedError, MissingError, OptionError
+from state_store.query import Query
+from state_store.runtime import SYSTEM, Runtime
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    import pyarrow.compute
+
+BATCH_ROWS = 1 << 16
+
+
+class State:
+    """One version of a store, as it was when Spark committed it. `state_store.open` makes it.
+
+    `schema` are the columns: those of the key, those of the value, and `partition_id`. Every reading goes
+    through all partitions, one after the other, their rows in no order; it needs disk for one partition in
+    the directory of temporary files, and memory for a batch. Takes part in `with`; whoever does not close it
+    has its files held until it is collected. One thread at a time.
+
+    Methods raise MissingError for versions and columns that are not there, DamagedError for damaged files,
+    FormatError for rows that cannot be read, StorageError as the storage does.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        view: View,
+        number: int,
+        partitions: Iterable[int] | None = None,
+        *,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        self.view = view
+        self.version = number
+        self.columns = Columns(view)
+        self._partitions = Partitions(query, view, number, partitions, runtime=runtime)
+
+    def __enter__(self) -> State:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets the files in checkpoint storage go, and removes local ones; twice is fine."""
+        self._partitions.close()
+
+    def __repr__(self) -> str:
+        operator = self.view.operator
+        return (
+            f"State(operator {operator.id} ({operator.name}), store {self.view.name}, "
+            f"version {self.version}, {len(self.partitions)} partitions: {', '.join(self.schema.names)})"
+        )
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The columns and their types."""
+        return self.columns.schema
+
+    @property
+    def batch(self) -> int:
+        """The batch after which the state was like this."""
+        return self.version - 1
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The numbers of the partitions."""
+        return self._partitions.numbers
+
+    # ---- rows --------------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pyarrow.compute.Expression | None = None,
+        *,
+        batch_rows: int = BATCH_ROWS,
+    ) -> pyarrow.RecordBatchReader:
+        """The rows that `filter` keeps, as batches of at most `batch_rows` rows; `columns` in that order
+        (None: all). Only what is needed is decoded."""
+        import pyarrow
+
+        if batch_rows < 1:
+            raise OptionError(f"a batch has at least 1 row, not {batch_rows}")
+        shown = Columns(self.view, columns)
+        names = shown.schema.names
+        needed = shown if filter is None else Columns(self.view, self._needed(names, filter))
+        return pyarrow.RecordBatchReader.from_batches(
+            shown.schema, self._filtered(needed, names, filter, batch_rows)
+        )
+
+    def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pyarrow.RecordBatch]:
+        """All rows in batches."""
+        yield from self.scan(columns)
+
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, filter: pyarrow.compute.Expression | None = None
+    ) -> pyarrow.Table:
+        """The rows that `filter` keeps, in memory."""
+        return self.scan(columns, filter).read_all()
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
+        """All rows as a frame, in memory, with the types that pyarrow gives frames."""
+        return self.to_arrow(columns).to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All rows for whoever takes Arrow streams, such as DuckDB and Polars."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def count(self) -> int:
+        """The number of keys, as the files say: nothing is restored. A key has a row, but in lists."""
+        return sum(self._partitions.count(partition) for partition in self.partitions)
+
+    def stats(self, *, sample: int | None = SAMPLE, recent: int = RECENT) -> Statistics:
+        """What is big and what is hot: rows and bytes of each partition, sizes of keys and values, the
+        largest rows, how much the last `recent` versions changed.
+
+        sample: sizes are those of so many partitions, evenly chosen (None: of all, which reads everything).
+        """
+        return statistics(self._partitions, self.columns, sample, recent)
+
+    def get(self, key: Key) -> dict[str, Any] | None:
+        """The row of a key as Python values by column; None where there is none.
+
+        key: a value where keys have one column, else a sequence of values in the order of the columns or a
+        mapping from their names. Its partition is found as Spark finds it. Raises OptionError for a key of
+        other columns or types, and for views where a key has several rows: there, `scan` with `key_filter`.
+        """
+        if self.view.hidden:
+            raise OptionError(f"a key has several rows in '{self.view.name}': scan with a filter")
+        columns = key_columns(self.view, key)
+        partition = partition_of(self.view, columns)
+        for number in self.partitions if partition is None else [partition]:
+            if number not in self.partitions:
+                raise MissingError(f"the key is in partition {number}, which was not opened")
+            family = self._partitions.family(number)
+            if family is None:
+                continue
+            encoded = key_bytes(self.view, columns, family.id)
+            with opened(self._partitions.base(number)) as database:
+                value = database.get(encoded)
+            if value is not None:
+                return dict(self.columns.decode([encoded], [value], number).to_pylist()[0])
+        return None
+
+    def key_filter(self, key: Key) -> pyarrow.compute.Expression:
+        """Which rows have the key, for `scan`. Raises OptionError as `get` does, and for columns of lists."""
+        return key_filter(self.view, key_columns(self.view, key))
+
+    # ---- over time ---------------------------------------------------------------------------------------
+
+    def diff(self, since: int) -> pyarrow.RecordBatchReader:
+        """What changed after version `since` (0: the empty state), up to this one: rows of `change` (added,
+        changed, removed), the key, and its values `before` and `after`.
+
+        From the deltas, where all are still there, else from both versions. Raises MissingError when `since`
+        is not there any more.
+        """
+        return Changes(self._partitions, self.columns).diff(since)
+
+    def history(self, key: Key) -> list[KeyVersion]:
+        """The state of a key at every version up to this one that can still be told, oldest first.
+
+        Raises OptionError as `get`.
+        """
+        columns = key_columns(self.view, key)
+        partition = partition_of(self.view, columns)
+        numbers = self.partitions if partition is None else (partition,)
+        found = [self._history_in(number, columns) for number in numbers]
+        return next((one for one in found if any(at.row is not None for at in one)), found[0])
+
+    def changes(self, since: int) -> pyarrow.RecordBatchReader:
+        """What each version after `since`, up to this one, changed, version by version: rows of `version`,
+        `batch`, `change` (put, removed) and the columns of the state.
+
+        Raises MissingError when the delta of a version is not there any more.
+        """
+        return Changes(self._partitions, self.columns).feed(since)
+
+    def _history_in(self, number: int, columns: list[pyarrow.Array]) -> list[KeyVersion]:
+        """The versions of a key in one partition."""
+        family = self._partitions.family(number)
+        if family is None:
+            return []
+        encoded = key_bytes(self.view, columns, family.id)
+        return Changes(self._partitions, self.columns).of_key(encoded, number)
+
+    def _filtered(
+        self,
+        needed: Columns,
+        names: Sequence[str],
+        filter: pyarrow.compute.Expression | None,
+        batch_rows: int,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        for partition in self.partitions:
+            was_there = self._partitions.is_local(partition)
+            for batch in self._decoded(needed, partition, batch_rows):
+                kept = batch if filter is None else batch.filter(filter)
+                if kept.num_rows:
+                    yield kept.select(names) if names != needed.schema.names else kept
+            if not was_there:
+                self._partitions.forget(partition)
+
+    def _decoded(self, needed: Columns, partition: int, batch_rows: int) -> Iterator[pyarrow.RecordBatch]:
+        family = self._partitions.family(partition)
+        if family is None:
+            return
+        start, end = (one.to_bytes(FAMILY_BYTES, "big") for one in (family.id, family.id + 1))
+        count = 0
+        for page in rows(self._partitions.base(partition).directory, READING, start, end):
+            count += len(page)
+            batch = needed.decode(tuple(page.keys), tuple(page.values), partition)
+            for first in range(0, batch.num_rows, batch_rows):
+                yield batch.slice(first, batch_rows)
+        if count != family.keys:
+            raise DamagedError(
+                f"store {self._partitions.key(partition)} has {count} rows of column family "
+                f"'{self.view.schema.family}' in version {self.version}, and says that it has {family.keys}"
+            )
+
+    def _needed(self, names: Sequence[str], filter: pyarrow.compute.Expression) -> list[str]:
+        """The columns shown and those that the filter may name: its text has the names of its columns."""
+        text = str(filter)
+        return [name for name in self.schema.names if name in names or name in text]

@@ -1,0 +1,81 @@
+"""What users call a store, and what that is: a column family of one of Spark's stores of an operator.
+
+| name | what |
+|---|---|
+| `default` | the state of most operators: a row for each key |
+| `left`, `right` | a side of a stream-stream join: the rows that wait for the other side |
+| the name of a store or of a column family | what it has, as it is |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from state_store.dataset.schemas import DEFAULT_FAMILY, FamilySchema, read_schemas
+from state_store.errors import FormatError, MissingError
+from state_store.query import DEFAULT_NAME, Operator, Query
+
+_ROWS_OF_SIDE = "-keyWithIndexToValue"
+_SIDES = ("left", "right")
+_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+
+
+@dataclass(frozen=True)
+class View:
+    """A named part of an operator's state: column family `schema.family` of Spark's store `store`.
+
+    `hidden` are columns of the key that are not shown; `has_groups` says that the first column of the value
+    is a user's state, whose fields are shown as columns.
+    """
+
+    name: str
+    operator: Operator
+    store: str
+    schema: FamilySchema
+    hidden: tuple[str, ...] = ()
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a key has a list of values, each of which is a row here."""
+        return self.schema.family in self.operator.lists
+
+    @property
+    def has_groups(self) -> bool:
+        return self.schema.value.names[:1] == ["groupState"]
+
+
+def views(query: Query, operator: Operator) -> dict[str, View]:
+    """Everything that the operator's state can be opened as, by name. Raises as `read_schemas` does."""
+    found: dict[str, View] = {}
+    for store in operator.stores:
+        for schema in read_schemas(query, operator, store):
+            name = store if schema.family == DEFAULT_FAMILY else schema.family
+            found[name] = View(name, operator, store, schema)
+    for side in _SIDES:
+        rows = found.get(side + _ROWS_OF_SIDE)
+        if rows is not None:
+            found[side] = View(side, operator, rows.store, rows.schema, ("index",))
+    return found
+
+
+def view(query: Query, number: int, name: str = DEFAULT_NAME) -> View:
+    """The view of that name. Raises MissingError with what there is, where there is no such thing,
+    FormatError for state that Spark encoded in another way than as rows."""
+    operator = next((one for one in query.operators if one.id == number), None)
+    if operator is None:
+        known = ", ".join(f"{one.id} ({one.name})" for one in query.operators)
+        raise MissingError(
+            f"{query.location} has no stateful operator {number}; there are: {known}", file=query.location
+        )
+    if query.pinned_conf().get(_ENCODING, "unsaferow") != "unsaferow":
+        raise FormatError(
+            f"the state of {query.location} is encoded with Avro ({_ENCODING}), which is not read as a table"
+        )
+    known_views = views(query, operator)
+    if name not in known_views:
+        raise MissingError(
+            f"operator {number} ({operator.name}) of {query.location} has no store '{name}'; there are: "
+            f"{', '.join(sorted(known_views))}",
+            file=query.location,
+        )
+    return known_views[name]

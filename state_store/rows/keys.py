@@ -1,0 +1,119 @@
+"""The layouts in which Spark encodes keys, decoded into columns.
+
+- plain: a row;
+- prefix: 4 bytes that tell the size of the first part, a row of the first columns, a row of the others;
+- range: the same, where the columns of the first part are those that order the rows: each is a byte that
+  says negative (0), not negative (1) or null (2), then the number, big-endian, the bits of a negative float
+  inverted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from state_store.errors import DamagedError, FormatError
+from state_store.rows.decoder import Region, width_of
+from state_store.rows.packed import Packed, joined
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_NEGATIVE, _NULL = 0, 2
+_SIZE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class KeyLayout:
+    """How keys are encoded: `first` are the numbers of the columns that come first, none in a plain key;
+    `is_ordered` says that these order the rows."""
+
+    first: tuple[int, ...] = ()
+    is_ordered: bool = False
+
+    def others(self, count: int) -> list[int]:
+        """The numbers of the columns that do not come first, of `count`."""
+        return [number for number in range(count) if number not in self.first]
+
+
+def decode_keys(
+    keys: Sequence[bytes] | tuple[Any, Any, Any],
+    fields: Sequence[pyarrow.Field],
+    layout: KeyLayout,
+    *,
+    skip: int = 0,
+    only: Sequence[int] | None = None,
+) -> list[pyarrow.Array]:
+    """The columns numbered `only` (None: all) of encoded keys, each after `skip` other bytes: texts, or parts
+    of bytes (data, starts, lengths).
+
+    Raises FormatError and DamagedError as `decode` does.
+    """
+    wanted = list(range(len(fields))) if only is None else list(only)
+    if not layout.first:
+        return Region.of(packed(keys, skip)).fields(fields, wanted)
+    first, rest = _parts(keys if isinstance(keys, tuple) else joined(keys), skip)
+    others = layout.others(len(fields))
+    columns = dict(zip(layout.first, _first_columns(first, fields, layout), strict=True))
+    if others:
+        columns |= zip(
+            others, Region.of(Packed.of_slices(*rest)).fields([fields[n] for n in others]), strict=True
+        )
+    return [columns[number] for number in wanted]
+
+
+def packed(rows: Sequence[bytes] | tuple[Any, Any, Any], skip: int = 0) -> Packed:
+    """Rows from texts, or from parts of bytes, each after `skip` other bytes. Raises as `Packed.of`."""
+    if isinstance(rows, tuple):
+        data, starts, lengths = rows
+        return Packed.of_slices(data, starts + skip, lengths - skip)
+    return Packed.of(rows, skip=skip)
+
+
+def _parts(keys: tuple[Any, Any, Any], skip: int) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
+    import numpy
+
+    data, starts, lengths = keys
+    starts, lengths = starts + skip, lengths - skip
+    if (lengths < _SIZE_BYTES).any():
+        raise DamagedError("a key with a prefix has less than 4 bytes")
+    sizes = data[starts[:, None] + numpy.arange(_SIZE_BYTES)].view("<i4").reshape(-1).astype(numpy.int64)
+    if ((sizes < 1) | (sizes > lengths - _SIZE_BYTES)).any():
+        raise DamagedError("the prefix of a key is longer than the key")
+    middles = starts + _SIZE_BYTES + sizes
+    return (data, starts + _SIZE_BYTES, sizes), (data, middles, lengths - _SIZE_BYTES - sizes)
+
+
+def _first_columns(
+    part: tuple[Any, Any, Any], fields: Sequence[pyarrow.Field], layout: KeyLayout
+) -> list[pyarrow.Array]:
+    import pyarrow
+
+    chosen = [fields[number] for number in layout.first]
+    region = Region.of(Packed.of_slices(*part))
+    if not layout.is_ordered:
+        return region.fields(chosen)
+    encoded = region.fields([pyarrow.field(field.name, pyarrow.binary()) for field in chosen])
+    return [_number(field, column) for field, column in zip(chosen, encoded, strict=True)]
+
+
+def _number(field: pyarrow.Field, encoded: pyarrow.Array) -> pyarrow.Array:
+    """Numbers from a byte for their sign and their bytes, big-endian."""
+    import numpy
+    import pyarrow
+
+    width = width_of(field.type)
+    if width is None or pyarrow.types.is_boolean(field.type):
+        raise FormatError(f"column '{field.name}' of type {field.type} cannot order keys")
+    count = len(encoded)
+    data = numpy.frombuffer(encoded.buffers()[2] or b"", numpy.uint8)[: count * (width + 1)]
+    if encoded.null_count or len(data) != count * (width + 1):
+        raise DamagedError(f"a key has not {width + 1} bytes for column '{field.name}'")
+    table = data.reshape(count, width + 1)
+    values = numpy.ascontiguousarray(table[:, 1:]).view(f">i{width}").reshape(-1).astype(f"<i{width}")
+    if pyarrow.types.is_floating(field.type):
+        values = numpy.where(table[:, 0] == _NEGATIVE, ~values, values)
+    nulls = table[:, 0] == _NULL
+    validity = pyarrow.py_buffer(numpy.packbits(~nulls, bitorder="little")) if nulls.any() else None
+    return pyarrow.Array.from_buffers(field.type, count, [validity, pyarrow.py_buffer(values)])

@@ -1,0 +1,42 @@
+"""`state-store chain`: what a version is made of."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from dataset.golden_states import VERSIONS, checkpoint
+
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory) -> str:
+    return str(checkpoint("flights", tmp_path_factory.mktemp("states")))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_read_is_what_the_checkpoint_lists(flights, version, capsys):
+    assert main(["chain", flights, "--version", str(version), "--json"]) == 0
+    chains = json.loads(capsys.readouterr().out)
+    assert main(["checkpoints", flights, "--json"]) == 0
+    stores = json.loads(capsys.readouterr().out)["stores"]
+    assert len(chains) == len(stores) == 2
+    for chain, store in zip(chains, stores, strict=True):
+        listed = next(one for one in store["checkpoints"] if one["version"] == version)
+        versions = [link["version"] for link in chain["chain"]]
+        assert versions == list(range(version, 0, -1))
+        read = [link for link in chain["chain"] if link["is_read"]]
+        assert versions[: len(read)] == [link["version"] for link in read]
+        bases = [link["version"] for link in read if link["snapshot"]]
+        assert bases == ([listed["snapshot"]["version"]] if listed["snapshot"] else [])
+        assert len(read) - len(bases) == listed["deltas"]
+
+
+def test_it_is_drawn(flights, capsys):
+    assert main(["chain", flights, "--partition", "1"]) == 0
+    text = capsys.readouterr().out
+    assert f"store 0/1/default, version {VERSIONS[-1]}: from snapshot" in text
+    assert "checkpoint of" in text
+    assert main(["chain", flights, "--version", "9"]) == exit_codes.NOT_FOUND

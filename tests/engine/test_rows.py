@@ -1,0 +1,110 @@
+"""Rows read with numpy are those that RocksDB's iterator shows, and records of a table those that it has."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from itertools import count
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
+from state_store.engine import rows as engine_rows
+from state_store.engine.database import Database
+from state_store.engine.pages import Page
+from state_store.engine.rows import rows
+from state_store.engine.settings import DatabaseSettings
+from state_store.engine.sst import write_delta
+from state_store.engine.table import read_records
+from state_store.errors import DamagedError
+
+FAMILIES = (b"\0\0", b"\0\1", b"\1\0")
+KEYS = st.builds(
+    lambda family, key: family + key,
+    st.sampled_from(FAMILIES),
+    st.binary(max_size=3) | st.integers(0, 400).map(lambda number: number.to_bytes(19, "big")),
+)
+VALUES = st.none() | st.binary(max_size=3) | st.sampled_from([b"v" * 200])
+DELTAS = st.lists(st.dictionaries(KEYS, VALUES, max_size=30), min_size=1, max_size=4)
+Delta = dict[bytes, "bytes | None"]
+
+
+def written(path: Path, delta: Delta, version: int, settings: DatabaseSettings) -> Path:
+    metadata = DeltaMetadata(version, None, None, 0, 0, 0, {"default": ColumnFamily(0)}, "tests")
+    write_delta(path, sorted(delta.items()), metadata, settings)
+    return path
+
+
+def of_page(page: Page) -> list[tuple[bytes, bytes]]:
+    assert not page.removed.any()
+    keys, values = (
+        [parts.data.tobytes()[at : at + size] for at, size in zip(parts.starts, parts.lengths, strict=True)]
+        for parts in (page.keys, page.values)
+    )
+    return list(zip(keys, values, strict=True))
+
+
+def check(directory: Path, deltas: list[Delta], settings: DatabaseSettings, merge_after: int) -> None:
+    expected: dict[bytes, bytes] = {}
+    with Database(directory, settings, create=True) as database:
+        for version, delta in enumerate(deltas, 1):
+            database.ingest([written(directory.parent / f"{version}.sst", delta, version, settings)])
+            if version == merge_after:
+                database.compact_all()
+            expected.update(delta)
+    expected = {key: value for key, value in expected.items() if value is not None}
+    for family in FAMILIES:
+        end = (int.from_bytes(family, "big") + 1).to_bytes(2, "big")
+        found = [row for page in rows(directory, settings, family, end) for row in of_page(page)]
+        assert len({key for key, _ in found}) == len(found)
+        assert dict(found) == {key: value for key, value in expected.items() if key.startswith(family)}
+
+
+@settings(max_examples=15)
+@given(DELTAS, st.integers(0, 6), st.sampled_from(["none", "lz4"]))
+@example([{b"\0\0a": b"1", b"\0\0b": b"2"}, {b"\0\0a": None, b"\0\0c": b"3"}, {b"\0\0a": b"4"}], 1, "none")
+def test_rows_are_those_of_the_database(deltas: list[Delta], merge_after: int, compression: str) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        check(Path(root) / "database", deltas, DatabaseSettings(compression=compression), merge_after)
+
+
+def test_many_blocks_in_many_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr("state_store.engine.pages._GROUP_BYTES", 10_000)
+    monkeypatch.setattr("state_store.engine.pages._MATRIX_BYTES", 30_000)
+    deltas: list[Delta] = [
+        {
+            b"\0\0" + b"k" * (number % 90) + number.to_bytes(4, "big"): b"v" * (number % 300)
+            for number in range(start, 4000, 3)
+        }
+        for start in range(3)
+    ]
+    check(tmp_path / "database", deltas, DatabaseSettings(), 2)
+
+
+def test_much_in_younger_runs_is_merged_first(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine_rows, "_MOST_YOUNG_BYTES", 0)
+    numbers = count()
+    deltas: list[Delta] = [{b"\0\0a": str(next(numbers)).encode(), b"\0\0b": None} for _ in range(3)]
+    check(tmp_path / "database", deltas, DatabaseSettings(), 0)
+
+
+def test_records_of_a_delta_have_its_removals(tmp_path):
+    delta: Delta = {
+        b"\0\0" + number.to_bytes(4, "big"): None if number % 3 else b"v" * number for number in range(900)
+    }
+    path = written(tmp_path / "delta.sst", delta, 1, DatabaseSettings())
+    assert dict(read_records(path)) == delta
+    assert META_KEY not in dict(read_records(path))
+
+
+def test_damaged_tables_are_an_error(tmp_path):
+    delta: Delta = {b"\0\0" + number.to_bytes(4, "big"): b"v" * 9 for number in range(300)}
+    whole = written(tmp_path / "delta.sst", delta, 1, DatabaseSettings()).read_bytes()
+    for length in (0, 10, 60, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "short.sst").write_bytes(whole[:length])
+        with pytest.raises(DamagedError, match=r"short\.sst' is damaged"):
+            list(read_records(tmp_path / "short.sst"))
+    shutil.rmtree(tmp_path)

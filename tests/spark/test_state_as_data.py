@@ -1,0 +1,159 @@
+"""State as tables is what Spark's `statestore` source reads, for every operator; rows are Spark's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from dataset.golden_states import flattened, in_order
+from golden.write_states import KEY_TYPES, KEYS, TYPES
+from queries import records
+from queries.catalogue import SCENARIOS
+from queries.flow import session_options
+from queries.scenario import Scenario
+
+import state_store
+from state_store.query import Query
+from state_store.rows.decoder import decode
+from state_store.rows.encoder import encode
+from state_store.rows.hashing import partitions_of
+from state_store.rows.types import schema_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+
+BATCHES = 4
+FEW = ["session-window-append", "pandas-event-time", "limit", "chained-join"]
+VARIABLES = ("sums", "ids", "counts")
+
+
+@pytest.fixture(scope="module")
+def rows(spark):
+    """Rows of every type in Spark, as they are in its memory, and their schema."""
+    kinds = {**{name: one.format(keys=KEYS) for name, one in KEY_TYPES.items()}, **TYPES}
+    kinds["calendar"] = "make_interval(1, 2, 3, cast(value as int), 5, 6, 7.5)"
+    names = [
+        f"if(value % 13 = {number % 13}, null, {one}) as {name}"
+        for number, (name, one) in enumerate(kinds.items())
+    ]
+    frame = spark.range(60).selectExpr("id as value").selectExpr("value", *names)
+    plan = frame._jdf.queryExecution().executedPlan()
+    found = [b"\0" + bytes(row.getBytes()) for row in plan.executeCollect()]
+    return frame, found, schema_of(frame._jdf.schema().json(), file="frame")
+
+
+def test_rows_of_every_type_are_spark_s(rows):
+    frame, found, schema = rows
+    batch = decode(found, schema)
+    batch.validate(full=True)
+    left_out = (
+        "calendar",
+        "any",
+        "term",
+        "place",
+        "by_day",
+        "k_place",
+    )  # not all of these can Spark hand out
+    shown = frame.drop(*left_out)
+    others = [name for name in schema.names if name not in left_out]
+    assert batch.select(others).to_pylist() == shown.toArrow().to_pylist()
+    terms = frame.selectExpr("cast(term as int) as term").toArrow()["term"].to_pylist()
+    assert batch["term"].to_pylist() == terms
+    calendar = [row and tuple(row) for row in batch["calendar"].to_pylist()]
+    assert calendar[20] == (14, 21 + 20, (5 * 3600 + 6 * 60 + 7.5) * 1e9)
+    # Where an interval is null, Spark leaves what was in its buffer in the 16 bytes that it keeps for it.
+    whole = [place for place, row in enumerate(calendar) if row is not None]
+    assert len(whole) < len(found)
+    again = encode(batch.columns, len(found))
+    assert [again[place] for place in whole] == [found[place] for place in whole]
+
+
+@pytest.mark.parametrize("partitions", [1, 7, 200])
+def test_every_key_goes_to_spark_s_partition(rows, partitions):
+    frame, found, schema = rows
+    batch = decode(found, schema)
+    for name in schema.names:
+        if name in ("folded", "by_name", "by_day", "any", "calendar"):
+            continue
+        place = frame.selectExpr(f"pmod(hash({name}), {partitions}) as p").toArrow()["p"].to_pylist()
+        assert partitions_of([batch[name]], [schema.field(name)], partitions).tolist() == place, name
+    names = list(KEY_TYPES)
+    place = frame.selectExpr(f"pmod(hash({', '.join(names)}), {partitions}) as p").toArrow()["p"].to_pylist()
+    columns, fields = [batch[name] for name in names], [schema.field(name) for name in names]
+    assert partitions_of(columns, fields, partitions).tolist() == place
+
+
+@pytest.fixture(scope="module")
+def checkpoints(spark, tmp_path_factory, request) -> Iterator[dict[str, Path]]:
+    """A checkpoint of each scenario that the chosen tests are about, made side by side."""
+    root = tmp_path_factory.mktemp("operators")
+    names = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if item.module is request.module and "name" in getattr(item, "callspec", _NoParameters).params
+    }
+    for stream, seed in (("events", 5), ("answers", 6)):
+        records.write(root / stream, records.batches(seed, BATCHES)[:BATCHES])
+    running = {name: _start(spark, SCENARIOS[name], root) for name in sorted(names)}
+    for query in running.values():
+        query.awaitTermination()
+    yield {name: root / name for name in running}
+
+
+class _NoParameters:
+    params: dict[str, str] = {}  # noqa: RUF012
+
+
+def _start(spark, scenario: Scenario, root: Path):
+    with session_options(spark, scenario.conf):
+        events, answers = (
+            spark.readStream.schema(records.SCHEMA).option("maxFilesPerTrigger", 1).json(str(root / stream))
+            for stream in ("events", "answers")
+        )
+        writer = scenario.query(events, answers).writeStream.outputMode(scenario.mode)
+        writer = writer.option("checkpointLocation", str(root / scenario.name)).trigger(availableNow=True)
+        return writer.foreachBatch(lambda frame, _batch: frame.count()).start()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.long) for name in SCENARIOS]
+)
+def test_the_state_of_an_operator_is_what_spark_reads(spark, checkpoints, name):
+    directory = checkpoints[name]
+    query = Query.open(str(directory))
+    compared = 0
+    for operator in query.operators:
+        if operator.name.startswith("transformWithState"):
+            compared += _compared_variables(spark, str(directory), operator.id)
+            continue
+        for side in ("left", "right") if operator.name == "symmetricHashJoin" else (None,):
+            reader = spark.read.format("statestore").option("operatorId", operator.id)
+            if side is not None:
+                reader = reader.option("joinSide", side)
+            expected = in_order(flattened(row) for row in reader.load(str(directory)).toArrow().to_pylist())
+            with state_store.open(str(directory), operator.id, side or "default") as state:
+                names = [column for column in state.schema.names if column != "matched"]
+                found = in_order(state.to_arrow(names).to_pylist())
+                assert found == expected
+                if side is None:
+                    keys = list(state.columns.key_names)
+                    assert all(state.get({key: row[key] for key in keys}) == row for row in expected[:5])
+            compared += len(expected)
+    assert compared or SCENARIOS[name].until_state_is_empty
+
+
+def _compared_variables(spark, directory: str, operator: int) -> int:
+    """Compares state variables of each kind, lists and maps a row for each element."""
+    compared = 0
+    for variable in VARIABLES:
+        reader = spark.read.format("statestore").option("operatorId", operator)
+        reader = reader.option("stateVarName", variable).option("flattenCollectionTypes", "true")
+        expected = in_order(_leaves(row) for row in reader.load(directory).toArrow().to_pylist())
+        with state_store.open(directory, operator, variable) as state:
+            assert in_order(_leaves(row) for row in state.to_arrow().to_pylist()) == expected
+        compared += len(expected)
+    return compared
+
+
+def _leaves(value: object) -> list[object]:
+    return [leaf for one in value.values() for leaf in _leaves(one)] if isinstance(value, dict) else [value]
