@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from state_store.checkpoint.names import VersionId
@@ -73,6 +73,11 @@ class Operator:
     schema_files: dict[str, tuple[str, ...]] = field(default_factory=dict)
     lists: frozenset[str] = frozenset()
 
+    @property
+    def is_in_one_partition(self) -> bool:
+        """Whether Spark keeps its state in one partition, however many the query has."""
+        return self.name == _LIMIT
+
 
 @dataclass(frozen=True)
 class Filter:
@@ -132,6 +137,15 @@ class Query:
             for entry in self._storage.list_files("commits")
             if entry.name.isdigit()
         }
+
+    def watermark_ms(self, batch: int) -> int | None:
+        """The watermark with which a batch ran, milliseconds since 1970 UTC; 0 without one, None where Spark
+        has forgotten the batch."""
+        try:
+            lines = _text(self._storage, f"offsets/{batch}").splitlines()
+            return int(json.loads(lines[1])["batchWatermarkMs"])
+        except (MissingError, IndexError, KeyError, ValueError):
+            return None
 
     def read(self, path: str) -> bytes:
         """A file of Spark's below the checkpoint directory. Raises MissingError."""
@@ -248,8 +262,6 @@ def _operator(number: int, text: str, path: str) -> Operator:
         described: dict[str, Any] = json.loads(text.splitlines()[1])
         name = str(described["operatorInfo"]["operatorName"])
         stores = {one["storeName"]: int(one["numPartitions"]) for one in described["stateStoreInfo"]}
-        if name == _LIMIT:
-            stores = dict.fromkeys(stores, 1)
         prefixes = {
             one["storeName"]: int(one.get("numColsPrefixKey", 0)) for one in described["stateStoreInfo"]
         }
@@ -261,7 +273,10 @@ def _operator(number: int, text: str, path: str) -> Operator:
             if one.get("stateSchemaFilePaths")
         }
         lists = frozenset(_list_variables(described.get("operatorPropertiesJson") or "{}"))
-        return Operator(number, name, stores, prefixes, schemas, lists)
+        operator = Operator(number, name, stores, prefixes, schemas, lists)
+        return (
+            replace(operator, stores=dict.fromkeys(stores, 1)) if operator.is_in_one_partition else operator
+        )
     except (IndexError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path} is not Spark's operator metadata: {error!r}", file=path) from error
 

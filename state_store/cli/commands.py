@@ -13,13 +13,16 @@ from state_store.cli.chain import chain
 from state_store.cli.checkpoints import checkpoints
 from state_store.cli.command import PROGRAM
 from state_store.cli.completion import completion
+from state_store.cli.cp import cp
 from state_store.cli.diff import diff
+from state_store.cli.export import export
 from state_store.cli.files import files
 from state_store.cli.full import full
 from state_store.cli.get import get
 from state_store.cli.history import history
 from state_store.cli.jar import jar
 from state_store.cli.options import options
+from state_store.cli.repartition import repartition
 from state_store.cli.show import show
 from state_store.cli.stats import stats
 from state_store.cli.verify import verify
@@ -54,6 +57,9 @@ for _command in (
     diff,
     history,
     stats,
+    export,
+    cp,
+    repartition,
     jar,
     options,
     completion,

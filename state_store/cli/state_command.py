@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -75,11 +76,14 @@ def open_state(
     partitions: Sequence[int] | None = None,
 ) -> State:
     """The state that the options mean. Raises as `state_store.open`, OptionError where pyarrow is missing."""
-    try:
-        import pyarrow  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise OptionError("rows need the Python package 'pyarrow': pip install pyarrow") from error
+    check_pyarrow()
     return opening.open(checkpoint, operator, store, version, partitions, batch=batch, at=at)
+
+
+def check_pyarrow() -> None:
+    """Raises OptionError, which says what to install, where pyarrow is missing."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise OptionError("rows need more Python packages: pip install 'incremental-state-store[arrow]'")
 
 
 def parsed_key(state: State, given: Sequence[str]) -> Any:

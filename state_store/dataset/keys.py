@@ -47,17 +47,28 @@ def key_bytes(view: View, columns: Sequence[pyarrow.Array], family: int) -> byte
 
 def partition_of(view: View, columns: Sequence[pyarrow.Array]) -> int | None:
     """The partition in which Spark keeps the key; None where that cannot be told from its columns."""
-    fields = [field for field in view.schema.key if field.name not in view.hidden]
-    if not fields:
-        return 0
-    if view.operator.name.startswith("sessionWindow"):
-        columns, fields = columns[:-1], fields[:-1]
-    if view.operator.name.startswith("transformWithState"):
-        return None
     try:
+        numbers = partitioning_columns(view)
+        if not numbers:
+            return 0
+        fields = [view.schema.key.field(number) for number in numbers]
+        columns = [columns[number] for number in numbers]
         return int(partitions_of(columns, fields, view.operator.stores[view.store])[0])
     except FormatError:
         return None
+
+
+def partitioning_columns(view: View) -> list[int]:
+    """The numbers of the key's columns by which Spark partitions. Raises FormatError where that is not known:
+    for state variables, whose keys have other keys within."""
+    if view.operator.name.startswith("transformWithState"):
+        raise FormatError(
+            f"operator {view.operator.id} ({view.operator.name}) has keys within keys: the partition of a "
+            "key cannot be told"
+        )
+    numbers = list(range(len(view.schema.key)))
+    is_last_apart = view.operator.name.startswith("sessionWindow") or view.has_row_numbers
+    return numbers[:-1] if is_last_apart else numbers
 
 
 def key_filter(view: View, columns: Sequence[pyarrow.Array]) -> pyarrow.compute.Expression:

@@ -55,10 +55,14 @@ class PinnedVersion:
 
         Raises MissingError when the store does not have that version any more."""
         self.key = key
+        self.storage = storage
+        self.paths: frozenset[str] = frozenset()
+        """The SST files that are held: below the store's directory."""
+        self.archives: dict[str, bytes] = {}
+        """The archive of the snapshot that the version starts from, by its path; none without one."""
         self.lineage: list[DeltaName] = []
         """The deltas after `since` that the version came from, oldest first, as far as they are there."""
         self._since = since
-        self._storage = storage
         self._runtime = runtime
         self._lease: Lease | None = None
         for attempt in range(_TRIES):
@@ -119,14 +123,14 @@ class PinnedVersion:
         if lease is not None:
             with contextlib.suppress(StateStoreError):  # it runs out by itself
                 lease.release()
-        self._storage.close()
+        self.storage.close()
 
     def _context(self, directory: Path) -> StoreContext:
         workspace = Workspace(directory / "work", runtime=self._runtime)
         workspace.open()
         return StoreContext(
             self._view,
-            LocalCache(directory / "cache", 0).store(self._storage.location),
+            LocalCache(directory / "cache", 0).store(self.storage.location),
             workspace,
             DatabaseSettings(max_open_files=MOST_OPEN_FILES),
             runtime=self._runtime,
@@ -136,7 +140,7 @@ class PinnedVersion:
         entries = {
             f"{directory}/{entry.name}": entry
             for directory in (DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)
-            for entry in self._storage.list_files(directory)
+            for entry in self.storage.list_files(directory)
         }
         listing = listing_of(entries)
         version = identified(listing, number, newest, f"store {self.key}")
@@ -148,19 +152,20 @@ class PinnedVersion:
             after = [one for one in lineages.history(version) if one.number > self._since]
             deltas = [lineages.delta(one) for one in reversed(after)]
             self.lineage = [delta for delta in deltas if delta is not None]
-        kept: dict[str, bytes] = {}
+        kept = self.archives = {}
         wanted = {delta.path for delta in (*plan.deltas, *self.lineage)}
         if plan.snapshot is not None:
-            kept[plan.snapshot.path] = self._storage.read(plan.snapshot.path)
+            kept[plan.snapshot.path] = self.storage.read(plan.snapshot.path)
             with contextlib.suppress(StateStoreError):  # the restore says what is wrong with it
-                archive = read_archive(_Pinned(self._storage, entries, kept), plan.snapshot)
+                archive = read_archive(_Pinned(self.storage, entries, kept), plan.snapshot)
                 wanted |= {entry.path for entry in archive.manifest.files}
                 self._snapshot_bytes = sum(entry.size_bytes for entry in archive.manifest.files)
         self._hold(wanted)
-        return version, _Pinned(self._storage, entries, kept)
+        self.paths = frozenset(wanted)
+        return version, _Pinned(self.storage, entries, kept)
 
     def _hold(self, paths: set[str]) -> None:
-        lease = Lease(self._storage, expiry_ms=LEASE_EXPIRY_MS, runtime=self._runtime)
+        lease = Lease(self.storage, expiry_ms=LEASE_EXPIRY_MS, runtime=self._runtime)
         try:
             lost = lease.hold(paths)
         except StorageError:

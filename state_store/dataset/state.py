@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from state_store.dataset.changes import Changes, KeyVersion
 from state_store.dataset.columns import FAMILY_BYTES, Columns
+from state_store.dataset.export import export
+from state_store.dataset.html import table
 from state_store.dataset.keys import Key, key_bytes, key_columns, key_filter, partition_of
 from state_store.dataset.partitions import READING, Partitions, opened
 from state_store.dataset.stats import RECENT, SAMPLE, Statistics, statistics
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     import pyarrow.compute
 
 BATCH_ROWS = 1 << 16
+HEAD_ROWS = 10
 
 
 class State:
@@ -49,6 +53,7 @@ class State:
         self.view = view
         self.version = number
         self.columns = Columns(view)
+        self._query = query
         self._partitions = Partitions(query, view, number, partitions, runtime=runtime)
 
     def __enter__(self) -> State:
@@ -69,6 +74,12 @@ class State:
             f"State(operator {operator.id} ({operator.name}), store {self.view.name}, "
             f"version {self.version}, {len(self.partitions)} partitions: {', '.join(self.schema.names)})"
         )
+
+    def _repr_html_(self) -> str:
+        """The first rows, for notebooks."""
+        first = next(iter(self.scan(batch_rows=HEAD_ROWS)), None)
+        rows = [] if first is None else [list(row.values()) for row in first.to_pylist()]
+        return table(repr(self), self.schema.names, rows)
 
     @property
     def schema(self) -> pyarrow.Schema:
@@ -124,6 +135,35 @@ class State:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """All rows for whoever takes Arrow streams, such as DuckDB and Polars."""
         return self.scan().__arrow_c_stream__(requested_schema)
+
+    def of_partition(self, partition: int) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of one partition in batches."""
+        was_there = self._partitions.is_local(partition)
+        yield from self._decoded(self.columns, partition, BATCH_ROWS)
+        if not was_there:
+            self._partitions.forget(partition)
+
+    def export(self, target: str | Path) -> int:
+        """Writes a Parquet file for each partition into a new directory; gives the number of rows.
+
+        The metadata of each file's schema (`state_store.dataset.export`) say of which query, store and
+        version it is. Raises ConflictError where the directory exists, OptionError for a type that Parquet
+        has not.
+        """
+        parts = ((number, self.of_partition(number)) for number in self.partitions)
+        return export(target, self.schema, self.described(), parts)
+
+    def described(self) -> dict[str, Any]:
+        """Where the rows are from: checkpoint, operator, store, version, batch and watermark."""
+        return {
+            "checkpoint": self._query.location,
+            "operator": self.view.operator.id,
+            "operator_name": self.view.operator.name,
+            "store": self.view.name,
+            "version": self.version,
+            "batch": self.batch,
+            "watermark_ms": self._query.watermark_ms(self.batch),
+        }
 
     def count(self) -> int:
         """The number of keys, as the files say: nothing is restored. A key has a row, but in lists."""

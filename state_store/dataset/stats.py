@@ -137,10 +137,7 @@ def _largest(page: Page, sizes: Any, columns: Columns, partition: int) -> list[L
     import numpy
 
     places = numpy.argsort(sizes, kind="stable")[-LARGEST:]
-    few = page.keys.taken(places)
-    data = few.data.tobytes()
-    ends = few.starts + few.lengths
-    keys = [data[start:end] for start, end in zip(few.starts.tolist(), ends.tolist(), strict=True)]
+    keys = list(page.keys.taken(places).texts())
     names = [field.name for field in columns.key_fields]
     arrays = [column.to_pylist() for column in columns.keys(keys)]
     return [

@@ -40,6 +40,11 @@ class View:
         return self.schema.family in self.operator.lists
 
     @property
+    def has_row_numbers(self) -> bool:
+        """Whether the last column of the key is the number of one of the rows that wait with the same key."""
+        return _ROWS_OF_SIDE in self.store + self.schema.family
+
+    @property
     def has_groups(self) -> bool:
         return self.schema.value.names[:1] == ["groupState"]
 

@@ -7,6 +7,7 @@ restarts of many blocks are read at once, then the second ones, and so on.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +38,12 @@ class Stretches(NamedTuple):
     def taken(self, chosen: Any) -> Stretches:
         return Stretches(self.data, self.starts[chosen], self.lengths[chosen])
 
+    def texts(self) -> Iterator[bytes]:
+        """Each of them."""
+        data = self.data.tobytes()
+        bounds = zip(self.starts.tolist(), (self.starts + self.lengths).tolist(), strict=True)
+        return (data[start:end] for start, end in bounds)
+
 
 @dataclass(frozen=True)
 class Page:
@@ -59,12 +66,13 @@ def pages(path: Path, start: bytes, end: bytes) -> Iterator[Page]:
 
     Raises DamagedError for a file that is no table, FormatError for one of another kind.
     """
-    import numpy
-
-    data = numpy.fromfile(path, numpy.uint8)
+    if not path.stat().st_size:
+        raise DamagedError(f"'{path}' is damaged: it is empty", file=str(path))
+    with path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # until the last view of it is gone
     group: list[Block] = []
     group_bytes = 0
-    for block in blocks(data.tobytes(), path):
+    for block in blocks(data, path):
         if block.separator < start:
             continue
         group.append(block)
@@ -79,7 +87,7 @@ def pages(path: Path, start: bytes, end: bytes) -> Iterator[Page]:
         yield from _page(data, group, path, start, end)
 
 
-def _page(data: Any, group: list[Block], path: Path, start: bytes, end: bytes) -> Iterator[Page]:
+def _page(data: mmap.mmap, group: list[Block], path: Path, start: bytes, end: bytes) -> Iterator[Page]:
     import numpy
 
     content, begins, ends = _content(data, group)
@@ -105,19 +113,19 @@ def _page(data: Any, group: list[Block], path: Path, start: bytes, end: bytes) -
         yield page.taken(wanted)
 
 
-def _content(data: Any, group: list[Block]) -> tuple[Any, Any, Any]:
+def _content(data: mmap.mmap, group: list[Block]) -> tuple[Any, Any, Any]:
     """The blocks, uncompressed, and where each begins and ends there."""
     import numpy
 
     margin = numpy.zeros(_MARGIN, numpy.uint8)
-    kinds = {int(data[block.offset + block.size]) for block in group}
+    kinds = {data[block.offset + block.size] for block in group}
     if kinds == {UNCOMPRESSED}:
         first, last = group[0].offset, group[-1].offset + group[-1].size
         begins = numpy.array([block.offset - first for block in group], numpy.int64)
         sizes = numpy.array([block.size for block in group], numpy.int64)
-        return numpy.concatenate([data[first:last], margin]), begins, begins + sizes
-    raw = data.tobytes()
-    parts = [content_of(raw, block.offset, block.size) for block in group]
+        whole = numpy.frombuffer(data, numpy.uint8, last - first, first)
+        return numpy.concatenate([whole, margin]), begins, begins + sizes
+    parts = [content_of(data, block.offset, block.size) for block in group]
     lengths = numpy.array([len(part) for part in parts], numpy.int64)
     ends = numpy.cumsum(lengths)
     content = numpy.frombuffer(b"".join(parts), numpy.uint8)

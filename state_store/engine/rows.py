@@ -55,18 +55,12 @@ def _last_changes(
     for run in reversed(young):
         for file in run:
             for page in pages(directory / file.name, start, end):
-                values = zip(_texts(page.values), page.removed.tolist(), strict=True)
+                values = zip(page.values.texts(), page.removed.tolist(), strict=True)
                 changed.update(
                     (key, None if removed else value)
-                    for key, (value, removed) in zip(_texts(page.keys), values, strict=True)
+                    for key, (value, removed) in zip(page.keys.texts(), values, strict=True)
                 )
     return changed
-
-
-def _texts(parts: Stretches) -> Iterator[bytes]:
-    data = parts.data.tobytes()
-    bounds = zip(parts.starts.tolist(), (parts.starts + parts.lengths).tolist(), strict=True)
-    return (data[start:end] for start, end in bounds)
 
 
 def _by_length(keys: Mapping[bytes, object]) -> dict[int, pyarrow.Array]:

@@ -6,6 +6,7 @@ entries stand each by itself (docs/format.md). Whoever reads one has compared it
 
 from __future__ import annotations
 
+import mmap
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,7 +81,7 @@ def _records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
         raise _damaged(path, "its blocks do not fit") from error
 
 
-def blocks(data: bytes, path: Path) -> Iterator[Block]:
+def blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
     """The data blocks of a table in order. Raises DamagedError where there is no index of them."""
     try:
         yield from _blocks(data, path)
@@ -88,7 +89,7 @@ def blocks(data: bytes, path: Path) -> Iterator[Block]:
         raise _damaged(path, "its blocks do not fit") from error
 
 
-def _blocks(data: bytes, path: Path) -> Iterator[Block]:
+def _blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
     footer = data[-_FOOTER_BYTES:]
     if len(footer) < _FOOTER_BYTES or struct.unpack_from("<Q", footer, 45)[0] != _MAGIC:
         raise _damaged(path, "it does not end as a table of RocksDB does")
@@ -108,7 +109,7 @@ def _blocks(data: bytes, path: Path) -> Iterator[Block]:
         yield Block(index[key_at : key_at + key_bytes], offset, size)
 
 
-def _has_value_lengths(data: bytes, offset: int, size: int) -> bool:
+def _has_value_lengths(data: bytes | mmap.mmap, offset: int, size: int) -> bool:
     """Whether entries of the index tell the size of their value."""
     for name, handle in _entries(content_of(data, offset, size)):
         if name == _PROPERTIES:
@@ -133,7 +134,7 @@ def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
         at += length
 
 
-def content_of(data: bytes, offset: int, size: int) -> bytes:
+def content_of(data: bytes | mmap.mmap, offset: int, size: int) -> bytes:
     """The content of a block of a table. Raises FormatError for a compression that is not known."""
     import pyarrow
 

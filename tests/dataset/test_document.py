@@ -30,10 +30,11 @@ def test_examples_in_python_run(checkout, directory, capsys):
     assert found["changed"].num_rows and found["feed"].num_rows
 
 
-def test_examples_in_a_terminal_run(checkout, directory, capsys):
+def test_examples_in_a_terminal_run(checkout, directory, tmp_path, capsys):
     commands = re.findall(r"^    (state-store .*)$", page(checkout), re.MULTILINE)
     assert len(commands) >= 6
     for command in commands:
-        words = [directory if word == "DIR" else word for word in shlex.split(command)]
+        places = {name: str(tmp_path / name) for name in ("TARGET", "EXPORTED", "COPY")} | {"DIR": directory}
+        words = [places.get(word, word) for word in shlex.split(command)]
         assert main(words[1:]) == 0, capsys.readouterr().err
         assert capsys.readouterr().out.strip()

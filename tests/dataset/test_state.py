@@ -14,6 +14,7 @@ import pytest
 
 import state_store
 from dataset.golden_states import STATES, VERSIONS, checkpoint, clean_up, expected, in_order, shown
+from state_store.dataset import state as dataset_state
 from state_store.errors import DamagedError, MissingError, OptionError
 
 JOIN = Path(__file__).resolve().parents[1] / "golden" / "release-0.1.0"
@@ -194,6 +195,15 @@ def test_a_damaged_file_is_named(tmp_path):
         data[len(data) // 3] ^= 1
         path.write_bytes(bytes(data))
     with state_store.open(str(directory)) as state, pytest.raises(DamagedError, match=r"\.sst' is damaged"):
+        state.to_arrow()
+
+
+def test_a_lost_row_is_noticed(flights, monkeypatch):
+    whole = dataset_state.rows
+    monkeypatch.setattr(
+        dataset_state, "rows", lambda *place: (page.taken(slice(1, None)) for page in whole(*place))
+    )
+    with state_store.open(flights) as state, pytest.raises(DamagedError, match="says that it has"):
         state.to_arrow()
 
 

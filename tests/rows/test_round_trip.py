@@ -72,6 +72,13 @@ def test_the_hash_is_that_of_sparks_documentation() -> None:
     assert partitions_of(columns[:1], fields[:1], 1000).tolist() == [228093765 % 1000]
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_numbers_that_are_equal_are_in_one_partition(kind: pa.DataType) -> None:
+    column = pa.array([0.0, -0.0, float("nan"), -float("nan")], kind)
+    zero, other, first, second = partitions_of([column], [pa.field("x", kind)], 1 << 20).tolist()
+    assert (zero, first) == (other, second)
+
+
 def test_a_key_whose_partition_cannot_be_told() -> None:
     with pytest.raises(FormatError, match="partition by"):
         partitions_of(

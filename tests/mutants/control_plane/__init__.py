@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.control_plane import (
     agent,
     checkpoint,
+    dataset,
     deletion,
     deletion_order,
     embedded,
@@ -19,6 +20,7 @@ from mutants.control_plane import (
 MUTANTS = [
     *agent.MUTANTS,
     *checkpoint.MUTANTS,
+    *dataset.MUTANTS,
     *deletion.MUTANTS,
     *deletion_order.MUTANTS,
     *embedded.MUTANTS,

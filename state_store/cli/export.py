@@ -1,0 +1,41 @@
+"""`state-store export`: the state as Parquet files."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+from state_store.cli.command import json_option
+from state_store.cli.output import output, print_json
+from state_store.cli.state_command import open_state, state_command, version_options
+
+
+@state_command(
+    "export", examples=("/data/checkpoint /data/state", "/data/checkpoint /data/left --store left --batch 40")
+)
+@version_options
+@json_option
+@click.argument("target", metavar="TARGET", type=click.Path())
+def export(
+    checkpoint: str,
+    operator: int,
+    store: str,
+    version: int | None,
+    batch: int | None,
+    at: datetime | None,
+    as_json: bool,
+    target: str,
+) -> None:
+    """Write the state as Parquet files.
+
+    Writes a file for each partition into the new directory TARGET. The metadata of each file's schema say of
+    which query, store, version and batch it is, and the watermark.
+    """
+    with open_state(checkpoint, operator, store, version, batch, at) as state:
+        rows = state.export(target)
+        described = state.described()
+    if as_json:
+        print_json({**described, "rows": rows, "target": target})
+    else:
+        output().print(f"{rows} rows of version {described['version']} in {target}")

@@ -1,0 +1,55 @@
+"""A state as Parquet files, one for each partition, that say of which query and version they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from state_store.errors import ConflictError, OptionError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+METADATA = b"state_store"
+"""Key of the metadata of each file's schema: JSON with checkpoint, operator, store, version, batch."""
+
+
+def export(
+    target: str | Path,
+    schema: pyarrow.Schema,
+    described: Mapping[str, Any],
+    partitions: Iterable[tuple[int, Iterable[pyarrow.RecordBatch]]],
+) -> int:
+    """Writes the batches of each partition to `part-<number>.parquet` in a new directory; gives the number of
+    rows. `described` is what the files say of themselves.
+
+    Raises ConflictError where the directory exists, OptionError for a type that Parquet has not. What was
+    written stays when it fails half way, without the file `_SUCCESS`.
+    """
+    directory = Path(target)
+    if directory.exists():
+        raise ConflictError(f"'{directory}' exists already; it is not replaced", file=str(directory))
+    directory.mkdir(parents=True)
+    schema = schema.with_metadata({METADATA: json.dumps(described).encode()})
+    rows = sum(
+        _write(batches, schema, directory / f"part-{number:05}.parquet") for number, batches in partitions
+    )
+    (directory / "_SUCCESS").touch()
+    return rows
+
+
+def _write(batches: Iterable[pyarrow.RecordBatch], schema: pyarrow.Schema, path: Path) -> int:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = 0
+    try:
+        with pyarrow.parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+            for batch in batches:
+                rows += batch.num_rows
+                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+    except pyarrow.ArrowNotImplementedError as error:
+        raise OptionError(f"Parquet has no such type: {error}") from error
+    return rows

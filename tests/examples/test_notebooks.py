@@ -1,0 +1,22 @@
+"""The notebooks that are scripts run from their first to their last cell."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+from dataset.golden_states import checkpoint, expected
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.mark.parametrize("name", ["types", "flights"])
+def test_what_is_in_my_state(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["notebook", str(checkpoint(name, tmp_path))])
+    runpy.run_path(str(EXAMPLES / "what_is_in_my_state.py"), run_name="__main__")
+    told = capsys.readouterr().out
+    assert f"{len(expected(name, 4))} rows in 2 partitions" in told
+    assert "version 4: " in told and "'change_count'" in told
+    assert not list(tmp_path.glob("*/state/0/*/lease/*.json"))

@@ -1,0 +1,75 @@
+"""Breaks of `state_store/dataset`, `state_store/rows` and what `state_store/engine` has for them."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+STATE = ("tests/dataset/test_state.py",)
+ROWS = ("tests/engine/test_rows.py",)
+ROUND_TRIP = ("tests/rows/test_round_trip.py",)
+
+MUTANTS = [
+    Mutant(
+        "rows of younger runs come twice",
+        "state_store/engine/rows.py",
+        "stays = ~page.removed & ~_among(page.keys, keys_by_length)",
+        "stays = ~page.removed",
+        ROWS,
+    ),
+    Mutant(
+        "removed rows of the oldest run stay",
+        "state_store/engine/rows.py",
+        "stays = ~page.removed & ~_among(page.keys, keys_by_length)",
+        "stays = ~_among(page.keys, keys_by_length)",
+        ROWS,
+    ),
+    Mutant(
+        "the oldest of several runs counts",
+        "state_store/engine/rows.py",
+        "for run in reversed(young):",
+        "for run in young:",
+        ROWS,
+    ),
+    Mutant(
+        "rows that do not lie evenly are read as if they did",
+        "state_store/rows/decoder.py",
+        "bool((steps == steps[0]).all())",
+        "True",
+        STATE,
+    ),
+    Mutant(
+        "a lost row is not noticed",
+        "state_store/dataset/state.py",
+        "if count != family.keys:",
+        "if False:",
+        ("tests/dataset/test_state.py::test_a_lost_row_is_noticed",),
+    ),
+    Mutant(
+        "nothing keeps what is read from clean-ups",
+        "state_store/dataset/pinned.py",
+        "        self._hold(wanted)\n",
+        "",
+        ("tests/dataset/test_state.py::test_a_lease_keeps_what_is_read_from_clean_ups",),
+    ),
+    Mutant(
+        "a negative zero is hashed as it is",
+        "state_store/rows/hashing.py",
+        "values = numpy.where(values == 0, values.dtype.type(0), values)",
+        "values = values",
+        ("tests/rows/test_round_trip.py::test_numbers_that_are_equal_are_in_one_partition",),
+    ),
+    Mutant(
+        "keys that are elsewhere are moved all the same",
+        "state_store/dataset/repartition.py",
+        "if (_places(view, page.keys, before) != number).any():",
+        "if False:",
+        ("tests/dataset/test_repartition.py",),
+    ),
+    Mutant(
+        "nulls have no bit in the rows",
+        "state_store/rows/encoder.py",
+        "numpy.where(nulls, _bit(index % 64), 0)",
+        "0",
+        ROUND_TRIP,
+    ),
+]
