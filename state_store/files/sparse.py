@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from state_store.errors import DamagedError, StorageError
-from state_store.files.sst_end import metadata_bytes
+from state_store.files.sst_end import is_plain_end, metadata_bytes
 from state_store.files.transfer import Wanted
 from state_store.storage.contract import Storage
 
@@ -32,7 +32,7 @@ class SparseFile:
 
 def make_sparse(storage: Storage, wanted: Wanted) -> SparseFile | None:
     """Makes the file at its target with nothing in it but its end: index, filter, properties. None, and no
-    file, where that cannot be told from the rest, or that it is the file that is meant.
+    file, where that cannot be told from the rest, or that it is the file that is meant; or it is compressed.
 
     Raises MissingError, DamagedError when the stored file is shorter, StorageError when the disk fails.
     """
@@ -42,7 +42,7 @@ def make_sparse(storage: Storage, wanted: Wanted) -> SparseFile | None:
     length = min(size, max(_LEAST_END_BYTES, size // _END_SHARE))
     end = _read(storage, wanted.path, size - length, length)
     needed = metadata_bytes(end)
-    if needed is None or needed > size:
+    if needed is None or needed > size or not is_plain_end(end):
         return None
     if needed > length:
         end = _read(storage, wanted.path, size - needed, needed)

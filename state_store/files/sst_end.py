@@ -13,7 +13,10 @@ from pathlib import Path
 _FOOTER_BYTES = 53
 _MAGIC = bytes.fromhex("f7cff485b741e288")
 _PROPERTIES = b"rocksdb.properties"
+_PROPERTIES_LENGTH = b"length of the properties"
+_COMPRESSION = b"rocksdb.compression"
 _FILTER = b"fullfilter."
+_USUAL_BYTES = 4 << 10
 _MOST_BYTES = 1 << 20
 _TRAILER_BYTES = 5
 
@@ -25,7 +28,29 @@ def metadata_bytes(end: bytes) -> int | None:
         found = _positions(end)
     except (IndexError, ValueError):
         return None
-    return None if found is None else max(found.values())
+    return None if found is None else max(found[name] for name in found if name != _PROPERTIES_LENGTH)
+
+
+def is_plain(path: Path) -> bool:
+    """Whether the blocks of the file at `path` are not compressed, as its properties say; False where these
+    cannot be read."""
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - _USUAL_BYTES))
+        return is_plain_end(file.read())
+
+
+def is_plain_end(end: bytes) -> bool:
+    """As `is_plain`, of the last bytes of a file."""
+    try:
+        found = _positions(end)
+        if found is None or found[_PROPERTIES] > len(end):
+            return False
+        offset, length = found[_PROPERTIES], found[_PROPERTIES_LENGTH]
+        block = end[len(end) - offset :][:length]
+        return dict(_entries(block)).get(_COMPRESSION) == b"NoCompression"
+    except (IndexError, ValueError):
+        return False
 
 
 def end_bytes(path: Path) -> int | None:
@@ -47,8 +72,8 @@ def _end_bytes(data: bytes) -> int | None:
 
 
 def _positions(data: bytes) -> dict[bytes, int] | None:
-    """How far from the end of the file its index, its filter and its properties begin, of its last bytes;
-    None without properties.
+    """How far from the end of the file its index, its filter and its properties begin, of its last bytes, and
+    how long the properties are; None without properties.
 
     Only the distance to the end of the file is known; the list of metadata ends where the footer begins.
     """
@@ -61,13 +86,16 @@ def _positions(data: bytes) -> dict[bytes, int] | None:
     start = len(data) - _FOOTER_BYTES - _TRAILER_BYTES - length
     if start < 0:
         return None
-    offsets = {b"index": index_offset}
+    offsets, properties_length = {b"index": index_offset}, 0
     for name, value in _entries(data[start : start + length]):
         if name == _PROPERTIES or name.startswith(_FILTER):
-            offsets[name], _ = _varint(value, 0)
+            offsets[name], at = _varint(value, 0)
+            if name == _PROPERTIES:
+                properties_length, _ = _varint(value, at)
     if _PROPERTIES not in offsets or any(one >= offset for one in offsets.values()):
         return None
-    return {name: len(data) - start + offset - one for name, one in offsets.items()}
+    found = {name: len(data) - start + offset - one for name, one in offsets.items()}
+    return {**found, _PROPERTIES_LENGTH: properties_length}
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -156,10 +156,12 @@ def verify(
     reading all of it; whoever reads its blocks verifies them by their own checksums.
     """
 
-    known = [] if thorough else [file for file in wanted if is_the_file(file)]
-    for file in known:
-        cache.keep(file.path, file.target)
-    left = [file for file in wanted if file not in known] if known else wanted
+    left = []
+    for file in wanted:
+        if thorough or not is_the_file(file):
+            left.append(file)
+        else:
+            cache.keep(file.path, file.target)
     warnings = parallel(threads, lambda file: _verify_one(storage, cache, file), left, runtime=runtime)
     return [warning for warning in warnings if warning is not None]
 

@@ -32,6 +32,7 @@ from state_store.deletion.catalog import read_archive, read_listing
 from state_store.engine.database import Database, tidy
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
 from state_store.files.sparse import SparseFile, make_sparse
+from state_store.files.sst_end import is_plain
 from state_store.files.transfer import Background, Fetched, Wanted
 from state_store.files.workspace import make_private
 from state_store.planning.chain import Chain, ChainDelta
@@ -189,7 +190,6 @@ def _restore_plan(context: StoreContext, plan: Plan, listing: Listing, progress:
     with progress.phase("choose_ms"):
         archive = None if plan.snapshot is None else read_archive(context.storage, plan.snapshot)
     while True:
-        warned = len(progress.warnings)
         directory = context.workspace.new_base(plan.version.number)
         try:
             with context.workspace.scratch() as scratch:
@@ -199,8 +199,7 @@ def _restore_plan(context: StoreContext, plan: Plan, listing: Listing, progress:
             raise
         if restored is not None:
             return restored
-        shutil.rmtree(directory, ignore_errors=True)
-        assert len(progress.warnings) > warned
+        shutil.rmtree(directory, ignore_errors=True)  # and again, with what was learned
 
 
 def _fetch_and_open(
@@ -268,8 +267,9 @@ def _fetch_beside(
     deltas: list[ChainDelta],
     tables: list[Wanted],
     progress: _Progress,
-) -> Restored:
-    """Links or downloads, and opens nothing."""
+) -> Restored | None:
+    """Links or downloads, and opens nothing; but where tables are compressed, which RocksDB has to read, it
+    ingests the deltas. None where tables are not there that RocksDB has to read: they are fetched now."""
     beside = directory / BESIDE
     if deltas:
         make_private(beside)
@@ -295,13 +295,20 @@ def _fetch_beside(
                 manifest,
             )
         full = read_full_manifest(context.storage, listing, manifest)
+    lie_beside = tuple(
+        DeltaBeside(delta.name.version_id, change.target, delta.size_bytes)
+        for delta, change in zip(deltas, changes, strict=True)
+    )
+    if not all(is_plain(table.target) for table in tables):
+        if sparse:
+            progress.lazy_from_bytes = None
+            return None
+        if deltas:
+            base, lie_beside = _ingest_beside(context, plan, archive, base, deltas, changes, progress), ()
     return Restored(
         version=plan.version,
         base=base,
-        deltas=tuple(
-            DeltaBeside(delta.name.version_id, change.target, delta.size_bytes)
-            for delta, change in zip(deltas, changes, strict=True)
-        ),
+        deltas=lie_beside,
         thorough=progress.thorough,
         sparse=tuple(sparse),
         chain=Chain.from_listing(plan.version, manifest, deltas, full),
@@ -309,6 +316,25 @@ def _fetch_beside(
         phases=progress.phases,
         warnings=tuple(progress.warnings),
     )
+
+
+def _ingest_beside(
+    context: StoreContext,
+    plan: Plan,
+    archive: Archive | None,
+    base: LocalDatabase,
+    deltas: list[ChainDelta],
+    changes: list[Wanted],
+    progress: _Progress,
+) -> LocalDatabase:
+    """The base with the deltas in it that lie beside it."""
+    with progress.phase("verify_ms"):
+        progress.warnings += context.verify(changes)
+    with progress.phase("ingest_ms"), context.workspace.scratch() as scratch:
+        for change in changes:
+            change.target.rename(scratch / change.target.name)
+        changes[0].target.parent.rmdir()
+        return _open_database(context, plan, archive, base.directory, deltas, scratch)
 
 
 def _fetch_ends(context: StoreContext, tables: list[Wanted], lazy_from_bytes: int | None) -> list[SparseFile]:

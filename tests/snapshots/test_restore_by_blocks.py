@@ -11,7 +11,7 @@ from agent.harness import InProcess, Job, contents, rows_of
 
 from state_store.checkpoint.archive import pack, unpack
 from state_store.errors import DamagedError
-from state_store.files.sst_end import end_bytes
+from state_store.files.sst_end import end_bytes, is_plain
 
 OWN = {"max_runs": 2, "size_amplification_percent": 1000}
 
@@ -187,3 +187,36 @@ def test_what_is_no_sst_has_no_end(tmp_path: Path) -> None:
     for data in (b"", b"x" * 53, os.urandom(200), os.urandom(4000)[:-8] + bytes.fromhex("f7cff485b741e288")):
         (tmp_path / "file").write_bytes(data)
         assert end_bytes(tmp_path / "file") is None
+
+
+def compressed(job: Job, directory: Path) -> Job:
+    """Another executor on the store, whose snapshots are compressed."""
+    other = Job(InProcess(directory, **OWN, compression="lz4"), job.location)
+    other.versions = dict(job.versions)
+    other.restore(10)
+    return other
+
+
+def test_deltas_are_ingested_where_rocksdb_has_to_read_the_tables(job: Job, tmp_path: Path) -> None:
+    other = compressed(job, tmp_path / "other")
+    other.merge("full")
+    other.commit({b"\0\0more": b"1"})
+    following = reader(job, tmp_path / "reader")
+    following.versions = dict(other.versions)
+    answer = following.restore_by_blocks(11)
+    assert (answer["beside"], answer["base"]["version"], answer["deltas"]) == ([], 11, 1)
+    assert contents(answer["directory"]) == rows_of(answer) == other.state
+    assert {path.name[-4:] for path in Path(answer["directory"]).iterdir()} >= {".sst"}
+    assert not (Path(answer["directory"]) / "deltas").exists()
+    following.commit({b"\0\0more": b"2"})
+    assert contents(following.merge("full")["directory"]) == following.state
+
+
+def test_whether_blocks_are_compressed_is_in_the_end(job: Job, tmp_path: Path) -> None:
+    plain = [*job.location.glob("shared/*.sst"), *job.location.glob("delta/*.sst")]
+    assert plain and all(is_plain(path) for path in plain)
+    compressed(job, tmp_path / "other").merge("full")
+    others = {*job.location.glob("shared/*.sst")} - {*plain}
+    assert others and not any(is_plain(path) for path in others)
+    (tmp_path / "nothing").write_bytes(b"")
+    assert not is_plain(tmp_path / "nothing")
