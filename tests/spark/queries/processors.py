@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 from pyspark.sql import DataFrame as SparkDataFrame
-from pyspark.sql import Row
+from pyspark.sql import GroupedData, Row
 from pyspark.sql.streaming import StatefulProcessor
 
 from queries import groups
@@ -175,6 +175,8 @@ def _replay_with_initial_state(history: list[list[Record]]) -> list[list[dict]]:
 
 SCENARIOS = [
     Scenario("processor-pandas-event-time", _pandas_event_time, replay=_replay),
-    Scenario("processor-rows-processing-time", _rows_processing_time, "update", until_state_is_empty=True),
     Scenario("processor-scala-event-time", _scala, replay=_replay_with_initial_state),
 ]
+if hasattr(GroupedData, "transformWithState"):  # from Spark 4.1 on
+    rows = "processor-rows-processing-time"
+    SCENARIOS.append(Scenario(rows, _rows_processing_time, "update", until_state_is_empty=True))
