@@ -63,6 +63,7 @@ test-long: setup  ## Run what is too long for every run (an hour; the README lis
 	.venv-4.1/bin/python -m pytest -m 'spark42' tests/vectorized
 	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/test_operators.py
 	.venv-4.0/bin/python -m pytest -m 'spark42' tests/vectorized
+	$(BIN)/python tests/suites/run.py --only transform-with-state
 
 chaos: .venv/.ready $(JAR)  ## Kill and stop processes of a cluster N times at random: are its queries right? (N=500: an hour)
 	@PYTHONPATH=tests $(BIN)/python -m chaos --faults $(N) $(SEED:%=--seed %)
@@ -81,8 +82,8 @@ lint: .venv/.ready  ## Check formatting, style, types and dead code
 	$(BIN)/vulture
 	$(BIN)/python scripts/check_scala.py $(SCALA_DIRS)
 
-spark-suites: .venv-4.2/.ready $(OLDER_JAR)  ## Run Spark's own state store suites against the provider
-	$(BIN)/python tests/suites/run.py
+spark-suites: .venv-4.2/.ready $(OLDER_JAR)  ## Run Spark's own state store suites against the provider (SUITES='--only GROUP')
+	$(BIN)/python tests/suites/run.py $(SUITES)
 
 benchmark: .venv/.ready $(JAR)  ## Compare with Spark's own stores and write docs/benchmarks.md (BENCH=quick|standard|full)
 	$(BIN)/python -m benchmarks $(BENCH)

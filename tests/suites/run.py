@@ -1,6 +1,10 @@
 """Runs Spark's own published state store suites against the provider, and says how many passed.
 
-    python tests/suites/run.py [--only contract|aggregation|dedup|reader] [--provider CLASS]
+    python tests/suites/run.py [--only GROUP] [--suite NAME] [--test NAME] [--provider CLASS]
+
+The groups contract, aggregation, dedup and reader are the harness's; state-variables and transform-with-state
+are those of `redirected.py`. Without --only all run but the last, which takes long; --suite and --test run
+one suite of transform-with-state, or one test of it.
 
 The harness with the list of required tests lives outside the repository: STATE_STORE_SUITES names its
 directory, which is otherwise `../shared/suites` beside the checkout. It runs in the project's environment
@@ -21,6 +25,8 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT))
 
+import redirected  # noqa: E402
+
 from state_store import spark  # noqa: E402
 from state_store.jvm import build, releases  # noqa: E402
 
@@ -28,6 +34,7 @@ from state_store.jvm import build, releases  # noqa: E402
 SPARK_VERSION = next(release.tested for release in releases.RELEASES if release.minor == "4.2")
 ENVIRONMENT = CHECKOUT / ".venv-4.2"
 VARIABLE = "STATE_STORE_SUITES"
+HARNESS_GROUPS = ("contract", "aggregation", "dedup", "reader")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,11 +48,43 @@ def main(arguments: list[str] | None = None) -> int:
     command += ["--provider", options.provider]
     if options.provider == spark.PROVIDER_CLASS:
         command += ["--jar", _jar()]
-    for group in options.only or []:
-        command += ["--only", group]
-    status = subprocess.run([sys.executable, *map(str, command)], check=False).returncode
-    _report(summary)
+    wanted = options.only or [*HARNESS_GROUPS, "state-variables"]
+    own = [group for group in wanted if group in redirected.GROUPS]
+    status = 0
+    if not options.suite and len(own) < len(wanted):
+        for group in set(wanted) - set(own):
+            command += ["--only", group]
+        status = subprocess.run([sys.executable, *map(str, command)], check=False).returncode
+        _report(summary)
+    if own or options.suite:
+        status |= _run_redirected(suites, work, own, options)
     return status
+
+
+def _run_redirected(suites: Path, work: Path, groups: list[str], options: argparse.Namespace) -> int:
+    """Runs the suites of these groups, or the one that the options name; 0 when all is as it has to be."""
+    program = redirected.harness(suites)
+    bench = redirected.bench(
+        program, _environment(options.venv).resolve(), work, _jar(), options.provider, "redirected"
+    )
+    bench.prepare()
+    names = dict.fromkeys(name for group in groups for name in redirected.GROUPS[group])
+    if options.suite:
+        everything = redirected.GROUPS["transform-with-state"]
+        names = dict.fromkeys(name for name in everything if name.endswith("." + options.suite))
+    outcomes, wrong = {}, []
+    for name in names:
+        suite = program.short(name)
+        outcomes[suite] = outcome = bench.run(name, options.test)
+        program.show("redirected", name, outcome)
+        wrong += redirected.judge(suite, outcome, options.provider)
+    if not options.test:
+        wrong += redirected.unused_exceptions(outcomes)
+    summary = work / "summary-redirected.json"
+    summary.write_text(json.dumps({"suites": outcomes}, indent=1), encoding="utf-8")
+    _report(summary)
+    print("\n".join(wrong) if wrong else "every test passed that has no exception")
+    return int(bool(wrong))
 
 
 def suites_directory() -> Path:
@@ -62,7 +101,14 @@ def suites_directory() -> Path:
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run Spark's own state store suites against the provider.")
-    parser.add_argument("--only", action="append", help="a group of suites; may be given more than once")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[*HARNESS_GROUPS, *redirected.GROUPS],
+        help="a group of suites; may be given more than once",
+    )
+    parser.add_argument("--suite", help="a suite of transform-with-state by its short name, and no other")
+    parser.add_argument("--test", help="one test of that suite")
     parser.add_argument(
         "--provider", default=spark.PROVIDER_CLASS, help="another provider's class, to compare"
     )

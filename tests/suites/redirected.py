@@ -1,0 +1,128 @@
+"""Spark's suites of `transformWithState`, which name Spark's RocksDB store, on this project's provider.
+
+The harness outside the repository runs them (`run.py`); here each provider of Spark's class is turned into
+one of this project's where it is made (`redirect/Redirect.java`). What cannot pass, and why, is in
+`exceptions.json`: a test by its whole name, or by the beginning of its name with `*` behind it. Every other
+test has to pass.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+SOURCES = sorted((HERE / "redirect").glob("*.java"))
+_STATE = "org.apache.spark.sql.execution.streaming.state."
+_STREAMING = "org.apache.spark.sql.streaming."
+
+VARIABLES = [_STATE + name for name in ("ValueStateSuite", "ListStateSuite", "MapStateSuite", "TimerSuite")]
+"""State variables and timers on a store, without queries: a minute."""
+
+GROUPS: Mapping[str, Sequence[str]] = {
+    "state-variables": VARIABLES,
+    "transform-with-state": [
+        *VARIABLES,
+        _STATE + "StatefulProcessorHandleSuite",
+        *(
+            _STREAMING + name
+            for name in (
+                "TransformWithListStateSuite",
+                "TransformWithListStateTTLSuite",
+                "TransformWithMapStateSuite",
+                "TransformWithMapStateTTLSuite",
+                "TransformWithValueStateTTLSuite",
+                "TransformWithStateAvroSuite",
+                "TransformWithStateChainingSuite",
+                "TransformWithStateClusterSuite",
+                "TransformWithStateInitialStateSuite",
+                "TransformWithStateUnsafeRowSuite",
+                "TransformWithStateValidationSuite",
+            )
+        ),
+        "org.apache.spark.sql.execution.datasources.v2.state.StateDataSourceTransformWithStateSuite",
+    ],
+}
+
+_EXCEPTIONS: dict[str, dict[str, str]] = json.loads((HERE / "exceptions.json").read_text(encoding="utf-8"))
+
+
+def harness(directory: Path) -> ModuleType:
+    """The harness's program as a module."""
+    loader = importlib.machinery.SourceFileLoader("run_suites", str(directory / "run-suites"))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def bench(program: ModuleType, venv: Path, work: Path, jar: Path, provider: str, label: str) -> Any:
+    """What runs a suite: the harness's own bench, with another main class and `provider` behind Spark's.
+
+    `label` names the directory of its runs.
+    """
+
+    class Redirected(program.Bench):  # type: ignore[name-defined,misc]
+        redirect = (
+            work / f"redirect-{hashlib.sha256(b''.join(map(Path.read_bytes, SOURCES))).hexdigest()[:16]}"
+        )
+
+        def compile(self) -> None:
+            super().compile()
+            if not self.redirect.exists():
+                with tempfile.TemporaryDirectory(dir=work) as fresh:
+                    subprocess.run(["javac", "-cp", self.classpath(), "-d", fresh, *SOURCES], check=True)
+                    shutil.copytree(fresh, self.redirect)
+
+        def classpath(self) -> str:
+            return f"{self.redirect}{os.pathsep}{super().classpath()}"
+
+        def command(self, *asked: Any) -> list[str]:
+            words = super().command(*asked)
+            at = words.index("suites.Main")
+            return [*words[:at], f"-Dsuites.redirect={provider}", "suites.Redirect", *words[at + 1 :]]
+
+    options = program.argparse.Namespace(
+        jar=[jar], provider=_STATE + "RocksDBStateStoreProvider", conf=[], out=label
+    )
+    return Redirected(venv, work, options)
+
+
+def judge(suite: str, outcome: Mapping[str, Any], provider: str) -> list[str]:
+    """What is wrong with the outcome of a suite, each as a line: none when it is as it has to be."""
+    wrong = [f"{suite}: {outcome['aborted']}"] if "aborted" in outcome else []
+    if not any(provider in test["providers"] for test in outcome["tests"].values()):
+        wrong.append(f"{suite}: none of its tests has opened {provider}")
+    for name, test in sorted(outcome["tests"].items()):
+        if test["status"] == "failed" and reason(suite, name) is None:
+            wrong.append(f"{suite}: {name}: {test.get('why', '')}")
+    return wrong
+
+
+def reason(suite: str, test: str) -> str | None:
+    """Why a test cannot pass; None when it has to."""
+    for name, why in _EXCEPTIONS.get(suite, {}).items():
+        if test == name or (name.endswith("*") and test.startswith(name[:-1])):
+            return why
+    return None
+
+
+def unused_exceptions(outcomes: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    """The exceptions of suites that ran which no failed test needs, each as a line."""
+    for suite, outcome in outcomes.items():
+        failed = [name for name, test in outcome["tests"].items() if test["status"] == "failed"]
+        for name in _EXCEPTIONS.get(suite, {}):
+            beginning = name.removesuffix("*")
+            if not any(test.startswith(beginning) for test in failed):
+                yield f"{suite}: {name}: no test that fails needs this exception"
