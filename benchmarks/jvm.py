@@ -24,7 +24,7 @@ BUILD = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
 SPARK_JARS = Path(pyspark.__file__).resolve().parent / "jars"
 MAIN = "statestore.benchmark.Main"
 
-_OPENED = (
+OPENED = (
     "java.lang",
     "java.lang.invoke",
     "java.lang.reflect",
@@ -134,7 +134,7 @@ def _command(work: Path, classes: Sequence[Path], heap_mb: int, touch_heap: bool
     if touch_heap:
         options += [f"-Xms{heap_mb}m", "-XX:+AlwaysPreTouch"]
     options += ["--add-modules=jdk.incubator.vector"]
-    options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+    options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     options += [f"-Dlog4j2.configurationFile={work}/log4j2.properties", f"-Djava.io.tmpdir={work}"]
     return [java(), *options, "-cp", ":".join(class_path)]
 
