@@ -10,11 +10,13 @@ from state_store.agent.committing import learn_age
 from state_store.agent.open_store import OpenStore
 from state_store.agent.requests import AttemptsRequest, DeltasRequest, RangeRequest, RestoreRequest
 from state_store.checkpoint.lineage import Lineages
+from state_store.checkpoint.listing import Listing
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.deletion.catalog import read_listing
-from state_store.errors import InternalError, StateStoreError
+from state_store.errors import InternalError, MissingError, OptionError, StateStoreError
 from state_store.planning.chain import ChainDelta
 from state_store.settings.options import FILES, LAZY
+from state_store.settings.session import FORMAT_KEY
 from state_store.snapshots.attempt import look
 from state_store.snapshots.restore import restore, wanted_deltas
 
@@ -22,20 +24,25 @@ from state_store.snapshots.restore import restore, wanted_deltas
 def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     """Makes a database of exactly that version, which is the JVM's until it is released.
 
-    Raises as `restore` does: MissingError or DamagedError naming the file and what can be restored instead.
+    Raises as `restore` does: MissingError or DamagedError naming the file and what can be restored instead;
+    OptionError where the version is there under an id of Spark's and is asked for by its number.
     """
     location = store.store_id.location
     suspicion = store.suspicions.of(location)
     thorough = request.thorough or suspicion > 0 or store.options.restore_verification == FILES
     options = store.options
-    restored = restore(
-        store.context,
-        request.version,
-        start=request.start,
-        thorough=thorough,
-        ingest=request.ingest,
-        lazy_from_bytes=options.lazy_restore_threshold_bytes if options.restore_mode == LAZY else None,
-    )
+    try:
+        restored = restore(
+            store.context,
+            request.version,
+            start=request.start,
+            thorough=thorough,
+            ingest=request.ingest,
+            lazy_from_bytes=options.lazy_restore_threshold_bytes if options.restore_mode == LAZY else None,
+        )
+    except MissingError as error:
+        _refuse_number(read_listing(store.context.storage), request.version, error)
+        raise
     if thorough:
         store.suspicions.settled(location, suspicion)
     directory = restored.base.directory
@@ -87,7 +94,8 @@ def seen_attempts(store: OpenStore, request: AttemptsRequest) -> SeenAttempts:
 def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
     """Local copies of the deltas from version `first` to `version`, on the lineage of the latter.
 
-    Raises MissingError when one does not exist, DamagedError when one is damaged.
+    Raises MissingError when one does not exist, DamagedError when one is damaged, OptionError as
+    `restore_store` does.
     """
     context = store.context
     listing = read_listing(context.storage)
@@ -99,6 +107,7 @@ def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
     at: VersionId | None = version
     while at is not None and at.number >= request.first:
         if at not in names:
+            _refuse_number(listing, version, None)
             Lineages(listing.deltas, []).plan(version)  # says what is missing
             break
         path.append(names[at])
@@ -115,3 +124,17 @@ def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
     return DeltaFiles(
         directory, [delta.name.version_id for delta in deltas], [delta.name.name for delta in deltas]
     )
+
+
+def _refuse_number(listing: Listing, version: VersionId, cause: Exception | None) -> None:
+    """Raises OptionError where only Spark's ids can say which attempt `version` is, and none is given."""
+    if version.checkpoint_id is not None:
+        return
+    files = listing.attempts.with_sparks_ids(version.number)
+    if files:
+        raise OptionError(
+            f"version {version.number} was committed in checkpoint format 2 ('{files[0]}'), and this "
+            f"session names versions by their numbers alone: set {FORMAT_KEY} to 2",
+            file=files[0],
+            option=FORMAT_KEY,
+        ) from cause

@@ -107,6 +107,10 @@ class Attempts:
             )
         return next(iter(best))
 
+    def with_sparks_ids(self, number: int) -> list[str]:
+        """The files of the attempts at version `number` whose ids are Spark's (checkpoint format 2)."""
+        return sorted(self._path(one) for one in self._at(number) if _ordinal(one) is None)
+
     def overtaken(self, own: VersionId, seen: Seen) -> str | None:
         """Why an attempt must not even be stored: when it began, one at its version was there that belongs to
         a task that Spark had launched later. None where there is none."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from state_store.errors import ConflictError, MissingError
+from state_store.errors import ConflictError, MissingError, OptionError
 from state_store.storage.contract import Storage
 
 from .harness import InProcess, Job, contents
@@ -341,3 +341,23 @@ def test_a_query_without_ids_is_told_once_what_it_misses(tmp_path, caplog):
         record.getMessage() for record in caplog.records if "checkpointFormatVersion=2" in record.getMessage()
     ]
     assert len(told) == 1
+
+
+def test_a_version_of_format_2_asked_for_by_its_number(tmp_path):
+    """Only its id can say which attempt is meant, also where nothing but its snapshot is left of it."""
+    client = InProcess(tmp_path / "executor")
+    job = Job(client, tmp_path / "state", ids=True, maxDeltas="1000")
+    for batch in range(3):
+        job.commit({key(f"row{batch}"): b"x"})
+    job.merge("full")
+    wanted = "checkpoint format 2 .*checkpointFormatVersion to 2"
+    for operation, arguments in (("restore", {"version": 2}), ("deltas", {"version": 2, "first": 1})):
+        with pytest.raises(OptionError, match=wanted) as refusal:
+            job.call(operation, id=None, **arguments)
+        assert refusal.value.option == "spark.sql.streaming.stateStore.checkpointFormatVersion"
+    for delta in (tmp_path / "state").rglob("delta/*.sst"):
+        delta.unlink()
+    with pytest.raises(OptionError, match=wanted):
+        job.call("restore", version=3, id=None)
+    with pytest.raises(MissingError):
+        job.call("restore", version=4, id=None)

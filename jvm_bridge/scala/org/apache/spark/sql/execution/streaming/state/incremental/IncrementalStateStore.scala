@@ -49,6 +49,9 @@ final class IncrementalStateStore private[incremental] (
 
   override def id: StateStoreId = provider.stateStoreId
 
+  /** The id of the version that it was opened at, where one was given. */
+  private[incremental] def askedId: Option[String] = asked.id
+
   override def version: Long = shownVersion
 
   // --- single rows

@@ -12,12 +12,13 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentStore
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentStore}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, ColumnFamily, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeFigures, Opened, TaskAttempt}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
+import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.{SparkEnv, TaskContext}
 import org.apache.spark.util.{NextIterator, ShutdownHookManager}
@@ -86,12 +87,16 @@ class IncrementalStateStoreProvider
       loadEmpty: Boolean): StateStore = loading {
     if (version < 0) throw QueryExecutionErrors.unexpectedStateStoreVersion(version)
     if (loadEmpty) openEmpty(version, forceSnapshotOnCommit)
-    else open(versionId(version, stateStoreCkptId), readOnly = false, forceSnapshotOnCommit)
+    else if (inQuery) open(versionId(version, stateStoreCkptId), readOnly = false, forceSnapshotOnCommit)
+    else reading(version, stateStoreCkptId) { at => // Spark 4.2 reads the stores of joins so
+      val foundInLog = at.id.isDefined && !conf.enableStateStoreCheckpointIds
+      open(at, readOnly = foundInLog, forceSnapshotOnCommit)
+    }
   }
 
   override def getReadStore(version: Long, uniqueId: Option[String]): StateStore = loading {
     if (version < 0) throw QueryExecutionErrors.unexpectedStateStoreVersion(version)
-    open(versionId(version, uniqueId), readOnly = true, forced = false)
+    reading(version, uniqueId)(open(_, readOnly = true, forced = false))
   }
 
   override def upgradeReadStoreToWriteStore(
@@ -103,6 +108,10 @@ class IncrementalStateStoreProvider
       assert(version == store.version,
         s"a read store of version ${store.version} cannot become the write store of version $version")
       assert(store.id == storeId, s"a read store of ${store.id} cannot become a write store of $storeId")
+      if (!conf.enableStateStoreCheckpointIds && store.askedId.isDefined) {
+        throw new IllegalStateException(s"version $version of $storeId was committed in checkpoint format 2, and " +
+          s"this session can only read it: set ${SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key} to 2")
+      }
       // The store belongs to the provider that opened it, even where Spark has replaced that one meanwhile.
       loading(store.upgrade(forceSnapshotOnCommit))
     case other =>
@@ -117,9 +126,12 @@ class IncrementalStateStoreProvider
       endVersionStateStoreCkptId: Option[String]): StateStore = loading {
     if (snapshotVersion < 1) throw QueryExecutionErrors.unexpectedStateStoreVersion(snapshotVersion)
     if (endVersion < snapshotVersion) throw QueryExecutionErrors.unexpectedStateStoreVersion(endVersion)
-    val to = versionId(endVersion, endVersionStateStoreCkptId)
-    val opened = local.replay(versionId(snapshotVersion, snapshotVersionStateStoreCkptId), to, readOnly, task)
-    store(opened, to, endVersion, readOnly, forced = false)
+    def replay(to: VersionId) = {
+      val from = versionId(snapshotVersion, snapshotVersionStateStoreCkptId)
+      store(local.replay(from, to, readOnly, task), to, endVersion, readOnly, forced = false)
+    }
+    if (readOnly) reading(endVersion, endVersionStateStoreCkptId)(replay)
+    else replay(versionId(endVersion, endVersionStateStoreCkptId))
   }
 
   override def getStateStoreChangeDataReader(
@@ -130,11 +142,12 @@ class IncrementalStateStoreProvider
     : NextIterator[(RecordType.Value, UnsafeRow, UnsafeRow, Long)] = {
     assert(startVersion >= 1)
     assert(endVersion >= startVersion)
-    val end = versionId(endVersion, endVersionStateStoreCkptId)
     val name = colFamilyNameOpt.getOrElse(StateStore.DEFAULT_COL_FAMILY_NAME)
-    val codec = familyAt(name, end)
-    val deltas = local.deltas(end, startVersion)
-    new ChangeFeed(deltas.files, codec, () => local.releaseDeltas(deltas))
+    reading(endVersion, endVersionStateStoreCkptId) { end =>
+      val codec = familyAt(name, end)
+      val deltas = local.deltas(end, startVersion)
+      new ChangeFeed(deltas.files, codec, () => local.releaseDeltas(deltas))
+    }
   }
 
   /** Never throws: Spark would close the provider in the middle of a batch. */
@@ -218,6 +231,26 @@ class IncrementalStateStoreProvider
     if (version == 0) VersionId.empty
     else VersionId(version, if (conf.enableStateStoreCheckpointIds) id else None)
 
+  /**
+   * Does something that changes nothing with a version. Where the session does not give ids (checkpoint format
+   * 1) and the query has committed the version under one, the id is that in the query's commit log.
+   */
+  private def reading[T](version: Long, id: Option[String])(body: VersionId => T): T = {
+    val at = versionId(version, id)
+    try body(at)
+    catch {
+      case e: AgentException
+          if at.id.isEmpty && e.option.contains(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key) =>
+        val committed = CommittedIds.of(storeId, version, hadoopConf).getOrElse(throw e)
+        logInfo(s"Version $version of $storeId is '$committed', by the commit log of its query")
+        body(VersionId(version, Some(committed)))
+    }
+  }
+
+  /** Whether the task is one of a streaming query, which Spark names in its tasks, or may be one. */
+  private def inQuery: Boolean =
+    Option(TaskContext.get()).forall(_.getLocalProperty(IncrementalStateStoreProvider.QueryIdKey) != null)
+
   private def open(at: VersionId, readOnly: Boolean, forced: Boolean): IncrementalStateStore =
     store(local.begin(at, readOnly, task), at, at.version, readOnly, forced)
 
@@ -286,6 +319,9 @@ class IncrementalStateStoreProvider
 }
 
 private object IncrementalStateStoreProvider {
+  /** `StreamExecution.QUERY_ID_KEY`, which moves from package to package between releases. */
+  val QueryIdKey = "sql.streaming.queryId"
+
   /** Stands for the Spark application in the ids of attempts: 8 hexadecimal digits. */
   private def application: String = {
     val id = Option(SparkEnv.get).flatMap(_.conf.getOption("spark.app.id")).getOrElse("")

@@ -108,7 +108,9 @@ final class NumberedAttempts(agent: AgentStore) extends Attempts {
     VersionId(version, Some(s"a${start.seen.fold(0L)(_.ordinal)}-${task.application}-${task.number}-$unique"))
   }
 
-  override def restored(at: VersionId, seen: SeenAttempts): Unit = take(at, seen)
+  // A version that a reader asked for by an id of Spark's is not what its number stands for.
+  override def restored(at: VersionId, seen: SeenAttempts): Unit =
+    if (at.id.forall(_.matches(NumberedAttempts.OwnId))) take(at, seen)
 
   override def committed(as: VersionId, seen: SeenAttempts): Unit = take(as, seen)
 
@@ -132,6 +134,7 @@ final class NumberedAttempts(agent: AgentStore) extends Attempts {
 }
 
 private object NumberedAttempts {
+  val OwnId = "a[0-9]+-[0-9a-f]{8}-[0-9]+-[0-9a-f]{8}"
   val Digits = 8
   val Remembered = 1024
   val noTask: TaskAttempt = TaskAttempt("0" * Digits, 0, again = true)
