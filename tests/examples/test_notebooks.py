@@ -20,3 +20,11 @@ def test_what_is_in_my_state(name, tmp_path, monkeypatch, capsys):
     assert f"{len(expected(name, 4))} rows in 2 partitions" in told
     assert "version 4: " in told and "'change_count'" in told
     assert not list(tmp_path.glob("*/state/0/*/lease/*.json"))
+
+
+def test_why_is_my_restore_slow(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["notebook", str(checkpoint("flights", tmp_path))])
+    runpy.run_path(str(EXAMPLES / "why_is_my_restore_slow.py"), run_name="__main__")
+    told = capsys.readouterr().out
+    assert "store 0/0/default: from the merge checkpoint 2 and 2 deltas" in told
+    assert "much is history" in told
