@@ -20,6 +20,7 @@ from state_store.cli.files import files
 from state_store.cli.full import full
 from state_store.cli.get import get
 from state_store.cli.history import history
+from state_store.cli.import_ import import_
 from state_store.cli.jar import jar
 from state_store.cli.options import options
 from state_store.cli.repartition import repartition
@@ -59,6 +60,7 @@ for _command in (
     stats,
     export,
     cp,
+    import_,
     repartition,
     jar,
     options,

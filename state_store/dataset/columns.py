@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.dataset.views import View
-from state_store.errors import MissingError
+from state_store.errors import MissingError, OptionError
 from state_store.rows.decoder import Region
+from state_store.rows.encoder import encode, encode_keys
 from state_store.rows.keys import decode_keys, packed
 from state_store.rows.packed import joined, split_values
 
@@ -88,6 +89,29 @@ class Columns:
             pyarrow.array([None if one is None else next(places) for one in values], pyarrow.int64())
         )
 
+    def encode(
+        self, batch: pyarrow.RecordBatch, family: int
+    ) -> tuple[list[bytes], list[bytes], list[pyarrow.Array]]:
+        """The reverse of `decode`: the keys, behind the id of the column family, and the values of rows that
+        have all columns by name, and the columns of the keys.
+
+        Raises MissingError for a column that lacks, OptionError for one of another type.
+        """
+        schema = self.view.schema
+        by_place = {(one.of_key, one.number, one.inner): one for one in self._columns}
+        keys = [_typed(batch, by_place[True, number, None].field) for number in range(len(schema.key))]
+        values = []
+        for number, field in enumerate(schema.value):
+            if (False, number, None) in by_place:
+                values.append(_typed(batch, by_place[False, number, None].field))
+            else:
+                inner = [by_place[False, number, place].field for place in range(field.type.num_fields)]
+                values.append(_struct([_typed(batch, one) for one in inner], field))
+        prefix = family.to_bytes(FAMILY_BYTES, "big")
+        count = batch.num_rows
+        encoded = encode_keys(keys, count, schema.layout, before=prefix)
+        return encoded, encode(values, count), keys
+
     def decode(self, keys: Encoded, values: Encoded, partition: int) -> pyarrow.RecordBatch:
         """The rows as a batch; keys have the id of the column family in front. Raises FormatError and
         DamagedError as the decoder does."""
@@ -114,6 +138,33 @@ class Columns:
                 continue
             arrays.append(_inner((key_columns if column.of_key else value_columns)[column.number], column))
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _typed(batch: pyarrow.RecordBatch, field: pyarrow.Field) -> pyarrow.Array:
+    import pyarrow
+
+    if field.name not in batch.schema.names:
+        raise MissingError(
+            f"the rows have no column '{field.name}'; they have: {', '.join(batch.schema.names)}"
+        )
+    try:
+        return pyarrow.concat_arrays([batch[field.name].cast(field.type)])  # from the begin of its buffers
+    except pyarrow.ArrowException as error:
+        raise OptionError(
+            f"column '{field.name}' of the rows has type {batch[field.name].type}, not {field.type}: {error}"
+        ) from error
+
+
+def _struct(columns: Sequence[pyarrow.Array], field: pyarrow.Field) -> pyarrow.StructArray:
+    """A struct that is null where all its fields are."""
+    import numpy
+    import pyarrow
+
+    nulls = numpy.ones(len(columns[0]) if columns else 0, bool)
+    for column in columns:
+        nulls &= column.is_null().to_numpy(zero_copy_only=False)
+    fields = [field.type.field(number) for number in range(field.type.num_fields)]
+    return pyarrow.StructArray.from_arrays(columns, fields=fields, mask=pyarrow.array(nulls))
 
 
 def _count(rows: Encoded) -> int:

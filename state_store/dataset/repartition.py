@@ -6,20 +6,21 @@ Spark committed last, each row in the partition in which Spark looks for its key
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from state_store import __version__
 from state_store.checkpoint.attempts import NO_APPLICATION, AttemptId
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import EMPTY_PARENT, DeltaName
 from state_store.dataset import logs
-from state_store.dataset.columns import FAMILY_BYTES
+from state_store.dataset.columns import FAMILY_BYTES, Columns
 from state_store.dataset.keys import partitioning_columns
 from state_store.dataset.partitions import READING, Partitions
 from state_store.dataset.views import View, views
@@ -33,6 +34,9 @@ from state_store.rows.keys import decode_keys
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage import open_storage
 
+if TYPE_CHECKING:
+    import pyarrow
+
 _WRITER = f"incremental-state-store {__version__}"
 
 
@@ -43,6 +47,14 @@ class Repartitioned:
     version: int
     rows: int
     size_bytes: int
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Rows that take the place of those of a view."""
+
+    view: View
+    batches: Iterable[pyarrow.RecordBatch]
 
 
 def repartition(checkpoint: str, target: str, partitions: int, *, runtime: Runtime = SYSTEM) -> Repartitioned:
@@ -57,7 +69,18 @@ def repartition(checkpoint: str, target: str, partitions: int, *, runtime: Runti
     """
     if partitions < 1:
         raise OptionError(f"a query has at least 1 partition, not {partitions}")
-    query = Query.open(checkpoint)
+    return rewrite(Query.open(checkpoint), target, partitions, runtime=runtime)
+
+
+def rewrite(
+    query: Query,
+    target: str,
+    partitions: int | None,
+    replacement: Replacement | None = None,
+    *,
+    runtime: Runtime = SYSTEM,
+) -> Repartitioned:
+    """See `repartition` and `state_store.dataset.importing`; None: as many partitions as before."""
     batch = query.committed_batch()
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
@@ -69,11 +92,19 @@ def repartition(checkpoint: str, target: str, partitions: int, *, runtime: Runti
     ids: dict[str, list[list[str]]] = {}
     done = Repartitioned(batch + 1, 0, 0)
     for operator in query.operators:
-        count = 1 if operator.is_in_one_partition else partitions
+        before = next(iter(operator.stores.values()))
+        count = before if partitions is None or operator.is_in_one_partition else partitions
         by_store: list[list[str]] = []
         for store in operator.stores:
             writer = _StoreWriter(query, operator, store, location, batch + 1, has_ids, runtime)
-            written, store_ids = writer.write(count)
+            is_replaced = replacement is not None and (
+                replacement.view.operator.id,
+                replacement.view.store,
+            ) == (
+                operator.id,
+                store,
+            )
+            written, store_ids = writer.write(count, replacement if is_replaced else None)
             by_store.append(store_ids)
             done = replace(
                 done, rows=done.rows + written.rows, size_bytes=done.size_bytes + written.size_bytes
@@ -108,11 +139,14 @@ class _StoreWriter:
         self._views = {one.schema.family: one for one in found}
         self._families: dict[str, ColumnFamily] = {}
 
-    def write(self, count: int) -> tuple[Repartitioned, list[str]]:
+    def write(self, count: int, replacement: Replacement | None) -> tuple[Repartitioned, list[str]]:
         """Writes `count` partitions; gives what there was, and the id of the version of each."""
         with tempfile.TemporaryDirectory(prefix="state-store-") as root, ExitStack() as opened:
             spools = [opened.enter_context(open(Path(root) / str(number), "w+b")) for number in range(count)]
-            self._spread(spools)
+            if replacement is None:
+                self._spread(spools)
+            else:
+                self._spread_rows(replacement, spools)
             sizes, ids = [], []
             for number, spool in enumerate(spools):
                 size, id_ = self._write_partition(number, _spooled(spool), Path(root))
@@ -155,6 +189,26 @@ class _StoreWriter:
             keys = [prefix + key[FAMILY_BYTES:] for key in part.keys.texts()]
             pickle.dump(list(zip(keys, part.values.texts(), strict=True)), spools[place])
 
+    def _spread_rows(self, replacement: Replacement, spools: Sequence[IO[bytes]]) -> None:
+        """Puts rows that take the place of all into the spools of their partitions."""
+        import numpy
+
+        columns = Columns(replacement.view)
+        fields = list(replacement.view.schema.key)
+        numbers = partitioning_columns(replacement.view)
+        family, count = ColumnFamily(0, False, 0), 0
+        for batch in replacement.batches:
+            keys, values, key_columns = columns.encode(batch, family.id)
+            count += len(keys)
+            places = numpy.zeros(len(keys), numpy.int64)
+            if numbers:
+                chosen = [key_columns[number] for number in numbers]
+                places = partitions_of(chosen, [fields[number] for number in numbers], len(spools))
+            for place in numpy.unique(places).tolist():
+                rows = [(keys[row], values[row]) for row in numpy.flatnonzero(places == place).tolist()]
+                pickle.dump(rows, spools[place])
+        self._families = {replacement.view.schema.family: replace(family, keys=count)}
+
     def _view(self, family: str) -> View:
         if family not in self._views:
             raise DamagedError(f"column family '{family}' of store {self._store} has no schema")
@@ -183,7 +237,11 @@ class _StoreWriter:
             self._version, id_, EMPTY_PARENT, len(records), len(records), 0, families, _WRITER
         )
         path = scratch / "delta.sst"
-        size_bytes, crc = write_delta(path, sorted(records), metadata)
+        records.sort()
+        double = next((one[0] for one, other in itertools.pairwise(records) if one[0] == other[0]), None)
+        if double is not None:
+            raise OptionError(f"the rows have a key twice, which is {double.hex()} in Spark's encoding")
+        size_bytes, crc = write_delta(path, records, metadata)
         storage = open_storage(f"{self._location}/{StoreKey(self._operator.id, number, self._store).path}")
         try:
             storage.upload(path, DeltaName(self._version, id_, EMPTY_PARENT, crc).path)

@@ -34,7 +34,9 @@ def test_examples_in_a_terminal_run(checkout, directory, tmp_path, capsys):
     commands = re.findall(r"^    (state-store .*)$", page(checkout), re.MULTILINE)
     assert len(commands) >= 6
     for command in commands:
-        places = {name: str(tmp_path / name) for name in ("TARGET", "EXPORTED", "COPY")} | {"DIR": directory}
+        places = {name: str(tmp_path / name) for name in ("TARGET", "EXPORTED", "COPY", "FILLED")} | {
+            "DIR": directory
+        }
         words = [places.get(word, word) for word in shlex.split(command)]
         assert main(words[1:]) == 0, capsys.readouterr().err
         assert capsys.readouterr().out.strip()

@@ -1,4 +1,4 @@
-"""A query goes on after it got another number of partitions, as it goes on without."""
+"""A query goes on after its state was written anew, in other partitions, as it goes on without."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from queries.scenario import Scenario
 from queries.sink import rows_of
 
 import state_store
+from state_store.dataset.importing import import_rows
 from state_store.dataset.repartition import repartition
 from state_store.query import Query
 
@@ -33,7 +34,7 @@ NAMES = [
 
 
 class Goings:
-    """Queries that ran a few batches, and went on twice: as they were, and with 5 partitions instead of 2."""
+    """Queries that ran a few batches, and went on twice: as they were, and with their state written anew."""
 
     def __init__(self, spark, root: Path, names: list[str]):
         self.spark, self.root, self.names = spark, root, names
@@ -44,7 +45,7 @@ class Goings:
         self._feed(slice(FIRST))
         self._run("before")
         for name in self.names:
-            repartition(str(self.checkpoint(name, "before")), str(self.checkpoint(name, "other")), 5)
+            self._change(str(self.checkpoint(name, "before")), str(self.checkpoint(name, "other")))
             shutil.copytree(self.checkpoint(name, "before"), self.checkpoint(name, "same"))
         self._feed(slice(FIRST, None))
         self._run("same")
@@ -52,6 +53,17 @@ class Goings:
 
     def checkpoint(self, name: str, way: str) -> Path:
         return self.root / way / name
+
+    def _change(self, before: str, after: str) -> None:
+        """Another number of partitions; and where there is one store, its rows go out and in again."""
+        between = f"{after}-between"
+        repartition(before, between, 5)
+        operators = Query.open(between).operators
+        if [len(one.stores) for one in operators] == [1]:
+            with state_store.open(between) as state:
+                import_rows(between, state, after)
+        else:
+            shutil.move(between, after)
 
     def _feed(self, part: slice) -> None:
         for stream, batches in self._inputs.items():
