@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gc
+import json
 import os
 import shutil
 from pathlib import Path
@@ -15,7 +16,8 @@ import pytest
 import state_store
 from dataset.golden_states import STATES, VERSIONS, checkpoint, clean_up, expected, in_order, shown
 from state_store.dataset import state as dataset_state
-from state_store.errors import DamagedError, MissingError, OptionError
+from state_store.errors import DamagedError, FormatError, MissingError, OptionError, StorageError
+from state_store.storage.local import LocalStorage
 
 JOIN = Path(__file__).resolve().parents[1] / "golden" / "release-0.1.0"
 
@@ -178,6 +180,40 @@ def test_a_version_that_is_gone_says_which_are_there(tmp_path):
         delta.unlink()
     with pytest.raises(MissingError, match=r"version 1 is not in store 0/0/default any more.*restored: 2"):
         state_store.open(str(directory), version=1)
+
+
+def test_where_nothing_may_be_written_there_is_no_lease(tmp_path, monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise StorageError("read only")
+
+    monkeypatch.setattr(LocalStorage, "write", refused)
+    directory = str(checkpoint("flights", tmp_path))
+    with state_store.open(directory) as state:
+        assert in_order(state.to_arrow().to_pylist()) == expected("flights", VERSIONS[-1])
+    assert leases(directory) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error", "why"),
+    [
+        (
+            "providerClass",
+            "org.apache.spark.Other",
+            OptionError,
+            "was started with the state store org.apache",
+        ),
+        ("encodingFormat", "avro", FormatError, "encoded with Avro"),
+    ],
+)
+def test_state_that_is_not_read(key, value, error, why, tmp_path):
+    directory = checkpoint("flights", tmp_path)
+    for path in (directory / "offsets").iterdir():
+        lines = path.read_text().split("\n")
+        entry = json.loads(lines[1])
+        entry["conf"][f"spark.sql.streaming.stateStore.{key}"] = value
+        path.write_text("\n".join([lines[0], json.dumps(entry), *lines[2:]]))
+    with pytest.raises(error, match=why):
+        state_store.open(str(directory))
 
 
 def test_a_closed_state_says_so(flights):
