@@ -159,17 +159,17 @@ def _records(data: Any, begins: Any, ends: Any) -> tuple[Stretches, Stretches, A
     if count * width > _MATRIX_BYTES and len(begins) > 1:
         return None
     firsts = numpy.cumsum(counts) - counts
-    matrix = numpy.zeros((count, width), numpy.uint8)
+    matrix = numpy.empty((count, width // 8), "<u8")
     lengths, value_at, value_bytes = (numpy.empty(count, numpy.int64) for _ in range(3))
-    current = numpy.zeros((len(counts), longest), numpy.uint8)
+    words = _KeyWords(data, len(counts), longest, width // 8)
     for number, step in enumerate(steps):
         places = firsts[step.active] + number
-        matrix[places, KEY_PLACE : KEY_PLACE + longest] = _keys(data, step, current)
+        matrix[places] = words.of(step)
         lengths[places] = step.key_bytes
         value_at[places], value_bytes[places] = step.value_at, step.value_bytes
     if (lengths < KEY_FOOTER_BYTES).any():
         raise IndexError
-    flat = matrix.reshape(-1)
+    flat = matrix.view(numpy.uint8).reshape(-1)
     starts = numpy.arange(count) * width + KEY_PLACE
     kinds = flat[starts + lengths - KEY_FOOTER_BYTES]
     keys = Stretches(flat, starts, lengths - KEY_FOOTER_BYTES)
@@ -199,23 +199,39 @@ def _steps(data: Any, restarts: Any, limits: Any) -> tuple[list[_Step], Any]:
     return steps, counts
 
 
-def _keys(data: Any, step: _Step, current: Any) -> Any:
-    """The keys of a step with their footers, a row of a matrix each; `current` are those of the step before,
-    and then these."""
-    import numpy
+class _KeyWords:
+    """Keys with their footers as words, a row of `width` for each restart, in which they begin at
+    `KEY_PLACE`; what a key shares with the one before is taken from there, byte by byte."""
 
-    columns = numpy.arange(current.shape[1])
-    places = (step.key_at - step.shared)[:, None] + columns
-    found = numpy.take(data, places, mode="clip")
-    is_all = len(step.active) == len(current)
-    if step.shared.any():
-        before = current if is_all else current[step.active]
-        numpy.copyto(found, before, where=columns < step.shared[:, None])
-    if is_all:
-        current[:] = found
-    else:
-        current[step.active] = found
-    return found
+    def __init__(self, data: Any, restarts: int, longest: int, width: int) -> None:
+        import numpy
+
+        self._lead = longest + 8
+        room = numpy.zeros(self._lead, numpy.uint8), numpy.zeros(8 * width + 8, numpy.uint8)
+        self._data = numpy.concatenate([room[0], data, room[1]])
+        self._current = numpy.zeros((restarts, width), "<u8")
+        self._offsets = self._lead - KEY_PLACE + 8 * numpy.arange(width)
+        places = numpy.arange(8 * width) - KEY_PLACE
+        own = numpy.where(places >= numpy.arange(longest + 1)[:, None], 0xFF, 0).astype(numpy.uint8)
+        self._own = own.view("<u8")
+        """By how many bytes are shared: ones where a key has bytes of its own."""
+
+    def of(self, step: _Step) -> Any:
+        """The keys of a step; those of the step before were given before."""
+        import numpy
+
+        every = numpy.ndarray((len(self._data) - 7,), "<u8", buffer=self._data, strides=(1,))
+        found = every[(step.key_at - step.shared)[:, None] + self._offsets]
+        is_all = len(step.active) == len(self._current)
+        if step.shared.any():
+            own = self._own[step.shared]
+            before = self._current if is_all else self._current[step.active]
+            found = (found & own) | (before & ~own)
+        if is_all:
+            self._current = found
+        else:
+            self._current[step.active] = found
+        return found
 
 
 def _restarts(data: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
