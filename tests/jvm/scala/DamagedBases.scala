@@ -179,6 +179,8 @@ final class DamagedBases(random: Random, directory: File) {
     expect(cache.openTables == 0, "tables stay open")
     val tables = path.listFiles.filter(_.getName.endsWith(".sst"))
     expect(tables.length > 4, s"${tables.length} files are too few")
+    ManifestOracle.check(path)
+    expect(ManifestOracle.flips(path, n, random) == n, "a flip of the MANIFEST is not seen")
     var seen = 0
     for (i <- 0 until n) {
       val file = tables(random.nextInt(tables.length))

@@ -8,7 +8,7 @@ import scala.util.Random
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompactRangeOptions, CompressionType, IngestExternalFileOptions, Options, ReadOptions, RocksDB, SstFileReader}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta}
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, ManifestOracle}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
 
 /** Makes bases as the control plane does: RocksDB ingests deltas, and compacts or not; others lie beside it. */
@@ -84,6 +84,7 @@ object TestBases {
     ingest.close()
     options.close()
     filter.close()
+    ManifestOracle.check(path)
   }
 
   /** Reads an SST with RocksDB: checksums, number of entries, the reserved record. */

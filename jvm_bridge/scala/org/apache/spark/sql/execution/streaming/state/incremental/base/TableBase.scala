@@ -2,17 +2,13 @@ package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.io.{File, IOException}
 
-import scala.jdk.CollectionConverters._
-
-import org.rocksdb.{InfoLogLevel, Options, RocksDB}
-
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Reserved, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, DamagedSstException, MissingBytes, SstPointReader, SstTable}
 
 /**
- * A base whose SSTs are memory-mapped and read here, without native calls; RocksDB is only asked which files
- * there are. Their pages are the operating system's to keep or drop: it takes nothing from the budget.
+ * A base whose SSTs are memory-mapped and read here, without native calls. Their pages are the operating system's
+ * to keep or drop: it takes nothing from the budget.
  *
  * @param runs files in which a key may be, newest first: each file of level 0 by itself, then each level, its
  *     files in key order
@@ -102,17 +98,21 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
   }
 
   private def liveFiles(keys: Long): Seq[LevelFile] = {
-    val files = metadata(directory.path).map { file =>
+    val files = DatabaseManifest.files(new File(directory.path)).map { file =>
       LevelFile(
-        table(new File(directory.path, file.fileName.stripPrefix("/"))),
-        file.size, file.level, file.smallestKey, file.largestKey, file.largestSeqno)
+        table(new File(directory.path, file.name)), file.bytes, file.level, file.smallest, file.largest, file.newest)
     }
     files.find(_.isOtherLength).foreach(file => throw file.otherLength)
+    if (directory.beside.isEmpty) checkEntries(files, keys)
+    files
+  }
+
+  /** Opens all. After a restore, which has compared each with what it should be, they are opened when they are read. */
+  private def checkEntries(files: Seq[LevelFile], keys: Long): Unit = {
     val entries = files.iterator.map(_.entries).sum
     if (entries < keys) {
       throw new IOException(s"The files of ${directory.path} have $entries entries, and there should be $keys keys")
     }
-    files
   }
 
   private def table(file: File): CachedTable = {
@@ -121,15 +121,6 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
     table
   }
 
-  private def metadata(path: String): Seq[org.rocksdb.LiveFileMetaData] = {
-    RocksDB.loadLibrary()
-    val options = new Options().setInfoLogLevel(InfoLogLevel.FATAL_LEVEL).setMaxOpenFiles(16)
-    try {
-      val db = RocksDB.openReadOnly(options, path)
-      try db.getLiveFilesMetaData.asScala.toSeq
-      finally db.close()
-    } finally options.close()
-  }
 }
 
 /**
