@@ -46,7 +46,7 @@ class RowSchema:
             It is no row of this schema.
         """
         if type(row) in self._known_rows and tuple(map(type, row)) in self._known_values:
-            return tuple(row)
+            return row
         return self._examined(row)
 
     def _examined(self, row: Any) -> tuple[Any, ...]:

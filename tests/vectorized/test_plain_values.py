@@ -138,6 +138,17 @@ def test_zones_in_all_forms_that_spark_knows(name):
     assert zone.moments(shown).cast(moments.type).equals(moments)
 
 
+@pytest.mark.parametrize("zone_in_arrow", [True, False])
+def test_the_hour_that_comes_twice(zone_in_arrow):
+    zone = SessionZone(ZONE)
+    zone._in_arrow = zone_in_arrow
+    moments = [datetime.datetime(2024, 11, 3, hour, 30, tzinfo=UTC) for hour in (7, 8, 9, 10)]
+    column = pa.array(moments, pa.timestamp("us", ZONE))
+    shown = zone.datetimes(column)
+    assert [(one.hour, one.fold) for one in shown] == [(0, 0), (1, 0), (1, 1), (2, 0)]
+    assert zone.moments(shown).equals(column)
+
+
 def test_what_the_clocks_skip_and_values_with_a_zone_of_their_own():
     zone = SessionZone(ZONE)
     skipped = datetime.datetime(2024, 3, 10, 2, 30)  # read as before the change, as `datetime` does
