@@ -66,6 +66,7 @@ def test_the_operations_page_names_only_options_that_exist():
         "startingOffsets",
         "stateUniqueIds",
         "addBatch",
+        "foreachBatch",
         "transformWithState",
     }
     assert options <= known, options - known
