@@ -172,6 +172,8 @@ object StatePieces {
         expect(found == rows.collect { case ((known, _), record) if known == prefix => record }.toSet, s"prefix $prefix is wrong")
       }
     }
+    val zero = Array[Byte](0, 0, 0, 0, 0, 0)
+    expect(!PrefixIndex.serves(zero, Array[Byte](0, 0, 0, 0, 0, 1)), "keys of every other encoder are taken for a prefix")
     index.free()
     arena.free()
     expect(memory.usedBytes == 0, "the index of prefixes keeps memory")

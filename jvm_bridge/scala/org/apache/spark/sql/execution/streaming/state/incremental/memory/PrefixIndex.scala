@@ -5,8 +5,9 @@ import java.io.File
 /**
  * Finds records by the first part of their keys, for prefix scans. Keys tell themselves how long that part is,
  * as Spark's encoder for prefix scans writes them: after the 2-byte column family 4 bytes, little-endian, with
- * the length of what follows. A key that tells nothing possible is not in it. Many may read it at a time while
- * nobody changes it.
+ * the length of what follows. A key that tells nothing possible is not in it, nor is one that tells zero:
+ * no prefix is empty, but keys of other encoders may begin with zeros. Many may read it at a time while nobody
+ * changes it.
  *
  * Open addressing, 8 bytes a slot: 16 bits of the prefix's hash and the address of a record, so that a prefix of a
  * few records takes a slot for each of them, next to each other. Those of a prefix of more records are in a set, with
@@ -203,13 +204,13 @@ private[incremental] object PrefixIndex {
     if (length < headerBytes) -1
     else {
       val told = OffHeap.getInt(null, Record.keyAddress(record) + 2)
-      if (told < 0 || told > length - headerBytes) -1 else told + headerBytes
+      if (told <= 0 || told > length - headerBytes) -1 else told + headerBytes
     }
   }
 
   /** Whether from <= key < until is all that begins with a prefix that tells its own length. */
   def serves(from: Array[Byte], until: Array[Byte]): Boolean =
-    from.length >= headerBytes && until != null &&
+    from.length > headerBytes && until != null &&
       OffHeap.getInt(from, OffHeap.arrayBase + 2) == from.length - headerBytes && isAfter(from, until)
 
   /** Whether until is the first key after all that begin with the prefix. */
