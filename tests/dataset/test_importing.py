@@ -56,9 +56,9 @@ def test_rows_of_a_file_take_the_place_of_all(tmp_path, capsys):
         ]
         assert all(state.get(row["carrier"]) is not None for row in rows)
     for log in ("offsets", "sources"):
-        assert [path.name for path in (Path(source) / log).glob("[0-9]*")] == [
+        assert {path.name for path in (Path(source) / log).glob("[0-9]*")} == {
             path.name for path in (target / log).glob("[0-9]*")
-        ]
+        }
 
 
 def test_rows_that_do_not_fit(tmp_path):

@@ -18,7 +18,7 @@ PROVIDERS = {
     "rocksdb": SPARKS + "RocksDBStateStoreProvider",
     "hdfs": SPARKS + "HDFSBackedStateStoreProvider",
 }
-_TESTS_ROOT = Path(__file__).resolve().parents[1]
+_ROOTS = [str(parent) for parent in Path(__file__).resolve().parents[1:3]]
 
 
 def provider_name() -> str:
@@ -46,7 +46,7 @@ def spark_options(provider: str, checkpoint_format: int, jars: list[Path]) -> di
 
 def python_path() -> str:
     """PYTHONPATH for Python workers, which import the functions of the queries."""
-    return os.pathsep.join(filter(None, [str(_TESTS_ROOT), os.environ.get("PYTHONPATH")]))
+    return os.pathsep.join(filter(None, [*_ROOTS, os.environ.get("PYTHONPATH")]))
 
 
 def _session() -> dict[str, str]:
