@@ -15,7 +15,7 @@ PATIENCE_S = 900
 def run(program: str, directory: Path) -> tuple[Any, str]:
     """Runs `program`, with `directory` as its argument; what it printed after FOUND, and its log."""
     here = Path(__file__).parent
-    places = [here.parents[1], here.parent, here, os.environ.get("PYTHONPATH", "")]
+    places = [here.parents[1], here, here.parent, os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(map(str, places))
     done = subprocess.run(
         [sys.executable, "-c", program, str(directory)],

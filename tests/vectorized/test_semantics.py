@@ -298,11 +298,13 @@ def test_accelerated_functions_get_sparks_errors(stream, function, message):
         assert message in str(error.value)
 
 
-def test_other_pandas_functions_in_the_query(stream):
+def test_other_pandas_functions_in_the_query(stream, conf):
     """Ordinary pandas functions before and behind the stateful operator.
 
-    Behind Spark's own operator only after a filter: its rows are not of the kind that such a function needs.
+    Behind Spark's own operator only after a filter whose code is generated: its rows are not of the kind that
+    such a function needs.
     """
+    conf("spark.sql.codegen.wholeStage", "true")
 
     def query(function, filtered):
         def build(df):
