@@ -21,6 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from state_store.settings.session import PROVIDER_KEY
+
 HERE = Path(__file__).resolve().parent
 SOURCES = sorted((HERE / "redirect").glob("*.java"))
 _STATE = "org.apache.spark.sql.execution.streaming.state."
@@ -89,7 +91,8 @@ def bench(program: ModuleType, venv: Path, work: Path, jar: Path, provider: str,
             return f"{self.redirect}{os.pathsep}{super().classpath()}"
 
         def command(self, *asked: Any) -> list[str]:
-            words = super().command(*asked)
+            # Some suites rest on Spark's default; those of RocksDB set it themselves.
+            words = [word for word in super().command(*asked) if not word.startswith(f"-D{PROVIDER_KEY}=")]
             at = words.index("suites.Main")
             return [*words[:at], f"-Dsuites.redirect={provider}", "suites.Redirect", *words[at + 1 :]]
 
