@@ -103,8 +103,11 @@ class TestSets:
         register(registry, cp(1), [sst(1), sst(2)])
         register(registry, cp(2), [sst(2), sst(3)])
         register(registry, cp(3), [sst(4)])
-        foretold = registry.freed_below(3)
-        assert foretold == sorted(paths(registry.retire_below(3)))
+        assert registry.freed_below(2) == [sst(1).path]  # the second one keeps the other file of the first
+        assert registry.freed_below(3) == sorted(sst(number).path for number in (1, 2, 3))
+        for floor in (2, 3):
+            foretold = registry.freed_below(floor)
+            assert foretold == sorted(paths(registry.retire_below(floor)))
         assert registry.checkpoints() == [cp(3)]
 
     def test_a_file_that_nobody_needs(self) -> None:

@@ -133,6 +133,18 @@ def test_it_reads_what_the_agent_committed_and_the_agent_what_it_did(tmp_path: P
         assert dict(store.scan()) == {b"a": b"1", b"b": b"2"}
 
 
+def test_what_was_removed_is_in_no_scan_before_the_commit_and_after(tmp_path: Path) -> None:
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        for key in (b"a", b"b", b"c"):
+            store.put(key, b"1")
+        store.commit()
+        store.remove(b"b")
+        store.put(b"c", b"2")
+        assert list(store.scan()) == [(b"a", b"1"), (b"c", b"2")]
+        store.commit()
+        assert list(store.scan()) == [(b"a", b"1"), (b"c", b"2")]
+
+
 def test_an_unknown_family_is_named_with_those_there_are(tmp_path: Path) -> None:
     with (
         EmbeddedStore.open(str(tmp_path / "state")) as store,
