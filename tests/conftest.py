@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,17 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 def checkout() -> Path:
     """The directory of the checkout that the tests run in."""
     return CHECKOUT
+
+
+@pytest.fixture
+def other_disk(tmp_path: Path) -> Iterator[Path]:
+    """A directory on another file system than `tmp_path`, where hard links do not reach."""
+    for root in map(Path, ("/dev/shm", "/var/tmp")):
+        if root.is_dir() and root.stat().st_dev != tmp_path.stat().st_dev:
+            with tempfile.TemporaryDirectory(dir=root, prefix="state-store-test-") as directory:
+                yield Path(directory)
+            return
+    pytest.skip("needs two file systems")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,35 +40,23 @@ def files(directory: Path) -> dict[str, int]:
     }
 
 
-def other_disk(tmp_path: Path) -> Path:
-    """A directory on another file system than `tmp_path`, where hard links do not reach."""
-    here = tmp_path.stat().st_dev
-    for other in map(Path, ("/dev/shm", "/var/tmp")):
-        if other.is_dir() and other.stat().st_dev != here:
-            return other / f"state-store-test-{os.getpid()}-{tmp_path.name}"
-    pytest.skip("needs two file systems")
-
-
 class TestNoRoom:
-    def test_for_a_commit(self, tmp_path: Path) -> None:
-        with AgentProcess(other_disk(tmp_path)) as agent:
-            try:
-                job = Job(agent.connect(), tmp_path / "state")
-                job.commit(ROWS)
-                before = files(job.location)
-                arguments = job.write(MORE)
-                with (
-                    no_room(agent, 64 << 10),
-                    pytest.raises(StorageError, match=r"delta/0*2_.*too large") as caught,
-                ):
-                    job.call("commit", **arguments)
-                assert "delta/" in str(caught.value.file)
-                assert files(job.location) == before
+    def test_for_a_commit(self, tmp_path: Path, other_disk: Path) -> None:
+        with AgentProcess(other_disk / "agent") as agent:
+            job = Job(agent.connect(), tmp_path / "state")
+            job.commit(ROWS)
+            before = files(job.location)
+            arguments = job.write(MORE)
+            with (
+                no_room(agent, 64 << 10),
+                pytest.raises(StorageError, match=r"delta/0*2_.*too large") as caught,
+            ):
                 job.call("commit", **arguments)
-                job.version, job.id, job.state = job.next
-                assert contents(job.call("restore", version=2, id=job.id)["directory"]) == job.state
-            finally:
-                subprocess.run(["rm", "-rf", agent.directory], check=True)
+            assert "delta/" in str(caught.value.file)
+            assert files(job.location) == before
+            job.call("commit", **arguments)
+            job.version, job.id, job.state = job.next
+            assert contents(job.call("restore", version=2, id=job.id)["directory"]) == job.state
 
     @pytest.mark.parametrize("kind", ["incremental", "full"])
     def test_for_a_merge(self, tmp_path: Path, kind: str) -> None:

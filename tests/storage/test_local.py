@@ -71,19 +71,13 @@ class TestHardLinks:
         (said,) = caplog.messages
         assert "has no hard links: files are copied" in said
 
-    def test_another_file_system_gets_a_copy(self, storage: LocalStorage, tmp_path: Path) -> None:
-        other = Path("/dev/shm")
-        if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
-            pytest.skip("needs two file systems")
-        source = other / f"state-store-test-{os.getpid()}"
+    def test_another_file_system_gets_a_copy(self, storage: LocalStorage, other_disk: Path) -> None:
+        source = other_disk / "source"
         source.write_bytes(b"abc")
-        try:
+        storage.upload(source, "shared/a")
+        storage.upload(source, "shared/a", overwrite=True)
+        with pytest.raises(ConflictError):
             storage.upload(source, "shared/a")
-            storage.upload(source, "shared/a", overwrite=True)
-            with pytest.raises(ConflictError):
-                storage.upload(source, "shared/a")
-        finally:
-            source.unlink()
         assert storage.read("shared/a") == b"abc"
         assert [entry.name for entry in storage.list_files("shared")] == ["a"]
 
