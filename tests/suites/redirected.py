@@ -92,7 +92,9 @@ def bench(program: ModuleType, venv: Path, work: Path, jar: Path, provider: str,
 
         def command(self, *asked: Any) -> list[str]:
             # Some suites rest on Spark's default; those of RocksDB set it themselves.
-            words = [word for word in super().command(*asked) if not word.startswith(f"-D{PROVIDER_KEY}=")]
+            words = [
+                word for word in super().command(*asked) if not str(word).startswith(f"-D{PROVIDER_KEY}=")
+            ]
             at = words.index("suites.Main")
             return [*words[:at], f"-Dsuites.redirect={provider}", "suites.Redirect", *words[at + 1 :]]
 
