@@ -59,10 +59,10 @@ class Hydration:
         self._changed = context.runtime.condition()
         self._queue = list(self._files)
         self._missing = set(self._files)
+        self._hydrated_bytes = dict.fromkeys(self._files, 0)
         self._failure: StateStoreError | None = None
         self._stopped = False
-        self._on_demand_bytes = self._hydrated_bytes = 0
-        self._left_bytes = sum(file.size_bytes for file in files)
+        self._on_demand_bytes = 0
 
     def start(self) -> None:
         """Fetches them in threads of its own, until they are whole, their directory goes, or `stop`."""
@@ -75,16 +75,12 @@ class Hydration:
             self._stopped = True
             self._changed.notify_all()
 
-    @property
-    def is_over(self) -> bool:
-        """Whether all are whole, or it was stopped."""
-        with self._changed:
-            return self._stopped or not self._missing
-
     def progress(self) -> Progress:
         """What was fetched so far."""
         with self._changed:
-            return Progress(self._on_demand_bytes, self._hydrated_bytes, self._left_bytes)
+            hydrated_bytes = sum(self._hydrated_bytes.values())
+            all_bytes = sum(file.size_bytes for file in self._files.values())
+            return Progress(self._on_demand_bytes, hydrated_bytes, all_bytes - hydrated_bytes)
 
     def read(self, name: str, offset: int, length: int) -> int:
         """Fetches bytes of a file now, and all of it before others; how many. Raises as the storage does."""
@@ -140,17 +136,17 @@ class Hydration:
         self._found_damage(error)
 
     def _hydrate(self, file: SparseFile) -> None:
+        """Fetches what is left of the file, from where an attempt before this one came to."""
         context = self._context
         chunk_bytes = min(_CHUNK_BYTES, self._rate_limit_bytes or _CHUNK_BYTES)
-        for offset in range(0, file.size_bytes, chunk_bytes):
+        for offset in range(self._hydrated_bytes[file.name], file.size_bytes, chunk_bytes):
             start_s = context.runtime.monotonic_s()
             if self._stopped or not self._directory.exists():
                 self.stop()
                 return
             count = fill(context.storage, file, self._directory, offset, chunk_bytes)
             with self._changed:
-                self._hydrated_bytes += count
-                self._left_bytes -= count
+                self._hydrated_bytes[file.name] += count
             self._pause(count, context.runtime.monotonic_s() - start_s)
         target = self._directory / file.name
         found = sha256_of(target)

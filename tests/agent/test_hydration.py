@@ -23,11 +23,13 @@ from state_store.storage.local import LocalStorage
 
 
 class Far(InProcess):
-    """An agent whose storage is not of this machine. Reads of tables fail while `is_down`; `reads` are those
-    of tables, with offset and length."""
+    """An agent whose storage is not of this machine. Reads of tables fail while `is_down`, and once for each
+    table at the offset `fails_at`; `reads` are those of tables that did not, with offset and length."""
 
     def __init__(self, directory: Path) -> None:
         self.is_down = False
+        self.fails_at: int | None = None
+        self.failed: set[str] = set()
         self.reads: list[tuple[int, int | None]] = []
         self.calls = Calls(
             directory,
@@ -42,9 +44,11 @@ class Far(InProcess):
         return None
 
     def _read(self, call: Call) -> object:
-        self.reads.append(call.range)
-        if self.is_down:
+        fails_here = call.range[0] == self.fails_at and call.path not in self.failed
+        if self.is_down or fails_here:
+            self.failed.add(call.path)
             raise call.failed("it is down")
+        self.reads.append(call.range)
         return call()
 
 
@@ -81,10 +85,7 @@ def restored(job: Job) -> tuple[Path, list[str]]:
 
 def whole(job: Job, directory: Path) -> None:
     """Waits until all is there."""
-    end_s = time.monotonic() + 20
-    while not job.open_store.hydrations._running[directory].is_over:
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
+    job.open_store.hydrations.wait(directory, Deadline("the test", 20_000))
 
 
 def settled(job: Job) -> None:
@@ -189,6 +190,24 @@ def test_storage_that_fails_loses_nothing(
     assert contents(job.merge("full")["directory"]) == job.state
 
 
+def test_a_file_goes_on_where_storage_failed(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hydration, "_CHUNK_BYTES", 10_000)
+    go_on = held_back(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    job.client.reads.clear()
+    job.client.fails_at = 50_000
+    go_on()
+    whole(job, directory)
+    sizes = [(directory / name).stat().st_size for name in sparse]
+    assert sum(length or 0 for _, length in job.client.reads) == sum(sizes)
+    progress = job.commit({b"\0\0more": b"1"})["hydration"]
+    assert (progress["left_bytes"], progress["hydrated_bytes"]) == (0, sum(sizes))
+    assert contents(directory) == written.versions[3][1]
+
+
 def test_a_merge_waits_for_the_files_that_it_builds_on(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,5 +288,6 @@ def test_what_is_released_is_fetched_no_more(
     directory, _ = restored(job)
     running = job.open_store.hydrations._running[directory]
     job.close()
-    assert running.is_over
+    with pytest.raises(BusyError, match="no longer fetched"):
+        running.wait(Deadline("the test", 20_000))
     assert not directory.exists()
