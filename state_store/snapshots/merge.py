@@ -22,8 +22,9 @@ from state_store.engine.database import Database, TableFile, small_files, tidy
 from state_store.errors import DamagedError, InternalError
 from state_store.planning.chain import ChainDelta
 from state_store.snapshots.context import StoreContext
+from state_store.snapshots.ingestion import check_files, check_version, describe, ingest_deltas
 from state_store.snapshots.local_database import LocalDatabase
-from state_store.snapshots.restore import check_files, check_version, describe, ingest_deltas, wanted_deltas
+from state_store.snapshots.restore import wanted_deltas
 from state_store.storage.durable import link_or_copy
 
 INGEST = "ingest"

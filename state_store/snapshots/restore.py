@@ -26,8 +26,7 @@ from state_store.checkpoint.attempts import Seen
 from state_store.checkpoint.lineage import Lineages, Plan, describe_restorable
 from state_store.checkpoint.listing import Listing
 from state_store.checkpoint.manifest import Manifest
-from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
-from state_store.checkpoint.names import DeltaName, SnapshotName, VersionId
+from state_store.checkpoint.names import SnapshotName, VersionId
 from state_store.deletion.catalog import read_archive, read_listing
 from state_store.engine.database import Database, tidy
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
@@ -37,9 +36,9 @@ from state_store.files.transfer import Background, Fetched, Wanted
 from state_store.files.workspace import make_private
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.snapshots.context import StoreContext
+from state_store.snapshots.ingestion import check_files, check_version, describe, ingest_deltas
 from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
 from state_store.snapshots.stored_chain import read_full_manifest
-from state_store.storage.contract import Storage
 
 _TRIES = 3
 _PAUSE_S = 0.2
@@ -68,13 +67,13 @@ class Restored:
 
     version: VersionId
     base: LocalDatabase
-    deltas: tuple[DeltaBeside, ...]
     thorough: bool
-    sparse: tuple[SparseFile, ...]
     chain: Chain
     fetched: Fetched
     phases: Mapping[str, float]
     warnings: tuple[str, ...]
+    deltas: tuple[DeltaBeside, ...] = ()
+    sparse: tuple[SparseFile, ...] = ()
     seen: Seen = frozenset()
 
 
@@ -231,7 +230,9 @@ def _fetch_and_open(
         base, failure = None, None
         with progress.phase("ingest_ms"):
             try:
-                base = _open_database(context, plan, archive, directory, deltas, scratch)
+                base = _unopened(archive, directory)
+                if deltas or archive is None:
+                    base = _with_deltas(context, plan, base, deltas, scratch)
             except StateStoreError as error:
                 failure = error
         with progress.phase("verify_ms"):
@@ -242,20 +243,7 @@ def _fetch_and_open(
     if failure is not None:
         raise failure
     assert base is not None
-    with progress.phase("choose_ms"):
-        full = read_full_manifest(context.storage, listing, base.snapshot)
-    chain = Chain.from_listing(plan.version, base.snapshot, deltas, full)
-    return Restored(
-        version=plan.version,
-        base=base,
-        deltas=(),
-        thorough=progress.thorough,
-        sparse=(),
-        chain=chain,
-        fetched=fetched,
-        phases=progress.phases,
-        warnings=tuple(progress.warnings),
-    )
+    return _restored(context, plan, listing, base, deltas, fetched, progress)
 
 
 def _fetch_beside(
@@ -281,20 +269,8 @@ def _fetch_beside(
         fetched = context.fetch(whole)
     with progress.phase("verify_ms"):
         progress.warnings += context.verify(whole, thorough=progress.thorough)
-    manifest = archive.manifest if archive else None
-    base = LocalDatabase(directory, VersionId(0, None), {}, 0, {}, None)
     with progress.phase("choose_ms"):
-        if archive is not None and manifest is not None:
-            _write_small_files(archive, directory)
-            base = LocalDatabase(
-                directory,
-                manifest.version_id,
-                database_files(manifest),
-                manifest.keys,
-                manifest.column_families,
-                manifest,
-            )
-        full = read_full_manifest(context.storage, listing, manifest)
+        base = _unopened(archive, directory)
     lie_beside = tuple(
         DeltaBeside(delta.name.version_id, change.target, delta.size_bytes)
         for delta, change in zip(deltas, changes, strict=True)
@@ -304,14 +280,27 @@ def _fetch_beside(
             progress.lazy_from_bytes = None
             return None
         if deltas:
-            base, lie_beside = _ingest_beside(context, plan, archive, base, deltas, changes, progress), ()
+            base, lie_beside = _ingest_beside(context, plan, base, deltas, changes, progress), ()
+    restored = _restored(context, plan, listing, base, deltas, fetched, progress)
+    return replace(restored, deltas=lie_beside, sparse=tuple(sparse))
+
+
+def _restored(
+    context: StoreContext,
+    plan: Plan,
+    listing: Listing,
+    base: LocalDatabase,
+    deltas: list[ChainDelta],
+    fetched: Fetched,
+    progress: _Progress,
+) -> Restored:
+    with progress.phase("choose_ms"):
+        full = read_full_manifest(context.storage, listing, base.snapshot)
     return Restored(
         version=plan.version,
         base=base,
-        deltas=lie_beside,
         thorough=progress.thorough,
-        sparse=tuple(sparse),
-        chain=Chain.from_listing(plan.version, manifest, deltas, full),
+        chain=Chain.from_listing(plan.version, base.snapshot, deltas, full),
         fetched=fetched,
         phases=progress.phases,
         warnings=tuple(progress.warnings),
@@ -321,7 +310,6 @@ def _fetch_beside(
 def _ingest_beside(
     context: StoreContext,
     plan: Plan,
-    archive: Archive | None,
     base: LocalDatabase,
     deltas: list[ChainDelta],
     changes: list[Wanted],
@@ -334,7 +322,7 @@ def _ingest_beside(
         for change in changes:
             change.target.rename(scratch / change.target.name)
         changes[0].target.parent.rmdir()
-        return _open_database(context, plan, archive, base.directory, deltas, scratch)
+        return _with_deltas(context, plan, base, deltas, scratch)
 
 
 def _fetch_ends(context: StoreContext, tables: list[Wanted], lazy_from_bytes: int | None) -> list[SparseFile]:
@@ -377,36 +365,32 @@ def wanted_deltas(deltas: list[ChainDelta], directory: Path) -> list[Wanted]:
     ]
 
 
-def _open_database(
-    context: StoreContext,
-    plan: Plan,
-    archive: Archive | None,
-    directory: Path,
-    deltas: list[ChainDelta],
-    scratch: Path,
+def _unopened(archive: Archive | None, directory: Path) -> LocalDatabase:
+    """The database of a snapshot, whose tables are there, as its manifest says it is; empty without one."""
+    if archive is None:
+        return LocalDatabase(directory, VersionId(0, None), {}, 0, {}, None)
+    for name, data in archive.database.items():
+        (directory / name).write_bytes(data)
+    manifest = archive.manifest
+    files = database_files(manifest)
+    return LocalDatabase(
+        directory, manifest.version_id, files, manifest.keys, manifest.column_families, manifest
+    )
+
+
+def _with_deltas(
+    context: StoreContext, plan: Plan, base: LocalDatabase, deltas: list[ChainDelta], scratch: Path
 ) -> LocalDatabase:
-    files: dict[str, DatabaseFile] = {}
-    if archive is not None:
-        _write_small_files(archive, directory)
-        files = database_files(archive.manifest)
-    snapshot = archive.manifest if archive else None
-    if snapshot is not None and not deltas:
-        return LocalDatabase(
-            directory, plan.version, files, snapshot.keys, snapshot.column_families, snapshot
-        )
-    with Database(directory, context.settings, create=archive is None) as database:
-        check_files(database, files)
-        files = describe(database, files | ingest_deltas(database, deltas, scratch), plan.version)
+    """The database after the deltas, which lie in `scratch`, were ingested."""
+    with Database(base.directory, context.settings, create=base.snapshot is None) as database:
+        check_files(database, base.files)
+        ingested = ingest_deltas(database, deltas, scratch)
+        files = describe(database, {**base.files, **ingested}, plan.version)
         keys, families = check_version(
             database, plan.version, deltas[-1].name if deltas else None, context.storage
         )
-    tidy(directory, set(files))
-    return LocalDatabase(directory, plan.version, files, keys, families, snapshot)
-
-
-def _write_small_files(archive: Archive, directory: Path) -> None:
-    for name, data in archive.database.items():
-        (directory / name).write_bytes(data)
+    tidy(base.directory, set(files))
+    return replace(base, version=plan.version, files=files, keys=keys, column_families=families)
 
 
 def database_files(manifest: Manifest) -> dict[str, DatabaseFile]:
@@ -417,93 +401,6 @@ def database_files(manifest: Manifest) -> dict[str, DatabaseFile]:
         )
         for entry in manifest.files
     }
-
-
-def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
-    """Ingests the deltas that lie in `directory` under their own names; gives their files by database
-    name."""
-    if all(delta.name.crc is not None for delta in deltas):
-        return _ingest(database, deltas, directory)
-    found: dict[str, DatabaseFile] = {}
-    for delta in deltas:  # nothing but its own record tells a delta of release 0.1.0 without ids from another
-        found |= _ingest(database, [delta], directory)
-        data = database.metadata() or b""
-        says = DeltaMetadata.from_json(data, file=delta.name.path).version_id
-        if says != delta.name.version_id:
-            raise DamagedError(
-                f"'{delta.name.path}' is damaged: it says that it is version {says}", file=delta.name.path
-            )
-    return found
-
-
-def _ingest(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
-    paths = [directory / delta.name.name for delta in deltas]
-    sizes = [path.stat().st_size for path in paths]
-    try:
-        names = database.ingest(paths)
-    except DamagedError as error:
-        named = [delta.name for delta in deltas if delta.name.name in error.message]
-        if not named and len(deltas) == 1:
-            named = [deltas[0].name]
-        file = named[0].path if named else error.file
-        message = error.message if not named else f"'{file}' is damaged: {error.message}"
-        raise DamagedError(message, file=file) from error
-    return {
-        name: DatabaseFile(delta.name.path, size_bytes, None, delta.name.version, 0)
-        for name, delta, size_bytes in zip(names, deltas, sizes, strict=True)
-    }
-
-
-def describe(
-    database: Database, known: Mapping[str, DatabaseFile], version: VersionId
-) -> dict[str, DatabaseFile]:
-    """The live files of an open database by name: those in `known`, and others as written by `version` just
-    now."""
-    return {
-        file.name: replace(known[file.name], level=file.level)
-        if file.name in known
-        else DatabaseFile(None, file.size_bytes, None, version.number, file.level)
-        for file in database.files()
-    }
-
-
-def check_files(database: Database, known: Mapping[str, DatabaseFile]) -> None:
-    """What has to be so before anything is built on a database: it has the files that it should, no others.
-
-    Raises DamagedError: RocksDB's MANIFEST may have lost its end, which RocksDB takes for a crash.
-    """
-    found = {file.name: file.size_bytes for file in database.files()}
-    expected = {name: file.size_bytes for name, file in known.items()}
-    differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
-    if differing:
-        file = f"{database.directory}/{min(differing)}"
-        raise DamagedError(
-            f"the database '{database.directory}' is damaged: its list of files differs from what was put "
-            f"there, in {', '.join(sorted(differing))}",
-            file=file,
-        )
-
-
-def check_version(
-    database: Database, version: VersionId, delta: DeltaName | None, storage: Storage
-) -> tuple[int, Mapping[str, ColumnFamily]]:
-    """Number of keys and the column families that an open database says it has.
-
-    Raises DamagedError unless it says that it is `version`. `delta` is the newest one ingested
-    (None: the database is empty).
-    """
-    file = f"{storage.location}/{delta.path}" if delta else str(database.directory)
-    data = database.metadata()
-    if data is None:
-        if version.number == 0:
-            return 0, {}
-        raise DamagedError(f"'{file}' is damaged: it lacks the reserved record", file=file)
-    metadata = DeltaMetadata.from_json(data, file=file)
-    if metadata.version_id != version:
-        raise DamagedError(
-            f"'{file}' is damaged: it says that it is version {metadata.version_id}, not {version}", file=file
-        )
-    return metadata.keys, metadata.column_families
 
 
 def _is_delta_at_fault(error: StateStoreError, plan: Plan) -> bool:

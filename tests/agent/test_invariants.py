@@ -16,7 +16,7 @@ from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import DamagedError, InternalError
 from state_store.planning.chain import Chain
-from state_store.snapshots.restore import check_files
+from state_store.snapshots.ingestion import check_files
 
 
 @pytest.fixture

@@ -81,7 +81,7 @@ MUTANTS = [
     ),
     Mutant(
         "a database may say that it is another version",
-        f"{_SNAPSHOTS}/restore.py",
+        f"{_SNAPSHOTS}/ingestion.py",
         "if metadata.version_id != version:",
         "if False:",
         ("tests/snapshots/test_restore.py",),
