@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import click
 
-from state_store.cli.output import output
-from state_store.cli.rows_output import format_options, print_rows
-from state_store.cli.show import LIMIT, first_rows
-from state_store.cli.state_command import open_state, state_command
+from state_store.cli.rows_output import format_options, limit_option, print_first
+from state_store.cli.state_command import Chosen, state_command
 
 
 @state_command(
@@ -19,12 +17,7 @@ from state_store.cli.state_command import open_state, state_command
     ),
 )
 @format_options
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help=f"At most so many rows, 0: all. Default: {LIMIT} in a table, else all.",
-)
+@limit_option
 @click.option("--feed", is_flag=True, help="What each version wrote, instead of before and after.")
 @click.argument("older", type=int, metavar="OLDER")
 @click.argument("newer", type=int, required=False, metavar="[NEWER]")
@@ -45,10 +38,7 @@ def diff(
     (default: the version that Spark committed last), with its values before and after. It reads the deltas;
     where one is gone, both versions.
     """
-    with open_state(checkpoint, operator, store, newer) as state:
+    with Chosen(checkpoint, operator, store, newer).open() as state:
         reader = state.changes(older) if feed else state.diff(older)
-        most = LIMIT if limit is None and form == "table" else limit or None
-        shown = print_rows(first_rows(reader, most), reader.schema, form, target)
-        if form == "table" and target is None:
-            more = f" (the first {most}; --limit 0 shows all)" if shown == most else ""
-            output().print(f"\n{shown} changes from version {older} to version {state.version}{more}")
+        told = f"changes from version {older} to version {state.version}"
+        print_first(reader, reader.schema, form, target, limit, told)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 
 from state_store.cli.command import json_option
 from state_store.cli.output import output, print_json
-from state_store.cli.state_command import open_state, state_command, version_options
+from state_store.cli.state_command import Chosen, state_command, version_options
 
 
 @state_command(
@@ -18,12 +16,7 @@ from state_store.cli.state_command import open_state, state_command, version_opt
 @json_option
 @click.argument("target", metavar="TARGET", type=click.Path())
 def export(
-    checkpoint: str,
-    operator: int,
-    store: str,
-    version: int | None,
-    batch: int | None,
-    at: datetime | None,
+    chosen: Chosen,
     as_json: bool,
     target: str,
 ) -> None:
@@ -32,7 +25,7 @@ def export(
     Writes a file for each partition into the new directory TARGET. The metadata of each file's schema say of
     which query, store, version and batch it is, and the watermark.
     """
-    with open_state(checkpoint, operator, store, version, batch, at) as state:
+    with chosen.open() as state:
         rows = state.export(target)
         described = state.described()
     if as_json:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 import click
 
 from state_store.cli.command import json_option
 from state_store.cli.rows_output import print_row
-from state_store.cli.state_command import open_state, parsed_key, state_command, version_options
+from state_store.cli.state_command import Chosen, parsed_key, state_command, version_options
 from state_store.errors import MissingError
 
 
@@ -25,12 +24,7 @@ from state_store.errors import MissingError
 @json_option
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
 def get(
-    checkpoint: str,
-    operator: int,
-    store: str,
-    version: int | None,
-    batch: int | None,
-    at: datetime | None,
+    chosen: Chosen,
     as_json: bool,
     key: Sequence[str],
 ) -> None:
@@ -40,7 +34,7 @@ def get(
     key is in is read. Exits with 3 when there is no such key. A side of a join has several rows a key: use
     show --key.
     """
-    with open_state(checkpoint, operator, store, version, batch, at) as state:
+    with chosen.open() as state:
         row = state.get(parsed_key(state, key))
         if row is None:
             raise MissingError(f"there is no key {', '.join(key)} in version {state.version}")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 import click
 
 from state_store.cli.command import json_option
 from state_store.cli.output import moment, number_column, print_json, print_table, text_column
 from state_store.cli.rows_output import cell, plain
-from state_store.cli.state_command import open_state, parsed_key, state_command, version_options
+from state_store.cli.state_command import Chosen, parsed_key, state_command, version_options
 
 _COLUMNS = (number_column("version"), number_column("batch"), text_column("committed"), text_column("state"))
 
@@ -23,12 +22,7 @@ _COLUMNS = (number_column("version"), number_column("batch"), text_column("commi
 @click.option("--every", is_flag=True, help="Versions that did not write the key, too.")
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
 def history(
-    checkpoint: str,
-    operator: int,
-    store: str,
-    version: int | None,
-    batch: int | None,
-    at: datetime | None,
+    chosen: Chosen,
     as_json: bool,
     every: bool,
     key: Sequence[str],
@@ -37,7 +31,7 @@ def history(
 
     Shows each version that wrote the key, oldest first, as far back as deltas go. KEY is as for get.
     """
-    with open_state(checkpoint, operator, store, version, batch, at) as state:
+    with chosen.open() as state:
         given = parsed_key(state, key)
         found = [one for one in state.history(given) if every or one.is_changed]
         names = [*state.columns.key_names, "partition_id"]

@@ -8,7 +8,7 @@ import datetime
 import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 FORMATS = ("table", "csv", "json", "parquet")
+LIMIT = 20
+"""Rows of a table, where nothing else is asked for."""
 
 _LONGEST_CELL = 60
 
@@ -43,6 +45,46 @@ def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         function = decorate(function)
     return function
+
+
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help=f"At most so many rows, 0: all. Default: {LIMIT} in a table, else all.",
+)
+
+
+def print_first(
+    batches: Iterable[pyarrow.RecordBatch],
+    schema: pyarrow.Schema,
+    form: str,
+    target: str | None,
+    limit: int | None,
+    what: str,
+) -> None:
+    """Prints or writes as many rows as `limit_option` says, and below a table how many they are of `what`.
+
+    Raises as `print_rows`.
+    """
+    most = LIMIT if limit is None and form == "table" else limit or None
+    shown = print_rows(_first(batches, most), schema, form, target)
+    if form == "table" and target is None:
+        more = f" (the first {most}; --limit 0 shows all)" if shown == most else ""
+        output().print(f"\n{shown} {what}{more}")
+
+
+def _first(batches: Iterable[pyarrow.RecordBatch], most: int | None) -> Iterator[pyarrow.RecordBatch]:
+    """At most so many rows of the batches; None: all."""
+    left = most
+    for batch in batches:
+        if left is None:
+            yield batch
+            continue
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+        if not left:
+            return
 
 
 def print_rows(

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import click
 
-from state_store.cli.output import output
-from state_store.cli.rows_output import format_options, print_rows
-from state_store.cli.state_command import open_state, parsed_key, state_command, version_options
+from state_store.cli.rows_output import format_options, limit_option, print_first
+from state_store.cli.state_command import Chosen, parsed_key, state_command, version_options
 from state_store.cli.where import condition
-
-if TYPE_CHECKING:
-    import pyarrow
-
-LIMIT = 20
 
 
 @state_command(
@@ -30,12 +22,7 @@ LIMIT = 20
 )
 @version_options
 @format_options
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help=f"At most so many rows, 0: all. Default: {LIMIT} in a table, else all.",
-)
+@limit_option
 @click.option("--columns", metavar="NAMES", help="Only these columns, separated by commas, in this order.")
 @click.option("--where", metavar="CONDITION", help="Only rows of which it is true: n > 5 and name = 'x'.")
 @click.option(
@@ -47,12 +34,7 @@ LIMIT = 20
 )
 @click.option("--partition", "partitions", type=int, multiple=True, metavar="N", help="Only this partition.")
 def show(
-    checkpoint: str,
-    operator: int,
-    store: str,
-    version: int | None,
-    batch: int | None,
-    at: datetime | None,
+    chosen: Chosen,
     form: str,
     target: str | None,
     limit: int | None,
@@ -66,27 +48,10 @@ def show(
     Shows the rows of one store in the version that Spark committed last, or another, with the user's own
     columns. Needs neither Spark nor a JVM.
     """
-    with open_state(checkpoint, operator, store, version, batch, at, partitions or None) as state:
-        chosen = None if where is None else condition(where, state.schema)
+    with chosen.open(partitions or None) as state:
+        kept = None if where is None else condition(where, state.schema)
         if keys:
             of_key = state.key_filter(parsed_key(state, keys))
-            chosen = of_key if chosen is None else chosen & of_key
-        reader = state.scan(columns.split(",") if columns else None, chosen)
-        most = LIMIT if limit is None and form == "table" else limit or None
-        shown = print_rows(first_rows(reader, most), reader.schema, form, target)
-        if form == "table" and target is None:
-            more = f" (the first {most}; --limit 0 shows all)" if shown == most else ""
-            output().print(f"\n{shown} rows of version {state.version}{more}")
-
-
-def first_rows(batches: Iterable[pyarrow.RecordBatch], most: int | None) -> Iterator[pyarrow.RecordBatch]:
-    """At most so many rows of the batches; None: all."""
-    left = most
-    for batch in batches:
-        if left is None:
-            yield batch
-            continue
-        yield batch.slice(0, left)
-        left -= min(left, batch.num_rows)
-        if not left:
-            return
+            kept = of_key if kept is None else kept & of_key
+        reader = state.scan(columns.split(",") if columns else None, kept)
+        print_first(reader, reader.schema, form, target, limit, f"rows of version {state.version}")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -48,8 +50,49 @@ def state_command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable
     return declare
 
 
+@dataclass(frozen=True)
+class Chosen:
+    """One store of a query, by `state_command`'s options, and the version of it by `version_options`: the one
+    committed last where all three are None."""
+
+    checkpoint: str
+    operator: int
+    store: str
+    version: int | None = None
+    batch: int | None = None
+    at: datetime | None = None
+
+    def open(self, partitions: Sequence[int] | None = None) -> State:
+        """The state that is meant, or some of its partitions. Raises as `state_store.open`, OptionError where
+        pyarrow is missing."""
+        check_pyarrow()
+        return opening.open(
+            self.checkpoint,
+            self.operator,
+            self.store,
+            self.version,
+            partitions,
+            batch=self.batch,
+            at=self.at,
+        )
+
+
 def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--version`, `--batch` and `--at`: None without."""
+    """Adds `--version`, `--batch` and `--at` to a `state_command`, whose function gets a `Chosen` first."""
+
+    @functools.wraps(function)
+    def of_chosen(
+        checkpoint: str,
+        operator: int,
+        store: str,
+        version: int | None,
+        batch: int | None,
+        at: datetime | None,
+        **others: Any,
+    ) -> Any:
+        return function(Chosen(checkpoint, operator, store, version, batch, at), **others)
+
+    declared: Callable[..., Any] = of_chosen
     for decorate in (
         click.option(
             "--at",
@@ -62,22 +105,8 @@ def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
             "--version", type=int, metavar="N", help="The version; default: the one committed last."
         ),
     ):
-        function = decorate(function)
-    return function
-
-
-def open_state(
-    checkpoint: str,
-    operator: int,
-    store: str,
-    version: int | None = None,
-    batch: int | None = None,
-    at: datetime | None = None,
-    partitions: Sequence[int] | None = None,
-) -> State:
-    """The state that the options mean. Raises as `state_store.open`, OptionError where pyarrow is missing."""
-    check_pyarrow()
-    return opening.open(checkpoint, operator, store, version, partitions, batch=batch, at=at)
+        declared = decorate(declared)
+    return declared
 
 
 def check_pyarrow() -> None:

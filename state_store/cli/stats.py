@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import datetime
 
 import click
 
 from state_store.cli.command import json_option
 from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
 from state_store.cli.rows_output import cell, plain
-from state_store.cli.state_command import open_state, state_command, version_options
+from state_store.cli.state_command import Chosen, state_command, version_options
 from state_store.dataset.stats import RECENT, SAMPLE, Statistics
 
 _PARTITIONS = (number_column("partition"), number_column("rows"), number_column("bytes"))
@@ -36,12 +35,7 @@ _MOST_PARTITIONS = 10
     help="Versions to look at.",
 )
 def stats(
-    checkpoint: str,
-    operator: int,
-    store: str,
-    version: int | None,
-    batch: int | None,
-    at: datetime | None,
+    chosen: Chosen,
     as_json: bool,
     exact: bool,
     recent: int,
@@ -52,7 +46,7 @@ def stats(
     few partitions, and the output says of which; --exact reads all. Bytes of a partition are those of its
     files, all column families. What versions changed is what their deltas say.
     """
-    with open_state(checkpoint, operator, store, version, batch, at) as state:
+    with chosen.open() as state:
         found = state.stats(sample=None if exact else SAMPLE, recent=recent)
     if as_json:
         print_json(
