@@ -32,6 +32,9 @@ T = TypeVar("T")
 class Progress(Protocol):
     """Hears of the work on many stores, as `Query.for_each` does it. Safe for any thread."""
 
+    def expect(self, size_bytes: int) -> None:
+        """A store is begun with, and so many bytes are going to be moved."""
+
     def metered(self, storage: Storage) -> Storage:
         """The storage in whose place one is worked with whose transfers are counted."""
 
@@ -141,9 +144,20 @@ class Query:
     def watermark_ms(self, batch: int) -> int | None:
         """The watermark with which a batch ran, milliseconds since 1970 UTC; 0 without one, None where Spark
         has forgotten the batch."""
+        return self._time_ms(f"offsets/{batch}", "batchWatermarkMs")
+
+    def next_watermark_ms(self, batch: int) -> int | None:
+        """The watermark that a batch left to the next one; 0 and None as for `watermark_ms`."""
+        return self._time_ms(f"commits/{batch}", "nextBatchWatermarkMs")
+
+    def batch_ms(self, batch: int) -> int | None:
+        """When a batch ran, which is the processing time that its rows saw; None where Spark has forgotten
+        the batch, or it has not run."""
+        return self._time_ms(f"offsets/{batch}", "batchTimestampMs")
+
+    def _time_ms(self, path: str, name: str) -> int | None:
         try:
-            lines = _text(self._storage, f"offsets/{batch}").splitlines()
-            return int(json.loads(lines[1])["batchWatermarkMs"])
+            return int(json.loads(_text(self._storage, path).splitlines()[1])[name])
         except (MissingError, IndexError, KeyError, ValueError):
             return None
 

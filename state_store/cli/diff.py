@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from state_store.cli.rows_output import format_options, limit_option, print_first
-from state_store.cli.state_command import Chosen, state_command
+from state_store.cli.state_command import Chosen, metered, state_command
 
 
 @state_command(
@@ -41,4 +41,5 @@ def diff(
     with Chosen(checkpoint, operator, store, newer).open() as state:
         reader = state.changes(older) if feed else state.diff(older)
         told = f"changes from version {older} to version {state.version}"
-        print_first(reader, reader.schema, form, target, limit, told)
+        with metered(state, "read", prints=target is None):
+            print_first(reader, reader.schema, form, target, limit, told)

@@ -6,7 +6,7 @@ import click
 
 from state_store.cli.command import json_option
 from state_store.cli.output import output, print_json
-from state_store.cli.state_command import Chosen, state_command, version_options
+from state_store.cli.state_command import Chosen, metered, state_command, version_options
 
 
 @state_command(
@@ -26,7 +26,8 @@ def export(
     which query, store, version and batch it is, and the watermark.
     """
     with chosen.open() as state:
-        rows = state.export(target)
+        with metered(state, "exported"):
+            rows = state.export(target)
         described = state.described()
     if as_json:
         print_json({**described, "rows": rows, "target": target})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from state_store.cli.rows_output import format_options, limit_option, print_first
-from state_store.cli.state_command import Chosen, parsed_key, state_command, version_options
+from state_store.cli.state_command import Chosen, metered, parsed_key, state_command, version_options
 from state_store.cli.where import condition
 
 
@@ -54,4 +54,5 @@ def show(
             of_key = state.key_filter(parsed_key(state, keys))
             kept = of_key if kept is None else kept & of_key
         reader = state.scan(columns.split(",") if columns else None, kept)
-        print_first(reader, reader.schema, form, target, limit, f"rows of version {state.version}")
+        with metered(state, "read", prints=target is None):
+            print_first(reader, reader.schema, form, target, limit, f"rows of version {state.version}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import click
 
 from state_store.cli.command import command
+from state_store.cli.progress import Meter
 from state_store.dataset import opening
 from state_store.dataset.state import State
 from state_store.errors import OptionError
@@ -107,6 +110,22 @@ def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         declared = decorate(declared)
     return declared
+
+
+@contextmanager
+def metered(
+    state: State, what: str, partitions: int | None = None, *, prints: bool = False
+) -> Iterator[None]:
+    """Shows how far a reading of the state is, of all its partitions or of so many.
+
+    With `prints`, rows are printed meanwhile: then nothing is shown where these go to a terminal, too.
+    """
+    if prints and sys.stdout.isatty():
+        yield
+        return
+    with Meter(what, len(state.partitions) if partitions is None else partitions) as meter:
+        state.follow(meter)
+        yield
 
 
 def check_pyarrow() -> None:

@@ -8,15 +8,19 @@ from dataclasses import asdict
 import click
 
 from state_store.cli.command import json_option
-from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
+from state_store.cli.output import moment, number_column, output, print_json, print_table, size, text_column
 from state_store.cli.rows_output import cell, plain
-from state_store.cli.state_command import Chosen, state_command, version_options
+from state_store.cli.state_command import Chosen, metered, state_command, version_options
+from state_store.dataset.ages import Ages
+from state_store.dataset.expiry import WATERMARK
 from state_store.dataset.stats import RECENT, SAMPLE, Statistics
 
 _PARTITIONS = (number_column("partition"), number_column("rows"), number_column("bytes"))
 _SIZES = (text_column("bytes of"), *(number_column(one) for one in ("50 %", "95 %", "99 %", "largest")))
 _LARGEST = (text_column("largest rows"), number_column("partition"), number_column("bytes"))
 _RECENT = tuple(number_column(one) for one in ("version", "puts", "removes", "delta"))
+_AGES = (text_column("last changed"), number_column("keys"), number_column("share"))
+_AGE_LINES = 5
 _MOST_PARTITIONS = 10
 
 
@@ -44,13 +48,25 @@ def stats(
 
     Rows and bytes of each partition are exact. Sizes of keys and values and the largest rows are those of a
     few partitions, and the output says of which; --exact reads all. Bytes of a partition are those of its
-    files, all column families. What versions changed is what their deltas say.
+    files, all column families. What versions changed is what their deltas say, and since when keys have not
+    been changed, too, as far as there are deltas. Rows that have had their time are those that the next batch
+    may remove: by a time-out, a time to live, or a window that the watermark has passed.
     """
     with chosen.open() as state:
-        found = state.stats(sample=None if exact else SAMPLE, recent=recent)
+        sample = None if exact else SAMPLE
+        with metered(state, "read", sample):
+            found = state.stats(sample=sample, recent=recent)
     if as_json:
         print_json(
-            plain({**asdict(found), "rows": found.rows, "is_exact": found.is_exact, "skew": found.skew})
+            plain(
+                {
+                    **asdict(found),
+                    "rows": found.rows,
+                    "is_exact": found.is_exact,
+                    "skew": found.skew,
+                    "expired_share": None if found.expired is None else found.expired.share,
+                }
+            )
         )
     else:
         _print(found)
@@ -70,6 +86,32 @@ def _print(found: Statistics) -> None:
     print_table(_LARGEST, ((cell(one.key), one.partition, one.size_bytes) for one in found.largest))
     output().print()
     print_table(_RECENT, _recent(found))
+    if found.ages.keys:
+        output().print(f"\nkeys of {of} by their last change:\n")
+        print_table(_AGES, _ages(found.ages))
+    if found.expired is not None:
+        one = found.expired
+        clock = "the watermark" if one.clock == WATERMARK else "the time"
+        output().print(
+            f"\n{one.rows} of {one.looked_at} rows of {of} ({one.share:.1%}) have had their time: "
+            f"{one.column} against {clock}, {moment(one.at_ms)}"
+        )
+
+
+def _ages(found: Ages) -> Iterator[tuple[object, ...]]:
+    """The newest versions one by one, those before them together."""
+    changes = found.last_changes
+    older, newer = changes[:-_AGE_LINES], changes[-_AGE_LINES:]
+    groups = [(f"in version {one.version}, {moment(one.committed_ms)}", one.keys) for one in reversed(newer)]
+    if older:
+        since = (
+            f"in versions {older[0].version} to {older[-1].version}, since {moment(older[0].committed_ms)}"
+        )
+        groups.append((since, sum(one.keys for one in older)))
+    if found.older:
+        before = f"before version {changes[0].version}" if changes else "before any delta that is there"
+        groups.append((before, found.older))
+    yield from ((name, keys, f"{keys / found.keys:.1%}") for name, keys in groups)
 
 
 def _recent(found: Statistics) -> Iterator[tuple[object, ...]]:

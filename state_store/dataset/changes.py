@@ -107,9 +107,12 @@ class Changes:
         ):
             for number in partitions.numbers:
                 scratch = partitions.directory / f"diff-{number}"
+                before, after = older.get(number), newer[number]
+                size_bytes = after.lineage_bytes + (before.size_bytes if before else 0)
                 try:
-                    found = self._diff(older.get(number), newer[number], since, scratch)
-                    yield from _diff_batches(self._columns, found, number)
+                    with partitions.told([after, *([before] if before else [])], size_bytes):
+                        found = self._diff(before, after, since, scratch)
+                        yield from _diff_batches(self._columns, found, number)
                 finally:
                     shutil.rmtree(scratch, ignore_errors=True)
 

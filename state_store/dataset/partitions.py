@@ -16,7 +16,7 @@ from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import MissingError, OptionError
 from state_store.files.transfer import parallel
-from state_store.query import LISTED_AT_ONCE, Query, StoreKey
+from state_store.query import LISTED_AT_ONCE, Progress, Query, StoreKey
 from state_store.runtime import SYSTEM, Runtime
 from state_store.snapshots.local_database import LocalDatabase
 
@@ -41,6 +41,7 @@ class Partitions:
         self.version = version
         self._query = query
         self._runtime = runtime
+        self._progress: Progress | None = None
         count = view.operator.stores[view.store]
         self.numbers = tuple(range(count) if chosen is None else dict.fromkeys(chosen))
         unknown = [one for one in self.numbers if not 0 <= one < count]
@@ -49,11 +50,40 @@ class Partitions:
         self._pins = self._pinned(version, None)
         self.directory = Path(tempfile.mkdtemp(prefix="state-store-"))
         self._local: dict[int, LocalDatabase] = {}
+        self._families: dict[int, ColumnFamily | None] = {}
         self._finalizer = weakref.finalize(self, _let_go, self._pins, self.directory)
 
     def close(self) -> None:
         """Lets the files in checkpoint storage go, and removes local ones; twice is fine."""
         self._finalizer()
+
+    def follow(self, progress: Progress) -> None:
+        """Tells of the files that are brought from now on, and of the partitions that have been read."""
+        self._progress = progress
+
+    @contextmanager
+    def read(self, partition: int) -> Iterator[None]:
+        """While a partition is read as a whole: its local database goes afterwards, unless it was there."""
+        if self.is_local(partition):
+            yield
+            return
+        with self.told([self._pins[partition]], self.size_bytes(partition)):
+            yield
+            if self.is_local(partition):
+                self.forget(partition)
+
+    @contextmanager
+    def told(self, pins: Iterable[PinnedVersion], size_bytes: int) -> Iterator[None]:
+        """While a partition is read, of which `pins` are going to bring so many bytes."""
+        progress = self._progress
+        if progress is None:
+            yield
+            return
+        for pin in pins:
+            pin.follow(progress)
+        progress.expect(size_bytes)
+        yield
+        progress.store_done()
 
     def key(self, partition: int) -> StoreKey:
         return StoreKey(self.view.operator.id, partition, self.view.store)
@@ -80,9 +110,19 @@ class Partitions:
 
     def count(self, partition: int) -> int:
         """The rows of the view in a partition, as its files say: nothing is restored."""
-        families = self._pins[partition].column_families(self.directory / f"count-{partition}")
-        family = families.get(self.view.schema.family)
+        family = self._described_family(partition)
         return 0 if family is None else family.keys
+
+    def family_id(self, partition: int) -> int | None:
+        """The id of the view's column family in a partition, as its files say; None as for `family`."""
+        family = self._described_family(partition)
+        return None if family is None else family.id
+
+    def _described_family(self, partition: int) -> ColumnFamily | None:
+        if partition not in self._families:
+            families = self._pins[partition].column_families(self.directory / f"count-{partition}")
+            self._families[partition] = families.get(self.view.schema.family)
+        return self._families[partition]
 
     def size_bytes(self, partition: int) -> int:
         """Of the files of a partition that a restore reads, all column families."""

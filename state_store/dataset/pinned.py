@@ -26,11 +26,11 @@ from state_store.errors import MissingError, StateStoreError, StorageError
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
 from state_store.planning.chain import ChainDelta
-from state_store.query import StoreKey
+from state_store.query import Progress, StoreKey
 from state_store.runtime import SYSTEM, Runtime
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import LocalDatabase
-from state_store.snapshots.restore import restore, wanted_deltas
+from state_store.snapshots.restore import Restored, restore, wanted_deltas
 from state_store.storage.contract import Entry, Storage
 
 LEASE_EXPIRY_MS = 3_600_000
@@ -68,11 +68,16 @@ class PinnedVersion:
         for attempt in range(_TRIES):
             try:
                 self.version, self._view = self._held(number, newest)
+                self._unmetered = self._view
                 return
             except MissingError:
                 # A clean-up may have removed what was still listed, with a newer snapshot in its place.
                 if attempt == _TRIES - 1:
                     raise
+
+    def follow(self, progress: Progress) -> None:
+        """Tells of the files that are brought from now on."""
+        self._view = progress.metered(self._unmetered)
 
     def restore(self, directory: Path) -> LocalDatabase:
         """The version as a local database below `directory`, which the caller removes."""
@@ -81,6 +86,11 @@ class PinnedVersion:
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
+
+    def restore_by_blocks(self, directory: Path) -> Restored:
+        """The same as a query restores it, with what it took: no file is verified as a whole, and deltas lie
+        beside the database. The caller removes `directory`."""
+        return restore(self._context(directory), self.version, thorough=False, ingest=False)
 
     def fetch(self, delta: DeltaName, directory: Path) -> Path:
         """A delta of the lineage below `directory`, its checksum compared. Raises DamagedError."""
@@ -109,6 +119,11 @@ class PinnedVersion:
     def size_bytes(self) -> int:
         """Of the SST files that a restore of the version reads."""
         return sum(self._sizes[delta] for delta in self._plan.deltas) + self._snapshot_bytes
+
+    @property
+    def lineage_bytes(self) -> int:
+        """Of the deltas in `lineage`."""
+        return sum(self._sizes[delta] for delta in self.lineage)
 
     def delta_bytes(self, delta: DeltaName) -> int:
         return self._sizes[delta]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from state_store.dataset.changes import Changes, KeyVersion
 from state_store.dataset.columns import FAMILY_BYTES, Columns
+from state_store.dataset.expiry import Expiry
 from state_store.dataset.export import export
 from state_store.dataset.html import table
 from state_store.dataset.keys import Key, key_bytes, key_columns, key_filter, partition_of
@@ -17,7 +18,7 @@ from state_store.dataset.stats import RECENT, SAMPLE, Statistics, statistics
 from state_store.dataset.views import View
 from state_store.engine.rows import rows
 from state_store.errors import DamagedError, MissingError, OptionError
-from state_store.query import Query
+from state_store.query import Progress, Query
 from state_store.runtime import SYSTEM, Runtime
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class State:
         self.version = number
         self.columns = Columns(view)
         self._query = query
+        self._runtime = runtime
         self._partitions = Partitions(query, view, number, partitions, runtime=runtime)
 
     def __enter__(self) -> State:
@@ -67,6 +69,10 @@ class State:
     def close(self) -> None:
         """Lets the files in checkpoint storage go, and removes local ones; twice is fine."""
         self._partitions.close()
+
+    def follow(self, progress: Progress) -> None:
+        """Tells of the files that readings bring from now on, and of the partitions that are done."""
+        self._partitions.follow(progress)
 
     def __repr__(self) -> str:
         operator = self.view.operator
@@ -138,10 +144,8 @@ class State:
 
     def of_partition(self, partition: int) -> Iterator[pyarrow.RecordBatch]:
         """The rows of one partition in batches."""
-        was_there = self._partitions.is_local(partition)
-        yield from self._decoded(self.columns, partition, BATCH_ROWS)
-        if not was_there:
-            self._partitions.forget(partition)
+        with self._partitions.read(partition):
+            yield from self._decoded(self.columns, partition, BATCH_ROWS)
 
     def export(self, target: str | Path) -> int:
         """Writes a Parquet file for each partition into a new directory; gives the number of rows.
@@ -171,11 +175,13 @@ class State:
 
     def stats(self, *, sample: int | None = SAMPLE, recent: int = RECENT) -> Statistics:
         """What is big and what is hot: rows and bytes of each partition, sizes of keys and values, the
-        largest rows, how much the last `recent` versions changed.
+        largest rows, how much the last `recent` versions changed, since when keys have not been changed, and
+        how many rows have had their time.
 
         sample: sizes are those of so many partitions, evenly chosen (None: of all, which reads everything).
         """
-        return statistics(self._partitions, self.columns, sample, recent)
+        expiry = Expiry.of(self._query, self.view, self.batch, self._runtime.wall_ms())
+        return statistics(self._partitions, self.columns, sample, recent, expiry)
 
     def get(self, key: Key) -> dict[str, Any] | None:
         """The row of a key as Python values by column; None where there is none.
@@ -251,13 +257,11 @@ class State:
         batch_rows: int,
     ) -> Iterator[pyarrow.RecordBatch]:
         for partition in self.partitions:
-            was_there = self._partitions.is_local(partition)
-            for batch in self._decoded(needed, partition, batch_rows):
-                kept = batch if filter is None else batch.filter(filter)
-                if kept.num_rows:
-                    yield kept.select(names) if names != needed.schema.names else kept
-            if not was_there:
-                self._partitions.forget(partition)
+            with self._partitions.read(partition):
+                for batch in self._decoded(needed, partition, batch_rows):
+                    kept = batch if filter is None else batch.filter(filter)
+                    if kept.num_rows:
+                        yield kept.select(names) if names != needed.schema.names else kept
 
     def _decoded(self, needed: Columns, partition: int, batch_rows: int) -> Iterator[pyarrow.RecordBatch]:
         family = self._partitions.family(partition)

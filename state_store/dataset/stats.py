@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from state_store.dataset.ages import Ages, ages
 from state_store.dataset.columns import FAMILY_BYTES, Columns
+from state_store.dataset.expiry import Expired, Expiry
 from state_store.dataset.partitions import READING, Partitions
 from state_store.engine.pages import Page
 from state_store.engine.rows import rows
@@ -51,6 +53,8 @@ class Statistics:
     """Of a view at a version. `key_bytes` and `value_bytes` are the sizes that 50, 95, 99 and 100 % of the
     rows do not exceed, `average_bytes` that of a row; they and `largest` are those of the partitions
     `sampled` (`is_exact`: of all). `recent` are the versions whose deltas are all still there, oldest first.
+    `ages` and `expired`, of the partitions sampled as well, say since when keys have not been changed, and
+    how many rows have had their time (None: nothing tells when rows go).
     """
 
     version: int
@@ -61,6 +65,8 @@ class Statistics:
     value_bytes: tuple[int, ...]
     largest: tuple[LargeRow, ...]
     recent: tuple[VersionChanges, ...]
+    ages: Ages
+    expired: Expired | None
 
     @property
     def rows(self) -> int:
@@ -81,7 +87,9 @@ class Statistics:
         return max(one.rows for one in self.partitions) / average if average else 1.0
 
 
-def statistics(partitions: Partitions, columns: Columns, sample: int | None, recent: int) -> Statistics:
+def statistics(
+    partitions: Partitions, columns: Columns, sample: int | None, recent: int, expiry: Expiry | None
+) -> Statistics:
     """See `State.stats`."""
     import numpy
 
@@ -92,11 +100,15 @@ def statistics(partitions: Partitions, columns: Columns, sample: int | None, rec
     sampled = _chosen(partitions.numbers, sample)
     key_sizes, value_sizes = [numpy.zeros(0, "i8")], [numpy.zeros(0, "i8")]
     largest: list[LargeRow] = []
+    over = looked_at = 0
     for number in sampled:
         for page in _pages(partitions, number):
             keys, values = page.keys.lengths - FAMILY_BYTES, page.values.lengths
             key_sizes.append(keys)
             value_sizes.append(values)
+            if expiry is not None:
+                batch = expiry.columns.decode(tuple(page.keys), tuple(page.values), number)
+                over, looked_at = over + expiry.count(batch), looked_at + batch.num_rows
             largest = heapq.nlargest(
                 LARGEST,
                 [*largest, *_largest(page, keys + values, columns, number)],
@@ -113,6 +125,8 @@ def statistics(partitions: Partitions, columns: Columns, sample: int | None, rec
         _quantiles(all_values),
         tuple(largest),
         tuple(_recent(partitions, recent)),
+        ages(partitions, sampled),
+        None if expiry is None else Expired(expiry.column, expiry.clock, expiry.at_ms, over, looked_at),
     )
 
 
@@ -123,13 +137,11 @@ def _chosen(numbers: tuple[int, ...], sample: int | None) -> tuple[int, ...]:
 
 
 def _pages(partitions: Partitions, number: int) -> Iterator[Page]:
-    was_there = partitions.is_local(number)
-    family = partitions.family(number)
-    if family is not None:
-        start, end = (one.to_bytes(FAMILY_BYTES, "big") for one in (family.id, family.id + 1))
-        yield from rows(partitions.base(number).directory, READING, start, end)
-    if not was_there:
-        partitions.forget(number)
+    with partitions.read(number):
+        family = partitions.family(number)
+        if family is not None:
+            start, end = (one.to_bytes(FAMILY_BYTES, "big") for one in (family.id, family.id + 1))
+            yield from rows(partitions.base(number).directory, READING, start, end)
 
 
 def _largest(page: Page, sizes: Any, columns: Columns, partition: int) -> list[LargeRow]:

@@ -10,14 +10,16 @@ import shlex
 import subprocess
 import sys
 import threading
+from collections import Counter
 
 import click
 import pytest
 from click.shell_completion import BashComplete
+from dataset.golden_states import checkpoint
 from query_directory import QueryDirectory, rows
 from rich.console import Console
 
-from state_store.cli import exit_codes, progress
+from state_store.cli import exit_codes, progress, state_command
 from state_store.cli.commands import state_store_command
 from state_store.cli.main import main
 from state_store.cli.progress import Meter, MeteredStorage
@@ -201,3 +203,41 @@ def test_tables_fit_a_narrow_terminal_and_lose_nothing(tmp_path):
     name = next(path.name for path in query.files(query.keys[0]))
     rejoined = "".join(line[13:].split("  ")[0].strip() for line in lines)
     assert name[:20] in rejoined
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("export", ("TARGET",)),
+        ("show", ("--limit", "0", "--format", "csv", "--output", "TARGET")),
+        ("stats", ("--exact",)),
+        ("diff", ("1", "--output", "TARGET")),
+    ],
+)
+def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, command, words):
+    """All partitions are begun with and done with, and as many bytes are brought as were expected."""
+    told = []
+
+    class Noted(Meter):
+        def __init__(self, what, stores):
+            super().__init__(what, stores)
+            told.append(("stores", stores))
+
+        def expect(self, amount):
+            told.append(("expected", amount))
+
+        def moved(self, amount):
+            told.append(("moved", amount))
+
+        def store_done(self):
+            told.append(("done", 1))
+
+    monkeypatch.setattr(state_command, "Meter", Noted)
+    directory = checkpoint("flights", tmp_path)
+    given = [str(tmp_path / "target") if word == "TARGET" else word for word in words]
+    assert main([command, str(directory), *given]) == exit_codes.OK
+    sums = Counter()
+    for kind, number in told:
+        sums[kind] += number
+    assert sums["stores"] == sums["done"] == 2
+    assert sums["moved"] == sums["expected"] > 0

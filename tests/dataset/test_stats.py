@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -75,3 +77,41 @@ def test_the_commands(flights, capsys):
     assert last["is_changed"] and last["row"]["carrier"] == "C4"
     assert main(["history", flights, "C4"]) == 0
     assert "flights" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_since_when_keys_have_not_been_changed(flights, version):
+    with state_store.open(flights, version=version) as state:
+        found = state.stats(sample=None).ages
+        carriers = [row["carrier"] for row in expected("flights", version)]
+        histories = {carrier: state.history(carrier) for carrier in carriers}
+    last = {
+        carrier: max(one.version for one in history if one.is_changed)
+        for carrier, history in histories.items()
+    }
+    assert {one.version: one.keys for one in found.last_changes if one.keys} == Counter(last.values())
+    assert (found.older, found.keys) == (0, len(carriers))
+    times = {(one.version, one.committed_ms) for history in histories.values() for one in history}
+    assert {(one.version, one.committed_ms) for one in found.last_changes} <= times
+
+
+def test_keys_that_no_delta_has_are_older(flights, monkeypatch):
+    monkeypatch.setattr("state_store.dataset.ages.MOST_DELTAS", 2)
+    with state_store.open(flights) as state:
+        found = state.stats(sample=None).ages
+        assert [one.version for one in found.last_changes] == [3, 4]
+        assert found.keys == state.count() and found.older == 1  # C4 fell silent
+
+
+def test_rows_that_have_had_their_time(flights, tmp_path):
+    for version in VERSIONS:
+        commit = json.loads((Path(flights) / f"commits/{version - 1}").read_text().splitlines()[1])
+        rows = expected("flights", version)
+        over = [row for row in rows if 0 <= row["timeoutTimestamp"] < commit["nextBatchWatermarkMs"]]
+        with state_store.open(flights, version=version) as state:
+            found = state.stats(sample=None).expired
+        assert found is not None and (found.column, found.clock) == ("timeoutTimestamp", "watermark")
+        assert (found.rows, found.looked_at) == (len(over), len(rows))
+        assert found.at_ms == commit["nextBatchWatermarkMs"]
+    with state_store.open(str(checkpoint("types", tmp_path))) as state:
+        assert state.stats().expired is None
