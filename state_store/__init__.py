@@ -13,6 +13,11 @@ if TYPE_CHECKING:
     from state_store.dataset.state import State as State
     from state_store.embedded.store import EmbeddedStore as EmbeddedStore
     from state_store.errors import StateStoreError as StateStoreError
+    from state_store.estimation.estimate import Estimate as Estimate
+    from state_store.estimation.estimate import estimate as estimate
+    from state_store.estimation.measured import Measured as Measured
+    from state_store.estimation.measured import measure as measure
+    from state_store.estimation.workload import Workload as Workload
     from state_store.jvm.jar import jar_path as jar_path
     from state_store.settings.options import Options as Options
     from state_store.spark import check_checkpoint as check_checkpoint
@@ -30,10 +35,15 @@ __version__ = "0.2.0.dev0"
 _HOMES = {
     "State": "state_store.dataset.state",
     "EmbeddedStore": "state_store.embedded.store",
+    "Estimate": "state_store.estimation.estimate",
+    "Measured": "state_store.estimation.measured",
     "Options": "state_store.settings.options",
     "StateStoreError": "state_store.errors",
+    "Workload": "state_store.estimation.workload",
     "check_checkpoint": "state_store.spark",
+    "estimate": "state_store.estimation.estimate",
     "jar_path": "state_store.jvm.jar",
+    "measure": "state_store.estimation.measured",
     "open": "state_store.dataset.opening",
     "spark_conf": "state_store.spark",
     "BadResultError": "state_store.vectorization",

@@ -15,6 +15,7 @@ from state_store.cli.command import PROGRAM
 from state_store.cli.completion import completion
 from state_store.cli.cp import cp
 from state_store.cli.diff import diff
+from state_store.cli.estimate import estimate_command
 from state_store.cli.export import export
 from state_store.cli.files import files
 from state_store.cli.full import full
@@ -58,6 +59,7 @@ for _command in (
     diff,
     history,
     stats,
+    estimate_command,
     export,
     cp,
     import_,

@@ -11,6 +11,9 @@ from typing import Any
 
 FORMAT_VERSION = 5
 BLOOM_BITS_PER_KEY = 10
+SIZE_RATIO_PERCENT = 20
+"""By how much a sorted run may be larger than the younger ones together and still be merged with them."""
+
 _NEVER_STALL = 1 << 30
 
 
@@ -78,7 +81,7 @@ def _universal(settings: DatabaseSettings) -> Any:
     import rocksdict
 
     universal = rocksdict.UniversalCompactOptions()
-    universal.size_ratio = 20
+    universal.size_ratio = SIZE_RATIO_PERCENT
     universal.min_merge_width = 2
     universal.max_size_amplification_percent = settings.size_amplification_percent
     return universal

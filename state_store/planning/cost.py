@@ -40,16 +40,32 @@ class RestoreWork:
     deltas: int
 
 
+@dataclass(frozen=True)
+class Transfers:
+    """What storage takes for each file and for each MiB, in milliseconds."""
+
+    file_ms: float
+    mib_ms: float
+
+
+LINKED, FETCHED = Transfers(0.1, 0.005), Transfers(0.5, 5.0)
+"""What is expected of storage of this machine, and of another's."""
+
+
 class CostModel:
     """Predicts the time of a restore that finds no local files.
 
-    `is_local`: storage is of this machine, so that bytes are not moved. `thorough`: restores verify each
+    `is_local`: storage is of this machine, so that bytes are not moved; `transfers`: what storage takes,
+    where that is known before anything was measured. `thorough`: restores verify each
     file as a whole, and not block by block later. `ingests`: they make the deltas part of the database, and
     do not leave them beside it; as the last one did.
     """
 
-    def __init__(self, *, thorough: bool = False, is_local: bool = False) -> None:
+    def __init__(
+        self, *, thorough: bool = False, is_local: bool = False, transfers: Transfers | None = None
+    ) -> None:
         self._is_local = is_local
+        self._expected = transfers or (LINKED if is_local else FETCHED)
         self.thorough = thorough
         self.ingests = False
         self._has_fetched = False
@@ -85,8 +101,8 @@ class CostModel:
 
     def _expect_transfers(self) -> None:
         """Starts from the prior."""
-        self._file = Rate(0.1 if self._is_local else 0.5, 4)
-        self._fetch_mib = Rate(0.005 if self._is_local else 5.0, 1)
+        self._file = Rate(self._expected.file_ms, 4)
+        self._fetch_mib = Rate(self._expected.mib_ms, 1)
 
     def observe_fetch(self, files: int, size_bytes: int, ms: float) -> None:
         """So many files came from storage."""

@@ -65,13 +65,18 @@ ROOMS: Mapping[str, Room] = {
         "state as data: the stores of a query as Arrow tables",
         "errors runtime checkpoint storage engine files planning deletion snapshots rows query",
     ),
+    "estimation": _room(
+        "what a store is going to take: the planning of many batches, on sizes alone",
+        "errors runtime settings checkpoint engine planning deletion query dataset",
+    ),
     "agent": _room(
         "the process beside the executor: frames, calls, open stores",
         "errors runtime settings checkpoint storage engine files planning deletion snapshots",
     ),
     "cli": _room(
         "the command line, a module a command",
-        "errors settings checkpoint storage engine files deletion snapshots jvm query dataset",
+        "errors settings checkpoint storage engine files planning deletion snapshots jvm query dataset "
+        "estimation",
     ),
     "vectorization": _room("vectorised functions: the Python side", "settings"),
 }

@@ -1,0 +1,69 @@
+"""`state-store estimate`, of a query that is planned and of one that has run."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from dataset.golden_states import VERSIONS, checkpoint, expected
+
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+
+PLANNED = ["--keys", "1e6", "--key-bytes", "24", "--value-bytes", "120", "--update-share", "0.02"]
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory) -> str:
+    return str(checkpoint("flights", tmp_path_factory.mktemp("states")))
+
+
+def told(capsys, *words: str) -> dict:
+    assert main(["estimate", *words, "--json"]) == exit_codes.OK
+    return json.loads(capsys.readouterr().out)
+
+
+def test_of_numbers(capsys):
+    usual = told(capsys, *PLANNED)
+    assert usual["measured"] is None and usual["is_steady"]
+    assert usual["workload"]["updates_per_batch"] == 20_000
+    what_if = told(capsys, *PLANNED, "--retain", "5", "--full-every", "50", "--objective", "5s")
+    assert what_if["options"] == {"fullAfterDeltas": "50", "restoreObjective": "5s"}
+    assert what_if["stored_bytes"]["average"] < usual["stored_bytes"]["average"]
+    assert what_if["full_per_hour"] > usual["full_per_hour"]
+    slow = told(capsys, *PLANNED, "--fetch-rate", "10m", "--partitions", "4")
+    assert slow["restore_ms"]["average"] > 10 * usual["restore_ms"]["average"]
+    assert told(capsys, *PLANNED, "--option", "fullAfterDeltas=50")["full_per_hour"] > usual["full_per_hour"]
+    assert main(["estimate", *PLANNED, "--interval", "30s"]) == exit_codes.OK
+    shown = capsys.readouterr().out
+    assert "1000000 keys of 24 bytes with values of 120 in 200 partitions; a batch every 30 s" in shown
+    assert "full checkpoints an hour" in shown and "memoryBudget that serves 90% of look-ups" in shown
+
+
+def test_of_a_checkpoint(flights, capsys):
+    found = told(capsys, flights)
+    measured = found["measured"]
+    assert (measured["version"], measured["sampled"]) == (VERSIONS[-1], [0, 1])
+    assert found["workload"]["keys"] == len(expected("flights", VERSIONS[-1]))
+    assert measured["stored_files"] > 4 and measured["restore_ms"] > 0
+    assert main(["estimate", flights, "--retain", "3"]) == exit_codes.OK
+    shown = capsys.readouterr().out
+    assert "3 versions retained" in shown and "partitions 0, 1" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ([], exit_codes.USAGE, "without DIR"),
+        (["--keys", "10"], exit_codes.USAGE, "--update-share"),
+        (["DIR", "--keys", "10"], exit_codes.USAGE, "leave out keys"),
+        ([*PLANNED, "--option", "maxDeltas"], exit_codes.USAGE, "NAME=VALUE"),
+        ([*PLANNED, "--option", "maxDelta=3"], exit_codes.USAGE, "maxDeltas"),
+        ([*PLANNED, "--interval", "soon"], exit_codes.USAGE, "duration"),
+        (["DIR", "--operator", "3"], exit_codes.NOT_FOUND, "no store"),
+        (["nowhere"], exit_codes.NOT_FOUND, "not the checkpoint directory"),
+    ],
+)
+def test_mistakes_are_named(flights, capsys, words, code, says):
+    assert main(["estimate", *(flights if word == "DIR" else word for word in words)]) == code
+    assert says in capsys.readouterr().err
