@@ -111,6 +111,20 @@ def _copy(results: Results) -> list[Outcome]:
     ]
 
 
+def _recovery(results: Results) -> list[Outcome]:
+    def first_row(keys: str, local: str) -> float | None:
+        where = ("recovery", "recovery", f"{keys} keys, local files {local}")
+        return results.median(*where, OURS, "restore", "total_ms")
+
+    near, far, large = first_row("500k", "present"), first_row("500k", "absent"), first_row("5M", "present")
+    growth = large / near if large and near else None
+    return [
+        _at_most("first row, 500k keys, local files", "time", near, 15, " ms"),
+        _at_most("first row, 500k keys, no local files, local storage", "time", far, 20, " ms"),
+        _at_most("first row at 10 times the state, local files", "itself", growth, 1.3, "x"),
+    ]
+
+
 def _heap(results: Results) -> list[Outcome]:
     def heap(subject: str, keys: str) -> float | None:
         found = results.median("memory", "memory", f"{keys} keys", subject, "memory", "heap_bytes")
@@ -237,6 +251,7 @@ def _share(results: Results) -> list[Outcome]:
 
 _CHECKS: tuple[Callable[[Results], list[Outcome]], ...] = (
     _copy,
+    _recovery,
     _heap,
     _native,
     _stored,

@@ -36,6 +36,7 @@ NAMES = {
     "rocksdb-cache": "RocksDB + changelog, larger cache",
     "incremental": "incremental",
     "incremental-1g": "incremental, 1 GB",
+    "incremental-lazy": "incremental, lazy",
     "incremental-full": "incremental, full every 200 batches",
     "incremental-no-full": "incremental, never full",
     "incremental-unmerged": "incremental, never merged",

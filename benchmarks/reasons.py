@@ -21,9 +21,6 @@ REASONS: dict[str, str] = {
     store quicker, too, both a get and put and the copy of the map.""",
     "5M keys, 100 B, batch 50k uniform, 1 GB": """RocksDB has a block cache of the whole budget here. This
     store's batch was not profiled at this size; at 500k keys it is memory latency, see above.""",
-    "restore, no local files, 10 deltas": """About half of the time is reading 65 MB and verifying their
-    checksums; the rest is linking and ingesting some thirty deltas, more than the
-    ten of the setting, because the schedule merges only when the restore objective (10 s) asks for it.""",
     "native and agent memory, 10M keys": """What the store takes and what the agent takes stay below the
     budget together. What is over is the JVM's own (compiled code, metaspace) and memory that was freed
     since the last maintenance and that the C library keeps until then (with a library set to keep less, 50 MB

@@ -14,6 +14,7 @@ from benchmarks.scenarios import BUDGET_MB
 
 _MB = 1 << 20
 _OWN = (OURS, "incremental-full", "incremental-1g")
+_LAZY = "incremental-lazy"
 
 _HEAD = """\
 # Benchmarks
@@ -207,7 +208,34 @@ def _recovery(results: Results, titles: Mapping[str, str]) -> str:
         "## Recovery by size of the state\n\nFrom the start of a task on a fresh provider to its first row, "
         "and to the end of its first batch.\n\n"
     )
-    return text + _comparison(results, "recovery", "recovery")
+    return text + _comparison(results, "recovery", "recovery") + _far_recovery(results)
+
+
+def _far_recovery(results: Results) -> str:
+    case = "recovery, far storage"
+    labels = results.scenarios.get("recovery", {}).get("cases", {}).get(case, {})
+    if not labels:
+        return ""
+    text = (
+        "\n### From far storage\n\nStorage is a directory behind a Hadoop file system of the benchmark "
+        "(`benchmarks/scala/driver/DelayedFileSystem.scala`): each request (status, listing, open, create, "
+        "rename, delete, the first read of a stream and each after a seek) waits 20 ms, each stream carries "
+        "100 MB a second. All stores are behind it alike.\n\n"
+    )
+    return text + _comparison(results, "recovery", case) + "\n" + _lazy(results, case, labels)
+
+
+def _lazy(results: Results, case: str, labels: Mapping[str, Any]) -> str:
+    """How many times as long as a lazy restore the others take."""
+    rows = []
+    for label, subjects in labels.items():
+        kind = next((one for one in ("restore", "recover") if one in subjects.get(_LAZY, {})), None)
+        if kind is not None:
+            where = ("recovery", case, label)
+            ratios = [results.ratio(where, peers, kind, _LAZY) for peers in ((OURS,), (HDFS,), CHANGELOG)]
+            rows.append((label, *("" if ratio is None else str(ratio) for ratio in ratios)))
+    header = ("against lazy", "eager", "HDFS-backed", "RocksDB + changelog")
+    return _table(header, rows)
 
 
 def _own_restores(results: Results) -> str:

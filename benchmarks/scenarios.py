@@ -265,25 +265,47 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
 
 
 def recovery(extent: Extent, ours: bool) -> list[Run]:
-    """A query goes on elsewhere: time to the first row, and to the end of the first batch, by size."""
+    """A query goes on elsewhere: time to the first row, and to the end of the first batch, by size; with
+    storage on the local disk, and with storage that takes its time for each request."""
     quick = extent.is_quick
     sizes = (1_000, 10_000) if quick else (500_000, 5_000_000)
-    size = 500 if quick else 20_000
-    steps: list[Step] = []
-    for keys in sizes:
-        steps += [
-            load(keys),
-            batches(extent, "uniform", size, batches=3, segments=1, label=f"batches at {short(keys)}"),
-        ]
-        for local in ("absent",) if quick else ("absent", "present"):
-            label = f"{short(keys)} keys, local files {local}"
-            again = {"local": local, "repetitions": 1 if quick else 5}
-            steps += [
-                {"do": "restore", "label": label, **again},
-                {"do": "recover", "label": f"{label}, batch of {short(size)}", "size": size, **again},
+    size, small = (500, 50) if quick else (20_000, 100)
+
+    def steps(where: Sequence[str], after: Sequence[int], repetitions: int) -> list[Step]:
+        made: list[Step] = []
+        for keys in sizes:
+            made += [
+                load(keys),
+                batches(extent, "uniform", size, batches=3, segments=1, label=f"batches at {short(keys)}"),
             ]
+            for local in where:
+                label = f"{short(keys)} keys, local files {local}"
+                few = keys == sizes[-1]
+                again = {"local": local, "repetitions": max(1, repetitions // 2 if few else repetitions)}
+                made.append({"do": "restore", "label": label, **again})
+                for many in after:
+                    first = f"{label}, batch of {short(many)}"
+                    made.append({"do": "recover", "label": first, "size": many, **again})
+        return made
+
     subjects = [*history(extent), incremental(BUDGET_MB)]
-    return [Run([case("recovery", subjects, steps, ours=ours)], heap_mb=4096)]
+    near = steps(("absent",) if quick else ("absent", "present"), (size,), 1 if quick else 5)
+    runs = [Run([case("recovery", subjects, near, ours=ours)], heap_mb=4096)]
+    lazy = incremental(BUDGET_MB, "incremental-lazy", restoreMode="lazy", lazyRestoreThreshold="1m")
+    far = steps(("absent",), (small, size), 1 if quick else 3)
+    remote = case("recovery, far storage", [*subjects, lazy], far, ours=ours, **FAR)
+    return [*runs, Run([remote], heap_mb=4096)]
+
+
+FAR = {
+    "scheme": "delayed",
+    "hadoop_conf": {
+        "fs.delayed.impl": "statestore.benchmark.DelayedFileSystem",
+        "fs.delayed.request.ms": "20",
+        "fs.delayed.stream.bytes": str(100 << 20),
+    },
+}
+"""Storage of a case that is far away: `scala/driver/DelayedFileSystem.scala`."""
 
 
 def storage(extent: Extent, ours: bool) -> list[Run]:

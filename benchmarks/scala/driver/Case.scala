@@ -5,6 +5,7 @@ import java.nio.file.{Files, Path}
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
+import org.apache.hadoop.conf.Configuration
 
 /**
  * One case: some providers side by side on the same sequence of steps. Within a step the providers take
@@ -18,12 +19,15 @@ final class Case(node: JsonNode, work: Path, events: Events) {
   private val model = new Model
   private val planner = new Planner(model, shape.stores, node.path("seed").asLong(1))
   private val directory = work.resolve(name)
-  private val storageRoot = node.path("storage").asText(directory.toUri.toString)
+  private val storageRoot = node.path("storage").asText(
+    directory.toUri.toString.replaceFirst("^file", node.path("scheme").asText("file")))
+  private val hadoopConf = new Configuration()
+  node.path("hadoop_conf").properties.forEach(option => hadoopConf.set(option.getKey, option.getValue.asText))
   private val heapBefore = Usage.heapBytesAfterGc()
   private val subjects = node.get("subjects").elements.asScala.toIndexedSeq.map { subject =>
     val local = Files.createDirectories(directory.resolve(subject.get("name").asText))
     new Subject(subject, local,
-      s"${storageRoot.stripSuffix("/")}/${subject.get("name").asText}/checkpoint", shape)
+      s"${storageRoot.stripSuffix("/")}/${subject.get("name").asText}/checkpoint", hadoopConf, shape)
   }
   private val reads = new ReadSteps(shape, model, planner)
   private var version = 0

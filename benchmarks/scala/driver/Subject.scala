@@ -26,10 +26,11 @@ final case class BatchTimes(
  * @param node `name`, `provider` (class), `conf` (SQL options; `{dir}` stands for the local directory)
  * @param local directory of this subject alone; below it `files` may be wiped to play a new machine
  * @param root URI of checkpoint storage of this subject alone
+ * @param hadoopConf for that storage
  */
-final class Subject(node: JsonNode, local: Path, root: String, shape: Shape) {
+final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Configuration, shape: Shape) {
   val name: String = node.get("name").asText
-  val storage = new StorageView(new StoragePath(root), new Configuration())
+  val storage = new StorageView(new StoragePath(root), hadoopConf)
   val maintenance = new Maintenance(shape.threads)
   var failure: Option[Throwable] = None
 
@@ -44,7 +45,7 @@ final class Subject(node: JsonNode, local: Path, root: String, shape: Shape) {
   }
   val stores: IndexedSeq[StoreHandle] = (0 until shape.stores).map { partition =>
     new StoreHandle(StateStoreId(root, 0L, partition),
-      shape.keys, shape.values, storeConf, new Configuration())
+      shape.keys, shape.values, storeConf, hadoopConf)
   }
   private val pool: Option[ExecutorService] =
     if (shape.stores > 1) Some(Executors.newFixedThreadPool(shape.threads)) else None
@@ -93,7 +94,7 @@ final class Subject(node: JsonNode, local: Path, root: String, shape: Shape) {
       maintenance.close()
       pool.foreach(_.shutdown())
       val path = new StoragePath(root)
-      path.getFileSystem(new Configuration()).delete(path, true)
+      path.getFileSystem(hadoopConf).delete(path, true)
       Directories.delete(local)
     }
   }

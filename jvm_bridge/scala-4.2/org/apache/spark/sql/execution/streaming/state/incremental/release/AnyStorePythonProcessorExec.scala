@@ -32,7 +32,8 @@ class AnyStorePythonProcessorExec(
     initialSchema: StructType)
   extends TransformWithStateInPySparkExec(
     function, grouping, out, mode, time, info, timestampMs, previousTimestampMs, lateWatermark, evictionWatermark,
-    dataType, input, streaming, withInitialState, initial, initialGrouping, initialSchema) {
+    dataType, input, streaming, withInitialState, initial, initialGrouping, initialSchema)
+  with OperatorTwin {
 
   def this(exec: TransformWithStateInPySparkExec) = this(
     exec.functionExpr, exec.groupingAttributes, PythonProcessorOutput.of(exec), exec.outputMode, exec.timeMode,
@@ -43,15 +44,6 @@ class AnyStorePythonProcessorExec(
   override def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
 
   override def nodeName: String = "TransformWithStateInPySpark"
-
-  override def canEqual(other: Any): Boolean = other.isInstanceOf[AnyStorePythonProcessorExec]
-
-  override def equals(other: Any): Boolean = other match {
-    case exec: AnyStorePythonProcessorExec => super.equals(exec)
-    case _ => false
-  }
-
-  override def hashCode: Int = 31 * super.hashCode + 1
 
   override protected def withNewChildrenInternal(
       newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateInPySparkExec =

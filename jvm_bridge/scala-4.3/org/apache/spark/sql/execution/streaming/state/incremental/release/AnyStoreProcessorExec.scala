@@ -9,9 +9,6 @@ import org.apache.spark.sql.streaming.{OutputMode, StatefulProcessor, TimeMode}
 
 /**
  * Spark's operator of `transformWithState` without its check of the store's class.
- *
- * The constructor has the parameters of that operator because Spark copies plans by reflection; it is not equal
- * to it with equal parameters, or the replacement would be taken for no change and dropped.
  */
 class AnyStoreProcessorExec(
     key: Expression,
@@ -39,7 +36,8 @@ class AnyStoreProcessorExec(
   extends TransformWithStateExec(
     key, value, grouping, data, processor, time, mode, encoder, out, info, timestampMs, previousTimestampMs,
     lateWatermark, evictionWatermark, input, streaming, realTime, withInitialState, initialGrouping, initialData,
-    initialValue, initial) {
+    initialValue, initial)
+  with OperatorTwin {
 
   def this(exec: TransformWithStateExec) = this(
     exec.keyDeserializer, exec.valueDeserializer, exec.groupingAttributes, exec.dataAttributes,
@@ -51,15 +49,6 @@ class AnyStoreProcessorExec(
   override def validateStateStoreProvider(isStreaming: Boolean): Unit = ()
 
   override def nodeName: String = "TransformWithState"
-
-  override def canEqual(other: Any): Boolean = other.isInstanceOf[AnyStoreProcessorExec]
-
-  override def equals(other: Any): Boolean = other match {
-    case exec: AnyStoreProcessorExec => super.equals(exec)
-    case _ => false
-  }
-
-  override def hashCode: Int = 31 * super.hashCode + 1
 
   override protected def withNewChildrenInternal(newLeft: SparkPlan, newRight: SparkPlan): TransformWithStateExec =
     new AnyStoreProcessorExec(super.withNewChildrenInternal(newLeft, newRight))

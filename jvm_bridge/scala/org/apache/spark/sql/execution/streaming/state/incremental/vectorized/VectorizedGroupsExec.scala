@@ -7,6 +7,7 @@ import org.apache.spark.sql.catalyst.expressions.{Attribute, Expression, PythonU
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
 import org.apache.spark.sql.execution.python.streaming.FlatMapGroupsInPandasWithStateExec
+import org.apache.spark.sql.execution.streaming.state.incremental.release.OperatorTwin
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{StateData, StatefulOperatorStateInfo}
 import org.apache.spark.sql.execution.streaming.state.StateStore
 import org.apache.spark.sql.streaming.{GroupStateTimeout, OutputMode}
@@ -17,9 +18,7 @@ import org.apache.spark.sql.types.StructType
  * states.
  *
  * Distribution, ordering, late rows, watermarks, schema checks, metrics and the commit stay those of the
- * operator that it extends. The constructor has the parameters of that operator because Spark copies plans by
- * reflection; it is not equal to it with equal parameters, or the replacement would be taken for no change
- * and dropped.
+ * operator that it extends.
  */
 class VectorizedGroupsExec(
     function: Expression,
@@ -37,7 +36,8 @@ class VectorizedGroupsExec(
     input: SparkPlan)
   extends FlatMapGroupsInPandasWithStateExec(
     function, grouping, out, state, info, formatVersion, mode, timeout, timestampMs, lateWatermark,
-    evictionWatermark, skipInitial, input) {
+    evictionWatermark, skipInitial, input)
+  with OperatorTwin {
 
   private val udf = functionExpr.asInstanceOf[PythonUDF]
   private val options = VectorizedOptions(conf)
@@ -63,15 +63,6 @@ class VectorizedGroupsExec(
     jobArtifactUUID = JobArtifactSet.getCurrentJobArtifactState.map(_.uuid))
 
   override def nodeName: String = "VectorizedFlatMapGroupsInPandasWithState"
-
-  override def canEqual(other: Any): Boolean = other.isInstanceOf[VectorizedGroupsExec]
-
-  override def equals(other: Any): Boolean = other match {
-    case exec: VectorizedGroupsExec => super.equals(exec)
-    case _ => false
-  }
-
-  override def hashCode: Int = 31 * super.hashCode + 1
 
   override protected def withNewChildInternal(newChild: SparkPlan): FlatMapGroupsInPandasWithStateExec =
     new VectorizedGroupsExec(functionExpr, groupingAttributes, outAttributes, stateType, stateInfo,
