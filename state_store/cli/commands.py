@@ -24,6 +24,7 @@ from state_store.cli.history import history
 from state_store.cli.import_ import import_
 from state_store.cli.jar import jar
 from state_store.cli.options import options
+from state_store.cli.repair import repair
 from state_store.cli.repartition import repartition
 from state_store.cli.show import show
 from state_store.cli.stats import stats
@@ -54,6 +55,7 @@ for _command in (
     files,
     full,
     verify,
+    repair,
     show,
     get,
     diff,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import SnapshotName, VersionId
 from state_store.checkpoint.registry import Registry
@@ -23,6 +24,14 @@ class Judgement:
     contents: StoreContents
     newest: VersionId
     floor: int
+
+    @classmethod
+    def of_all(cls, contents: StoreContents, newest: VersionId) -> Judgement:
+        """Every version stays that can be made without the files that a clean-up condemned before it died."""
+        whole = cls(contents, newest, 0)
+        deltas = [delta for delta in contents.listing.deltas if delta.path not in whole.condemned]
+        staying = Lineages(deltas, whole.certain).restorable()
+        return cls(contents, newest, min((version.number for version in staying), default=0))
 
     @cached_property
     def registry(self) -> Registry:
@@ -80,6 +89,15 @@ class Judgement:
         deltas = {delta.path for delta in self.contents.listing.deltas if delta.version < self.floor}
         deltas |= {mark.path for mark in self.contents.listing.refused if mark.version < self.floor}
         return ({name.path for name in going} | deltas | self._shared(orphaned_before_ms)) - kept
+
+    def old_candidates(self, before_ms: float) -> set[str]:
+        """Those of the candidates that were last modified before that time; where that leaves a snapshot
+        there, its files stay, too."""
+        entries = self.contents.entries
+        old = {path for path in self.candidates(before_ms) if entries[path].modified_ms < before_ms}
+        manifests = self.contents.manifests.items()
+        kept = {entry.path for name, one in manifests if name.path not in old for entry in one.files}
+        return old - kept
 
     @cached_property
     def _certain_registry(self) -> Registry:

@@ -24,12 +24,13 @@ from state_store.storage.contract import Entry, Storage
 class Tombstones:
     """The tombstones there are: by path, the files that each names, and the entries of the damaged ones.
 
-    `unfinished` are writes that somebody is at, or was when they died.
+    `entries` are those of the others, `unfinished` writes that somebody is at, or was when they died.
     """
 
     files: Mapping[str, frozenset[str]]
     damaged: Mapping[str, Entry] = field(default_factory=dict)
     unfinished: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = field(default_factory=dict)
 
     @classmethod
     def read(cls, storage: Storage) -> Tombstones:
@@ -44,7 +45,7 @@ class Tombstones:
                 continue
             except DamagedError:
                 damaged[path] = entry
-        return cls(files, damaged, unfinished)
+        return cls(files, damaged, unfinished, {path: listed[path] for path in files})
 
     def condemned(self) -> frozenset[str]:
         """The files that some tombstone names."""

@@ -12,8 +12,9 @@ A tombstone is never taken back while a file of it exists: another cleaner may h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.checkpoint.names import (
@@ -68,8 +69,8 @@ class Cleanup:
     """What a clean-up did: versions below `floor` are retired, those in `retained` can be restored.
 
     `registry` says who needs which file, of the versions from `floor` up, where it was read. `skipped` says
-    why nothing was decided, when it was not; `floor` is 0 then. `warnings` name damaged files that counted as
-    absent.
+    why nothing was decided, when it was not; `floor` is 0 then. `swept` are the leases, tombstones and
+    unfinished writes that it took away; `warnings` name damaged files that counted as absent.
     """
 
     floor: int
@@ -77,6 +78,7 @@ class Cleanup:
     deleted_bytes: int = 0
     retained: tuple[VersionId, ...] = ()
     registry: Registry | None = None
+    swept: Mapping[str, Entry] = field(default_factory=dict)
     skipped: str | None = None
     warnings: tuple[str, ...] = ()
 
@@ -121,19 +123,38 @@ class Retention:
         """
         if newest.number <= (LEAST_CHECKPOINTS if self._policy.age_ms else self._policy.keep):
             return Cleanup(floor=1)
+        contents = self._read()
+        return self._clean(Judgement(contents, newest, self._floor(newest, contents.committed_ms)))
+
+    def sweep(self, newest: VersionId, older_than_ms: int) -> Cleanup:
+        """Takes away what no version needs that can be restored, the leases and tombstones of the dead, and
+        unfinished writes: all that was last modified more than `older_than_ms` ago. Retires no version.
+
+        Unlike a clean-up it asks the storage for its time, so that it works where nothing has been written
+        for long. Deletes nothing, and raises, as `cleanup` does.
+        """
+        contents = self._read()
+        before_ms = min(self._storage_ms(None), self._runtime.wall_ms()) - older_than_ms
+        return self._clean(Judgement.of_all(contents, newest), before_ms)
+
+    def _read(self) -> StoreContents:
         contents = StoreContents.read(self._storage, self._known)
         refuse_newer_formats(contents.snapshots)
         self._known, self._committed_ms = contents.snapshots, contents.committed_ms
-        judgement = Judgement(contents, newest, self._floor(newest, self._committed_ms))
-        warnings = tuple(judgement.warnings())
+        return contents
+
+    def _clean(self, judgement: Judgement, before_ms: float | None = None) -> Cleanup:
+        """Deletes what the judgement lets go; with `before_ms` only files last modified before that time."""
+        contents, warnings = judgement.contents, tuple(judgement.warnings())
         skipped = self._standstill(contents.tombstones) or judgement.obstacle()
         if skipped is not None:
             return Cleanup(floor=0, registry=contents.registry(), skipped=skipped, warnings=warnings)
-        deleted, doubts = self._delete(judgement)
+        deleted, marks, doubts = self._delete(judgement, before_ms)
         return Cleanup(
             floor=judgement.floor,
             deleted=tuple(deleted),
             deleted_bytes=sum(contents.entries[path].size_bytes for path in deleted),
+            swept={**contents.tombstones.damaged, **marks},
             retained=tuple(judgement.registry.checkpoints()),
             registry=judgement.registry,
             warnings=(*warnings, *doubts),
@@ -163,15 +184,23 @@ class Retention:
             self._storage.delete(path)
         return None
 
-    def _delete(self, judgement: Judgement) -> tuple[list[str], list[str]]:
-        """The files that it deleted, and warnings."""
+    def _delete(
+        self, judgement: Judgement, before_ms: float | None
+    ) -> tuple[list[str], dict[str, Entry], list[str]]:
+        """The files that it deleted, the leases, tombstones and unfinished writes that it did, and
+        warnings."""
         contents = judgement.contents
-        # The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
-        newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
-        now_ms = min(newest_ms, self._runtime.wall_ms())
-        candidates = judgement.candidates(now_ms - self._policy.temporary_expiry_ms)
-        if not candidates and not contents.tombstones.files:
-            return [], []
+        if before_ms is None:
+            # The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
+            newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
+            now_ms = min(newest_ms, self._runtime.wall_ms())
+            unfinished_ms, marks_ms = float(now_ms - self._policy.temporary_expiry_ms), math.inf
+            candidates = judgement.candidates(unfinished_ms)
+            if not candidates and not contents.tombstones.files:
+                return [], {}, []
+        else:
+            candidates = judgement.old_candidates(before_ms)
+            unfinished_ms, marks_ms = before_ms, before_ms
         written = self._write_tombstone(candidates - judgement.condemned)
         leases = Leases.read(self._storage)
         expired = self._expired(leases.leases, written)
@@ -183,10 +212,12 @@ class Retention:
         _check(doomed, judgement)
         self._delete_all(path for path in doomed if path.startswith(SNAPSHOT_DIRECTORY))
         self._delete_all(path for path in doomed if not path.startswith(SNAPSHOT_DIRECTORY))
-        self._delete_finished_tombstones(judgement, written, candidates, doomed)
+        buried = self._delete_finished_tombstones(judgement, written, candidates, doomed)
         unfinished = {**contents.unfinished, **contents.tombstones.unfinished, **leases.unfinished}
-        self._sweep(expired, unfinished, now_ms - self._policy.temporary_expiry_ms)
-        return sorted(doomed), self._doubts(live)
+        dead = {path: lease.entry for path, lease in leases.leases.items() if path in expired}
+        dead = {path: entry for path, entry in dead.items() if entry.modified_ms < marks_ms}
+        swept = self._sweep(dead, unfinished, unfinished_ms)
+        return sorted(doomed), {**buried, **swept}, self._doubts(live)
 
     def _doubts(self, leases: Mapping[str, LeaseTerms | None]) -> list[str]:
         return [
@@ -254,21 +285,28 @@ class Retention:
 
     def _delete_finished_tombstones(
         self, judgement: Judgement, written: str | None, condemned: set[str], deleted: set[str]
-    ) -> None:
-        """Removes the tombstones, ours and those seen before the files were, none of whose files is left."""
+    ) -> dict[str, Entry]:
+        """Removes the tombstones, ours and those seen before the files were, none of whose files is left;
+        gives the latter."""
         contents = judgement.contents
         left = contents.entries.keys() - deleted
+        finished: dict[str, Entry] = {}
         for path, files in contents.tombstones.files.items():
             if not files & left:
                 self._storage.delete(path)
+                finished[path] = contents.tombstones.entries[path]
         if written and condemned - judgement.condemned <= deleted:
             self._storage.delete(written)
+        return finished
 
-    def _sweep(self, expired: set[str], unfinished: Mapping[str, Entry], before_ms: float) -> None:
+    def _sweep(
+        self, expired: dict[str, Entry], unfinished: Mapping[str, Entry], before_ms: float
+    ) -> dict[str, Entry]:
         """Removes the leases of dead writers, and unfinished writes that were last modified before that
-        time."""
-        dead = {path for path, entry in unfinished.items() if entry.modified_ms < before_ms}
+        time; gives both."""
+        dead = {path: entry for path, entry in unfinished.items() if entry.modified_ms < before_ms}
         self._delete_all(expired | dead)
+        return expired | dead
 
 
 def _check(doomed: set[str], judgement: Judgement) -> None:

@@ -127,8 +127,9 @@ def everybody(kind: type[Retention] = Retention) -> list[Program]:
 
 
 class WithoutSweep(Retention):
-    def _sweep(self, expired, unfinished, before_ms) -> None:
+    def _sweep(self, expired, unfinished, before_ms):
         """Nothing: it touches only what is expired, and multiplies the states."""
+        return {}
 
 
 def about_to(kind: str, prefix: str = "") -> Callable[[Operation], bool]:

@@ -96,9 +96,10 @@ class _ReadsSnapshotsBeforeLeases(WithoutSweep):
 
 
 class _TakesTombstonesBack(WithoutSweep):
-    def _delete_finished_tombstones(self, judgement, written, condemned, deleted) -> None:
+    def _delete_finished_tombstones(self, judgement, written, condemned, deleted):
         for path in [*judgement.contents.tombstones.files, *([written] if written else [])]:
             self._storage.delete(path)
+        return {}
 
 
 class _DoesNotLookAgain(WithoutSweep):

@@ -1,0 +1,68 @@
+"""What `Retention.sweep` would take away now, told without a write to the storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from state_store.checkpoint.names import VersionId
+from state_store.deletion.contents import StoreContents, refuse_newer_formats
+from state_store.deletion.judgement import Judgement
+from state_store.deletion.markers import Leases
+from state_store.deletion.retention import Cleanup
+from state_store.runtime import SYSTEM, Runtime
+from state_store.storage.contract import Entry, Storage
+
+
+def preview(
+    storage: Storage,
+    newest: VersionId,
+    older_than_ms: int,
+    lease_expiry_ms: int,
+    *,
+    runtime: Runtime = SYSTEM,
+) -> Cleanup:
+    """What a sweep would do, as far as that can be told before its tombstone is written.
+
+    The storage's clock, which a sweep asks for by a write, counts as this machine's. Raises FormatError on
+    files of a newer program, and as the storage does.
+    """
+    now_ms = runtime.wall_ms()
+    contents = StoreContents.read(storage)
+    refuse_newer_formats(contents.snapshots)
+    before_ms = now_ms - older_than_ms
+    judgement = Judgement.of_all(contents, newest)
+    tombstones, leases = contents.tombstones, Leases.read(storage)
+    young = [path for path, one in tombstones.damaged.items() if now_ms - one.modified_ms <= lease_expiry_ms]
+    skipped = f"'{young[0]}' is damaged, and young" if young else judgement.obstacle()
+    if skipped is not None:
+        return Cleanup(floor=0, skipped=skipped, warnings=tuple(judgement.warnings()))
+    expired = {
+        path
+        for path, lease in leases.leases.items()
+        if lease.is_expired(int(now_ms), now_ms, lease_expiry_ms)
+    }
+    candidates = judgement.old_candidates(before_ms)
+    live = [lease.terms for path, lease in leases.leases.items() if path not in expired]
+    held = frozenset().union(*(candidates if terms is None else terms.files for terms in live))
+    doomed = candidates - held
+    left = contents.entries.keys() - doomed
+    finished = {path for path, files in tombstones.files.items() if not files & left}
+    unfinished: Mapping[str, Entry] = {
+        **contents.unfinished,
+        **tombstones.unfinished,
+        **leases.unfinished,
+        **{path: leases.leases[path].entry for path in expired},
+    }
+    return Cleanup(
+        floor=judgement.floor,
+        deleted=tuple(sorted(doomed)),
+        deleted_bytes=sum(contents.entries[path].size_bytes for path in doomed),
+        swept={
+            **{path: tombstones.entries[path] for path in finished},
+            **{path: entry for path, entry in unfinished.items() if entry.modified_ms < before_ms},
+            **tombstones.damaged,
+        },
+        retained=tuple(judgement.registry.checkpoints()),
+        registry=judgement.registry,
+        warnings=tuple(judgement.warnings()),
+    )
