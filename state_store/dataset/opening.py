@@ -8,6 +8,7 @@ from datetime import datetime
 from state_store.dataset.state import State
 from state_store.dataset.versions import version_number
 from state_store.dataset.views import view
+from state_store.errors import OptionError
 from state_store.query import DEFAULT_NAME, Query
 from state_store.runtime import SYSTEM, Runtime
 
@@ -21,6 +22,7 @@ def open(
     *,
     batch: int | None = None,
     at: datetime | None = None,
+    on_damage: str = "raise",
     runtime: Runtime = SYSTEM,
 ) -> State:
     """The state of a query as a table: no Spark and no JVM is needed, and the query may run meanwhile.
@@ -41,12 +43,24 @@ def open(
 
     partitions: only these. Default: all.
 
+    on_damage: what happens where a partition cannot be read because a file is damaged or gone: `raise`, or
+    `skip`, which leaves the partition out of scans and exports, and tells of it in `State.lost`.
+
     What is read is one version of all partitions, however the query goes on meanwhile: a lease keeps its
     files, for an hour, or until the state is closed; it is a small file beside the store's own.
 
     Raises MissingError for what is not there, with what is, OptionError for the state of another provider,
     and DamagedError, FormatError and StorageError.
     """
+    if on_damage not in ("raise", "skip"):
+        raise OptionError(f"on_damage is 'raise' or 'skip', not {on_damage!r}")
     query = Query.open(str(checkpoint))
     number = version_number(query, version, batch, at)
-    return State(query, view(query, operator, store), number, partitions, runtime=runtime)
+    return State(
+        query,
+        view(query, operator, store),
+        number,
+        partitions,
+        skip_damaged=on_damage == "skip",
+        runtime=runtime,
+    )

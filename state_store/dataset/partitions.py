@@ -10,11 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from state_store.checkpoint.metadata import ColumnFamily
+from state_store.dataset.damage import lost_partition
 from state_store.dataset.pinned import MOST_OPEN_FILES, PinnedVersion
 from state_store.dataset.views import View
 from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
-from state_store.errors import MissingError, OptionError
+from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
 from state_store.files.transfer import parallel
 from state_store.query import LISTED_AT_ONCE, Progress, Query, StoreKey
 from state_store.runtime import SYSTEM, Runtime
@@ -34,11 +35,16 @@ class Partitions:
         version: int,
         chosen: Iterable[int] | None = None,
         *,
+        skip_damaged: bool = False,
         runtime: Runtime = SYSTEM,
     ) -> None:
-        """Raises MissingError for a partition or a version that is not there."""
+        """With `skip_damaged`, partitions that cannot be read are in `lost`, with why, as they are found.
+
+        Raises MissingError for a partition or a version that is not there."""
         self.view = view
         self.version = version
+        self.lost: dict[int, StateStoreError] = {}
+        self._skip_damaged = skip_damaged
         self._query = query
         self._runtime = runtime
         self._progress: Progress | None = None
@@ -64,7 +70,7 @@ class Partitions:
     @contextmanager
     def read(self, partition: int) -> Iterator[None]:
         """While a partition is read as a whole: its local database goes afterwards, unless it was there."""
-        if self.is_local(partition):
+        if self.is_local(partition) or partition in self.lost:
             yield
             return
         with self.told([self._pins[partition]], self.size_bytes(partition)):
@@ -92,9 +98,51 @@ class Partitions:
         """The local database of a partition, made where it is not there yet."""
         if not self._finalizer.alive:
             raise OptionError("the state was closed")
+        if partition in self.lost:
+            raise self.lost[partition]
         if partition not in self._local:
-            self._local[partition] = self._pins[partition].restore(self.directory / str(partition))
+            pin = self._pins[partition]
+            try:
+                self._local[partition] = pin.restore(self.directory / str(partition))
+            except (DamagedError, MissingError) as error:
+                raise self._lost(partition, error, pin) from error
         return self._local[partition]
+
+    def is_readable(self, partition: int) -> bool:
+        """Whether a partition can be read, which makes it local. Raises what `base` does, unless what is
+        damaged is skipped."""
+        if partition in self.lost:
+            return False
+        try:
+            self.base(partition)
+        except (DamagedError, MissingError) as error:
+            if not self._skip_damaged:
+                raise
+            self.lost[partition] = error
+        return partition not in self.lost
+
+    def _lost(
+        self, partition: int, error: DamagedError | MissingError, pin: PinnedVersion | None = None
+    ) -> DamagedError | MissingError:
+        """The error, with what is lost."""
+
+        def families() -> Mapping[str, ColumnFamily]:
+            assert pin is not None
+            return pin.column_families(self.directory / f"lost-{partition}")
+
+        storage = self._query.storage(self.key(partition))
+        try:
+            return lost_partition(
+                error,
+                self._query.location,
+                self.view,
+                partition,
+                self.version,
+                storage,
+                families if pin else dict,
+            )
+        finally:
+            storage.close()
 
     def is_local(self, partition: int) -> bool:
         return partition in self._local
@@ -109,7 +157,10 @@ class Partitions:
         return self.base(partition).column_families.get(self.view.schema.family)
 
     def count(self, partition: int) -> int:
-        """The rows of the view in a partition, as its files say: nothing is restored."""
+        """The rows of the view in a partition, as its files say: nothing is restored. 0 of one that is
+        lost."""
+        if partition in self.lost:
+            return 0
         family = self._described_family(partition)
         return 0 if family is None else family.keys
 
@@ -126,7 +177,7 @@ class Partitions:
 
     def size_bytes(self, partition: int) -> int:
         """Of the files of a partition that a restore reads, all column families."""
-        return self._pins[partition].size_bytes
+        return 0 if partition in self.lost else self._pins[partition].size_bytes
 
     @contextmanager
     def pinned(self, version: int, since: int | None = None) -> Iterator[Mapping[int, PinnedVersion]]:
@@ -144,13 +195,27 @@ class Partitions:
         except MissingError:  # Spark has forgotten the batch: what it committed last came from its version
             known = self._query.committed()
 
+        newest = (self._query.committed_batch() or 0) + 1
+
         def pin(number: int) -> PinnedVersion:
             key = self.key(number)
             storage = self._query.storage(key)
             return PinnedVersion(key, storage, version, known[key], since=since, runtime=self._runtime)
 
-        pins = parallel(LISTED_AT_ONCE, pin, self.numbers, runtime=self._runtime)
-        return dict(zip(self.numbers, pins, strict=True))
+        def found(number: int) -> PinnedVersion | None:
+            try:
+                return pin(number)
+            except (DamagedError, MissingError) as error:
+                if version != self.version or version != newest:
+                    raise  # retention may have removed it
+                lost = self._lost(number, error)
+                if not self._skip_damaged:
+                    raise lost from error
+                self.lost[number] = lost
+                return None
+
+        pins = parallel(LISTED_AT_ONCE, found, self.numbers, runtime=self._runtime)
+        return {number: one for number, one in zip(self.numbers, pins, strict=True) if one is not None}
 
 
 def opened(base: LocalDatabase) -> Database:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from state_store.dataset.partitions import READING, Partitions, opened
 from state_store.dataset.stats import RECENT, SAMPLE, Statistics, statistics
 from state_store.dataset.views import View
 from state_store.engine.rows import rows
-from state_store.errors import DamagedError, MissingError, OptionError
+from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
 from state_store.query import Progress, Query
 from state_store.runtime import SYSTEM, Runtime
 
@@ -38,8 +38,9 @@ class State:
     the directory of temporary files, and memory for a batch. Takes part in `with`; whoever does not close it
     has its files held until it is collected. One thread at a time.
 
-    Methods raise MissingError for versions and columns that are not there, DamagedError for damaged files,
-    FormatError for rows that cannot be read, StorageError as the storage does.
+    Methods raise MissingError for versions and columns that are not there, DamagedError for damaged files (it
+    says which partition is lost, and how many rows), FormatError for rows that cannot be read, StorageError
+    as the storage does.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class State:
         number: int,
         partitions: Iterable[int] | None = None,
         *,
+        skip_damaged: bool = False,
         runtime: Runtime = SYSTEM,
     ) -> None:
         self.view = view
@@ -56,7 +58,9 @@ class State:
         self.columns = Columns(view)
         self._query = query
         self._runtime = runtime
-        self._partitions = Partitions(query, view, number, partitions, runtime=runtime)
+        self._partitions = Partitions(
+            query, view, number, partitions, skip_damaged=skip_damaged, runtime=runtime
+        )
 
     def __enter__(self) -> State:
         return self
@@ -101,6 +105,11 @@ class State:
     def partitions(self) -> tuple[int, ...]:
         """The numbers of the partitions."""
         return self._partitions.numbers
+
+    @property
+    def lost(self) -> Mapping[int, StateStoreError]:
+        """With `on_damage="skip"`: the partitions that could not be read so far, each with why."""
+        return dict(self._partitions.lost)
 
     # ---- rows --------------------------------------------------------------------------------------------
 
@@ -264,7 +273,7 @@ class State:
                         yield kept.select(names) if names != needed.schema.names else kept
 
     def _decoded(self, needed: Columns, partition: int, batch_rows: int) -> Iterator[pyarrow.RecordBatch]:
-        family = self._partitions.family(partition)
+        family = self._partitions.family(partition) if self._partitions.is_readable(partition) else None
         if family is None:
             return
         start, end = (one.to_bytes(FAMILY_BYTES, "big") for one in (family.id, family.id + 1))

@@ -58,6 +58,29 @@ def read_metadata(path: Path) -> bytes:
     return records[-1][1]
 
 
+def key_bounds(path: Path) -> tuple[bytes, bytes]:
+    """The first and the last key of a table, as its index and these blocks tell: for files that are damaged
+    somewhere. Raises DamagedError where that cannot be told."""
+    data = path.read_bytes()
+    found = list(blocks(data, path))
+    try:
+        first, last = (
+            [
+                key[:-KEY_FOOTER_BYTES]
+                for key, _ in _entries(content_of(data, block.offset, block.size))
+                if key[:-KEY_FOOTER_BYTES] != META_KEY
+            ]
+            for block in (found[0], found[-1])
+        )
+    except (IndexError, struct.error) as error:
+        raise _damaged(path, "its blocks do not fit") from error
+    separators = [one.separator for one in found[:-1]]
+    keys = [*first[:1], *separators, *last[-1:]]
+    if not keys or keys != sorted(keys) or first != sorted(first) or last != sorted(last):
+        raise _damaged(path, "its keys are in no order")
+    return keys[0], keys[-1]
+
+
 class Block(NamedTuple):
     """A data block; its keys are not above `separator`, and those of the next one are."""
 

@@ -23,8 +23,8 @@ def page(checkout) -> str:
 def test_examples_in_python_run(checkout, directory, capsys):
     examples = re.findall(r"```python\n(.*?)```", page(checkout), re.DOTALL)
     assert len(examples) >= 4
+    found: dict[str, object] = {}
     for example in examples:
-        found: dict[str, object] = {}
         exec(example.replace("/data/checkpoint", directory), found)
     assert "C1" in capsys.readouterr().out
     assert found["changed"].num_rows and found["feed"].num_rows

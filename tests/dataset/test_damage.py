@@ -1,0 +1,107 @@
+"""A state of which a file is damaged or gone: what is lost is said, what is whole can be read."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import state_store
+from dataset.golden_states import VERSIONS, checkpoint, expected, in_order
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+from state_store.errors import DamagedError, MissingError, OptionError
+
+NEWEST = VERSIONS[-1]
+
+
+@pytest.fixture
+def directory(tmp_path) -> Path:
+    return checkpoint("flights", tmp_path)
+
+
+def partition_with_rows() -> tuple[int, list[dict]]:
+    """The partition of most rows, and these."""
+    rows = expected("flights", NEWEST)
+    numbers = [row["partition_id"] for row in rows]
+    number = max(set(numbers), key=numbers.count)
+    return number, [row for row in rows if row["partition_id"] == number]
+
+
+def first_delta(directory: Path, partition: int) -> Path:
+    return sorted((directory / f"state/0/{partition}/delta").glob("0*.sst"))[0]
+
+
+def harm(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[120] ^= 1  # in a value
+    path.unlink()
+    path.write_bytes(data)
+
+
+def test_what_a_damaged_file_loses_is_said(directory, capsys):
+    number, rows = partition_with_rows()
+    damaged = first_delta(directory, number)
+    harm(damaged)
+    with state_store.open(str(directory)) as state:
+        with pytest.raises(DamagedError) as raised:
+            state.to_arrow()
+        message = raised.value.message
+        assert (
+            f"partition {number} of store 'default' of operator 0 cannot be read at version {NEWEST}"
+            in message
+        )
+        assert f"its {len(rows)} rows are lost" in message
+        assert damaged.name in message
+        assert "rows with keys from carrier = 'C" in message and " to carrier = 'C" in message
+        assert "state-store repair" in message and "partitions=..." in message
+        lost_key = rows[0]["carrier"]
+        with pytest.raises(DamagedError, match=f"partition {number}"):
+            state.get(lost_key)
+    assert main(["show", str(directory)]) == exit_codes.PROBLEM
+    assert f"partition {number} of store" in capsys.readouterr().err
+    assert main(["export", str(directory), str(directory.parent / "exported")]) == exit_codes.PROBLEM
+    assert f"partition {number} of store" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("how", ["damaged", "gone"])
+def test_what_is_whole_can_be_read(directory, how):
+    number, lost = partition_with_rows()
+    if how == "damaged":
+        harm(first_delta(directory, number))
+    else:
+        shutil.rmtree(directory / f"state/0/{number}/delta")
+        shutil.rmtree(directory / f"state/0/{number}/snapshot", ignore_errors=True)
+    whole = [row for row in expected("flights", NEWEST) if row["partition_id"] != number]
+    with state_store.open(str(directory), on_damage="skip") as state:
+        assert in_order(state.to_arrow().to_pylist()) == whole
+        assert list(state.lost) == [number]
+        assert f"partition {number}" in str(state.lost[number])
+        assert state.export(directory.parent / "exported") == len(whole)
+    others = [one for one in state.partitions if one != number]
+    with state_store.open(str(directory), partitions=others) as state:
+        assert in_order(state.to_arrow().to_pylist()) == whole
+        assert not state.lost
+    kind = DamagedError if how == "damaged" else MissingError
+    with pytest.raises(kind, match=f"partition {number} of store"), state_store.open(str(directory)) as state:
+        state.to_pandas()
+    assert lost
+
+
+def test_nothing_is_lost_of_what_is_whole(directory):
+    with state_store.open(str(directory), on_damage="skip") as state:
+        assert in_order(state.to_arrow().to_pylist()) == expected("flights", NEWEST)
+        assert state.lost == {}
+    with pytest.raises(OptionError, match="'raise' or 'skip'"):
+        state_store.open(str(directory), on_damage="ignore")
+
+
+def test_a_version_that_was_retired_is_not_called_lost(directory):
+    for path in directory.glob(f"state/0/*/delta/{1:020}_*"):
+        path.unlink()
+    for path in directory.glob("state/0/*/snapshot/*"):
+        path.unlink()
+    with pytest.raises(MissingError) as raised:
+        state_store.open(str(directory), version=1)
+    assert "lost" not in raised.value.message
