@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from state_store.dataset.bootstrapping import bootstrap as bootstrap
     from state_store.dataset.opening import open as open
     from state_store.dataset.state import State as State
     from state_store.embedded.store import EmbeddedStore as EmbeddedStore
@@ -40,6 +41,7 @@ _HOMES = {
     "Options": "state_store.settings.options",
     "StateStoreError": "state_store.errors",
     "Workload": "state_store.estimation.workload",
+    "bootstrap": "state_store.dataset.bootstrapping",
     "check_checkpoint": "state_store.spark",
     "estimate": "state_store.estimation.estimate",
     "jar_path": "state_store.jvm.jar",

@@ -24,6 +24,9 @@ PARTITION = "partition_id"
 FAMILY_BYTES = 2
 """What a store has before each key: the id of the column family."""
 
+NO_TIMEOUT = -1
+"""What Spark has as the time-out of a group that has none."""
+
 
 Encoded = list[bytes] | tuple[Any, Any, Any]
 """Keys or values: texts, or parts of bytes (data, starts, lengths)."""
@@ -89,28 +92,35 @@ class Columns:
             pyarrow.array([None if one is None else next(places) for one in values], pyarrow.int64())
         )
 
-    def encode(
-        self, batch: pyarrow.RecordBatch, family: int
-    ) -> tuple[list[bytes], list[bytes], list[pyarrow.Array]]:
-        """The reverse of `decode`: the keys, behind the id of the column family, and the values of rows that
-        have all columns by name, and the columns of the keys.
+    def encode(self, batch: pyarrow.RecordBatch) -> tuple[list[bytes], list[bytes], list[pyarrow.Array]]:
+        """The reverse of `decode`: the keys, without the id of a column family, and the values of rows that
+        have all columns by name, and the columns of the keys. Columns that are not shown are 0.
 
+        What a row need not say is whether it has matched (it has not), and when its state expires (never).
         Raises MissingError for a column that lacks, OptionError for one of another type.
         """
-        schema = self.view.schema
+        schema, count = self.view.schema, batch.num_rows
         by_place = {(one.of_key, one.number, one.inner): one for one in self._columns}
-        keys = [_typed(batch, by_place[True, number, None].field) for number in range(len(schema.key))]
+        keys = [
+            _zeros(count, field)
+            if field.name in self.view.hidden
+            else _typed(batch, by_place[True, number, None].field)
+            for number, field in enumerate(schema.key)
+        ]
         values = []
         for number, field in enumerate(schema.value):
             if (False, number, None) in by_place:
-                values.append(_typed(batch, by_place[False, number, None].field))
+                values.append(_typed(batch, by_place[False, number, None].field, self._default(field.name)))
             else:
                 inner = [by_place[False, number, place].field for place in range(field.type.num_fields)]
                 values.append(_struct([_typed(batch, one) for one in inner], field))
-        prefix = family.to_bytes(FAMILY_BYTES, "big")
-        count = batch.num_rows
-        encoded = encode_keys(keys, count, schema.layout, before=prefix)
-        return encoded, encode(values, count), keys
+        return encode_keys(keys, count, schema.layout), encode(values, count), keys
+
+    def _default(self, name: str) -> int | bool | None:
+        """The value of a column that rows may lack."""
+        if self.view.has_groups and name == "timeoutTimestamp":
+            return NO_TIMEOUT
+        return False if self.view.hidden and name == "matched" else None
 
     def decode(self, keys: Encoded, values: Encoded, partition: int) -> pyarrow.RecordBatch:
         """The rows as a batch; keys have the id of the column family in front. Raises FormatError and
@@ -140,9 +150,19 @@ class Columns:
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
-def _typed(batch: pyarrow.RecordBatch, field: pyarrow.Field) -> pyarrow.Array:
+def _zeros(count: int, field: pyarrow.Field) -> pyarrow.Array:
     import pyarrow
 
+    return pyarrow.repeat(pyarrow.scalar(0, field.type), count)
+
+
+def _typed(
+    batch: pyarrow.RecordBatch, field: pyarrow.Field, default: int | bool | None = None
+) -> pyarrow.Array:
+    import pyarrow
+
+    if default is not None and field.name not in batch.schema.names:
+        return pyarrow.repeat(pyarrow.scalar(default, field.type), batch.num_rows)
     if field.name not in batch.schema.names:
         raise MissingError(
             f"the rows have no column '{field.name}'; they have: {', '.join(batch.schema.names)}"

@@ -1,14 +1,15 @@
-"""The checkpoint of a stopped query with the rows of a table as its state."""
+"""The checkpoint of a stopped query with the rows of tables as its state."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from state_store.dataset.repartition import Repartitioned, Replacement, rewrite
-from state_store.dataset.views import view
-from state_store.errors import MissingError, OptionError
+from state_store.dataset.repartition import Repartitioned, rewrite
+from state_store.dataset.replacing import Replacement
+from state_store.dataset.views import view, views
+from state_store.errors import MissingError
 from state_store.query import DEFAULT_NAME, Query
 from state_store.runtime import SYSTEM, Runtime
 
@@ -27,25 +28,30 @@ def import_rows(
     *,
     runtime: Runtime = SYSTEM,
 ) -> Repartitioned:
-    """Writes the checkpoint of a stopped query to `target`, which must be empty, with `rows` as the state of
-    one of its stores; everything else, its sources' offsets above all, is as it was.
+    """Writes the checkpoint of a stopped query to `target`, which must be empty, with `rows` in place of what
+    the state has; everything else, its sources' offsets above all, is as it was.
 
     rows: a file or directory of Parquet, or anything that gives Arrow batches (`__arrow_c_stream__`), with
-    the columns that the state has; `partition_id` does not count. A key must not come twice.
+    the columns that the state has; `partition_id` does not count. They take the place of those of `store`.
+    Or a mapping from names of stores to such rows: several stores at once, such as both sides of a join. What
+    has no rows here stays as it is. A key must not come twice, but in lists and in the sides of joins.
 
-    So a query can begin with a state: run it once over an input that makes a first batch, stop it, and start
-    it on what this writes. Needs memory for the rows of a partition.
+    A row need not say whether it has matched (`matched` of a join: it has not), nor when its state expires
+    (`timeoutTimestamp`: never).
+
+    So a query can begin with a state: `bootstrap` makes the checkpoint of one that has never run. Needs
+    memory for the rows of a partition, and disk for all rows.
 
     Raises MissingError for a column that lacks, OptionError for a column of another type, a key that comes
-    twice, or a store whose rows belong to those of another (the stores of a join), and as `repartition`.
+    twice, or a store whose rows follow from those of others or have a time to live, and as `repartition`.
     """
     query = Query.open(checkpoint)
-    meant = view(query, operator, store)
-    if meant.hidden or meant.is_list or len(meant.operator.stores) > 1:
-        raise OptionError(
-            f"the rows of '{store}' belong to those of other stores: they cannot be given alone"
-        )
-    return rewrite(query, target, None, Replacement(meant, _batches(rows)), runtime=runtime)
+    given = rows if isinstance(rows, Mapping) else {store: rows}
+    replacements = []
+    for name, one in given.items():
+        meant = view(query, operator, name)
+        replacements.append(Replacement(meant, _batches(one), views(query, meant.operator)))
+    return rewrite(query, target, None, replacements, runtime=runtime)
 
 
 def _batches(rows: Any) -> Iterator[pyarrow.RecordBatch]:

@@ -60,13 +60,15 @@ def partition_of(view: View, columns: Sequence[pyarrow.Array]) -> int | None:
 
 def partitioning_columns(view: View) -> list[int]:
     """The numbers of the key's columns by which Spark partitions. Raises FormatError where that is not known:
-    for state variables, whose keys have other keys within."""
+    for state variables whose keys are not the first thing in what Spark stores them under."""
+    numbers, layout = list(range(len(view.schema.key))), view.schema.layout
     if view.operator.name.startswith("transformWithState"):
-        raise FormatError(
-            f"operator {view.operator.id} ({view.operator.name}) has keys within keys: the partition of a "
-            "key cannot be told"
-        )
-    numbers = list(range(len(view.schema.key)))
+        if layout.is_ordered:
+            raise FormatError(
+                f"'{view.name}' of operator {view.operator.id} ({view.operator.name}) is ordered by other "
+                "columns than its keys: the partition of a key cannot be told"
+            )
+        return list(layout.first) or numbers
     is_last_apart = view.operator.name.startswith("sessionWindow") or view.has_row_numbers
     return numbers[:-1] if is_last_apart else numbers
 

@@ -6,36 +6,40 @@ Spark committed last, each row in the partition in which Spark looks for its key
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from state_store import __version__
 from state_store.checkpoint.attempts import NO_APPLICATION, AttemptId
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import EMPTY_PARENT, DeltaName
 from state_store.dataset import logs
-from state_store.dataset.columns import FAMILY_BYTES, Columns
+from state_store.dataset.columns import FAMILY_BYTES
 from state_store.dataset.keys import partitioning_columns
 from state_store.dataset.partitions import READING, Partitions
+from state_store.dataset.replacing import Replaced, Replacement, spooled
 from state_store.dataset.views import View, views
 from state_store.engine.pages import Page, Stretches
 from state_store.engine.rows import rows
 from state_store.engine.sst import write_delta
-from state_store.errors import ConflictError, DamagedError, FormatError, MissingError, OptionError
+from state_store.errors import (
+    ConflictError,
+    DamagedError,
+    FormatError,
+    MissingError,
+    OptionError,
+    StateStoreError,
+)
 from state_store.query import Operator, Query, StoreKey
 from state_store.rows.hashing import partitions_of
 from state_store.rows.keys import decode_keys
 from state_store.runtime import SYSTEM, Runtime
-from state_store.storage import open_storage
-
-if TYPE_CHECKING:
-    import pyarrow
+from state_store.storage import Storage, open_storage
 
 _WRITER = f"incremental-state-store {__version__}"
 
@@ -47,14 +51,6 @@ class Repartitioned:
     version: int
     rows: int
     size_bytes: int
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """Rows that take the place of those of a view."""
-
-    view: View
-    batches: Iterable[pyarrow.RecordBatch]
 
 
 def repartition(checkpoint: str, target: str, partitions: int, *, runtime: Runtime = SYSTEM) -> Repartitioned:
@@ -76,7 +72,7 @@ def rewrite(
     query: Query,
     target: str,
     partitions: int | None,
-    replacement: Replacement | None = None,
+    replacements: Sequence[Replacement] = (),
     *,
     runtime: Runtime = SYSTEM,
 ) -> Repartitioned:
@@ -86,33 +82,64 @@ def rewrite(
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
     source, location = open_storage(query.location), target.rstrip("/")
     storage = open_storage(location)
+    refuse_used(storage, location)
+    has_ids = any(version.checkpoint_id for version in query.committed().values())
+    uploaded: list[str] = []
+    try:
+        ids, done = _write_stores(query, location, partitions, replacements, has_ids, uploaded, runtime)
+    except BaseException:
+        for path in uploaded:  # a second attempt must not find them
+            with suppress(StateStoreError):
+                storage.delete(path)
+        raise
+    for operator in query.operators:
+        count = None if operator.is_in_one_partition else partitions
+        logs.copy_operator(source, storage, operator, count)
+    logs.copy_logs(source, storage, batch, partitions=partitions, ids=ids if has_ids else None)
+    return done
+
+
+def refuse_used(storage: Storage, location: str) -> None:
+    """Raises ConflictError where a query has begun to write to a checkpoint directory."""
     if storage.list_files("offsets") or storage.list_files("commits") or storage.exists("metadata"):
         raise ConflictError(f"'{location}' is not empty: it is not written over", file=location)
-    has_ids = any(version.checkpoint_id for version in query.committed().values())
+
+
+def _write_stores(
+    query: Query,
+    location: str,
+    partitions: int | None,
+    replacements: Sequence[Replacement],
+    has_ids: bool,
+    uploaded: list[str],
+    runtime: Runtime,
+) -> tuple[dict[str, list[list[str]]], Repartitioned]:
+    """Writes all stores; gives the ids of their versions by operator and partition, and what was written. The
+    files are in `uploaded` as soon as they may be there."""
+    version = (query.committed_batch() or 0) + 1
     ids: dict[str, list[list[str]]] = {}
-    done = Repartitioned(batch + 1, 0, 0)
+    done = Repartitioned(version, 0, 0)
     for operator in query.operators:
         before = next(iter(operator.stores.values()))
         count = before if partitions is None or operator.is_in_one_partition else partitions
         by_store: list[list[str]] = []
-        for store in operator.stores:
-            writer = _StoreWriter(query, operator, store, location, batch + 1, has_ids, runtime)
-            is_replaced = replacement is not None and (
-                replacement.view.operator.id,
-                replacement.view.store,
-            ) == (
-                operator.id,
-                store,
-            )
-            written, store_ids = writer.write(count, replacement if is_replaced else None)
-            by_store.append(store_ids)
-            done = replace(
-                done, rows=done.rows + written.rows, size_bytes=done.size_bytes + written.size_bytes
-            )
+        with tempfile.TemporaryDirectory(prefix="state-store-") as root, ExitStack() as opened:
+            replaced = []
+            for number, one in enumerate(replacements):
+                if one.view.operator.id == operator.id:
+                    directory = Path(root) / str(number)
+                    directory.mkdir()
+                    replaced.append(Replaced(one, count, directory))
+                    opened.callback(replaced[-1].close)
+            for store in operator.stores:
+                writer = _StoreWriter(query, operator, store, location, version, has_ids, runtime)
+                written, store_ids = writer.write(count, replaced, uploaded)
+                by_store.append(store_ids)
+                done = replace(
+                    done, rows=done.rows + written.rows, size_bytes=done.size_bytes + written.size_bytes
+                )
         ids[str(operator.id)] = [list(one) for one in zip(*by_store, strict=True)]
-        logs.copy_operator(source, storage, operator, count)
-    logs.copy_logs(source, storage, batch, partitions=partitions, ids=ids if has_ids else None)
-    return done
+    return ids, done
 
 
 class _StoreWriter:
@@ -139,24 +166,37 @@ class _StoreWriter:
         self._views = {one.schema.family: one for one in found}
         self._families: dict[str, ColumnFamily] = {}
 
-    def write(self, count: int, replacement: Replacement | None) -> tuple[Repartitioned, list[str]]:
+    def write(
+        self, count: int, replaced: Sequence[Replaced], uploaded: list[str]
+    ) -> tuple[Repartitioned, list[str]]:
         """Writes `count` partitions; gives what there was, and the id of the version of each."""
+        given = {
+            family: one
+            for one in replaced
+            for store, family in one.replacement.families
+            if store == self._store
+        }
         with tempfile.TemporaryDirectory(prefix="state-store-") as root, ExitStack() as opened:
             spools = [opened.enter_context(open(Path(root) / str(number), "w+b")) for number in range(count)]
-            if replacement is None:
-                self._spread(spools)
-            else:
-                self._spread_rows(replacement, spools)
-            sizes, ids = [], []
+            if given.keys() != self._views.keys():
+                self._spread(spools, given.keys())
+            for family in given:
+                self._adopted(family, ColumnFamily(len(self._families), False, 0))
+            total, sizes, ids = 0, [], []
             for number, spool in enumerate(spools):
-                size, id_ = self._write_partition(number, _spooled(spool), Path(root))
+                records = spooled(spool)
+                for family, one in given.items():
+                    prefix = self._families[family].id.to_bytes(FAMILY_BYTES, "big")
+                    new = one.records(self._store, family, number)
+                    records += [(prefix + key, value) for key, value in new]
+                total += len(records)
+                size, id_ = self._write_partition(number, records, Path(root), uploaded)
                 sizes.append(size)
                 ids.append(id_)
-        total = sum(family.keys for family in self._families.values())
         return Repartitioned(self._version, total, sum(sizes)), ids
 
-    def _spread(self, spools: Sequence[IO[bytes]]) -> None:
-        """Puts each row into the spool of its new partition."""
+    def _spread(self, spools: Sequence[IO[bytes]], left_out: Collection[str]) -> None:
+        """Puts each row into the spool of its new partition, but for those of some column families."""
         any_view = next(iter(self._views.values()))
         partitions = Partitions(self._query, any_view, self._version, runtime=self._runtime)
         try:
@@ -164,6 +204,8 @@ class _StoreWriter:
                 base = partitions.base(number)
                 for name, family in base.column_families.items():
                     new_id = self._adopted(name, family)
+                    if name in left_out:
+                        continue
                     for page in rows(base.directory, READING, *_range(family)):
                         self._spread_page(
                             page, self._view(name), number, len(partitions.numbers), new_id, spools
@@ -177,37 +219,19 @@ class _StoreWriter:
     ) -> None:
         import numpy
 
-        places = _places(view, page.keys, len(spools))
-        if (_places(view, page.keys, before) != number).any():
-            raise FormatError(
-                f"keys of store {self._operator.id}/{number}/{self._store} are not in the partition in which "
-                "Spark's hash puts them: it cannot be told where they belong"
-            )
+        places = numpy.full(len(page), number)
+        if len(spools) != before:
+            places = _places(view, page.keys, len(spools))
+            if (_places(view, page.keys, before) != number).any():
+                raise FormatError(
+                    f"keys of store {self._operator.id}/{number}/{self._store} are not in the partition in "
+                    "which Spark's hash puts them: it cannot be told where they belong"
+                )
         prefix = family.to_bytes(FAMILY_BYTES, "big")
         for place in numpy.unique(places).tolist():
             part = page.taken(places == place)
             keys = [prefix + key[FAMILY_BYTES:] for key in part.keys.texts()]
             pickle.dump(list(zip(keys, part.values.texts(), strict=True)), spools[place])
-
-    def _spread_rows(self, replacement: Replacement, spools: Sequence[IO[bytes]]) -> None:
-        """Puts rows that take the place of all into the spools of their partitions."""
-        import numpy
-
-        columns = Columns(replacement.view)
-        fields = list(replacement.view.schema.key)
-        numbers = partitioning_columns(replacement.view)
-        family, count = ColumnFamily(0, False, 0), 0
-        for batch in replacement.batches:
-            keys, values, key_columns = columns.encode(batch, family.id)
-            count += len(keys)
-            places = numpy.zeros(len(keys), numpy.int64)
-            if numbers:
-                chosen = [key_columns[number] for number in numbers]
-                places = partitions_of(chosen, [fields[number] for number in numbers], len(spools))
-            for place in numpy.unique(places).tolist():
-                rows = [(keys[row], values[row]) for row in numpy.flatnonzero(places == place).tolist()]
-                pickle.dump(rows, spools[place])
-        self._families = {replacement.view.schema.family: replace(family, keys=count)}
 
     def _view(self, family: str) -> View:
         if family not in self._views:
@@ -220,12 +244,11 @@ class _StoreWriter:
         if known is None:
             taken = [one.id for one in self._families.values()]
             id_ = family.id if family.id not in taken else max(taken) + 1
-            known = ColumnFamily(id_, family.internal, 0)
-        self._families[name] = replace(known, keys=known.keys + family.keys)
+            known = self._families[name] = ColumnFamily(id_, family.internal, 0)
         return known.id
 
     def _write_partition(
-        self, number: int, records: list[tuple[bytes, bytes]], scratch: Path
+        self, number: int, records: list[tuple[bytes, bytes]], scratch: Path, uploaded: list[str]
     ) -> tuple[int, str]:
         families = {
             name: replace(family, keys=sum(key[:FAMILY_BYTES] == _range(family)[0] for key, _ in records))
@@ -238,13 +261,15 @@ class _StoreWriter:
         )
         path = scratch / "delta.sst"
         records.sort()
-        double = next((one[0] for one, other in itertools.pairwise(records) if one[0] == other[0]), None)
-        if double is not None:
-            raise OptionError(f"the rows have a key twice, which is {double.hex()} in Spark's encoding")
         size_bytes, crc = write_delta(path, records, metadata)
-        storage = open_storage(f"{self._location}/{StoreKey(self._operator.id, number, self._store).path}")
+        key = StoreKey(self._operator.id, number, self._store)
+        storage, delta = (
+            open_storage(f"{self._location}/{key.path}"),
+            DeltaName(self._version, id_, EMPTY_PARENT, crc),
+        )
+        uploaded.append(f"{key.path}/{delta.path}")
         try:
-            storage.upload(path, DeltaName(self._version, id_, EMPTY_PARENT, crc).path)
+            storage.upload(path, delta.path)
         finally:
             storage.close()
             path.unlink(missing_ok=True)
@@ -265,13 +290,3 @@ def _places(view: View, keys: Stretches, partitions: int) -> Any:
 
 def _range(family: ColumnFamily) -> tuple[bytes, bytes]:
     return family.id.to_bytes(FAMILY_BYTES, "big"), (family.id + 1).to_bytes(FAMILY_BYTES, "big")
-
-
-def _spooled(spool: IO[bytes]) -> list[tuple[bytes, bytes]]:
-    """The rows of a spool; it is written by this process alone, and private to it."""
-    end = spool.tell()
-    spool.seek(0)
-    found: list[tuple[bytes, bytes]] = []
-    while spool.tell() < end:
-        found += pickle.load(spool)
-    return found

@@ -13,7 +13,7 @@ ENCODING_VERSION = 0
 
 WORD = 8
 _SIZE_BYTES = 4
-_DELIMITER_BYTES = 1
+_DELIMITER = b","
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,17 @@ def split_values(lists: tuple[Any, Any, Any]) -> tuple[Any, tuple[Any, Any, Any]
             raise DamagedError("a value in a list is longer than the list")
         found.append((owners, at + _SIZE_BYTES, sizes))
         goes_on = ends < limits
-        owners, limits, at = owners[goes_on], limits[goes_on], ends[goes_on] + _DELIMITER_BYTES
+        owners, limits, at = owners[goes_on], limits[goes_on], ends[goes_on] + len(_DELIMITER)
     if not found:
         return owners, (data, at, lengths)
     all_owners, starts, sizes = (numpy.concatenate(parts) for parts in zip(*found, strict=True))
     order = numpy.argsort(all_owners, kind="stable")
     return all_owners[order], (data, starts[order], sizes[order])
+
+
+def merged_values(values: Sequence[bytes]) -> bytes:
+    """The reverse of `split_values`, of one list that is not empty."""
+    return _DELIMITER.join(len(value).to_bytes(_SIZE_BYTES, "little") + value for value in values)
 
 
 def gathered(data: Any, starts: Any, lengths: Any) -> Any:
