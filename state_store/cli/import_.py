@@ -6,8 +6,10 @@ import click
 
 from state_store.cli.command import json_option
 from state_store.cli.output import output, print_json, size
+from state_store.cli.progress import Meter
 from state_store.cli.state_command import check_pyarrow, state_command
 from state_store.dataset.importing import import_rows
+from state_store.query import Query
 
 
 @state_command("import", examples=("/data/checkpoint /data/rows.parquet /data/checkpoint-filled",))
@@ -22,7 +24,8 @@ def import_(checkpoint: str, operator: int, store: str, as_json: bool, rows: str
     TARGET as its checkpointLocation, and never again with DIR, which stays as it is.
     """
     check_pyarrow()
-    done = import_rows(checkpoint, rows, target, operator, store)
+    with Meter("written", len(Query.open(checkpoint).stores())) as meter:
+        done = import_rows(checkpoint, rows, target, operator, store, progress=meter)
     if as_json:
         print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
     else:

@@ -6,8 +6,10 @@ import click
 
 from state_store.cli.command import command, json_option
 from state_store.cli.output import output, print_json, size
+from state_store.cli.progress import Meter
 from state_store.cli.state_command import check_pyarrow
 from state_store.dataset.repartition import repartition as write_repartitioned
+from state_store.query import Query
 
 _NOTE = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or abfs: URIs."
 
@@ -26,7 +28,13 @@ def repartition(checkpoint: str, target: str, partitions: int, as_json: bool) ->
     of a store in the directory of temporary files (TMPDIR).
     """
     check_pyarrow()
-    done = write_repartitioned(checkpoint, target, partitions)
+    stores = sum(
+        1 if one.is_in_one_partition else partitions
+        for one in Query.open(checkpoint).operators
+        for _ in one.stores
+    )
+    with Meter("written", stores) as meter:
+        done = write_repartitioned(checkpoint, target, partitions, progress=meter)
     if as_json:
         print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
     else:

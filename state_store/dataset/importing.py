@@ -10,7 +10,7 @@ from state_store.dataset.repartition import Repartitioned, rewrite
 from state_store.dataset.replacing import Replacement
 from state_store.dataset.views import view, views
 from state_store.errors import MissingError
-from state_store.query import DEFAULT_NAME, Query
+from state_store.query import DEFAULT_NAME, Progress, Query
 from state_store.runtime import SYSTEM, Runtime
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def import_rows(
     operator: int = 0,
     store: str = DEFAULT_NAME,
     *,
+    progress: Progress | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Repartitioned:
     """Writes the checkpoint of a stopped query to `target`, which must be empty, with `rows` in place of what
@@ -51,7 +52,7 @@ def import_rows(
     for name, one in given.items():
         meant = view(query, operator, name)
         replacements.append(Replacement(meant, _batches(one), views(query, meant.operator)))
-    return rewrite(query, target, None, replacements, runtime=runtime)
+    return rewrite(query, target, None, replacements, progress=progress, runtime=runtime)
 
 
 def _batches(rows: Any) -> Iterator[pyarrow.RecordBatch]:

@@ -35,7 +35,7 @@ from state_store.errors import (
     OptionError,
     StateStoreError,
 )
-from state_store.query import Operator, Query, StoreKey
+from state_store.query import Operator, Progress, Query, StoreKey
 from state_store.rows.hashing import partitions_of
 from state_store.rows.keys import decode_keys
 from state_store.runtime import SYSTEM, Runtime
@@ -53,7 +53,14 @@ class Repartitioned:
     size_bytes: int
 
 
-def repartition(checkpoint: str, target: str, partitions: int, *, runtime: Runtime = SYSTEM) -> Repartitioned:
+def repartition(
+    checkpoint: str,
+    target: str,
+    partitions: int,
+    *,
+    progress: Progress | None = None,
+    runtime: Runtime = SYSTEM,
+) -> Repartitioned:
     """Writes the checkpoint of a stopped query to `target`, which must be empty, with so many partitions.
 
     Start the query with the new checkpoint directory, and never again with the old one. A batch that had
@@ -65,7 +72,7 @@ def repartition(checkpoint: str, target: str, partitions: int, *, runtime: Runti
     """
     if partitions < 1:
         raise OptionError(f"a query has at least 1 partition, not {partitions}")
-    return rewrite(Query.open(checkpoint), target, partitions, runtime=runtime)
+    return rewrite(Query.open(checkpoint), target, partitions, progress=progress, runtime=runtime)
 
 
 def rewrite(
@@ -74,9 +81,13 @@ def rewrite(
     partitions: int | None,
     replacements: Sequence[Replacement] = (),
     *,
+    progress: Progress | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Repartitioned:
-    """See `repartition` and `state_store.dataset.importing`; None: as many partitions as before."""
+    """See `repartition` and `state_store.dataset.importing`; None: as many partitions as before.
+
+    `progress` hears of the files that are brought and written, and of each store that is written.
+    """
     batch = query.committed_batch()
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
@@ -86,7 +97,9 @@ def rewrite(
     has_ids = any(version.checkpoint_id for version in query.committed().values())
     uploaded: list[str] = []
     try:
-        ids, done = _write_stores(query, location, partitions, replacements, has_ids, uploaded, runtime)
+        ids, done = _write_stores(
+            query, location, partitions, replacements, has_ids, uploaded, progress, runtime
+        )
     except BaseException:
         for path in uploaded:  # a second attempt must not find them
             with suppress(StateStoreError):
@@ -112,6 +125,7 @@ def _write_stores(
     replacements: Sequence[Replacement],
     has_ids: bool,
     uploaded: list[str],
+    progress: Progress | None,
     runtime: Runtime,
 ) -> tuple[dict[str, list[list[str]]], Repartitioned]:
     """Writes all stores; gives the ids of their versions by operator and partition, and what was written. The
@@ -132,7 +146,7 @@ def _write_stores(
                     replaced.append(Replaced(one, count, directory))
                     opened.callback(replaced[-1].close)
             for store in operator.stores:
-                writer = _StoreWriter(query, operator, store, location, version, has_ids, runtime)
+                writer = _StoreWriter(query, operator, store, location, version, has_ids, progress, runtime)
                 written, store_ids = writer.write(count, replaced, uploaded)
                 by_store.append(store_ids)
                 done = replace(
@@ -153,6 +167,7 @@ class _StoreWriter:
         location: str,
         version: int,
         has_ids: bool,
+        progress: Progress | None,
         runtime: Runtime,
     ) -> None:
         self._query = query
@@ -161,6 +176,7 @@ class _StoreWriter:
         self._location = location
         self._version = version
         self._has_ids = has_ids
+        self._progress = progress
         self._runtime = runtime
         found = [one for one in views(query, operator).values() if one.store == store and not one.hidden]
         self._views = {one.schema.family: one for one in found}
@@ -199,18 +215,20 @@ class _StoreWriter:
         """Puts each row into the spool of its new partition, but for those of some column families."""
         any_view = next(iter(self._views.values()))
         partitions = Partitions(self._query, any_view, self._version, runtime=self._runtime)
+        if self._progress is not None:
+            partitions.follow(_Uncounted(self._progress))
         try:
             for number in partitions.numbers:
-                base = partitions.base(number)
-                for name, family in base.column_families.items():
-                    new_id = self._adopted(name, family)
-                    if name in left_out:
-                        continue
-                    for page in rows(base.directory, READING, *_range(family)):
-                        self._spread_page(
-                            page, self._view(name), number, len(partitions.numbers), new_id, spools
-                        )
-                partitions.forget(number)
+                with partitions.read(number):
+                    base = partitions.base(number)
+                    for name, family in base.column_families.items():
+                        new_id = self._adopted(name, family)
+                        if name in left_out:
+                            continue
+                        for page in rows(base.directory, READING, *_range(family)):
+                            self._spread_page(
+                                page, self._view(name), number, len(partitions.numbers), new_id, spools
+                            )
         finally:
             partitions.close()
 
@@ -268,12 +286,28 @@ class _StoreWriter:
             DeltaName(self._version, id_, EMPTY_PARENT, crc),
         )
         uploaded.append(f"{key.path}/{delta.path}")
+        progress = self._progress
+        if progress is not None:
+            progress.expect(size_bytes)
         try:
-            storage.upload(path, delta.path)
+            (storage if progress is None else progress.metered(storage)).upload(path, delta.path)
         finally:
             storage.close()
             path.unlink(missing_ok=True)
+        if progress is not None:
+            progress.store_done()
         return size_bytes, id_
+
+
+class _Uncounted:
+    """What is told of readings: bytes, but no store that is done, for it is yet to be written."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.expect = progress.expect
+        self.metered = progress.metered
+
+    def store_done(self) -> None:
+        pass
 
 
 def _places(view: View, keys: Stretches, partitions: int) -> Any:

@@ -19,7 +19,8 @@ from dataset.golden_states import checkpoint
 from query_directory import QueryDirectory, rows
 from rich.console import Console
 
-from state_store.cli import exit_codes, progress, state_command
+import state_store
+from state_store.cli import exit_codes, import_, progress, repartition, state_command
 from state_store.cli.commands import state_store_command
 from state_store.cli.main import main
 from state_store.cli.progress import Meter, MeteredStorage
@@ -212,6 +213,8 @@ def test_tables_fit_a_narrow_terminal_and_lose_nothing(tmp_path):
         ("show", ("--limit", "0", "--format", "csv", "--output", "TARGET")),
         ("stats", ("--exact",)),
         ("diff", ("1", "--output", "TARGET")),
+        ("repartition", ("TARGET", "--partitions", "2")),
+        ("import", ("ROWS", "TARGET")),
     ],
 )
 def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, command, words):
@@ -232,9 +235,13 @@ def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, comman
         def store_done(self):
             told.append(("done", 1))
 
-    monkeypatch.setattr(state_command, "Meter", Noted)
+    for module in (state_command, repartition, import_):
+        monkeypatch.setattr(module, "Meter", Noted)
     directory = checkpoint("flights", tmp_path)
-    given = [str(tmp_path / "target") if word == "TARGET" else word for word in words]
+    places = {name: str(tmp_path / name) for name in ("TARGET", "ROWS")}
+    with state_store.open(str(directory)) as state:
+        state.export(places["ROWS"])
+    given = [places.get(word, word) for word in words]
     assert main([command, str(directory), *given]) == exit_codes.OK
     sums = Counter()
     for kind, number in told:
