@@ -226,8 +226,8 @@ def _print(found: Estimate, measured: Measured | None) -> None:
     output().print(f"\nfrom {found.batches} batches, {span}")
     if measured is not None:
         output().print(
-            f"measured at version {measured.version}: deltas of {measured.deltas} batches and one restore, "
-            f"in partitions {', '.join(map(str, measured.sampled))}"
+            f"measured at version {measured.version}: deltas of {measured.deltas} batches and restores "
+            f"of partitions {', '.join(map(str, measured.sampled))}"
         )
 
 

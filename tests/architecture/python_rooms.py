@@ -67,7 +67,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "estimation": _room(
         "what a store is going to take: the planning of many batches, on sizes alone",
-        "errors runtime settings checkpoint engine planning deletion query dataset",
+        "errors runtime settings checkpoint engine planning deletion snapshots query dataset",
     ),
     "agent": _room(
         "the process beside the executor: frames, calls, open stores",

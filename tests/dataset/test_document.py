@@ -30,6 +30,13 @@ def test_examples_in_python_run(checkout, directory, capsys):
     assert found["changed"].num_rows and found["feed"].num_rows
 
 
+def test_the_example_of_an_estimate_runs(checkout, directory, capsys):
+    text = (checkout / "docs/operations.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(example.replace("/data/checkpoint", directory), {})
+    assert "Range(average=" in capsys.readouterr().out
+
+
 def test_examples_in_a_terminal_run(checkout, directory, tmp_path, capsys):
     commands = re.findall(r"^    (state-store .*)$", page(checkout), re.MULTILINE)
     assert len(commands) >= 6

@@ -17,7 +17,7 @@ from state_store.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 
 INTERVAL_MS = 10_000
 KEY_BYTES, VALUE_BYTES = 16, 100
-FILE_BYTES = 256 << 10
+FILE_BYTES = 128 << 10
 BEGUN_MS = 1_700_000_000_000
 _DIRECTORIES = ("delta", "shared", "snapshot")
 
