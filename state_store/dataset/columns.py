@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.dataset.views import View
+from state_store.engine.pages import Stretches
 from state_store.errors import MissingError, OptionError
+from state_store.rows.avro import decode_avro, decode_avro_keys
 from state_store.rows.decoder import Region
 from state_store.rows.encoder import encode, encode_keys
 from state_store.rows.keys import decode_keys, packed
@@ -72,8 +74,7 @@ class Columns:
 
     def keys(self, keys: list[bytes]) -> list[pyarrow.Array]:
         """The columns of the key. Raises as `decode`."""
-        schema = self.view.schema
-        return decode_keys(keys, list(schema.key), schema.layout, skip=FAMILY_BYTES, only=self._keys)
+        return self._decoded_keys(keys)
 
     def values(self, values: list[bytes | None]) -> pyarrow.StructArray:
         """The columns of the value, null where there is none. Raises as `decode`."""
@@ -81,10 +82,7 @@ class Columns:
 
         present = [value for value in values if value is not None]
         columns = [column for column in self._columns if not column.of_key and column.number >= 0]
-        fields = list(self.view.schema.value)
-        decoded = dict(
-            zip(self._values, Region.of(packed(present)).fields(fields, self._values), strict=True)
-        )
+        decoded = dict(zip(self._values, self._decoded_values(present), strict=True))
         arrays = [_inner(decoded[column.number], column) for column in columns]
         found = pyarrow.StructArray.from_arrays(arrays, fields=[column.field for column in columns])
         places = itertools.count()
@@ -116,6 +114,24 @@ class Columns:
                 values.append(_struct([_typed(batch, one) for one in inner], field))
         return encode_keys(keys, count, schema.layout), encode(values, count), keys
 
+    def _decoded_keys(self, keys: Encoded) -> list[pyarrow.Array]:
+        """The columns of the key that are wanted."""
+        schema = self.view.schema
+        fields = list(schema.key)
+        if schema.avro is None:
+            return decode_keys(keys, fields, schema.layout, skip=FAMILY_BYTES, only=self._keys)
+        texts = [key[FAMILY_BYTES:] for key in _texts(keys)]
+        found = decode_avro_keys(texts, fields, schema.layout, schema.avro.keys)
+        return [found[number] for number in self._keys]
+
+    def _decoded_values(self, values: Encoded) -> list[pyarrow.Array]:
+        """The columns of the value that are wanted."""
+        schema = self.view.schema
+        if schema.avro is None:
+            return Region.of(packed(values)).fields(list(schema.value), self._values)
+        fields = [schema.value.field(number) for number in self._values]
+        return decode_avro(_texts(values), fields, schema.avro.values)
+
     def _default(self, name: str) -> int | bool | None:
         """The value of a column that rows may lack."""
         if self.view.has_groups and name == "timeoutTimestamp":
@@ -130,16 +146,16 @@ class Columns:
         owners = None
         if self.view.is_list:
             owners, values = split_values(values if isinstance(values, tuple) else joined(values))
-        schema, count = self.view.schema, _count(values)
+        count = _count(values)
         key_columns: dict[int, pyarrow.Array] = {}
         value_columns: dict[int, pyarrow.Array] = {}
         if self._keys:
-            decoded = decode_keys(keys, list(schema.key), schema.layout, skip=FAMILY_BYTES, only=self._keys)
+            decoded = self._decoded_keys(keys)
             if owners is not None:
                 decoded = [column.take(pyarrow.array(owners)) for column in decoded]
             key_columns = dict(zip(self._keys, decoded, strict=True))
         if self._values:
-            decoded = Region.of(packed(values)).fields(list(schema.value), self._values)
+            decoded = self._decoded_values(values)
             value_columns = dict(zip(self._values, decoded, strict=True))
         arrays = []
         for column in self._columns:
@@ -185,6 +201,10 @@ def _struct(columns: Sequence[pyarrow.Array], field: pyarrow.Field) -> pyarrow.S
         nulls &= column.is_null().to_numpy(zero_copy_only=False)
     fields = [field.type.field(number) for number in range(field.type.num_fields)]
     return pyarrow.StructArray.from_arrays(columns, fields=fields, mask=pyarrow.array(nulls))
+
+
+def _texts(rows: Encoded) -> list[bytes]:
+    return list(Stretches(*rows).texts()) if isinstance(rows, tuple) else rows
 
 
 def _count(rows: Encoded) -> int:

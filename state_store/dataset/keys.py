@@ -41,6 +41,8 @@ def key_columns(view: View, key: Key) -> list[pyarrow.Array]:
 
 def key_bytes(view: View, columns: Sequence[pyarrow.Array], family: int) -> bytes:
     """The key as a store has it. Raises FormatError for one that cannot be encoded."""
+    if view.schema.avro is not None:
+        raise FormatError(f"keys of '{view.name}' are encoded with Avro: scan with a filter")
     (encoded,) = encode_keys(columns, 1, view.schema.layout, before=family.to_bytes(FAMILY_BYTES, "big"))
     return encoded
 
@@ -62,6 +64,8 @@ def partitioning_columns(view: View) -> list[int]:
     """The numbers of the key's columns by which Spark partitions. Raises FormatError where that is not known:
     for state variables whose keys are not the first thing in what Spark stores them under."""
     numbers, layout = list(range(len(view.schema.key))), view.schema.layout
+    if view.schema.avro is not None:
+        raise FormatError(f"keys of '{view.name}' are encoded with Avro: no row is moved or written")
     if view.operator.name.startswith("transformWithState"):
         if layout.is_ordered:
             raise FormatError(

@@ -58,6 +58,8 @@ class Replacement:
                 f"the rows of '{name}' belong to those of other stores: they cannot be given alone, but "
                 f"with them, as a side of the join: {', '.join(sides)}"
             )
+        if self.view.schema.avro is not None:
+            raise OptionError(f"the rows of '{name}' are encoded with Avro, in which none is written here")
         if name.startswith("$"):
             raise OptionError(f"'{name}' is Spark's own book-keeping: its rows follow from other rows")
         if _TIME_TO_LIVE + name in known:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import DamagedError, FormatError
@@ -22,17 +22,28 @@ if TYPE_CHECKING:
     import pyarrow
 
 DEFAULT_FAMILY = "default"
+_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 _MOST_PIECES = 1 << 10
 
 
 @dataclass(frozen=True)
+class Writers:
+    """With which fields rows were written that Spark encoded with Avro: by the number in each."""
+
+    keys: Mapping[int, Sequence[pyarrow.Field]]
+    values: Mapping[int, Sequence[pyarrow.Field]]
+
+
+@dataclass(frozen=True)
 class FamilySchema:
-    """The rows of one column family: the fields of keys and values, and how keys are encoded."""
+    """The rows of one column family: the fields of keys and values, and how keys are encoded; `avro` where
+    rows are encoded with Avro."""
 
     family: str
     key: pyarrow.Schema
     value: pyarrow.Schema
     layout: KeyLayout
+    avro: Writers | None = None
 
 
 def read_schemas(query: Query, operator: Operator, store: str) -> list[FamilySchema]:
@@ -47,25 +58,64 @@ def read_schemas(query: Query, operator: Operator, store: str) -> list[FamilySch
     if version not in ("v1", "v2", "v3"):
         raise FormatError(f"'{path}' is of version '{version}', which is not known here", file=path)
     if version == "v3":
-        return [_family(texts, path) for _ in range(texts.number(">i"))]
+        newest = _families(texts, path)
+        if files and is_avro(query):
+            written = [_families(_after_version(query, file), file) for file in files[:-1]]
+            return [_with_writers(one, [*written, newest]) for one, _, _ in newest]
+        return [one for one, _, _ in newest]
     key, value = (texts.text() if version == "v1" else texts.pieces() for _ in range(2))
     layout = KeyLayout(tuple(range(operator.prefix_columns.get(store, 0))))
     return [FamilySchema(DEFAULT_FAMILY, schema_of(key, file=path), schema_of(value, file=path), layout)]
 
 
-def _family(texts: _Texts, path: str) -> FamilySchema:
+def is_avro(query: Query) -> bool:
+    """Whether state variables of the query are encoded with Avro. Raises FormatError for an encoding that is
+    not known."""
+    encoding = query.pinned_conf().get(_ENCODING, "unsaferow")
+    if encoding not in ("unsaferow", "avro"):
+        raise FormatError(
+            f"the state of {query.location} is encoded with '{encoding}' ({_ENCODING}), which is not known"
+        )
+    return encoding == "avro"
+
+
+_Numbered = tuple[FamilySchema, int, int]
+"""A family, and the numbers of its schemas of keys and of values."""
+
+
+def _families(texts: _Texts, path: str) -> list[_Numbered]:
+    return [_family(texts, path) for _ in range(texts.number(">i"))]
+
+
+def _after_version(query: Query, path: str) -> _Texts:
+    texts = _Texts(query.read(path), path)
+    texts.text()
+    return texts
+
+
+def _with_writers(schema: FamilySchema, files: Sequence[Sequence[_Numbered]]) -> FamilySchema:
+    """The family, with what all files say of it."""
+    same = [one for file in files for one in file if one[0].family == schema.family]
+    keys = {number: list(one.key) for one, number, _ in same}
+    values = {number: list(one.value) for one, _, number in same}
+    return replace(schema, avro=Writers(keys, values))
+
+
+def _family(texts: _Texts, path: str) -> _Numbered:
     """A name, the schemas of key and value (in later releases each after its number), the encoder of keys,
     and the schema of the keys of a map, or nothing."""
     name = texts.text()
-    key = schema_of(texts.numbered_pieces(), file=path)
-    value = schema_of(texts.numbered_pieces(), file=path)
+    key_number, text = texts.numbered_pieces()
+    key = schema_of(text, file=path)
+    value_number, text = texts.numbered_pieces()
+    value = schema_of(text, file=path)
     try:
         encoder = json.loads(texts.pieces())
         layout = _layout(encoder)
     except (TypeError, ValueError) as error:
         raise DamagedError(f"'{path}' is damaged: it has no encoder of keys: {error!r}", file=path) from error
     texts.pieces()
-    return FamilySchema(name, key, value, layout)
+    return FamilySchema(name, key, value, layout), key_number, value_number
 
 
 class _Texts:
@@ -91,14 +141,16 @@ class _Texts:
             raise self._damaged()
         return "".join(self.text() for _ in range(count))
 
-    def numbered_pieces(self) -> str:
-        """Pieces, with a number of 2 bytes before them or without: there are never as many pieces as the two
-        would be in one."""
-        here = self._at
+    def numbered_pieces(self) -> tuple[int, str]:
+        """Pieces, with a number of 2 bytes before them or without (0): there are never as many pieces as the
+        two would be in one."""
+        here, number = self._at, 0
         if not 0 < self.number(">i") < _MOST_PIECES:
+            self._at = here
+            number = self.number(">h")
             here += 2
         self._at = here
-        return self.pieces()
+        return number, self.pieces()
 
     def number(self, form: str) -> int:
         (found,) = self._take(form)

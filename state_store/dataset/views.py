@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state_store.dataset.schemas import DEFAULT_FAMILY, FamilySchema, read_schemas
+from state_store.dataset.schemas import DEFAULT_FAMILY, FamilySchema, is_avro, read_schemas
 from state_store.errors import FormatError, MissingError
 from state_store.query import DEFAULT_NAME, Operator, Query
 
 _ROWS_OF_SIDE = "-keyWithIndexToValue"
 _SIDES = ("left", "right")
-_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 
 
 @dataclass(frozen=True)
@@ -72,9 +71,9 @@ def view(query: Query, number: int, name: str = DEFAULT_NAME) -> View:
         raise MissingError(
             f"{query.location} has no stateful operator {number}; there are: {known}", file=query.location
         )
-    if query.pinned_conf().get(_ENCODING, "unsaferow") != "unsaferow":
+    if is_avro(query) and not operator.name.startswith("transformWithState"):
         raise FormatError(
-            f"the state of {query.location} is encoded with Avro ({_ENCODING}), which is not read as a table"
+            f"the state of {query.location} is encoded with Avro, which is only known of transformWithState"
         )
     known_views = views(query, operator)
     if name not in known_views:

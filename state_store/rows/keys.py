@@ -95,11 +95,12 @@ def _first_columns(
     if not layout.is_ordered:
         return region.fields(chosen)
     encoded = region.fields([pyarrow.field(field.name, pyarrow.binary()) for field in chosen])
-    return [_number(field, column) for field, column in zip(chosen, encoded, strict=True)]
+    return [ordered_numbers(field, column) for field, column in zip(chosen, encoded, strict=True)]
 
 
-def _number(field: pyarrow.Field, encoded: pyarrow.Array) -> pyarrow.Array:
-    """Numbers from a byte for their sign and their bytes, big-endian."""
+def ordered_numbers(field: pyarrow.Field, encoded: pyarrow.Array) -> pyarrow.Array:
+    """Numbers from a byte for their sign and their bytes, big-endian. Raises FormatError for a type that does
+    not order keys, DamagedError for other bytes."""
     import numpy
     import pyarrow
 

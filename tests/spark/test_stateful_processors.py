@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 import pyspark
 import pytest
+from dataset.golden_states import in_order
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StatefulProcessor
 from queries import settings
 from queries.flow import Flow
+
+import state_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -193,6 +196,15 @@ def test_output_state_and_timers_equal_those_of_rocksdb(spark, tmp_path, query, 
     state = read_back(ours, variables)
     assert state == read_back(theirs, variables)
     assert all(state.values()), f"nothing to read: {[name for name, rows in state.items() if not rows]}"
+    for name in variables:
+        flattened = ours.state(stateVarName=name, flattenCollectionTypes=True)
+        with state_store.open(str(ours.checkpoint), store=name) as opened:
+            assert in_order(map(_leaves, opened.to_arrow().to_pylist())) == in_order(map(_leaves, flattened))
+
+
+def _leaves(value: Any) -> list[Any]:
+    """The single values of a row, whatever it nests them in; moments in milliseconds."""
+    return [leaf for one in value.values() for leaf in _leaves(one)] if isinstance(value, dict) else [value]
 
 
 def test_another_store_is_refused_as_spark_refuses_it(spark, tmp_path):
