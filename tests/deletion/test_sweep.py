@@ -76,6 +76,17 @@ def test_what_a_dead_clean_up_condemned_goes():
     assert not any(path.startswith("tombstone") for path in storage.files)
 
 
+def test_a_young_snapshot_that_is_condemned_stays_whole():
+    snapshot, table = stores.snapshot(2).path, stores.shared(2, 1)
+    condemned = [snapshot, *(stores.delta(number).path for number in (1, 2, 3))]
+    files = history(2, 5) | {tombstone_path("dead"): (pack_tombstone(condemned), 2 * DAY_MS)}
+    storage = bucket(files | {snapshot: (files[snapshot][0], 0)})
+    told = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
+    gone = {stores.delta(number).path for number in (1, 2, 3, 4)}
+    assert set(sweep(storage).deleted) == set(told.deleted) == gone
+    assert {snapshot, table} <= storage.files.keys()
+
+
 def test_nothing_goes_while_the_newest_version_is_in_need():
     files = history(4)
     del files[stores.delta(6).path]

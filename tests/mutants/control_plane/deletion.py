@@ -7,6 +7,8 @@ from mutants.mutant import Mutant
 _DELETION = "state_store/deletion"
 _INTERLEAVINGS = "tests/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
 
+_SWEEP = ("tests/deletion/test_sweep.py",)
+
 MUTANTS = [
     Mutant(
         "only the newest version is sure to stay",
@@ -77,6 +79,48 @@ MUTANTS = [
         "if any(snapshots[name].manifest is None for name in snapshots.keys() - self._going):",
         "if False:",
         ("tests/deletion/test_retention.py",),
+    ),
+    Mutant(
+        "a sweep takes young files",
+        f"{_DELETION}/judgement.py",
+        "if entries[path].modified_ms < before_ms}\n        manifests",
+        "if True}\n        manifests",
+        _SWEEP,
+    ),
+    Mutant(
+        "a sweep takes the files of a snapshot that is young",
+        f"{_DELETION}/judgement.py",
+        "        return old - kept\n",
+        "        return old\n",
+        _SWEEP,
+    ),
+    Mutant(
+        "a sweep retires versions",
+        f"{_DELETION}/judgement.py",
+        "min((version.number for version in staying), default=0)",
+        "max((version.number for version in staying), default=0)",
+        _SWEEP,
+    ),
+    Mutant(
+        "a sweep counts on what a dead clean-up condemned",
+        f"{_DELETION}/judgement.py",
+        "for delta in contents.listing.deltas if delta.path not in whole.condemned]",
+        "for delta in contents.listing.deltas]",
+        _SWEEP,
+    ),
+    Mutant(
+        "a sweep takes young leases",
+        f"{_DELETION}/retention.py",
+        "for path, entry in dead.items() if entry.modified_ms < marks_ms}",
+        "for path, entry in dead.items()}",
+        _SWEEP,
+    ),
+    Mutant(
+        "what is damaged serves to make another snapshot anew",
+        "state_store/cli/repairing.py",
+        "if bad_files.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
+        "if True",
+        ("tests/cli/test_repair.py",),
     ),
     Mutant(
         "a snapshot that was replaced since it was read is deleted",
