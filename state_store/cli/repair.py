@@ -12,7 +12,7 @@ from state_store.cli.descriptors import share
 from state_store.cli.full import STORES
 from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
-from state_store.cli.repairing import REMOVE, Repair, repair_store
+from state_store.cli.repairing import REBUILD, Repair, repair_store
 from state_store.query import Filter, Query
 from state_store.settings.option_types import DURATION, at_least
 
@@ -54,6 +54,11 @@ def _age_ms(_ctx: click.Context, _parameter: click.Parameter, text: str) -> int:
 )
 @click.option("--leaks-only", is_flag=True, help="Read no file for damage; only remove what nothing needs.")
 @click.option(
+    "--discard",
+    is_flag=True,
+    help="Also remove damaged files that cannot be mended, where the version committed last needs none.",
+)
+@click.option(
     "--stores",
     type=click.IntRange(min=1),
     default=STORES,
@@ -70,6 +75,7 @@ def repair(
     apply: bool,
     older_than_ms: int,
     leaks_only: bool,
+    discard: bool,
     stores: int,
 ) -> int:
     """Remove what nothing needs, and make damaged snapshots anew.
@@ -77,7 +83,8 @@ def repair(
     Looks at every file as verify does. A snapshot that is damaged, or of which a file is damaged or gone, is
     made anew, as a full checkpoint of the same version, where an older snapshot and the deltas after it can
     make that version. Files that no version needs which can be restored, leases and tombstones of the dead
-    and unfinished writes are removed once they are old. No version that can be restored goes.
+    and unfinished writes are removed once they are old. No version that can be restored goes. A damaged file
+    that cannot be mended stays, since a copy may be put in its place; --discard removes it.
 
     Without --apply nothing is written. Works beside a running query, by the rules of its own clean-ups. Needs
     disk as full does where a snapshot is made anew. Exits with 1 where something is damaged that this does
@@ -96,6 +103,7 @@ def repair(
                 apply=apply,
                 older_than_ms=older_than_ms,
                 leaks_only=leaks_only,
+                discard=discard,
                 open_files=resources.open_files,
                 meter=meter,
             ),
@@ -127,6 +135,6 @@ def _print(repairs: list[Repair], *, apply: bool) -> None:
     if left:
         output().print()
         print_table(_LEFT_COLUMNS, ((one.key, one.file, one.what) for one in left))
-    removed = sum(step.size_bytes for _, step in steps if step.action == REMOVE)
+    removed = sum(step.size_bytes for _, step in steps if step.action != REBUILD)
     done = f"{len(steps)} steps, {size(removed)} to remove"
     output().print(f"\n{done}: {'done' if apply else 'nothing was written; --apply does it'}")

@@ -29,8 +29,9 @@ from state_store.query import StoreKey
 from state_store.settings.options import Options
 from state_store.storage import Storage
 
-REMOVE, REBUILD = "remove", "rebuild"
+REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
 
+_DISCARDED = tuple(f"{one}/" for one in (DELTA_DIRECTORY, SHARED_DIRECTORY, SNAPSHOT_DIRECTORY))
 _WHY = {
     DELTA_DIRECTORY: "no version that can be restored needs it",
     SHARED_DIRECTORY: "no snapshot names it",
@@ -42,7 +43,8 @@ _WHY = {
 
 @dataclass(frozen=True)
 class Step:
-    """What is done about one file, or would be: it is removed, or a snapshot is made anew under its name."""
+    """What is done about one file, or would be: a leak is removed, a damaged file discarded, a snapshot made
+    anew under its name."""
 
     action: str
     file: str
@@ -81,15 +83,17 @@ def repair_store(
     apply: bool,
     older_than_ms: int,
     leaks_only: bool = False,
+    discard: bool = False,
     open_files: int = MOST_FILES,
     meter: Meter | None = None,
 ) -> Repair:
     """Makes each snapshot anew that is damaged and whose version the other files can make; then removes what
     no version needs that can be restored and what the dead left over, where older than `older_than_ms`.
 
-    Nothing is written without `apply`. With `leaks_only` no file is read for damage. `committed` is the
-    version that Spark committed last (see `verify_store`). Raises FormatError on files of a newer program,
-    and what `full_checkpoint` and the storage do.
+    Nothing is written without `apply`. With `leaks_only` no file is read for damage; with `discard` files
+    that are damaged, and cannot be mended, are removed as well, so long as the version that Spark committed
+    last needs none of them. `committed` is that version (see `verify_store`). Raises FormatError on files of
+    a newer program, and what `full_checkpoint` and the storage do.
     """
 
     def findings() -> tuple[Finding, ...]:
@@ -108,13 +112,25 @@ def repair_store(
         left = _not_healed(left, found, set(rebuilt))
     sizes = found.contents.listing.snapshots
     steps = [Step(REBUILD, name.path, sizes.get(name, 0), "it is damaged") for name in rebuilt]
-    swept = _sweep(found, storage, committed(), apply=apply, older_than_ms=older_than_ms)
+    bad = useless(found, (one.file for one in left), rebuilt) if discard else set()
+    swept = _sweep(found, storage, committed(), bad, apply=apply, older_than_ms=older_than_ms)
     if swept is None:
         return Repair(key, tuple(steps), left, "Spark has committed no batch")
-    steps += _removals(found, swept)
-    removed = {one.file for one in steps if one.action == REMOVE}
+    steps += _removals(found, swept, bad)
+    removed = {one.file for one in steps if one.action != REBUILD}
     left = tuple(one for one in left if one.file not in removed)
     return Repair(key, tuple(steps), left, swept.skipped)
+
+
+def useless(found: FoundStore, damaged: Iterable[str], rebuilt: Iterable[SnapshotName]) -> set[str]:
+    """The damaged files that are there, and the snapshots that name one, but for those made anew."""
+    present = found.contents.entries.keys()
+    bad = {file for file in damaged if file in present and file.startswith(_DISCARDED)}
+    spared = set(rebuilt)
+    for name, manifest in found.contents.manifests.items():
+        if name not in spared and not bad.isdisjoint(entry.path for entry in manifest.files):
+            bad.add(name.path)
+    return bad - {name.path for name in spared}
 
 
 def rebuildable(found: FoundStore, damaged: Iterable[str]) -> list[SnapshotName]:
@@ -150,7 +166,13 @@ def _not_healed(
 
 
 def _sweep(
-    found: FoundStore, storage: Storage, committed: VersionId | None, *, apply: bool, older_than_ms: int
+    found: FoundStore,
+    storage: Storage,
+    committed: VersionId | None,
+    discarded: set[str],
+    *,
+    apply: bool,
+    older_than_ms: int,
 ) -> Cleanup | None:
     """None before the first commit: then it is not known which versions count."""
     if committed is None:
@@ -158,15 +180,18 @@ def _sweep(
     newest = found.restorable(committed) or committed
     expiry_ms = max(Options().lease_expiry_ms, older_than_ms)
     if not apply:
-        return preview(storage, newest, older_than_ms, expiry_ms)
+        return preview(storage, newest, older_than_ms, expiry_ms, discarded)
     policy = RetentionPolicy(batches=newest.number, lease_expiry_ms=expiry_ms)
-    return Retention(storage, policy).sweep(newest, older_than_ms)
+    return Retention(storage, policy).sweep(newest, older_than_ms, discarded)
 
 
-def _removals(found: FoundStore, swept: Cleanup) -> list[Step]:
+def _removals(found: FoundStore, swept: Cleanup, discarded: set[str]) -> list[Step]:
     sizes = {path: entry.size_bytes for path, entry in {**found.contents.entries, **swept.swept}.items()}
     return [
-        Step(REMOVE, path, sizes.get(path, 0), _why(path)) for path in sorted({*swept.deleted, *swept.swept})
+        Step(DISCARD, path, sizes.get(path, 0), "it is damaged, and nothing can be made of it")
+        if path in discarded
+        else Step(REMOVE, path, sizes.get(path, 0), _why(path))
+        for path in sorted({*swept.deleted, *swept.swept})
     ]
 
 

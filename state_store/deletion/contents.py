@@ -7,8 +7,8 @@ snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from state_store.checkpoint.lineage import Lineages
@@ -65,6 +65,13 @@ class StoreContents:
         entries |= _entries(storage, DELTA_DIRECTORY)
         entries |= _entries(storage, SHARED_DIRECTORY)
         return cls(snapshots, tombstones, entries)
+
+    def without(self, paths: Collection[str]) -> StoreContents:
+        """The same store, as if these files were not there."""
+        gone = set(paths)
+        snapshots = {name: read for name, read in self.snapshots.items() if name.path not in gone}
+        entries = {path: entry for path, entry in self.entries.items() if path not in gone}
+        return replace(self, snapshots=snapshots, entries=entries)
 
     @cached_property
     def listing(self) -> Listing:

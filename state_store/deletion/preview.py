@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from state_store.checkpoint.names import VersionId
 from state_store.deletion.contents import StoreContents, refuse_newer_formats
@@ -18,6 +18,7 @@ def preview(
     newest: VersionId,
     older_than_ms: int,
     lease_expiry_ms: int,
+    discarded: Collection[str] = (),
     *,
     runtime: Runtime = SYSTEM,
 ) -> Cleanup:
@@ -30,7 +31,7 @@ def preview(
     contents = StoreContents.read(storage)
     refuse_newer_formats(contents.snapshots)
     before_ms = now_ms - older_than_ms
-    judgement = Judgement.of_all(contents, newest)
+    judgement = Judgement.of_all(contents.without(discarded), newest)
     tombstones, leases = contents.tombstones, Leases.read(storage)
     young = [path for path, one in tombstones.damaged.items() if now_ms - one.modified_ms <= lease_expiry_ms]
     skipped = f"'{young[0]}' is damaged, and young" if young else judgement.obstacle()
@@ -41,10 +42,16 @@ def preview(
         for path, lease in leases.leases.items()
         if lease.is_expired(int(now_ms), now_ms, lease_expiry_ms)
     }
-    candidates = judgement.old_candidates(before_ms)
+    candidates = judgement.old_candidates(before_ms) | (contents.entries.keys() & set(discarded))
     live = [lease.terms for path, lease in leases.leases.items() if path not in expired]
     held = frozenset().union(*(candidates if terms is None else terms.files for terms in live))
-    doomed = candidates - held
+    named = {
+        entry.path
+        for name, manifest in contents.manifests.items()
+        if name.path not in candidates
+        for entry in manifest.files
+    }
+    doomed = candidates - held - named
     left = contents.entries.keys() - doomed
     finished = {path for path, files in tombstones.files.items() if not files & left}
     unfinished: Mapping[str, Entry] = {

@@ -13,7 +13,7 @@ A tombstone is never taken back while a file of it exists: another cleaner may h
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
@@ -124,18 +124,20 @@ class Retention:
         if newest.number <= (LEAST_CHECKPOINTS if self._policy.age_ms else self._policy.keep):
             return Cleanup(floor=1)
         contents = self._read()
-        return self._clean(Judgement(contents, newest, self._floor(newest, contents.committed_ms)))
+        return self._clean(contents, Judgement(contents, newest, self._floor(newest, contents.committed_ms)))
 
-    def sweep(self, newest: VersionId, older_than_ms: int) -> Cleanup:
+    def sweep(self, newest: VersionId, older_than_ms: int, discarded: Collection[str] = ()) -> Cleanup:
         """Takes away what no version needs that can be restored, the leases and tombstones of the dead, and
         unfinished writes: all that was last modified more than `older_than_ms` ago. Retires no version.
 
-        Unlike a clean-up it asks the storage for its time, so that it works where nothing has been written
-        for long. Deletes nothing, and raises, as `cleanup` does.
+        `discarded` are damaged files: they count as absent, and go however old they are, but for those that a
+        live lease or a snapshot names. Unlike a clean-up it asks the storage for its time, so that it works
+        where nothing has been written for long. Deletes nothing, and raises, as `cleanup` does.
         """
         contents = self._read()
         before_ms = min(self._storage_ms(None), self._runtime.wall_ms()) - older_than_ms
-        return self._clean(Judgement.of_all(contents, newest), before_ms)
+        judgement = Judgement.of_all(contents.without(discarded), newest)
+        return self._clean(contents, judgement, before_ms, contents.entries.keys() & set(discarded))
 
     def _read(self) -> StoreContents:
         contents = StoreContents.read(self._storage, self._known)
@@ -143,13 +145,20 @@ class Retention:
         self._known, self._committed_ms = contents.snapshots, contents.committed_ms
         return contents
 
-    def _clean(self, judgement: Judgement, before_ms: float | None = None) -> Cleanup:
-        """Deletes what the judgement lets go; with `before_ms` only files last modified before that time."""
-        contents, warnings = judgement.contents, tuple(judgement.warnings())
+    def _clean(
+        self,
+        contents: StoreContents,
+        judgement: Judgement,
+        before_ms: float | None = None,
+        discarded: Collection[str] = (),
+    ) -> Cleanup:
+        """Deletes what the judgement lets go; with `before_ms` only files last modified before that time, and
+        those that are discarded."""
+        warnings = tuple(judgement.warnings())
         skipped = self._standstill(contents.tombstones) or judgement.obstacle()
         if skipped is not None:
             return Cleanup(floor=0, registry=contents.registry(), skipped=skipped, warnings=warnings)
-        deleted, marks, doubts = self._delete(judgement, before_ms)
+        deleted, marks, doubts = self._delete(contents, judgement, before_ms, discarded)
         return Cleanup(
             floor=judgement.floor,
             deleted=tuple(deleted),
@@ -185,11 +194,14 @@ class Retention:
         return None
 
     def _delete(
-        self, judgement: Judgement, before_ms: float | None
+        self,
+        contents: StoreContents,
+        judgement: Judgement,
+        before_ms: float | None,
+        discarded: Collection[str],
     ) -> tuple[list[str], dict[str, Entry], list[str]]:
         """The files that it deleted, the leases, tombstones and unfinished writes that it did, and
         warnings."""
-        contents = judgement.contents
         if before_ms is None:
             # The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
             newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
@@ -199,7 +211,7 @@ class Retention:
             if not candidates and not contents.tombstones.files:
                 return [], {}, []
         else:
-            candidates = judgement.old_candidates(before_ms)
+            candidates = judgement.old_candidates(before_ms) | set(discarded)
             unfinished_ms, marks_ms = before_ms, before_ms
         written = self._write_tombstone(candidates - judgement.condemned)
         leases = Leases.read(self._storage)
@@ -212,7 +224,7 @@ class Retention:
         _check(doomed, judgement)
         self._delete_all(path for path in doomed if path.startswith(SNAPSHOT_DIRECTORY))
         self._delete_all(path for path in doomed if not path.startswith(SNAPSHOT_DIRECTORY))
-        buried = self._delete_finished_tombstones(judgement, written, candidates, doomed)
+        buried = self._delete_finished_tombstones(contents, judgement, written, candidates, doomed)
         unfinished = {**contents.unfinished, **contents.tombstones.unfinished, **leases.unfinished}
         dead = {path: lease.entry for path, lease in leases.leases.items() if path in expired}
         dead = {path: entry for path, entry in dead.items() if entry.modified_ms < marks_ms}
@@ -284,11 +296,15 @@ class Retention:
         parallel(self._threads, self._storage.delete, sorted(paths), runtime=self._runtime)
 
     def _delete_finished_tombstones(
-        self, judgement: Judgement, written: str | None, condemned: set[str], deleted: set[str]
+        self,
+        contents: StoreContents,
+        judgement: Judgement,
+        written: str | None,
+        condemned: set[str],
+        deleted: set[str],
     ) -> dict[str, Entry]:
         """Removes the tombstones, ours and those seen before the files were, none of whose files is left;
         gives the latter."""
-        contents = judgement.contents
         left = contents.entries.keys() - deleted
         finished: dict[str, Entry] = {}
         for path, files in contents.tombstones.files.items():

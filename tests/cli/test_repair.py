@@ -17,7 +17,7 @@ from state_store.checkpoint.file_list import LeaseTerms
 from state_store.checkpoint.names import SharedName, VersionId, lease_path
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.cli.repairing import REBUILD, REMOVE, Repair, repair_store
+from state_store.cli.repairing import DISCARD, REBUILD, REMOVE, Repair, repair_store
 from state_store.errors import StateStoreError
 from state_store.query import StoreKey
 from state_store.storage.local import LocalStorage
@@ -32,10 +32,10 @@ def subject(request, tmp_path_factory) -> Subject:
     return Subject(tmp_path_factory.mktemp("repair") / "store", request.param, cleaned=False)
 
 
-def repaired(subject: Subject, *, apply: bool = True) -> Repair:
+def repaired(subject: Subject, *, apply: bool = True, discard: bool = False) -> Repair:
     newest = VersionId(NEWEST, subject.versions[NEWEST][0])
     storage = LocalStorage(subject.location)
-    return repair_store(KEY, storage, lambda: newest, apply=apply, older_than_ms=DAY_MS)
+    return repair_store(KEY, storage, lambda: newest, apply=apply, older_than_ms=DAY_MS, discard=discard)
 
 
 def restorable(subject: Subject) -> dict[int, dict[bytes, bytes]]:
@@ -99,6 +99,36 @@ def test_what_cannot_be_mended_stays_and_is_said(subject, kind):
     assert path.exists()
     assert restorable(subject) == before
     assert set(before) >= set(range(FULL_AT if kind == "older delta" else 1, INCREMENTAL_AT))
+
+
+def test_what_cannot_be_mended_is_discarded_where_the_newest_version_needs_none(subject):
+    subject.whole()
+    damaged = subject.in_place(subject.files()["older delta"][INCREMENTAL_AT - 2])
+    next(flips(damaged, random.Random(1), in_each=1)).do(damaged)
+    before = restorable(subject)
+    assert NEWEST in before
+    assert len(before) < NEWEST
+    told = repaired(subject, apply=False, discard=True)
+    done = repaired(subject, discard=True)
+    assert told.steps == done.steps
+    discarded = [Path(step.file).name for step in done.steps if step.action == DISCARD]
+    assert discarded == [damaged.name]
+    assert done.left == ()
+    assert not damaged.exists()
+    assert subject.verify().findings == ()
+    assert restorable(subject) == before
+
+
+def test_nothing_is_discarded_that_the_newest_version_needs(subject):
+    subject.whole()
+    damaged = subject.in_place(subject.files()["delta"][0])
+    damaged.unlink()
+    damaged.write_bytes(b"nothing")
+    before = {path for path in subject.location.rglob("*") if path.is_file()}
+    done = repaired(subject, discard=True)
+    assert done.skipped is not None
+    assert done.left
+    assert {path for path in subject.location.rglob("*") if path.is_file()} == before
 
 
 def test_damage_in_two_snapshots_is_mended_from_the_first_deltas(subject):

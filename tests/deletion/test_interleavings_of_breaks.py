@@ -96,8 +96,8 @@ class _ReadsSnapshotsBeforeLeases(WithoutSweep):
 
 
 class _TakesTombstonesBack(WithoutSweep):
-    def _delete_finished_tombstones(self, judgement, written, condemned, deleted):
-        for path in [*judgement.contents.tombstones.files, *([written] if written else [])]:
+    def _delete_finished_tombstones(self, contents, judgement, written, condemned, deleted):
+        for path in [*contents.tombstones.files, *([written] if written else [])]:
             self._storage.delete(path)
         return {}
 
