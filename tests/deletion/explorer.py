@@ -5,8 +5,8 @@ storage operation (or look at the clock). To take a program's next step, it is r
 the answers that it has had so far, until it asks for more: so no threads are needed, a state is a value, and
 states that were reached before, by whatever path, are not explored again.
 
-`explore` visits every state, from the start or from where a `lead` has brought the programs; `wander` takes
-random schedules, where there are too many.
+`explore` visits every state, from the start or from where a `lead` has brought the programs, or every state
+that few switches between the programs lead to; `wander` takes random schedules, where there are too many.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ Lead = Sequence[tuple[int, Callable[[Operation], bool]]]
 `TIME` in the place of a program, time jumps."""
 
 TIME = -1
+NOBODY = -2
 
 END: Callable[[Operation], bool] = lambda operation: False  # noqa: E731 -- a condition of a lead
 
@@ -71,6 +72,13 @@ class _Place(NamedTuple):
     ahead_ms: int = 0
 
 
+class _Turn(NamedTuple):
+    """A state and the number of the program that ran last, where that matters."""
+
+    at: _Place
+    running: int
+
+
 def explore(
     programs: Iterable[Program],
     files: Files,
@@ -80,9 +88,13 @@ def explore(
     storage_jump_ms: int = 0,
     faults: int = 0,
     lead: Lead = (),
+    switches: int | None = None,
     times_tell_order: bool = False,
 ) -> Exploration:
     """Visits every state that the programs can reach once they were led, and calls `check` in each.
+
+    With `switches`, every state that schedules lead to in which a program that could go on gives way to
+    another at most so many times: that is where nearly all faults of a protocol show.
 
     With `time_jumps_ms`, time may pass by these amounts, one after the other, between any two steps. With
     `storage_jump_ms`, the storage's clock may jump ahead by that, once, at any moment. Up to `faults` calls
@@ -92,21 +104,28 @@ def explore(
     """
     world = _World(programs, files, check, time_jumps_ms, times_tell_order=times_tell_order)
     world.storage_jump_ms = storage_jump_ms
-    start = world.led(lead)._replace(faults=faults)
-    seen = {start}
+    start = _Turn(world.led(lead)._replace(faults=faults), NOBODY)
+    most = {start: switches or 0}
     stack = [start]
     found = Exploration()
     while stack:
-        at = stack.pop()
+        turn = stack.pop()
+        at, running = turn
         world.check(at)
         found.states += 1
         following = world.following(at)
         if not following:
             found.ends.append(world.state(at))
-        for after in following:
-            if after not in seen:
-                seen.add(after)
-                stack.append(after)
+        left = most[turn]
+        yields = switches is not None and running != NOBODY and world.asked(at, running) is not None
+        for number, after in following:
+            left_then = left - (yields and number not in (running, TIME))
+            if left_then < 0:
+                continue
+            then = _Turn(after, NOBODY if switches is None else running if number == TIME else number)
+            if most.get(then, -1) < left_then:
+                most[then] = left_then
+                stack.append(then)
     return found
 
 
@@ -235,16 +254,18 @@ class _World:
     def asked(self, at: _Place, number: int) -> Operation | None:
         return self._courses[number].asked(at.places[number])
 
-    def following(self, at: _Place) -> list[_Place]:
-        """The states after one more step, of any program or of time."""
-        steps = [self.step(at, number) for number in range(len(at.places)) if self.asked(at, number)]
+    def following(self, at: _Place) -> list[tuple[int, _Place]]:
+        """The states after one more step, each with the number of its program, or `TIME`."""
+        steps = [
+            (number, self.step(at, number)) for number in range(len(at.places)) if self.asked(at, number)
+        ]
         if steps and at.jumps < len(self._jumps_ms):
-            steps.append(self.later(at))
+            steps.append((TIME, self.later(at)))
         if steps and at.ahead_ms < self.storage_jump_ms:
-            steps.append(at._replace(ahead_ms=self.storage_jump_ms))
+            steps.append((TIME, at._replace(ahead_ms=self.storage_jump_ms)))
         if at.faults:
             steps += [
-                self.failed(at._replace(faults=at.faults - 1), number, error)
+                (number, self.failed(at._replace(faults=at.faults - 1), number, error))
                 for number in range(len(at.places))
                 for error in self.failures(at, number)
             ]

@@ -33,6 +33,9 @@ from state_store.storage.contract import Storage
 
 NEWEST = 6
 EXPIRY_MS = 1000
+SWITCHES = 3
+"""Between programs, where all schedules would take long: no break that is known needs more to be seen."""
+
 WALL_MS = 10**9
 """What the clock of every cleaner shows: to it all leases are old, so that the storage's clock decides."""
 A, B, C = stores.shared(2, 1), stores.shared(2, 2), stores.shared(4, 3)

@@ -10,6 +10,7 @@ from deletion.programs import (
     EXPIRY_MS,
     LATE,
     RANDOM,
+    SWITCHES,
     A,
     WithoutSweep,
     about_to,
@@ -29,6 +30,12 @@ from deletion.programs import (
 from state_store.deletion.retention import Retention
 
 pytestmark = pytest.mark.usefixtures("think_once")
+
+
+few_switches_or_all = pytest.mark.parametrize(
+    "switches",
+    [pytest.param(SWITCHES, id="few-switches"), pytest.param(None, marks=pytest.mark.long, id="all")],
+)
 
 
 class TestNoNeededFileIsDeleted:
@@ -70,7 +77,8 @@ class TestNoNeededFileIsDeleted:
     def test_a_snapshot_that_breaks_while_a_cleaner_reads(self) -> None:
         assert broken_while_a_cleaner_reads().ends
 
-    def test_a_late_snapshot_and_two_cleaners(self) -> None:
+    @few_switches_or_all
+    def test_a_late_snapshot_and_two_cleaners(self, switches: int | None) -> None:
         """All that can follow once the snapshot of a lease that may run out is visible, one cleaner has made
         up its mind without it, and another has not begun."""
         explore(
@@ -79,6 +87,7 @@ class TestNoNeededFileIsDeleted:
             retained_can_be_restored,
             time_jumps_ms=(EXPIRY_MS + 1,),
             lead=[*LATE, (0, about_to("clock"))],
+            switches=switches,
         )
 
     def test_random_schedules_of_everybody(self) -> None:
@@ -88,12 +97,12 @@ class TestNoNeededFileIsDeleted:
     def test_many_random_schedules_of_everybody(self) -> None:
         wander(everybody(), start(), retained_can_be_restored, seeds=range(60, 2000), **RANDOM)
 
-    @pytest.mark.slow
-    def test_a_writer_and_two_cleaners(self) -> None:
+    @few_switches_or_all
+    def test_a_writer_and_two_cleaners(self, switches: int | None) -> None:
         programs = [writer(1, shares=(A,)), cleaner(1, WithoutSweep), cleaner(2, WithoutSweep)]
-        explore(programs, start(deltas_from=4), and_snapshots_are_whole)
+        explore(programs, start(deltas_from=4), and_snapshots_are_whole, switches=switches)
 
-    @pytest.mark.slow
-    def test_two_writers_and_a_cleaner(self) -> None:
+    @few_switches_or_all
+    def test_two_writers_and_a_cleaner(self, switches: int | None) -> None:
         programs = [writer(1, 5, shares=(A,)), writer(2, 6, shares=(A,)), cleaner(1, WithoutSweep)]
-        explore(programs, start(deltas_from=4), and_snapshots_are_whole)
+        explore(programs, start(deltas_from=4), and_snapshots_are_whole, switches=switches)

@@ -9,6 +9,7 @@ from deletion.explorer import explore
 from deletion.programs import (
     EXPIRY_MS,
     LATE,
+    SWITCHES,
     A,
     WithoutSweep,
     about_to,
@@ -156,7 +157,7 @@ class _SweepsYoungOrphans(Judgement):
 
 
 class TestTheExplorationHasTeeth:
-    """Each change to the protocol that looks harmless, and is not, is found."""
+    """Each change to the protocol that looks harmless, and is not, is found; few switches are enough."""
 
     @pytest.mark.parametrize(
         "kind",
@@ -169,19 +170,19 @@ class TestTheExplorationHasTeeth:
     )
     def test_writers(self, kind: type[Lease]) -> None:
         with pytest.raises(AssertionError, match="files are gone"):
-            explore([writer(1, kind=kind), cleaner(1)], start(), and_snapshots_are_whole)
+            explore([writer(1, kind=kind), cleaner(1)], start(), and_snapshots_are_whole, switches=SWITCHES)
 
     @pytest.mark.parametrize(
         "kind", [_ReadsSnapshotsBeforeLeases, _DoesNotLookAgain, _DoesNotAskForLeases, _DoesNotCondemn]
     )
     def test_cleaners(self, kind: type[Retention]) -> None:
         with pytest.raises(AssertionError, match="files are gone"):
-            explore([writer(1), cleaner(1, kind)], start(), and_snapshots_are_whole)
+            explore([writer(1), cleaner(1, kind)], start(), and_snapshots_are_whole, switches=SWITCHES)
 
     def test_a_tombstone_taken_back(self) -> None:
         programs = [writer(1), cleaner(1, _TakesTombstonesBack), cleaner(2, _TakesTombstonesBack)]
         with pytest.raises(AssertionError, match="files are gone"):
-            explore(programs, start(), and_snapshots_are_whole)
+            explore(programs, start(), and_snapshots_are_whole, switches=SWITCHES)
 
     @pytest.mark.parametrize(
         "order",
@@ -211,6 +212,7 @@ class TestTheExplorationHasTeeth:
                 retained_can_be_restored,
                 time_jumps_ms=(EXPIRY_MS + 1,),
                 lead=lead,
+                switches=SWITCHES,
             )
 
     def test_a_snapshot_in_doubt_that_is_counted_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +225,7 @@ class TestTheExplorationHasTeeth:
                 retained_can_be_restored,
                 time_jumps_ms=(EXPIRY_MS + 1,),
                 lead=LATE,
+                switches=SWITCHES,
             )
 
     def test_files_of_a_full_checkpoint_that_are_taken_for_orphans(
@@ -235,6 +238,7 @@ class TestTheExplorationHasTeeth:
                 start(),
                 retained_can_be_restored,
                 time_jumps_ms=(EXPIRY_MS + 1,),
+                switches=SWITCHES,
             )
 
     def test_a_snapshot_that_was_replaced_is_deleted_for_the_older_one(self) -> None:
@@ -247,5 +251,6 @@ class TestTheExplorationHasTeeth:
             start(),
             retained_can_be_restored,
             time_jumps_ms=(EXPIRY_MS + 1,),
+            switches=SWITCHES,
         )
         assert any(broken_snapshots(state) for state in found.ends)

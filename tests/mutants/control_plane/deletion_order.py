@@ -109,14 +109,14 @@ MUTANTS = [
         f"{_DELETION}/retention.py",
         "if written and condemned - judgement.condemned <= deleted:",
         "if written:",
-        (f"{_EVERY}::test_a_writer_and_two_cleaners",),
+        (f"{_EVERY}::test_a_writer_and_two_cleaners[few-switches]",),
     ),
     Mutant(
         "tombstones of others go although files of them are left",
         f"{_DELETION}/retention.py",
         "            if not files & left:\n",
         "            if True:\n",
-        (f"{_EVERY}::test_a_writer_and_two_cleaners",),
+        (f"{_EVERY}::test_a_writer_and_two_cleaners[few-switches]",),
     ),
     Mutant(
         "tombstones are read after the files",
