@@ -26,7 +26,7 @@ def walk(
     java: tuple[str, ...] = (CHECK_MEMORY,),
 ) -> str:
     opens = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch")]
-    command = ["java", f"-Xmx{heap}", f"-Djava.io.tmpdir={directory}", *opens, *java]
+    command = ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={directory}", *opens, *java]
     command += ["-cp", class_path]
     ran = subprocess.run(
         [*command, f"{PACKAGE}.{main}", *map(str, arguments)],

@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 
 import java.io.File
 import java.nio.file.Files
+import java.util.Arrays
 
 import scala.util.{Random, Try}
 
@@ -41,7 +42,7 @@ object StatePieces {
   private def someKeys(): Seq[Array[Byte]] = {
     val lengths = (0 to 300) ++ Seq(1023, 1024, 1025, 2048, 5000)
     lengths.flatMap(length => Seq.fill(8)(Array.fill(length)(random.nextInt(3).toByte)))
-      .map(_.toSeq).distinct.map(_.toArray).sortWith(java.util.Arrays.compareUnsigned(_: Array[Byte], _: Array[Byte]) < 0)
+      .map(_.toSeq).distinct.map(_.toArray).sortWith(Arrays.compareUnsigned(_: Array[Byte], _: Array[Byte]) < 0)
   }
 
   private def readsWhatRocksWrites(directory: File, checksum: ChecksumType, blockBytes: Int): Unit = {
@@ -97,7 +98,7 @@ object StatePieces {
     keys.zipWithIndex.foreach { case (key, i) =>
       expect(finder.find(table, key), s"a key of ${key.length} bytes is not found")
       expect((finder.valueLength == Record.removed) == (i % 7 == 0), "removed or not is wrong")
-      if (i % 7 != 0) expect(Bytes.array(finder.valueAddress, finder.valueLength).sameElements(valueOf(key)), "a value is wrong")
+      if (i % 7 != 0) expect(Arrays.equals(Bytes.array(finder.valueAddress, finder.valueLength), valueOf(key)), "wrong value")
     }
     val there = keys.map(_.toSeq).toSet
     Seq.fill(20000)(Array.fill(random.nextInt(12))(random.nextInt(4).toByte)).filterNot(key => there(key.toSeq)).foreach { key =>
@@ -109,15 +110,15 @@ object StatePieces {
     val cursor = new SstCursor(table)
     cursor.seekToFirst()
     keys.foreach { key =>
-      expect(cursor.valid && Bytes.array(cursor.keyAddress, cursor.keyLength).sameElements(key), "the cursor misses a key")
+      expect(cursor.valid && Arrays.equals(Bytes.array(cursor.keyAddress, cursor.keyLength), key), "the cursor misses a key")
       cursor.next()
     }
     expect(!cursor.valid, "the cursor goes on after the last key")
     Seq.fill(3000)(Array.fill(random.nextInt(12))(random.nextInt(4).toByte)).foreach { wanted =>
-      val i = keys.indexWhere(java.util.Arrays.compareUnsigned(_, wanted) >= 0)
+      val i = keys.indexWhere(Arrays.compareUnsigned(_, wanted) >= 0)
       cursor.seek(wanted)
       expect(cursor.valid == i >= 0, "a seek ends elsewhere")
-      if (i >= 0) expect(Bytes.array(cursor.keyAddress, cursor.keyLength).sameElements(keys(i)), "a seek leads elsewhere")
+      if (i >= 0) expect(Arrays.equals(Bytes.array(cursor.keyAddress, cursor.keyLength), keys(i)), "a seek leads elsewhere")
     }
     cursor.close()
   }
@@ -166,10 +167,13 @@ object StatePieces {
         if (rows.contains(row)) index.replace(rows(row), made) else index.add(made)
         rows += row -> made
       }
-      if (step % 500 == 0) for (prefix <- 0 until 100) {
-        var found = Set.empty[Long]
-        index.foreach(Array[Byte](0, 0, 2, 0, 0, 0, 'p', prefix.toByte))(found += _)
-        expect(found == rows.collect { case ((known, _), record) if known == prefix => record }.toSet, s"prefix $prefix is wrong")
+      if (step % 500 == 0) {
+        val wanted = rows.toSeq.groupMap(_._1._1)(_._2)
+        for (prefix <- 0 until 100) {
+          var found = Set.empty[Long]
+          index.foreach(Array[Byte](0, 0, 2, 0, 0, 0, 'p', prefix.toByte))(found += _)
+          expect(found == wanted.getOrElse(prefix, Nil).toSet, s"prefix $prefix is wrong")
+        }
       }
     }
     val zero = Array[Byte](0, 0, 0, 0, 0, 0)
@@ -238,10 +242,11 @@ object StatePieces {
   }
 
   private def check(transaction: Transaction, rows: Seq[(Array[Byte], Array[Byte])]): Unit = {
-    rows.foreach { case (key, value) => expect(transaction.get(key).sameElements(value), "a row is wrong") }
+    rows.foreach { case (key, value) => expect(Arrays.equals(transaction.get(key), value), "a row is wrong") }
     val scanned = transaction.scan(Array[Byte](0), null, ordered = true)
     rows.foreach { case (key, value) =>
-      expect(scanned.advance() && scanned.key.sameElements(key) && scanned.value.sameElements(value), "a scanned row is wrong")
+      expect(scanned.advance() && Arrays.equals(scanned.key, key), "a scanned key is wrong")
+      expect(Arrays.equals(scanned.value, value), "a scanned value is wrong")
     }
     expect(!scanned.advance(), "a scan goes on")
     expect(transaction.keys == rows.size, "the number of keys is wrong")
