@@ -3,6 +3,7 @@
 `spark_options()` adds an archive of Spark's classes, loaded and verified, to those (class data sharing of the
 JVM). It is made once for each pyspark and Java, by a small query, and kept in the user's cache; a start of
 Spark and a first batch need half the processor time with it. STATE_STORE_TEST_ARCHIVE=no does without.
+`CHECKPOINT_FILES` has sessions write their checkpoints without a process for each file.
 """
 
 from __future__ import annotations
@@ -23,6 +24,13 @@ from state_store.jvm import releases
 
 VARIABLE = "STATE_STORE_TEST_ARCHIVE"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_STREAMING = "org.apache.spark.sql.execution.streaming."
+CHECKPOINTING = _STREAMING if pyspark.__version__.startswith("4.0.") else _STREAMING + "checkpointing."
+CHECKPOINT_FILES = {
+    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTING + "FileSystemBasedCheckpointFileManager"
+}
+"""The default manager starts a process for each file that it writes to a local disk."""
+
 SPARK_HOME = Path(pyspark.__file__).resolve().parent
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 _WARM_UP = """

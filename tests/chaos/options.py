@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+import quick_java
+
 import state_store
 from chaos.cluster import CORES, Cluster, quick_start
 from chaos.plan import STORES, Plan
 
-CHECKPOINTING = "org.apache.spark.sql.execution.streaming.checkpointing."
 JOURNAL = "spark.chaos.journal"
 """The file that chaos.TaskJournal writes."""
 
@@ -50,8 +51,7 @@ _SESSION = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.streaming.pollingDelay": "50ms",
-    # The default one starts a process for each file that it writes to a local disk.
-    "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTING + "FileSystemBasedCheckpointFileManager",
+    **quick_java.CHECKPOINT_FILES,
     "spark.python.worker.faulthandler.enabled": "true",
 }
 _LOSSES = {

@@ -36,6 +36,7 @@ def session_options() -> dict[str, str]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.streaming.minBatchesToRetain": "100",
         "spark.sql.extensions": EXTENSION_CLASS,
+        **quick_java.CHECKPOINT_FILES,
     }
     jar = os.environ.get("STATE_STORE_TEST_JAR")
     options["spark.jars"] = jar or str(jar_path())

@@ -35,6 +35,7 @@ root = Path(sys.argv[1])
 del os.environ["PYTHONPATH"]
 options = {
     **state_store.spark_conf(),
+    **quick_java.CHECKPOINT_FILES,
     "spark.submit.pyFiles": str(root / "package.zip"),
     "spark.executor.memory": "512m",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",

@@ -29,6 +29,7 @@ root = sys.argv[1]
 spark = (
     SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     .config("spark.driver.extraJavaOptions", quick_java.spark_options())
+    .config("spark.sql.codegen.wholeStage", "false").config(map=quick_java.CHECKPOINT_FILES)
     .config("spark.sql.shuffle.partitions", "1").config("spark.jars", str(jar_path())).getOrCreate()
 )
 with warnings.catch_warnings(record=True) as caught:

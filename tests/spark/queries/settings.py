@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import pyspark
 import quick_java
 
 PROVIDER_VARIABLE = "STATE_STORE_TEST_PROVIDER"
 PREFIX = "spark.sql.streaming.stateStore."
 STREAMING = "org.apache.spark.sql.execution.streaming."
-CHECKPOINTING = STREAMING if pyspark.__version__.startswith("4.0.") else STREAMING + "checkpointing."
 SPARKS = STREAMING + "state."
 PROVIDERS = {
     "incremental": SPARKS + "incremental.IncrementalStateStoreProvider",
@@ -61,9 +59,7 @@ def _session() -> dict[str, str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.files.minPartitionNum": "1",  # so that the records of a batch come in a known order
         "spark.sql.codegen.wholeStage": "false",
-        # The default one starts a process for each file that it writes to a local disk.
-        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTING
-        + "FileSystemBasedCheckpointFileManager",
+        **quick_java.CHECKPOINT_FILES,
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.executorEnv.PYTHONPATH": python_path(),
     }
