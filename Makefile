@@ -1,6 +1,6 @@
 # Everything a checkout needs, made on demand: each target creates the virtual environments and compiles the jars first.
 # Variables: PYTHON=<interpreter>  BENCH=quick|standard|full  TESTS=<pytest arguments>
-#   N=<faults of make chaos>  SEED=<of them>
+#   N=<faults of make chaos>  SEED=<of them>  LANES=<parts of the tests at a time>
 
 # The versions of Spark that this Python runs and the names of their jars, the newest first (state_store/jvm/releases.py).
 # All tests run on the newest, most on 4.2, a few on 4.0 and 4.1.
@@ -11,9 +11,10 @@ BENCH ?= standard
 TESTS ?=
 N ?= 100
 
-# Parts of the tests, each a process: a Spark session lives as long as the process that started it. Two run at a
-# time, in this order.
-PARTS := test-spark test-core test-vectorized test-jvm test-chaos test-spark-4.2 test-packaging test-spark-4.0 test-spark-4.1
+# Parts of the tests, each a process: a Spark session lives as long as the process that started it. So many run at
+# a time, in this order, the longest first. A part leaves a core idle for much of its time.
+LANES ?= 3
+PARTS := test-spark test-jvm test-core test-spark-4.1 test-spark-4.0 test-vectorized test-spark-4.2 test-packaging test-chaos
 JVM_TESTS := bridge jvm conformance storage benchmarks
 APART := spark vectorized packaging chaos $(JVM_TESTS)
 
@@ -36,7 +37,7 @@ ifneq ($(TESTS),)
 	$(BIN)/python -m pytest $(TESTS)
 else
 	@room=$$(scripts/tests-directory); [ -z "$$room" ] || export TMPDIR="$$room"; \
-	$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 $(PARTS)
+	$(MAKE) --no-print-directory --keep-going --output-sync=target -j$(LANES) $(PARTS)
 endif
 
 test-core:
@@ -126,7 +127,7 @@ help:  ## List the targets
 	@scripts/check-java
 	@python=$$(scripts/find-python) && { test -x $*/bin/python || "$$python" -m venv $*; }
 	@echo "Installing into $* (pyspark $(VERSION) is a download of about 450 MB, the first time only)"
-	@$*/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]' pyspark==$(VERSION)
+	@$*/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --editable '.[$(EXTRAS)]' pyspark==$(VERSION)
 	@touch $@
 
 $(JAR): .venv/.ready $(SOURCES)

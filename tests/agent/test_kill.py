@@ -32,7 +32,7 @@ def kill_during(agent: AgentProcess, delay_s: float, call: object) -> bool:
     return True
 
 
-MOMENTS_S = [0.0, 0.001, 0.003, 0.01, 0.03, 0.1]
+MOMENTS_S = [0.0, 0.002, 0.01, 0.05]
 
 
 @pytest.mark.parametrize(

@@ -213,9 +213,8 @@ def test_a_partition_count_that_changed_is_kept_as_it_was(spark, tmp_path):
     assert sorted(path.name for path in (flow.checkpoint / "state" / "0").glob("[0-9]")) == ["0", "1"]
 
 
-def test_keys_and_values_may_be_empty_or_64_megabytes(spark, tmp_path):
-    size = 64 << 20
-
+@pytest.mark.parametrize("size", [4 << 20, pytest.param(64 << 20, marks=pytest.mark.long)])
+def test_keys_and_values_may_be_empty_or_large(spark, tmp_path, size: int):
     def query(records):
         key = F.expr(f"repeat(key, {size})").alias("key")
         value = F.expr(f"repeat(cast(value as string), if(value = 1, {size}, 0))")
