@@ -18,28 +18,13 @@ import pyspark
 from benchmarks import providers
 from state_store.jvm.compiler import compile_scala, java
 from state_store.jvm.installed import BuildError
+from state_store.jvm.program import OPENED
 
 SOURCES = Path(__file__).resolve().parent / "scala" / "driver"
 BUILD = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
 SPARK_JARS = Path(pyspark.__file__).resolve().parent / "jars"
 MAIN = "statestore.benchmark.Main"
 
-OPENED = (
-    "java.lang",
-    "java.lang.invoke",
-    "java.lang.reflect",
-    "java.io",
-    "java.net",
-    "java.nio",
-    "java.util",
-    "java.util.concurrent",
-    "java.util.concurrent.atomic",
-    "jdk.internal.ref",
-    "sun.nio.ch",
-    "sun.nio.cs",
-    "sun.security.action",
-    "sun.util.calendar",
-)
 _QUIET_LOG = """\
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = console

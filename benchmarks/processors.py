@@ -22,6 +22,7 @@ from typing import Any
 import pyspark
 
 from benchmarks import jvm, providers
+from state_store.jvm.program import OPENED
 
 SOURCES = Path(__file__).resolve().parent / "scala" / "processors"
 MAIN = "statestore.benchmark.processors.ProcessorComparison"
@@ -38,7 +39,7 @@ def measure(settings: Sequence[str], timeout_s: int = 1800) -> list[Figure]:
             f"there is no jar of the state store for Spark {pyspark.__version__}: run `make setup`"
         )
     classes = jvm.compiled_sources("processors", sorted(SOURCES.glob("*.scala")))
-    opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in jvm.OPENED]
+    opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
     path = ":".join([str(classes), str(jar), f"{jvm.SPARK_JARS}/*"])
     with tempfile.TemporaryDirectory(prefix="state-store-benchmark-") as work:
         command = [jvm.java(), "-Xmx2g", *opens, "-cp", path, MAIN, *settings]

@@ -111,6 +111,13 @@ class Query:
         """Raises MissingError when no stateful query has run there, OptionError when its state is in another
         store.
         """
+        query = cls.of_any_store(location)
+        check_pinned(query.pinned_conf(), query.location)
+        return query
+
+    @classmethod
+    def of_any_store(cls, location: str) -> Query:
+        """As `open`, whichever store has its state."""
         location = location.rstrip("/") or "/"
         storage = open_storage(location)
         operators = list(_operators(storage))
@@ -120,14 +127,16 @@ class Query:
                 "state/0/_metadata/metadata. Give the directory that the query has as checkpointLocation.",
                 file=f"{location}/state/0/_metadata/metadata",
             )
-        query = cls(location, storage, operators)
-        check_pinned(query.pinned_conf(), location)
-        return query
+        return cls(location, storage, operators)
 
     def pinned_conf(self) -> dict[str, str]:
         """What Spark pinned of the configuration when the query began; empty before its first batch."""
         newest = self._newest("offsets")
         return {} if newest is None else pinned_conf(_text(self._storage, f"offsets/{newest}"))
+
+    def planned_batch(self) -> int | None:
+        """The newest batch that Spark has begun; None before the first."""
+        return self._newest("offsets")
 
     def committed_batch(self) -> int | None:
         """The newest batch that Spark has committed; None before the first."""

@@ -106,8 +106,8 @@ def check_pinned(conf: Mapping[str, str], checkpoint: str) -> None:
     raise OptionError(
         f"the query of {checkpoint} was started with the state store {pinned}. Spark keeps a query's first "
         f"state store for good: it ignores {PROVIDER_KEY} for this checkpoint. To use the incremental store, "
-        "start the query with a new checkpoint directory (it then reads its sources from where their "
-        "settings say, such as startingOffsets); to go on with the old state, keep the old store.",
+        "stop the query and move it: `state-store migrate` writes its checkpoint anew, with its state, to a "
+        "new checkpoint directory.",
         option=PROVIDER_KEY,
     )
 

@@ -23,6 +23,7 @@ from state_store.cli.get import get
 from state_store.cli.history import history
 from state_store.cli.import_ import import_
 from state_store.cli.jar import jar
+from state_store.cli.migrate import migrate
 from state_store.cli.options import options
 from state_store.cli.repair import repair
 from state_store.cli.repartition import repartition
@@ -66,6 +67,7 @@ for _command in (
     cp,
     import_,
     repartition,
+    migrate,
     jar,
     options,
     completion,

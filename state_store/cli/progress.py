@@ -1,4 +1,5 @@
-"""How far a long command is: bytes moved, their rate, the time left; shown on a terminal after a second."""
+"""How far a long command is: bytes or rows moved, their rate, the time left; shown on a terminal after a
+second."""
 
 from __future__ import annotations
 
@@ -11,10 +12,13 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.text import Text
 
 from state_store.storage.contract import Entry, Storage
 
@@ -22,18 +26,18 @@ SHOWN_AFTER_S = 1.0
 
 
 class Meter:
-    """Counts bytes and stores. A context manager: what it showed is gone at its end. Safe for any thread.
+    """Counts bytes, or rows with `rows`, and stores. A context manager: what it showed is gone at its end.
+    Safe for any thread.
 
     Shown on standard error where that is a terminal, once the work has taken `SHOWN_AFTER_S`.
     """
 
-    def __init__(self, what: str, stores: int, *, console: Console | None = None) -> None:
+    def __init__(self, what: str, stores: int, *, rows: bool = False, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description} {task.fields[done]}/{task.fields[stores]} stores"),
             BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
+            *([_RowsColumn()] if rows else [DownloadColumn(), TransferSpeedColumn()]),
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
@@ -41,7 +45,7 @@ class Meter:
         self._task = self._progress.add_task(what, total=0, done=0, stores=stores)
         self._lock = threading.Lock()
         self._stores = stores
-        self._begun = self._done = self._expected_bytes = 0
+        self._begun = self._done = self._expected = 0
         self.shown = threading.Event()
         """Set once it is on the terminal."""
         self._timer = threading.Timer(SHOWN_AFTER_S, self._show)
@@ -60,20 +64,20 @@ class Meter:
             self._timer.join()
         self._progress.stop()
 
-    def expect(self, size_bytes: int) -> None:
-        """A store is begun with, and this many of its bytes are going to be moved.
+    def expect(self, amount: int) -> None:
+        """A store is begun with, and this many of its bytes, or rows, are going to be moved.
 
         Stores that are not begun with count as the average of the others.
         """
         with self._lock:
             self._begun += 1
-            self._expected_bytes += size_bytes
-            total_bytes = self._expected_bytes * max(self._stores, self._begun) / self._begun
-            self._progress.update(self._task, total=total_bytes)
+            self._expected += amount
+            total = self._expected * max(self._stores, self._begun) / self._begun
+            self._progress.update(self._task, total=total)
 
-    def moved(self, size_bytes: int) -> None:
-        """Adds to the bytes that were."""
-        self._progress.advance(self._task, size_bytes)
+    def moved(self, amount: int) -> None:
+        """Adds to the bytes, or rows, that were."""
+        self._progress.advance(self._task, amount)
 
     def metered(self, storage: Storage) -> Storage:
         """The storage, with its transfers counted here."""
@@ -88,6 +92,14 @@ class Meter:
     def _show(self) -> None:
         self._progress.start()
         self.shown.set()
+
+
+class _RowsColumn(ProgressColumn):
+    """Rows done, rows in all, and how many a second."""
+
+    def render(self, task: Task) -> Text:
+        rate = f", {task.speed:,.0f} a second" if task.speed else ""
+        return Text(f"{task.completed:,.0f}/{task.total or 0:,.0f} rows{rate}")
 
 
 class MeteredStorage(Storage):

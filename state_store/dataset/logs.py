@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from state_store.errors import ConflictError, MissingError
@@ -12,23 +15,36 @@ from state_store.storage import Storage
 
 SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
+_IDS = "stateUniqueIds"
+_SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
+
+
+def hadoop_uri(location: str) -> str:
+    """A directory as Spark writes it into its own files: a path with `file:` before it, a URI as it is."""
+    return location if _SCHEME.match(location) else f"file:{Path(location).absolute()}"
+
 
 def copy_operator(
     source: Storage, target: Storage, operator: Operator, partitions: int | None = None
 ) -> None:
-    """Copies what Spark says of an operator: its metadata (with another number of partitions) and schemas.
+    """Copies what Spark says of an operator: its schemas and its metadata, which names the schemas' files in
+    the target then; with another number of partitions, where one is given.
 
     Files that are there already stay.
     """
 
-    def patched(text: bytes) -> bytes:
-        if partitions is None:
-            return text
-        version, described = text.decode("utf-8").split("\n", 1)
-        found = json.loads(described)
+    def patch(found: dict[str, Any]) -> None:
         for store in found["stateStoreInfo"]:
-            store["numPartitions"] = partitions
-        return f"{version}\n{_compact(found)}".encode()
+            if partitions is not None:
+                store["numPartitions"] = partitions
+            if "stateSchemaFilePaths" in store:
+                store["stateSchemaFilePaths"] = [
+                    f"{hadoop_uri(target.location)}/state/{path.partition('/state/')[2]}"
+                    for path in store["stateSchemaFilePaths"]
+                ]
+
+    def patched(text: bytes) -> bytes:
+        return _patched(text, patch)
 
     directory = f"state/{operator.id}"
     for path in (*_files(source, f"{directory}/_metadata"), *_files(source, f"{directory}/_stateSchema")):
@@ -43,24 +59,34 @@ def copy_logs(
     target: Storage,
     batch: int,
     *,
-    partitions: int | None = None,
+    conf: Mapping[str, str] | None = None,
     ids: Mapping[str, Any] | None = None,
+    checkpoint_format: int | None = None,
 ) -> None:
     """Copies Spark's logs up to a batch that it has committed, and the offsets of the batch after, where that
-    has begun; with another number of partitions, and other ids of the batch's versions, where they are given.
+    has begun.
+
+    conf: other values of the configuration that is pinned. ids: other ids of the batch's versions.
+    checkpoint_format: the commit log is written in that one; the ids of versions other than the batch's are
+    left out then, and without `ids` all of them.
 
     The commit of the batch comes last: before, the target is no query's checkpoint. Files that are there
     already stay.
     """
 
     def of_offsets(text: bytes) -> bytes:
-        if partitions is None:
+        if not conf:
             return text
-        conf = {SHUFFLE_PARTITIONS: str(partitions)}
         return _patched(text, lambda found: found.setdefault("conf", {}).update(conf))
 
-    def of_commit(text: bytes) -> bytes:
-        return text if ids is None else _patched(text, lambda found: found.update(stateUniqueIds=ids))
+    def of_commit(number: int, text: bytes) -> bytes:
+        if checkpoint_format is not None:
+            _, _, rest = text.partition(b"\n")
+            text = b"v%d\n" % checkpoint_format + rest
+            text = _patched(text, lambda found: found.pop(_IDS, None))
+        if ids is None or number != batch:
+            return text
+        return _patched(text, lambda found: found.update({_IDS: ids}))
 
     for path in _files(source, "sources"):
         _copy(source, target, path, _same)
@@ -70,7 +96,7 @@ def copy_logs(
             _copy(source, target, f"offsets/{number}", of_offsets)
     for number in _batches(source, "commits"):
         if number <= batch:
-            _copy(source, target, f"commits/{number}", of_commit if number == batch else _same)
+            _copy(source, target, f"commits/{number}", partial(of_commit, number))
 
 
 def _batches(storage: Storage, log: str) -> list[int]:

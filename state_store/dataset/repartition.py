@@ -108,7 +108,8 @@ def rewrite(
     for operator in query.operators:
         count = None if operator.is_in_one_partition else partitions
         logs.copy_operator(source, storage, operator, count)
-    logs.copy_logs(source, storage, batch, partitions=partitions, ids=ids if has_ids else None)
+    conf = None if partitions is None else {logs.SHUFFLE_PARTITIONS: str(partitions)}
+    logs.copy_logs(source, storage, batch, conf=conf, ids=ids if has_ids else None)
     return done
 
 

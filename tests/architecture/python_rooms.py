@@ -69,6 +69,10 @@ ROOMS: Mapping[str, Room] = {
         "what a store is going to take: the planning of many batches, on sizes alone",
         "errors runtime settings checkpoint engine planning deletion snapshots query dataset",
     ),
+    "migration": _room(
+        "a query moved from one state store to another",
+        "errors settings checkpoint storage files deletion jvm query dataset",
+    ),
     "agent": _room(
         "the process beside the executor: frames, calls, open stores",
         "errors runtime settings checkpoint storage engine files planning deletion snapshots",
@@ -76,7 +80,7 @@ ROOMS: Mapping[str, Room] = {
     "cli": _room(
         "the command line, a module a command",
         "errors settings checkpoint storage engine files planning deletion snapshots jvm query dataset "
-        "estimation",
+        "estimation migration",
     ),
     "vectorization": _room("vectorised functions: the Python side", "settings"),
 }

@@ -49,6 +49,10 @@ ROOMS: Mapping[str, Room] = {
         "release checkpoint memory delta transaction agent local rows",
     ),
     "processors": _room("`transformWithState`: lets Spark's operators run on this store", f"release {ROOT}"),
+    "migration": _room(
+        "a program of its own: the rows of one state store into another",
+        f"checkpoint agent {ROOT}",
+    ),
     "vectorized": _room(
         "vectorised functions: Spark's physical operator and its Python runner; the session extension",
         "release settings checkpoint processors",

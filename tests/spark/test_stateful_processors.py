@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from queries import settings
 from queries.flow import Flow
 
 import state_store
+from state_store.migration.migrate import migrate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -147,7 +148,14 @@ def in_rows(records: DataFrame) -> DataFrame:
     return records.groupBy("key").transformWithState(RowCensus(), OUTPUT, "update", "processingTime")
 
 
-def lived(spark: Any, directory: Path, query: Any, provider: str, encoding: str) -> Flow:
+def lived(
+    spark: Any,
+    directory: Path,
+    query: Any,
+    provider: str,
+    encoding: str,
+    between: Callable[[Flow], None] = lambda flow: None,
+) -> Flow:
     """A query that ran all batches, and was stopped and started again in between."""
     options = {
         settings.PREFIX + "providerClass": settings.PROVIDERS[provider],
@@ -158,6 +166,7 @@ def lived(spark: Any, directory: Path, query: Any, provider: str, encoding: str)
     }
     flow = Flow(spark, directory, query, **options)
     flow.run(*BATCHES[:RESTART_AFTER])
+    between(flow)
     flow.run(*BATCHES[RESTART_AFTER:])
     return flow
 
@@ -189,17 +198,38 @@ def _without_moments(value: Any) -> Any:
 def test_output_state_and_timers_equal_those_of_rocksdb(spark, tmp_path, query, variables, encoding):
     ours = lived(spark, tmp_path / "ours", query, "incremental", encoding)
     theirs = lived(spark, tmp_path / "theirs", query, "rocksdb", encoding)
-    assert [sorted(map(repr, rows)) for rows in ours.batches] == [
-        sorted(map(repr, rows)) for rows in theirs.batches
-    ]
-    assert any(row["timer"] > 0 for rows in ours.batches for row in rows), "no timer has expired"
-    state = read_back(ours, variables)
-    assert state == read_back(theirs, variables)
-    assert all(state.values()), f"nothing to read: {[name for name, rows in state.items() if not rows]}"
+    check_equal(ours, theirs, variables)
     for name in variables:
         flattened = ours.state(stateVarName=name, flattenCollectionTypes=True)
         with state_store.open(str(ours.checkpoint), store=name) as opened:
             assert in_order(map(_leaves, opened.to_arrow().to_pylist())) == in_order(map(_leaves, flattened))
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("rocksdb", "incremental"), ("incremental", "rocksdb")],
+)
+@pytest.mark.long
+def test_output_state_and_timers_are_the_same_when_a_query_is_moved(spark, tmp_path, before, after):
+    def move(flow: Flow) -> None:
+        target = tmp_path / "moved"
+        migrate(str(flow.checkpoint), str(target), after)
+        flow.checkpoint = target
+        flow.options[settings.PREFIX + "providerClass"] = settings.PROVIDERS[after]
+
+    moved = lived(spark, tmp_path / "moves", in_rows, before, "avro", move)
+    stayed = lived(spark, tmp_path / "stays", in_rows, before, "avro")
+    check_equal(moved, stayed, (*VARIABLES, *WITH_TTL))
+
+
+def check_equal(one: Flow, other: Flow, variables: Iterable[str]) -> None:
+    assert [sorted(map(repr, rows)) for rows in one.batches] == [
+        sorted(map(repr, rows)) for rows in other.batches
+    ]
+    assert any(row["timer"] > 0 for rows in one.batches for row in rows), "no timer has expired"
+    state = read_back(one, variables)
+    assert state == read_back(other, variables)
+    assert all(state.values()), f"nothing to read: {[name for name, rows in state.items() if not rows]}"
 
 
 def _leaves(value: Any) -> list[Any]:

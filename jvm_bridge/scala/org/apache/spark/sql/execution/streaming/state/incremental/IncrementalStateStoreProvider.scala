@@ -165,6 +165,12 @@ class IncrementalStateStoreProvider
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = StoreMetrics.custom
 
+  /**
+   * An empty store above version 0, in either checkpoint format; its commit is the version after `version`. The
+   * checkpoint must have nothing of this store: no attempt at a version is told from another here.
+   */
+  private[incremental] def getEmptyStore(version: Long): StateStore = loading(emptyStore(version, forced = false))
+
   // --- what its stores ask
 
   private[incremental] def register(name: String, schema: FamilySchema): Unit = {
@@ -264,6 +270,10 @@ class IncrementalStateStoreProvider
       throw new UnsupportedOperationException("an empty store above version 0 needs Spark's checkpoint " +
         "format 2: set spark.sql.streaming.stateStore.checkpointFormatVersion to 2")
     }
+    emptyStore(version, forced)
+  }
+
+  private def emptyStore(version: Long, forced: Boolean): IncrementalStateStore = {
     val at = VersionId(version, None)
     store(local.beginEmpty(at), at, version, readOnly = false, forced)
   }

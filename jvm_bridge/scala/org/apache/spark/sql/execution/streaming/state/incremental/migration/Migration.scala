@@ -1,0 +1,122 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.migration
+
+import java.io.{BufferedReader, InputStreamReader, PrintStream}
+import java.nio.charset.StandardCharsets
+import java.util.concurrent.{Callable, ExecutionException, ExecutorCompletionService, Executors, TimeUnit}
+import java.util.concurrent.atomic.AtomicLong
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+import org.apache.hadoop.conf.Configuration
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+
+/**
+ * Copies one version of the stores of a stopped query from one state store to another: a program of its own,
+ * which `state-store migrate` starts.
+ *
+ * The first line of standard input is a JSON object that says what to copy; the program ends when standard input
+ * does. Standard output has one JSON object a line: `expected` and `rows` (so far), `done` (a store), `error`
+ * (kind and message). The exit code is 0 when all was copied.
+ */
+object Migration {
+  private val ReportedEveryMs = 200L
+
+  def main(args: Array[String]): Unit = {
+    val out = System.out
+    System.setOut(new PrintStream(System.err, true))
+    val in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8))
+    val asked = Json.parse(in.readLine())
+    endWith(in)
+    val events = new Events(out)
+    val code =
+      try {
+        run(asked, events)
+        0
+      } catch {
+        case e: Throwable =>
+          e.printStackTrace()
+          events.failed(e)
+          1
+      }
+    System.exit(code)
+  }
+
+  private def run(asked: JsonNode, events: Events): Unit = {
+    val hadoop = new Configuration
+    pairs(asked.path("hadoop")).foreach { case (name, value) => hadoop.set(name, value) }
+    val source = Side.of(asked.path("source"), hadoop)
+    val target = Side.of(asked.path("target"), hadoop)
+    val version = asked.path("version").asLong
+    val copies = asked.path("stores").elements.asScala.flatMap { described =>
+      val schemas = StoreSchemas.read(target, described)
+      described.path("partitions").elements.asScala.map { partition =>
+        new StoreCopy(source, target, schemas, partition.path("partition").asInt, version,
+          Json.text(partition, "id"), events)
+      }
+    }.toSeq
+    copyAll(copies, asked.path("threads").asInt(1), events)
+  }
+
+  private def copyAll(copies: Seq[StoreCopy], threads: Int, events: Events): Unit = {
+    val pool = Executors.newFixedThreadPool(threads)
+    val clock = Executors.newSingleThreadScheduledExecutor()
+    clock.scheduleWithFixedDelay(() => events.tellRows(), ReportedEveryMs, ReportedEveryMs, TimeUnit.MILLISECONDS)
+    try {
+      val ended = new ExecutorCompletionService[Unit](pool)
+      copies.foreach(copy => ended.submit((() => copy.run()): Callable[Unit]))
+      copies.foreach(_ => ended.take().get())
+    } catch {
+      case e: ExecutionException => throw e.getCause
+    } finally {
+      pool.shutdownNow()
+      clock.shutdownNow()
+    }
+    events.tellRows()
+  }
+
+  /** Ends this process with the one that started it. */
+  private def endWith(in: BufferedReader): Unit = {
+    val watching = new Thread(() => {
+      while (in.readLine() != null) {}
+      Runtime.getRuntime.halt(2)
+    }, "end-of-input")
+    watching.setDaemon(true)
+    watching.start()
+  }
+
+  /** The fields of an object of texts. */
+  private[migration] def pairs(node: JsonNode): Seq[(String, String)] =
+    node.properties.asScala.map(one => one.getKey -> one.getValue.asText).toSeq
+}
+
+/** What the program tells. Safe for any thread. */
+private[migration] final class Events(out: PrintStream) {
+  private val rows = new AtomicLong
+  private var told = 0L
+
+  /** A store is begun with, which has so many keys. */
+  def expected(keys: Long): Unit = tell(Json.obj("expected" -> keys))
+
+  def copied(count: Long): Unit = rows.addAndGet(count)
+
+  def tellRows(): Unit = synchronized {
+    val now = rows.get
+    if (now != told) tell(Json.obj("rows" -> now))
+    told = now
+  }
+
+  def done(operator: Long, partition: Int, name: String, copied: Long, id: Option[String]): Unit =
+    tell(Json.obj("done" -> Json.obj(
+      "operator" -> operator, "partition" -> partition, "name" -> name, "rows" -> copied, "id" -> id)))
+
+  def failed(e: Throwable): Unit =
+    tell(Json.obj("error" -> Json.obj("kind" -> Failures.kind(e), "message" -> Failures.message(e))))
+
+  private def tell(event: ObjectNode): Unit = synchronized {
+    out.println(event.toString)
+    out.flush()
+  }
+}

@@ -1,0 +1,72 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.migration
+
+import java.util.UUID
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import org.apache.hadoop.fs.Path
+
+import org.apache.spark.sql.execution.streaming.state._
+import org.apache.spark.sql.types.StructType
+
+/** A column family, as Spark describes it; `isList` says that a key has several values. */
+private[migration] final case class Family(
+    name: String,
+    keys: StructType,
+    values: StructType,
+    keySpec: KeyStateEncoderSpec,
+    isList: Boolean) {
+  def isDefault: Boolean = name == StateStore.DEFAULT_COL_FAMILY_NAME
+
+  /** Whether Spark keeps it for itself, beside a state variable. */
+  def isInternal: Boolean = name.startsWith("$")
+}
+
+/**
+ * What Spark wrote of the rows of a store: of its column families, or of its only one.
+ *
+ * @param evolution all versions of the schemas, where rows name theirs
+ */
+private[migration] final case class StoreSchemas(
+    operator: Long,
+    store: String,
+    families: Seq[Family],
+    usesFamilies: Boolean,
+    evolution: Option[StateSchemaProvider]) {
+
+  /** The default family, which stays empty where an operator has others. */
+  def default: Family = families.find(_.isDefault).getOrElse {
+    val first = families.head
+    first.copy(name = StateStore.DEFAULT_COL_FAMILY_NAME, keySpec = NoPrefixKeyStateEncoderSpec(first.keys))
+  }
+
+  def others: Seq[Family] = families.filterNot(_.isDefault)
+}
+
+private[migration] object StoreSchemas {
+  /** Reads Spark's schema files, which the checkpoint that is written has already. */
+  def read(target: Side, described: JsonNode): StoreSchemas = {
+    val operator = described.path("operator").asLong
+    val name = described.path("name").asText
+    val prefix = described.path("prefix_columns").asInt
+    val lists = described.path("lists").elements.asScala.map(_.asText).toSet
+    val files = described.path("schema_files").elements.asScala.map(_.asText).toList
+    val id = StateStoreProviderId(StateStoreId(target.stateRoot, operator, 0, name), UUID.randomUUID)
+    val hadoop = target.hadoop
+    val read = new StateSchemaCompatibilityChecker(id, hadoop, oldSchemaFilePaths = files.map(new Path(_)))
+      .readSchemaFile()
+    if (read.isEmpty) throw new MigrationException("missing", s"store $operator/$name has no schema")
+    StoreSchemas(operator, name, read.map(family(_, prefix, lists)), files.nonEmpty,
+      if (files.isEmpty) None
+      else Some(new InMemoryStateSchemaProvider(
+        StateSchemaMetadata.createStateSchemaMetadata(target.stateRoot, hadoop, files))))
+  }
+
+  private def family(read: StateStoreColFamilySchema, prefix: Int, lists: Set[String]): Family = {
+    val spec = read.keyStateEncoderSpec.getOrElse(
+      if (prefix > 0) PrefixKeyScanStateEncoderSpec(read.keySchema, prefix)
+      else NoPrefixKeyStateEncoderSpec(read.keySchema))
+    Family(read.colFamilyName, read.keySchema, read.valueSchema, spec, lists.contains(read.colFamilyName))
+  }
+}

@@ -1,0 +1,100 @@
+"""`state-store migrate`: a stopped query to another state store."""
+
+from __future__ import annotations
+
+import click
+
+from state_store.cli.command import command, json_option
+from state_store.cli.output import output, print_json
+from state_store.cli.progress import Meter
+from state_store.migration.migrate import migrate as write_migrated
+from state_store.migration.stores import STORES
+from state_store.query import Query
+
+_NOTE = """\
+SOURCE and TARGET are paths or file: or hdfs: URIs, or others that the Hadoop of the installed pyspark reads,
+with --conf. Java and pyspark are needed, of the Spark that runs the query or a later one."""
+
+
+def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in given]
+    for name, equals, _ in pairs:
+        if not (name and equals):
+            raise click.BadParameter(f"'{name}' is not KEY=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+@command(
+    "migrate",
+    examples=(
+        "/data/checkpoint /data/checkpoint-incremental --to incremental",
+        "/data/checkpoint-incremental /data/checkpoint-rocksdb --to rocksdb --format 1",
+        "hdfs://nn/checkpoint hdfs://nn/checkpoint-2 --to incremental --memory 8g --json",
+    ),
+    note=_NOTE,
+)
+@json_option
+@click.option(
+    "--conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_pairs,
+    help="Configuration of the stores; spark.hadoop.* is Hadoop's.",
+)
+@click.option("--memory", metavar="SIZE", help="The heap of the JVM that copies, such as 4g.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), metavar="N", help="Stores at a time (cores, 4 at most)."
+)
+@click.option(
+    "--format",
+    "checkpoint_format",
+    type=click.IntRange(1, 2),
+    help="Spark's checkpoint format in TARGET (2 where the store has it).",
+)
+@click.option("--to", type=click.Choice(list(STORES)), required=True, help="The state store of TARGET.")
+@click.argument("source", metavar="SOURCE", type=click.Path(file_okay=False))
+@click.argument("target", metavar="TARGET")
+def migrate(
+    source: str,
+    target: str,
+    to: str,
+    checkpoint_format: int | None,
+    threads: int | None,
+    memory: str | None,
+    conf: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Move a stopped query to another state store, as a copy.
+
+    Copies the version that Spark committed last from Spark's HDFS-backed store, Spark's RocksDB store or the
+    incremental store to TARGET, which must be empty, with Spark's logs. Start the query with TARGET as its
+    checkpointLocation: it goes on where it stopped. SOURCE stays as it is, to go back to; never let the query
+    go on from both.
+    """
+    with Meter("copied", len(Query.of_any_store(source).stores()), rows=True) as meter:
+        done = write_migrated(
+            source,
+            target,
+            to,
+            checkpoint_format=checkpoint_format,
+            threads=threads,
+            memory=memory,
+            conf=conf,
+            progress=meter,
+        )
+    if as_json:
+        print_json(
+            {
+                "from": done.source,
+                "to": done.target,
+                "format": done.checkpoint_format,
+                "version": done.version,
+                "stores": done.stores,
+                "rows": done.rows,
+            }
+        )
+    else:
+        output().print(
+            f"version {done.version}: {done.rows} rows of {done.stores} stores, from {done.source} to "
+            f"{done.target} in checkpoint format {done.checkpoint_format}, in {target}"
+        )

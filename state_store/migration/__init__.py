@@ -1,0 +1,1 @@
+"""Moving a stopped query from one state store to another."""

@@ -1,0 +1,321 @@
+"""What `state-store migrate` refuses, always before it writes; and what it makes of Spark's logs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from query_directory import QueryDirectory, rows
+
+import state_store
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+from state_store.errors import ConflictError, InternalError, MissingError, OptionError, StateStoreError
+from state_store.jvm import compiler
+from state_store.jvm import program as jvm_program
+from state_store.jvm.program import JvmProgram
+from state_store.migration import migrate as module
+from state_store.migration.migrate import migrate
+from state_store.migration.stores import HDFS, INCREMENTAL, ROCKSDB, StateStore
+from state_store.query import Query, StoreKey
+from state_store.settings.session import PROVIDER_KEY
+
+VERSIONS = 3
+PROCESSOR = {
+    "operatorInfo": {"operatorId": 0, "operatorName": "transformWithStateExec"},
+    "stateStoreInfo": [
+        {
+            "storeName": "default",
+            "numColsPrefixKey": 0,
+            "numPartitions": 2,
+            "stateSchemaFilePaths": ["file:/elsewhere/state/0/_stateSchema/default/0_a"],
+        }
+    ],
+    "operatorPropertiesJson": json.dumps({"stateVariables": []}),
+}
+
+
+def query_of(root: Path, store: StateStore, *, ids: bool = False, provider: str | None = None) -> Path:
+    """A checkpoint with two partitions and three versions, whose last one counts."""
+    query = QueryDirectory(root / "source", root / "scratch", provider=provider or store.provider, ids=ids)
+    for _ in range(VERSIONS):
+        query.commit(rows(0, 2))
+    for key in query.keys:
+        place = query.root / key.path
+        for number in range(1, VERSIONS + 1):
+            id_ = f"_{query.newest[key].checkpoint_id}" if ids else ""
+            if store is HDFS:
+                (place / f"{number}.delta").touch()
+            elif store is ROCKSDB:
+                (place / f"{number}{id_}.changelog").touch()
+    return query.root
+
+
+class Program:
+    """In place of the JVM: tells `events`, and notes what it was asked."""
+
+    asked: dict
+    meanwhile = staticmethod(lambda: None)
+    events_: tuple[dict, ...] = ()
+
+    def __init__(self, main_class: str, asked: dict, *, memory: str | None = None):
+        type(self).asked = asked
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def events(self):
+        type(self).meanwhile()
+        yield from type(self).events_
+
+
+@pytest.fixture
+def program(monkeypatch):
+    """No JVM; every store of an operator 0 with two partitions is told to be done."""
+
+    class One(Program):
+        events_ = tuple(
+            {"done": {"operator": 0, "partition": number, "name": "default", "rows": 5, "id": f"id-{number}"}}
+            for number in range(2)
+        )
+
+    monkeypatch.setattr(module, "JvmProgram", One)
+    return One
+
+
+@pytest.fixture
+def no_program(monkeypatch):
+    """A JVM that must not be started."""
+
+    def refuse(*_arguments, **_options):
+        pytest.fail("a JVM was started")
+
+    monkeypatch.setattr(module, "JvmProgram", refuse)
+
+
+def pinned(checkpoint: Path, batch: int) -> dict:
+    return json.loads((checkpoint / f"offsets/{batch}").read_text().splitlines()[1])["conf"]
+
+
+def commit_of(checkpoint: Path, batch: int) -> tuple[str, dict]:
+    header, content = (checkpoint / f"commits/{batch}").read_text().splitlines()
+    return header, json.loads(content)
+
+
+def refused(kind: type[StateStoreError], source: Path, target: Path, to: str, **options) -> StateStoreError:
+    with pytest.raises(kind) as raised:
+        migrate(str(source), str(target), to, **options)
+    return raised.value
+
+
+@pytest.mark.parametrize("what", ["file", "directory"])
+def test_a_target_that_has_something_is_refused(tmp_path, no_program, what):
+    source, target = query_of(tmp_path, HDFS), tmp_path / "target"
+    target.mkdir()
+    (target / "x").touch() if what == "file" else (target / "x").mkdir()
+    refused(ConflictError, source, target, "incremental")
+    assert [path.name for path in target.iterdir()] == ["x"]
+
+
+def test_an_empty_target_may_be_there(tmp_path, program):
+    source, target = query_of(tmp_path, HDFS), tmp_path / "target"
+    target.mkdir()
+    assert migrate(str(source), str(target), "incremental").rows == 10
+
+
+@pytest.mark.parametrize("provider", ["com.example.Store", None])
+def test_a_store_that_is_not_known_is_refused(tmp_path, no_program, provider):
+    source = query_of(tmp_path, HDFS, provider="com.example.Store")
+    if provider is None:
+        for path in (source / "offsets").iterdir():
+            path.write_text(path.read_text().replace(PROVIDER_KEY, "something.else"))
+    message = refused(OptionError, source, tmp_path / "target", "incremental").message
+    assert "incremental, hdfs and rocksdb" in message and (provider or "does not say") in message
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_query_that_has_committed_nothing_is_refused(tmp_path, no_program):
+    query = QueryDirectory(tmp_path / "source", tmp_path / "scratch", provider=HDFS.provider, ids=False)
+    query.commit(rows(0, 2), logged=False)
+    assert "no batch" in refused(MissingError, query.root, tmp_path / "target", "incremental").message
+
+
+def test_what_is_no_query_is_refused(tmp_path, no_program):
+    refused(MissingError, tmp_path, tmp_path / "target", "incremental")
+
+
+@pytest.mark.parametrize(
+    ("store", "ids", "gone"),
+    [
+        (HDFS, False, "2.delta"),
+        (HDFS, False, "1.delta"),
+        (ROCKSDB, False, "3.changelog"),
+        (ROCKSDB, True, "3_*.changelog"),
+        (INCREMENTAL, True, "delta/*3_*.sst"),
+    ],
+)
+def test_a_version_that_is_gone_is_refused(tmp_path, no_program, store, ids, gone):
+    source = query_of(tmp_path, store, ids=ids)
+    (lost,) = (source / "state/0/1").glob(gone)
+    lost.unlink()
+    to = "rocksdb" if store is INCREMENTAL else "incremental"
+    assert "0/1/default" in refused(MissingError, source, tmp_path / "target", to).message
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize(("store", "whole"), [(HDFS, "3.snapshot"), (HDFS, "2.snapshot"), (ROCKSDB, "3.zip")])
+def test_nothing_before_a_whole_version_is_needed(tmp_path, program, store, whole):
+    source = query_of(tmp_path, store)
+    for partition in range(2):
+        for path in (source / f"state/0/{partition}").glob("[0-9].*"):
+            if int(path.name[0]) <= int(whole[0]):
+                path.unlink()
+        (source / f"state/0/{partition}" / whole).touch()
+    assert migrate(str(source), str(tmp_path / "target"), "incremental").version == VERSIONS
+
+
+def test_a_format_that_a_store_does_not_have_is_refused(tmp_path, no_program):
+    source = query_of(tmp_path, INCREMENTAL, ids=True)
+    assert "format 1" in refused(OptionError, source, tmp_path / "t", "hdfs", checkpoint_format=2).message
+
+
+def test_column_families_have_no_place_in_the_hdfs_backed_store(tmp_path, no_program):
+    source = query_of(tmp_path, ROCKSDB)
+    (source / "state/0/_metadata/metadata").write_text("v2\n" + json.dumps(PROCESSOR))
+    message = refused(OptionError, source, tmp_path / "target", "hdfs").message
+    assert "transformWithStateExec" in message and "column families" in message
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_query_that_goes_on_meanwhile_is_refused(tmp_path, program):
+    source, target = query_of(tmp_path, HDFS), tmp_path / "target"
+    program.meanwhile = staticmethod(lambda: (source / f"offsets/{VERSIONS}").write_text("v1\n{}\n"))
+    error = refused(ConflictError, source, target, "incremental")
+    assert "gone on meanwhile" in error.message and "remove it" in error.message
+    assert not (target / "commits").exists() and not (target / "offsets").exists()
+
+
+def test_a_batch_that_had_begun_is_none_that_goes_on(tmp_path, program):
+    source, target = query_of(tmp_path, HDFS), tmp_path / "target"
+    text = (source / f"offsets/{VERSIONS - 1}").read_text()
+    (source / f"offsets/{VERSIONS}").write_text(text)
+    assert migrate(str(source), str(target), "incremental").version == VERSIONS
+    assert pinned(target, VERSIONS)[PROVIDER_KEY] == INCREMENTAL.provider
+    assert Query.open(str(target)).committed_batch() == VERSIONS - 1
+
+
+def test_what_the_jvm_tells_is_raised_and_nothing_counts(tmp_path, program):
+    source, target = query_of(tmp_path, HDFS), tmp_path / "target"
+    program.events_ = ({"error": {"kind": "missing", "message": "2.delta is gone"}},)
+    message = refused(MissingError, source, target, "incremental").message
+    assert "2.delta is gone" in message and "is incomplete: remove it" in message
+    assert not (target / "commits").exists()
+
+
+def test_to_format_2_ids_come_into_the_commit_log(tmp_path, program):
+    source, target = query_of(tmp_path, ROCKSDB), tmp_path / "target"
+    migrate(str(source), str(target), "incremental")
+    assert commit_of(target, VERSIONS - 1) == (
+        "v2",
+        {"nextBatchWatermarkMs": 0, "stateUniqueIds": {"0": [["id-0"], ["id-1"]]}},
+    )
+    assert commit_of(target, 0) == ("v2", {"nextBatchWatermarkMs": 0})
+    assert {pinned(target, batch)[PROVIDER_KEY] for batch in range(VERSIONS)} == {INCREMENTAL.provider}
+    assert pinned(source, 0)[PROVIDER_KEY] == ROCKSDB.provider
+    key = StoreKey(0, 1)
+    assert Query.open(str(target)).committed()[key].checkpoint_id == "id-1"
+
+
+def test_to_format_1_ids_go(tmp_path, program):
+    source, target = query_of(tmp_path, INCREMENTAL, ids=True), tmp_path / "target"
+    migrate(str(source), str(target), "rocksdb", checkpoint_format=1)
+    for batch in range(VERSIONS):
+        assert commit_of(target, batch) == ("v1", {"nextBatchWatermarkMs": 0})
+    asked = program.asked["stores"][0]["partitions"]
+    assert [one["id"] for one in asked] == [
+        version.checkpoint_id for version in Query.open(str(source)).committed().values()
+    ]
+
+
+def test_schemas_are_named_where_they_are(tmp_path, program):
+    source, target = query_of(tmp_path, ROCKSDB), tmp_path / "target"
+    (source / "state/0/_metadata/metadata").write_text("v2\n" + json.dumps(PROCESSOR))
+    migrate(str(source), str(target), "incremental")
+    metadata = json.loads((target / "state/0/_metadata/metadata").read_text().splitlines()[1])
+    expected = [f"file:{target}/state/0/_stateSchema/default/0_a"]
+    assert metadata["stateStoreInfo"][0]["stateSchemaFilePaths"] == expected
+    assert program.asked["stores"][0]["schema_files"] == expected
+
+
+def test_checksums_of_rows_are_left_to_sparks_stores(tmp_path, program):
+    source = query_of(tmp_path, ROCKSDB)
+    checksums = "spark.sql.streaming.stateStore.rowChecksum.enabled"
+    for path in (source / "offsets").iterdir():
+        path.write_text(path.read_text().replace('"conf": {', f'"conf": {{"{checksums}": "true", '))
+    migrate(str(source), str(tmp_path / "ours"), "incremental")
+    assert pinned(tmp_path / "ours", 0)[checksums] == "false"
+    assert program.asked["source"]["conf"][checksums] == "true"
+    assert program.asked["target"]["conf"][checksums] == "false"
+    migrate(str(source), str(tmp_path / "theirs"), "rocksdb")
+    assert pinned(tmp_path / "theirs", 0)[checksums] == "true"
+
+
+def test_configuration_is_for_both_stores_or_for_hadoop(tmp_path, program):
+    source = query_of(tmp_path, HDFS)
+    migrate(str(source), str(tmp_path / "target"), "rocksdb", conf={"spark.hadoop.fs.x": "1", "spark.y": "2"})
+    assert program.asked["hadoop"] == {"fs.x": "1"}
+    assert program.asked["source"]["conf"]["spark.y"] == program.asked["target"]["conf"]["spark.y"] == "2"
+
+
+def test_without_java_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(compiler, "java", lambda: str(tmp_path / "no-java"))
+    source = query_of(tmp_path, HDFS)
+    assert "Java" in refused(OptionError, source, tmp_path / "target", "incremental").message
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_jvm_that_ends_by_itself_is_an_error(tmp_path):
+    with (
+        pytest.raises(InternalError, match=r"no\.such\.Program"),
+        JvmProgram("no.such.Program", {}) as program,
+    ):
+        list(program.events())
+
+
+def test_a_heap_that_is_too_small_is_named(tmp_path, monkeypatch):
+    (tmp_path / "java").write_text("#!/bin/sh\nexit 3\n")
+    (tmp_path / "java").chmod(0o755)
+    monkeypatch.setattr(jvm_program, "java", lambda: str(tmp_path / "java"))
+    with (
+        pytest.raises(OptionError, match="a heap of 1m is too small"),
+        JvmProgram("any.Program", {}, memory="1m") as program,
+    ):
+        list(program.events())
+
+
+def test_other_commands_name_this_one(tmp_path):
+    source = query_of(tmp_path, ROCKSDB)
+    with pytest.raises(OptionError, match="state-store migrate"):
+        state_store.open(str(source))
+
+
+def test_the_command_says_what_it_did(tmp_path, program, capsys):
+    source = query_of(tmp_path, HDFS)
+    words = ["migrate", str(source), "--to", "incremental"]
+    assert main([*words, str(tmp_path / "one"), "--json"]) == exit_codes.OK
+    assert json.loads(capsys.readouterr().out) == {
+        "from": "hdfs",
+        "to": "incremental",
+        "format": 2,
+        "version": VERSIONS,
+        "stores": 2,
+        "rows": 10,
+    }
+    assert main([*words, str(tmp_path / "two"), "--format", "1"]) == exit_codes.OK
+    assert "10 rows of 2 stores, from hdfs to incremental" in " ".join(capsys.readouterr().out.split())
+    assert main([*words, str(tmp_path / "two")]) == exit_codes.RETRY
+    assert main([*words, str(tmp_path / "three"), "--conf", "x"]) == exit_codes.USAGE
