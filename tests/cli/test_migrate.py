@@ -155,7 +155,7 @@ def test_what_is_no_query_is_refused(tmp_path, no_program):
         (HDFS, False, "1.delta"),
         (ROCKSDB, False, "3.changelog"),
         (ROCKSDB, True, "3_*.changelog"),
-        (INCREMENTAL, True, "delta/*3_*.sst"),
+        (INCREMENTAL, True, f"delta/{VERSIONS:020}_*.sst"),
     ],
 )
 def test_a_version_that_is_gone_is_refused(tmp_path, no_program, store, ids, gone):
