@@ -1,11 +1,11 @@
 """Compares what `state_store.estimate` says of queries with what they then take, in one run.
 
-    python -m benchmarks.estimates [--keys 40000] [--batches 200] [--json OUT]
+    python -m benchmarks.estimates [--keys 40000] [--batches 200] [--checkpoints DIR] [--json OUT]
 
 Two queries of Spark aggregate the same files, one file a batch, with other options each. What the first
 leaves behind is measured; from that alone both are estimated: the second as a what-if. Bytes and files in
 storage are averages over the last batches, as they were seen while the queries ran; restores are those of all
-versions that are retained at the end, of every partition, as a query makes them.
+versions that are retained at the end, of every partition, as a query makes them: the median.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPTIONS = (
     {"maxDeltas": "8", "fullAfterDeltas": "40", "fullScheduleJitter": "0", "minPauseBetweenMerges": "0s"},
     {"maxDeltas": "30", "fullAfterDeltas": "60", "fullScheduleJitter": "0", "minPauseBetweenMerges": "0s"},
 )
-RETAIN, PARTITIONS, MAINTENANCE_S, KEYS_A_BATCH = 12, 2, 3, 4000
+RETAIN, PARTITIONS, MAINTENANCE_S = 12, 2, 3
 _POLL_S = 0.2
 _DIRECTORIES = ("delta", "shared", "snapshot")
 
@@ -43,11 +43,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--keys", type=int, default=40_000, help="rows of the state")
     parser.add_argument("--batches", type=int, default=200, help="of each query")
+    parser.add_argument("--writes", type=int, default=4_000, help="rows of a batch")
+    parser.add_argument(
+        "--checkpoints", type=Path, help="where they lie; elsewhere than TMPDIR: restores copy"
+    )
     parser.add_argument("--json", type=Path, help="where results go")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(dir=asked.checkpoints) as name:
         root = Path(name)
-        _write_input(root / "input", asked.keys, asked.batches)
+        _write_input(root / "input", asked.keys, asked.writes, asked.batches)
         found = [_run(root / f"query-{number}", root / "input", one) for number, one in enumerate(OPTIONS)]
         measured = state_store.measure(str(root / "query-0"))
         result = [
@@ -80,7 +84,7 @@ def _compared(
     }
 
 
-def _write_input(directory: Path, keys: int, files: int) -> None:
+def _write_input(directory: Path, keys: int, writes: int, files: int) -> None:
     """The first file has every key, the others some, low numbers more often."""
     import pyarrow
     import pyarrow.parquet
@@ -88,9 +92,7 @@ def _write_input(directory: Path, keys: int, files: int) -> None:
     chance = random.Random(5)
     directory.mkdir()
     for number in range(files):
-        chosen = (
-            range(keys) if not number else [int(keys * chance.random() ** 3) for _ in range(KEYS_A_BATCH)]
-        )
+        chosen = range(keys) if not number else [int(keys * chance.random() ** 3) for _ in range(writes)]
         table = pyarrow.table({"k": list(chosen), "v": [chance.random() for _ in chosen]})
         path = directory / f"{number:05}.parquet"
         pyarrow.parquet.write_table(table, path)
@@ -153,7 +155,7 @@ def _restore_ms(checkpoint: Path) -> float:
                     shutil.rmtree(Path(scratch) / "restored")
                 pin.release()
                 times.append(min(took))
-    return statistics.mean(times)
+    return statistics.median(times)
 
 
 def _session(options: dict[str, str]) -> SparkSession:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from state_store.checkpoint.document import Document, encode
@@ -83,7 +84,7 @@ class Manifest:
         """The name of the snapshot's archive."""
         return SnapshotName(self.version, self.checkpoint_id)
 
-    @property
+    @cached_property
     def total_bytes(self) -> int:
         """Bytes of all its SST files, the archive not counted."""
         return sum(entry.size_bytes for entry in self.files)

@@ -7,17 +7,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
+from rich.console import Console
 
 from state_store.cli.command import command, json_option
 from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
 from state_store.cli.parameters import OptionValue
+from state_store.cli.progress import Meter
 from state_store.cli.state_command import check_pyarrow
 from state_store.errors import OptionError
 from state_store.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
 from state_store.estimation.workload import PARTITIONS, Workload
 from state_store.planning.cost import CostModel, Transfers
-from state_store.query import DEFAULT_NAME
+from state_store.query import DEFAULT_NAME, Filter, Query
 from state_store.settings.option_types import BYTES, DURATION
 
 _COLUMNS = (text_column(""), number_column("now"), number_column("on average"), number_column("at most"))
@@ -130,7 +132,11 @@ class Planned:
     metavar="N",
     help="Among which the partitions are.",
 )
-@click.option("--fetch-rate", type=OptionValue(BYTES), help="Bytes a second from storage; default: 200m.")
+@click.option(
+    "--fetch-rate",
+    type=OptionValue(BYTES),
+    help="Bytes a second from storage; default: 200m, or what DIR shows.",
+)
 @json_option
 @click.argument("checkpoint", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
 def estimate_command(
@@ -158,18 +164,22 @@ def estimate_command(
     if checkpoint is not None:
         numbers.check_unused()
         check_pyarrow()
-        measured = measure(checkpoint, operator, store)
+        stores = Query.open(checkpoint).stores(Filter(operator, None, store))
+        with Meter("looked at", len(stores)) as meter:
+            measured = measure(checkpoint, operator, store, progress=meter)
     cost = None if measured is None else measured.cost
     if fetch_rate:
         cost = CostModel(transfers=Transfers(0.5, 1000 * _MIB / fetch_rate))
-    found = estimate(
-        numbers.workload() if measured is None else measured.workload,
-        _options(options, fullAfterDeltas=full_every, restoreObjective=objective),
-        retain=retain or (measured and measured.retained) or RETAIN,
-        hit_ratio=hit_ratio,
-        executors=executors,
-        cost=cost,
-    )
+    workload = numbers.workload() if measured is None else measured.workload
+    with Console(stderr=True).status("going through thousands of batches"):
+        found = estimate(
+            workload,
+            _options(options, fullAfterDeltas=full_every, restoreObjective=objective),
+            retain=retain or (measured and measured.retained) or RETAIN,
+            hit_ratio=hit_ratio,
+            executors=executors,
+            cost=cost,
+        )
     if as_json:
         print_json(_json(found, measured))
     else:
@@ -216,8 +226,8 @@ def _print(found: Estimate, measured: Measured | None) -> None:
     output().print(
         f"{work.keys:.0f} keys of {work.key_bytes:.0f} bytes with values of {work.value_bytes:.0f} in "
         f"{work.partitions} partitions; a batch every {work.interval_ms / 1000:g} s writes "
-        f"{work.updates_per_batch:.0f} of them, {work.new_per_batch:.0f} new; {found.retain} versions "
-        "retained\n"
+        f"{work.updates_per_batch:.0f} of them, {work.new_per_batch:.0f} new, and removes "
+        f"{work.removals_per_partition * work.partitions:.0f}; {found.retain} versions retained\n"
     )
     print_table(_COLUMNS, _rows(found, measured))
     span = (

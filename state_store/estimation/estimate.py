@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,11 +132,13 @@ def estimate(
     given = {name: str(value) for name, value in (options or {}).items()}
     parsed = parse(given)
     retention = RetentionPolicy(retain, parsed.retained_checkpoints, parsed.retained_age_ms)
+    model = CostModel() if cost is None else copy.copy(cost)
+    model.thorough = parsed.restore_verification == FILES
     store = SimulatedStore(
         workload,
         parsed,
         retention,
-        cost or CostModel(thorough=parsed.restore_verification == FILES),
+        model,
         maintenance_ms=maintenance_ms,
         settings=settings,
     )

@@ -12,6 +12,7 @@ from statistics import mean, median
 
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import SnapshotName, VersionId
+from state_store.dataset.html import table
 from state_store.dataset.pinned import PinnedVersion
 from state_store.deletion.contents import StoreContents
 from state_store.errors import MissingError
@@ -20,7 +21,7 @@ from state_store.estimation.tables import TableSize, table_size
 from state_store.estimation.workload import Workload
 from state_store.planning.cost import CostModel
 from state_store.planning.statistics import oldest_run_bytes
-from state_store.query import DEFAULT_NAME, Filter, Query
+from state_store.query import DEFAULT_NAME, Filter, Progress, Query
 from state_store.runtime import SYSTEM, Runtime
 from state_store.snapshots.restore import Restored
 
@@ -29,7 +30,7 @@ SAMPLED = 4
 
 DEFAULT_INTERVAL_MS = 10_000
 _MOST_TIMES = 100
-_TOLD = 8
+_RESTORES, _TOLD = 2, 8
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,40 @@ class Measured:
     restore_ms: float
     cost: CostModel
 
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        work = self.workload
+        shown = [
+            ("keys", work.keys),
+            ("bytes of a key", work.key_bytes),
+            ("bytes of a value", work.value_bytes),
+            ("keys that a batch writes", work.updates_per_batch),
+            ("of these new", work.new_per_batch),
+            ("ms from a batch to the next", work.interval_ms),
+            ("bytes in storage", self.stored_bytes),
+            ("files in storage", self.stored_files),
+            ("bytes that a restore reads", self.restore_bytes),
+            ("files that a restore reads", self.restore_files),
+            ("ms that a restore took", self.restore_ms),
+        ]
+        title = f"operator {self.operator}, store {self.store}, version {self.version}"
+        return table(title, ("", ""), [(name, f"{number:,.6g}") for name, number in shown])
+
 
 def measure(
-    checkpoint: str, operator: int = 0, store: str = DEFAULT_NAME, *, runtime: Runtime = SYSTEM
+    checkpoint: str,
+    operator: int = 0,
+    store: str = DEFAULT_NAME,
+    *,
+    progress: Progress | None = None,
+    runtime: Runtime = SYSTEM,
 ) -> Measured:
     """Looks at one of Spark's stores of a query, which may run meanwhile.
 
     Lists every partition, reads the archives of its snapshots, and of a few partitions the last deltas;
     these are restored into the directory of temporary files, one at a time, to learn what storage takes.
+
+    `progress` hears of the partitions that are listed and of the files that are brought.
 
     Raises MissingError where the query has no such store, or Spark has committed no batch of it; DamagedError
     and StorageError as reading the files does.
@@ -75,7 +102,7 @@ def measure(
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
     version, committed = batch + 1, query.committed(batch)
-    found = query.for_each(keys, lambda _, storage: StoreContents.read(storage))
+    found = query.for_each(keys, lambda _, storage: StoreContents.read(storage), meter=progress)
     contents = dict(zip(keys, found, strict=True))
     sampled = [keys[place * len(keys) // SAMPLED] for place in range(SAMPLED)]
     sampled = list(dict.fromkeys(sampled))
@@ -87,6 +114,9 @@ def measure(
             storage = query.storage(key)
             since = max(0, version - MOST_DELTAS)
             pin = PinnedVersion(key, storage, version, committed[key], since=since, runtime=runtime)
+            if progress is not None:
+                pin.follow(progress)
+                progress.expect(pin.size_bytes * _RESTORES + pin.lineage_bytes)
             try:
                 if key == sampled[0]:
                     cost = CostModel(is_local=storage.is_local)
@@ -118,7 +148,7 @@ def _restored_ms(pin: PinnedVersion, directory: Path, cost: CostModel) -> float:
     """Restores the version as a query does, twice, for the first finds nothing warm; tells the model what the
     quicker took, as often as it takes until little is left of what it expected, and gives that."""
     found = []
-    for _ in range(2):
+    for _ in range(_RESTORES):
         found.append(pin.restore_by_blocks(directory))
         shutil.rmtree(directory, ignore_errors=True)
     restored = min(found, key=_total_ms)

@@ -27,7 +27,8 @@ class Workload:
     `new_per_batch`. So many are removed, or `removed_per_batch`; the number of keys stays as it is. zipf: the
     exponent of Zipf's law by which keys are written; 0: all as often as any other.
 
-    delta_table, merged_table, touches: measured, in place of what follows from the numbers above.
+    delta_table, merged_table, touches: measured, in place of what follows from the numbers above, and from
+    `snapshotCompression`.
     """
 
     keys: float

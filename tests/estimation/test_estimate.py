@@ -77,6 +77,7 @@ def test_of_a_query_that_has_run(history: History) -> None:
     assert found.workload.keys == pytest.approx(KEYS)
     assert found.workload.new_per_batch == pytest.approx(history.changes.new)
     assert found.restore_ms > 0
+    assert f"version {BATCHES}" in found._repr_html_()
     check(of(found.workload, cost=found.cost), history)
 
 
@@ -114,6 +115,8 @@ def test_options_have_the_effect_that_they_have_in_the_agent() -> None:
     assert short.restore_ms.average < usual.restore_ms.average
     assert short.restore_ms.most < usual.restore_ms.most
     assert short.upload_bytes_per_s > usual.upload_bytes_per_s
+    thorough = estimate(WORKLOAD, {"restoreVerification": "files"})
+    assert thorough.restore_ms.average > 1.2 * usual.restore_ms.average
     small = estimate(WORKLOAD, {"snapshotCompression": "lz4"})
     assert small.restore_bytes.average < usual.restore_bytes.average
 
