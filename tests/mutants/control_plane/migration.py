@@ -1,0 +1,74 @@
+"""Breaks of `state_store/migration`, and of what `state_store/dataset/logs.py` does for it."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+TESTS = ("tests/cli/test_migrate.py",)
+MIGRATE = "state_store/migration/migrate.py"
+LOGS = "state_store/dataset/logs.py"
+
+MUTANTS = [
+    Mutant(
+        "a migration writes into what is there", MIGRATE, "if not _is_empty(location):", "if False:", TESTS
+    ),
+    Mutant(
+        "a migration begins with a version that is gone",
+        MIGRATE,
+        "        check_present(self._query, self._from, self._versions)\n",
+        "",
+        TESTS,
+    ),
+    Mutant(
+        "a version may lack what it is made of",
+        "state_store/migration/presence.py",
+        'if f"{number}.{change}" not in names:',
+        "if False:",
+        TESTS,
+    ),
+    Mutant(
+        "a query that runs is moved",
+        MIGRATE,
+        "if now != planned or self._query.committed_batch() != self._batch:",
+        "if False:",
+        TESTS,
+    ),
+    Mutant(
+        "column families go where there are none", MIGRATE, "if operator.schema_files:", "if False:", TESTS
+    ),
+    Mutant(
+        "checksums of rows are asked of a store that refuses them",
+        MIGRATE,
+        'pins[_ROW_CHECKSUMS] = "false"',
+        "pass",
+        TESTS,
+    ),
+    Mutant(
+        "ids of versions that were left behind stay in the commit log",
+        LOGS,
+        "text = _patched(text, lambda found: found.pop(_IDS, None))",
+        "pass",
+        TESTS,
+    ),
+    Mutant(
+        "the commit log says the other checkpoint format",
+        LOGS,
+        'text = b"v%d\\n" % checkpoint_format + rest',
+        "pass",
+        TESTS,
+    ),
+    Mutant(
+        "a copy reads the schemas of the original",
+        LOGS,
+        "f\"{hadoop_uri(target.location)}/state/{path.partition('/state/')[2]}\"",
+        "path",
+        TESTS,
+    ),
+    Mutant(
+        "a heap that is too small is a defect",
+        "state_store/jvm/program.py",
+        "if code == _OUT_OF_MEMORY:",
+        "if False:",
+        TESTS,
+    ),
+]
