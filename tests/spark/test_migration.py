@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import quick_java
 from pyspark.errors import StreamingQueryException
 from queries import records, settings
 from queries.catalogue import SCENARIOS
@@ -23,10 +24,7 @@ FIRST = 3
 """The batch in which a query breaks off, before it is moved."""
 
 AT_ONCE = 2
-CONF = {
-    "spark.hadoop.spark.sql.streaming.checkpointFileManagerClass": settings.CHECKPOINTING
-    + "FileSystemBasedCheckpointFileManager"
-}
+CONF = {f"spark.hadoop.{name}": value for name, value in quick_java.CHECKPOINT_FILES.items()}
 
 
 @dataclass(frozen=True)
