@@ -12,7 +12,13 @@ from state_store.dataset.importing import import_rows
 from state_store.query import Query
 
 
-@state_command("import", examples=("/data/checkpoint /data/rows.parquet /data/checkpoint-filled",))
+@state_command(
+    "import",
+    examples=(
+        "/data/checkpoint /data/rows.parquet /data/checkpoint-filled",
+        "/data/checkpoint /data/left.parquet /data/checkpoint-filled --store left",
+    ),
+)
 @json_option
 @click.argument("rows", metavar="ROWS", type=click.Path())
 @click.argument("target", metavar="TARGET")
@@ -20,8 +26,9 @@ def import_(checkpoint: str, operator: int, store: str, as_json: bool, rows: str
     """Give a stopped query the rows of a table as its state.
 
     Writes the checkpoint of a stopped query to TARGET, which must be empty, with ROWS, a file or directory of
-    Parquet, as its state in place of what it has. ROWS has the columns that show prints. Start the query with
-    TARGET as its checkpointLocation, and never again with DIR, which stays as it is.
+    Parquet, as its state in place of what it has; stores that are not named stay as they are. ROWS has the
+    columns that show prints. Start the query with TARGET as its checkpointLocation, and never again with DIR,
+    which stays as it is. A query that has never run gets its checkpoint from state_store.bootstrap (Python).
     """
     check_pyarrow()
     with Meter("written", len(Query.open(checkpoint).stores())) as meter:

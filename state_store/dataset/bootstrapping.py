@@ -60,6 +60,10 @@ def bootstrap(
     Raises ConflictError where a query has run, OptionError where the query has no state or another store
     keeps it, whatever Spark raises where the query cannot run, and as `import_rows`.
     """
+    if not hasattr(writer, "_df"):
+        raise OptionError(
+            "a DataStreamWriter of a session with a JVM of its own is needed, not of Spark Connect"
+        )
     location = checkpoint.rstrip("/")
     storage = open_storage(location)
     refuse_used(storage, location)
@@ -103,8 +107,12 @@ def _run_first_batch(
 def _pinned(writer: Any, storage: Storage, location: str, scratch: str) -> list[str]:
     """The first lines of an entry of the offset log, as the writer's session makes them for a query without
     state: what Spark pins of the configuration."""
-    spark = writer._df.sparkSession if hasattr(writer, "_df") else writer._session
-    probe = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load().writeStream
+    probe = (
+        writer._df.sparkSession.readStream.format("rate-micro-batch")
+        .option("rowsPerBatch", 1)
+        .load()
+        .writeStream
+    )
     probe = probe.format("noop").option("checkpointLocation", f"{location}/probe")
     probe.trigger(once=True).start().awaitTermination()
     version, pinned, *_ = storage.read(f"{scratch}/probe/offsets/0").decode("utf-8").split("\n")

@@ -75,3 +75,9 @@ def test_rows_that_do_not_fit(tmp_path):
     with pytest.raises(MissingError, match="there is no"):
         import_rows(source, str(tmp_path / "nothing"), target)
     assert not (tmp_path / "target" / "commits").exists()
+
+
+def test_a_writer_of_another_kind_begins_with_no_state(tmp_path):
+    with pytest.raises(OptionError, match="not of Spark Connect"):
+        state_store.bootstrap(object(), str(tmp_path / "target"), pa.table({}))
+    assert list(tmp_path.iterdir()) == []
