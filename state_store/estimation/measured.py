@@ -19,11 +19,12 @@ from state_store.errors import MissingError
 from state_store.estimation.deltas import MOST_DELTAS, DeltaSample, read_deltas
 from state_store.estimation.tables import TableSize, table_size
 from state_store.estimation.workload import Workload
-from state_store.planning.cost import CostModel
+from state_store.planning.cost import COPIED, CostModel
 from state_store.planning.statistics import oldest_run_bytes
 from state_store.query import DEFAULT_NAME, Filter, Progress, Query
 from state_store.runtime import SYSTEM, Runtime
 from state_store.snapshots.restore import Restored
+from state_store.storage.contract import Storage
 
 SAMPLED = 4
 """Partitions that are looked into."""
@@ -119,7 +120,7 @@ def measure(
                 progress.expect(pin.size_bytes * _RESTORES + pin.lineage_bytes)
             try:
                 if key == sampled[0]:
-                    cost = CostModel(is_local=storage.is_local)
+                    cost = _expected(storage, Path(name))
                 restores_ms.append(_restored_ms(pin, Path(name) / "restored", cost))
                 deltas.append(read_deltas(pin, Path(name) / "deltas"))
                 runs.append(_oldest_run(pin.version, contents[key]))
@@ -142,6 +143,13 @@ def measure(
         mean(restores_ms),
         cost,
     )
+
+
+def _expected(storage: Storage, directory: Path) -> CostModel:
+    """The model before anything is measured, which tells what of a transfer is by files and what by bytes:
+    files of a local disk are linked, but copied to another."""
+    is_copied = storage.is_local and Path(storage.location).stat().st_dev != directory.stat().st_dev
+    return CostModel(is_local=storage.is_local, transfers=COPIED if is_copied else None)
 
 
 def _restored_ms(pin: PinnedVersion, directory: Path, cost: CostModel) -> float:

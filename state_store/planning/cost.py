@@ -48,8 +48,9 @@ class Transfers:
     mib_ms: float
 
 
-LINKED, FETCHED = Transfers(0.1, 0.005), Transfers(0.5, 5.0)
-"""What is expected of storage of this machine, and of another's."""
+LINKED, COPIED, FETCHED = Transfers(0.1, 0.005), Transfers(0.1, 0.7), Transfers(0.5, 5.0)
+"""What is expected of storage of this machine, on the disk that restores work on or another, and of another
+machine's."""
 
 
 class CostModel:

@@ -67,7 +67,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "estimation": _room(
         "what a store is going to take: the planning of many batches, on sizes alone",
-        "errors runtime settings checkpoint engine planning deletion snapshots query dataset",
+        "errors runtime settings checkpoint storage engine planning deletion snapshots query dataset",
     ),
     "migration": _room(
         "a query moved from one state store to another",

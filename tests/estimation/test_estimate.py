@@ -14,7 +14,7 @@ from state_store.errors import OptionError
 from state_store.estimation.estimate import Estimate, estimate
 from state_store.estimation.simulation import SimulatedStore
 from state_store.estimation.workload import Workload
-from state_store.planning.cost import CostModel
+from state_store.planning.cost import CostModel, RestoreWork
 from state_store.settings.options import parse
 
 KEYS, RETAIN, FULL_EVERY, BATCHES = 4_000, 10, 30, 100
@@ -79,6 +79,13 @@ def test_of_a_query_that_has_run(history: History) -> None:
     assert found.restore_ms > 0
     assert f"version {BATCHES}" in found._repr_html_()
     check(of(found.workload, cost=found.cost), history)
+
+
+def test_files_that_are_copied_cost_by_their_bytes(history: History, other_disk, monkeypatch) -> None:
+    state = RestoreWork(files=1, size_bytes=1 << 30, deltas=0)
+    linked = state_store.measure(str(history.root)).cost.predict_restore_ms(state)
+    monkeypatch.setattr("tempfile.tempdir", str(other_disk))
+    assert state_store.measure(str(history.root)).cost.predict_restore_ms(state) > 3 * linked
 
 
 def test_deltas_of_retained_versions_stay() -> None:
