@@ -29,6 +29,13 @@ NO_KEYS = ("folded", "by_name", "by_day", "any", "calendar")
 """Columns by which Spark does not partition, or not by their bytes."""
 
 VARIABLES = {"sums", "ids", "counts"}
+EXPIRES = {
+    "aggregation-append": "window",
+    "session-window-append": "session_window",
+    "drop-duplicates-within-watermark": "expiresAtMicros",
+    "pandas-event-time": "timeoutTimestamp",
+}
+"""Columns that say when rows may go."""
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +150,27 @@ def test_the_state_of_an_operator_is_what_spark_reads(spark, checkpoints, name):
                     assert all(state.get({key: row[key] for key in keys}) == row for row in expected[:5])
             compared += len(expected)
     assert compared or SCENARIOS[name].until_state_is_empty
+    if name in EXPIRES:
+        _check_expired(str(directory), EXPIRES[name])
+
+
+def _check_expired(directory: str, column: str) -> None:
+    """What `stats` says at each version of rows that the next batch may remove, counted once more."""
+
+    def is_over(value, at_ms: int) -> bool:
+        if isinstance(value, dict):
+            return value["end"].timestamp() * 1000 <= at_ms
+        return 0 <= value < at_ms if column == "timeoutTimestamp" else value <= at_ms * 1000
+
+    expired = 0
+    for batch in range(Query.open(directory).committed_batch() + 1):
+        with state_store.open(directory, batch=batch) as state:
+            told, rows = state.stats(sample=None).expired, state.to_arrow([column])[column].to_pylist()
+        assert (told.column, told.clock) == (column, "watermark")
+        over = sum(is_over(value, told.at_ms) for value in rows)
+        assert (told.rows, told.looked_at) == (over, len(rows))
+        expired += over
+    assert expired or column == "timeoutTimestamp"  # no key of that query is silent for long enough
 
 
 def _with_own_names(frame):
