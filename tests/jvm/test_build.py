@@ -1,4 +1,6 @@
-"""The build of the jar: what it takes, what it refuses, and that the same sources give the same bytes."""
+"""The build of the jar: what it takes and what it refuses.
+
+That the same sources give the same bytes is seen in tests/packaging, where it is compiled once more."""
 
 from __future__ import annotations
 
@@ -11,16 +13,6 @@ import pytest
 import state_store
 from jvm.fakes import Compilations, spark_directory
 from state_store.jvm import build, compiler, sources
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-def test_the_same_sources_give_the_same_bytes(tmp_path: Path) -> None:
-    carried, _ = build.build(build.installed_pyspark())
-    again, built = build.build(build.installed_pyspark(), tmp_path, force=True)
-    assert built
-    assert again.name == carried.name
-    assert again.read_bytes() == carried.read_bytes()
 
 
 @pytest.mark.spark

@@ -9,6 +9,7 @@ import venv
 from pathlib import Path
 
 import pytest
+import quick_java
 
 from state_store.jvm.releases import RELEASES
 
@@ -20,6 +21,9 @@ SPARKS = [
     for release in RELEASES
     if release.runs_here() and (release.in_full or DIST_VARIABLE in os.environ)
 ]
+QUICK_JAVA = {"JAVA_TOOL_OPTIONS": quick_java.QUICK_START}
+"""Variables of a process that runs a small query."""
+
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
 

@@ -9,7 +9,16 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from environments import SPARKS, Environment, built_sdist, built_wheel, run, spark_environment
+from environments import (
+    QUICK_JAVA,
+    SPARKS,
+    Environment,
+    built_sdist,
+    built_wheel,
+    environment_of,
+    run,
+    spark_environment,
+)
 from jvm.fakes import Compilations
 
 from state_store.jvm.releases import jar_name
@@ -71,7 +80,9 @@ def test_what_an_earlier_build_left_is_not_shipped(tree, builder, tmp_path):
 
 @pytest.mark.spark
 def test_from_git_by_an_isolated_build_the_first_query_compiles_the_jar(checkout, tree, builder, tmp_path):
-    """As `pip install git+...`: the build sees no pyspark. The compiler and the query are real."""
+    """As `pip install git+...`: the build sees no pyspark. The compiler and the query are real.
+
+    And the same sources give the same bytes, wherever they are compiled."""
     repository = shutil.copytree(tree, tmp_path / "repository")
     author = ("-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false")
     for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-q", "-m", "all"]):
@@ -85,8 +96,11 @@ def test_from_git_by_an_isolated_build_the_first_query_compiles_the_jar(checkout
     (tmp_path / "work").mkdir()
     script = shutil.copy(Path(__file__).with_name("small_query.py"), tmp_path)
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = clean.run("python", script, tmp_path / "work", cwd=tmp_path, **cache)
+    done = clean.run("python", script, tmp_path / "work", cwd=tmp_path, **cache, **QUICK_JAVA)
     assert done.stderr.count("compiling the jar") == 1
+    (compiled,) = (tmp_path / "cache").rglob("*.jar")
+    run(environment_of(checkout, NEWEST), "-m", "state_store.jvm.build", cwd=checkout)
+    assert compiled.read_bytes() == (checkout / "state_store/jars" / jar_name(NEWEST)).read_bytes()
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["package"].startswith(str(clean.site))
     assert len(found["files"]["delta"]) + len(found["files"]["snapshot"]) >= 6
