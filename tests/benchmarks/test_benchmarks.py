@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyspark
@@ -22,6 +23,14 @@ def _subjects() -> list[providers.Variant]:
 
 def _has_jar() -> bool:
     return providers.jar_for(pyspark.__version__) is not None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_java() -> Iterator[None]:
+    """The driver's JVMs live for seconds: what they measure does not count here."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
+        yield
 
 
 @pytest.fixture(scope="module")
