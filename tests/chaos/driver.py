@@ -72,17 +72,11 @@ class Driver:
                     self._running[question] = self._start(question)
 
     def _start(self, question: Question) -> StreamingQuery:
-        for option, value in question.conf.items():
-            self.spark.conf.set(option, value)
         reader = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", _MOST_FILES)
         streams = (reader.json(str(self.room / "input" / stream)) for stream in STREAMS)
-        try:
-            writer = question.query(*streams).writeStream.queryName(question.name).outputMode(question.mode)
-            writer = writer.option("checkpointLocation", str(self.room / "checkpoint" / question.name))
-            return writer.foreachBatch(sink.batch_writer(self.room / "output" / question.name)).start()
-        finally:
-            for option in question.conf:
-                self.spark.conf.unset(option)
+        writer = question.query(*streams).writeStream.queryName(question.name).outputMode(question.mode)
+        writer = writer.option("checkpointLocation", str(self.room / "checkpoint" / question.name))
+        return writer.foreachBatch(sink.batch_writer(self.room / "output" / question.name)).start()
 
     def _read_all(self) -> bool:
         """Waits for the end of the input; False if a query has failed meanwhile."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -40,14 +40,13 @@ class Answer:
 @dataclass(frozen=True, eq=False)
 class Question:
     """One query. `answer` gets all events and all answers; with `upsert`, the last row of each key (so many
-    columns) counts. `conf` is set for this query alone."""
+    columns) counts."""
 
     name: str
     query: Callable[[DataFrame, DataFrame], DataFrame]
     mode: str
     answer: Callable[[list[Record], list[Record]], Answer]
     upsert: int = 0
-    conf: Mapping[str, str] = field(default_factory=dict)
     sides: tuple[str, ...] = ("",)
 
 
@@ -226,7 +225,6 @@ def _joined_row(one: Record) -> tuple:
     return one.key, one.key, one.ts, one.id
 
 
-_COLUMN_FAMILIES = {"spark.sql.streaming.join.stateFormatVersion": "3"}
 QUESTIONS: Mapping[str, Question] = {
     question.name: question
     for question in (
@@ -236,13 +234,5 @@ QUESTIONS: Mapping[str, Question] = {
         Question("vectorized", _pandas(follow_all), "update", _answer_pandas),
         Question("distinct", _distinct, "append", _answer_distinct),
         Question("join", _join, "append", _answer_join, sides=("left", "right")),
-        Question(
-            "join-column-families",
-            _join,
-            "append",
-            _answer_join,
-            conf=_COLUMN_FAMILIES,
-            sides=("left", "right"),
-        ),
     )
 }

@@ -39,7 +39,7 @@ SOME = [
     "session-window-append",
     "drop-duplicates-within-watermark",
     "chained-join",
-    "join-inner-column-families",
+    *(name for name in EVERY if name == "join-inner-column-families"),
     "processor-pandas-event-time",
 ]
 LONG = (pytest.mark.long,)

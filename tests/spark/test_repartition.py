@@ -29,7 +29,6 @@ AT_ONCE = 7
 FEW = [
     "session-window-append",
     "join-full",
-    "join-full-column-families",
     "pandas-event-time",
 ]
 LEFT_OUT = [name for name in SCENARIOS if "processing-time" in name]  # by the clock

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyspark
 from pyspark.sql import functions as F
 
 from queries.records import DELAY_S
@@ -41,6 +42,13 @@ SCENARIOS = [
     Scenario("join-right", _join("right_outer")),
     Scenario("join-full", _join("full_outer")),
     Scenario("join-semi", _join("left_semi")),
-    Scenario("join-inner-column-families", _join("inner"), conf={FORMAT: "3"}),
-    Scenario("join-full-column-families", _join("full_outer"), conf={FORMAT: "3"}),
+    # Spark 4.3 begins with format 2 whatever is asked, unless the store is its own RocksDB.
+    *(
+        []
+        if pyspark.__version__.startswith("4.3.")
+        else [
+            Scenario("join-inner-column-families", _join("inner"), conf={FORMAT: "3"}),
+            Scenario("join-full-column-families", _join("full_outer"), conf={FORMAT: "3"}),
+        ]
+    ),
 ]

@@ -21,6 +21,7 @@ def check(room: Room, scenario: Scenario, events: list[list[Record]]) -> None:
     """
     error = room.error(scenario.name)
     assert not error.exists(), f"{scenario.name} failed: {error.read_text()}"
+    _check_options(room, scenario)
     if scenario.until_state_is_empty:
         _check_balance(_batches(room, scenario), events)
     elif scenario.replay:
@@ -30,6 +31,14 @@ def check(room: Room, scenario: Scenario, events: list[list[Record]]) -> None:
         expected = [json.loads(line) for line in room.expected(scenario.name).read_text().splitlines()]
         assert expected, "a query without an answer tests nothing"
         _equal(_final(room, scenario), expected)
+
+
+def _check_options(room: Room, scenario: Scenario) -> None:
+    """Spark has to have taken the options that the scenario is there for."""
+    if scenario.conf:
+        first = (room.checkpoint(scenario.name) / "offsets" / "0").read_text().splitlines()
+        pinned = json.loads(first[1])["conf"]
+        assert scenario.conf.items() <= pinned.items(), f"{scenario.name} ran with {pinned}"
 
 
 def _final(room: Room, scenario: Scenario) -> list[dict]:
