@@ -28,7 +28,7 @@ def clean_up(store: OpenStore, request: CleanupRequest) -> Cleaned:
     if not due:
         store.log.debug(f"clean-up at version {newest}: nothing is due, the storage is not asked")
         cleanup = Cleanup(floor + 1)
-        registry = head.end_inventory(None, cleanup.floor, head.restores)
+        registry = head.retire_below(cleanup.floor)
         return Cleaned(0, 0, registry.checkpoints() if registry is not None else [])
     with store.cleaning, background():
         restores = head.begin_inventory()

@@ -53,6 +53,7 @@ class StoreHead:
         self._chain: Chain | None = None
         self._registry: Registry | None = None
         self._superseded: set[int] = set()
+        self._superseded_before: set[int] = set()
         self._since_inventory: list[Callable[[Registry], object]] | None = None
         self._restores = 0
         self._newest: LocalDatabase | None = None
@@ -261,23 +262,34 @@ class StoreHead:
         often the store was restored by now."""
         with self._lock:
             self._since_inventory = []
+            self._superseded_before, self._superseded = self._superseded, set()
             return self._restores
 
     def end_inventory(self, registry: Registry | None, floor: int, restores: int) -> Registry | None:
         """Versions below `floor` are retired. `registry`, where it was read since `begin_inventory`, is who
-        needs which file from now on, unless the store was restored since. The registry now."""
+        needs which file from now on, unless the store was restored since. What a merge superseded since then
+        is left for the next clean-up. The registry now."""
         with self._lock:
             noted, self._since_inventory = self._since_inventory or [], None
             if registry is not None and restores == self._restores:
                 self._registry = registry
                 for note in noted:
                     self._apply(note)
-            if self._registry is not None:
-                self._registry.retire_below(floor)
-            self._superseded = {version for version in self._superseded if version >= floor}
-            return self._registry
+            left, self._superseded_before = self._superseded_before, set()
+            self._superseded |= {version for version in left if version >= floor}
+            return self._retired_below(floor)
+
+    def retire_below(self, floor: int) -> Registry | None:
+        """Versions below `floor` are retired, without a clean-up. The registry now."""
+        with self._lock:
+            return self._retired_below(floor)
 
     # ---- under the lock ----------------------------------------------------------------------------------
+
+    def _retired_below(self, floor: int) -> Registry | None:
+        if self._registry is not None:
+            self._registry.retire_below(floor)
+        return self._registry
 
     def _hold(self, base: LocalDatabase) -> None:
         self._held[base.directory] = self._held.get(base.directory, 0) + 1

@@ -385,15 +385,17 @@ class History:
         self._driver_dies = False
         for _ in range(2):
             self._quiet_batch()
+        self.scheduler.sleep(LONGEST_LEASE_S + TEMPORARY_EXPIRY_S)
+        for process in self.scheduler.processes:
+            process.wall_ahead_ms = 30 * 86_400_000  # a lease by a clock that was ahead runs out late
+        self._quiet_batch()
         provider = self._last_provider()
         made = provider.snapshot("full")
         assert "base" in made or "skipped" in made, made
-        for _ in range(self._retain + 1):
+        for _ in range(self._retain + 1):  # a clean-up looks at leases when it has files to delete
             self._quiet_batch()
         self.scheduler.sleep(LONGEST_LEASE_S + TEMPORARY_EXPIRY_S)
         self._quiet_batch()
-        for process in self.scheduler.processes:
-            process.wall_ahead_ms = 30 * 86_400_000  # a lease by a clock that was ahead runs out late
         provider = self._last_provider()
         version, id_ = provider.newest or EMPTY
         for one in self._executors:
