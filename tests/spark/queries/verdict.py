@@ -36,8 +36,8 @@ def check(room: Room, scenario: Scenario, events: list[list[Record]]) -> None:
 def _check_options(room: Room, scenario: Scenario) -> None:
     """Spark has to have taken the options that the scenario is there for."""
     if scenario.conf:
-        first = (room.checkpoint(scenario.name) / "offsets" / "0").read_text().splitlines()
-        pinned = json.loads(first[1])["conf"]
+        log = [one for one in (room.checkpoint(scenario.name) / "offsets").iterdir() if one.name.isdigit()]
+        pinned = json.loads(log[0].read_text().splitlines()[1])["conf"]
         assert scenario.conf.items() <= pinned.items(), f"{scenario.name} ran with {pinned}"
 
 
