@@ -255,6 +255,7 @@ class Provider:
         self._taken: dict[int, str] = {}
         self._last: tuple[Version, dict[str, Any]] | None = None
         self._tried = 0
+        self.is_closed = False
         self._files = itertools.count(1)
 
     def run_task(self, before: Version, change: Callable[[Rows], Changes], task: Task) -> Version:
@@ -263,6 +264,8 @@ class Provider:
         Without ids Spark names the version before by its number; here `before` says what it must be then.
         """
         site = self.executor.site
+        if self.is_closed:
+            raise StorageError("the provider was closed")
         self.users += 1
         try:
             base = self._load(before)
@@ -310,6 +313,7 @@ class Provider:
             self._release(before)
 
     def close(self) -> None:
+        self.is_closed = True
         self.executor.providers.pop(self.run, None)
         try:
             self._call("close")
