@@ -56,6 +56,33 @@ def test_a_commit_during_the_first_clean_up_costs_no_second_reading(
     assert listed.count("shared") == 1
 
 
+def test_what_a_merge_during_a_clean_up_made_superfluous_goes_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(InProcess(tmp_path / "local", max_runs=2), tmp_path / "state", retain=2)
+    for number in range(4):
+        job.commit({b"\0\0%d" % number: b"1"})
+    job.merge("full")
+    job.commit({b"\0\0five": b"2"})
+    version, id_ = job.version, job.id
+    job.commit({b"\0\0six": b"2"})
+    list_files = LocalStorage.list_files
+    listed: list[str] = []
+
+    def merge_meanwhile(storage: LocalStorage, directory: str) -> list[Entry]:
+        found = list_files(storage, directory)
+        listed.append(directory)
+        if listed.count("shared") == 1 and directory == "shared":
+            job.call("snapshot", version=version, id=id_, kind="full", reason="test")
+        return found
+
+    monkeypatch.setattr(LocalStorage, "list_files", merge_meanwhile)
+    job.cleanup()
+    assert "shared" in listed
+    job.cleanup()
+    assert [int(path.name[:20]) for path in Path(job.location).glob("snapshot/*.zip")] == [version]
+
+
 def test_no_clean_up_deletes_past_the_time_for_which_a_damaged_tombstone_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,13 @@ MUTANTS = [
         ("tests/agent/test_cleanup.py",),
     ),
     Mutant(
+        "what a merge made superfluous during a clean-up is forgotten",
+        f"{_AGENT}/head.py",
+        "            self._superseded |= {version",
+        "            self._superseded = {version",
+        ("tests/agent/test_cleanup.py",),
+    ),
+    Mutant(
         "a damaged local database is used again",
         f"{_AGENT}/merging.py",
         "        head.forget(base)  #",
