@@ -1,10 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.migration
 
-import java.util.UUID
-
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.JsonNode
+import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.sql.execution.streaming.state._
@@ -52,15 +51,20 @@ private[migration] object StoreSchemas {
     val prefix = described.path("prefix_columns").asInt
     val lists = described.path("lists").elements.asScala.map(_.asText).toSet
     val files = described.path("schema_files").elements.asScala.map(_.asText).toList
-    val id = StateStoreProviderId(StateStoreId(target.stateRoot, operator, 0, name), UUID.randomUUID)
     val hadoop = target.hadoop
-    val read = new StateSchemaCompatibilityChecker(id, hadoop, oldSchemaFilePaths = files.map(new Path(_)))
-      .readSchemaFile()
+    val own = new Path(StateStoreId(target.stateRoot, operator, 0, name).storeCheckpointLocation(), "_metadata/schema")
+    val read = newest(files.lastOption.fold(own)(new Path(_)), hadoop)
     if (read.isEmpty) throw new MigrationException("missing", s"store $operator/$name has no schema")
     StoreSchemas(operator, name, read.map(family(_, prefix, lists)), files.nonEmpty,
       if (files.isEmpty) None
       else Some(new InMemoryStateSchemaProvider(
         StateSchemaMetadata.createStateSchemaMetadata(target.stateRoot, hadoop, files))))
+  }
+
+  private def newest(file: Path, hadoop: Configuration): Seq[StateStoreColFamilySchema] = {
+    val in = file.getFileSystem(hadoop).open(file)
+    try SchemaHelper.SchemaReader.createSchemaReader(in.readUTF()).read(in)
+    finally in.close()
   }
 
   private def family(read: StateStoreColFamilySchema, prefix: Int, lists: Set[String]): Family = {
