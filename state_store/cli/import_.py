@@ -18,6 +18,7 @@ from state_store.query import Query
         "/data/checkpoint /data/rows.parquet /data/checkpoint-filled",
         "/data/checkpoint /data/left.parquet /data/checkpoint-filled --store left",
     ),
+    stopped=True,
 )
 @json_option
 @click.argument("rows", metavar="ROWS", type=click.Path())

@@ -22,11 +22,15 @@ from state_store.query import DEFAULT_NAME
 
 _NOTE = """\
 DIR is the query's checkpointLocation: a path or a file:, hdfs:, webhdfs:, s3:, gs: or abfs: URI. The query
-may run meanwhile. Version v is the state after batch v - 1."""
+{} meanwhile. Version v is the state after batch v - 1."""
 
 
-def state_command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declares a command about one store of a query: `checkpoint`, `operator`, `store`."""
+def state_command(
+    name: str, *, examples: tuple[str, ...], stopped: bool = False
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declares a command about one store of a query, which has to be stopped or may run: `checkpoint`,
+    `operator`, `store`."""
+    note = _NOTE.format("must not run" if stopped else "may run")
 
     def declare(function: Callable[..., Any]) -> click.Command:
         for decorate in (
@@ -48,7 +52,7 @@ def state_command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable
             click.argument("checkpoint", metavar="DIR", type=click.Path(file_okay=False)),
         ):
             function = decorate(function)
-        return command(name, examples=examples, note=_NOTE)(function)
+        return command(name, examples=examples, note=note)(function)
 
     return declare
 
