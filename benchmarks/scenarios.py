@@ -271,17 +271,19 @@ def recovery(extent: Extent, ours: bool) -> list[Run]:
     sizes = (1_000, 10_000) if quick else (500_000, 5_000_000)
     size, small = (500, 50) if quick else (20_000, 100)
 
-    def steps(where: Sequence[str], after: Sequence[int], repetitions: int) -> list[Step]:
+    def steps(
+        some: Sequence[int], where: Sequence[str], after: Sequence[int], repetitions: int
+    ) -> list[Step]:
         made: list[Step] = []
-        for keys in sizes:
+        for keys in some:
             made += [
                 load(keys),
                 batches(extent, "uniform", size, batches=3, segments=1, label=f"batches at {short(keys)}"),
             ]
             for local in where:
                 label = f"{short(keys)} keys, local files {local}"
-                few = keys == sizes[-1]
-                again = {"local": local, "repetitions": max(1, repetitions // 2 if few else repetitions)}
+                fewer = max(1, repetitions // 2)
+                again = {"local": local, "repetitions": fewer if keys == sizes[-1] else repetitions}
                 made.append({"do": "restore", "label": label, **again})
                 for many in after:
                     first = f"{label}, batch of {short(many)}"
@@ -289,10 +291,10 @@ def recovery(extent: Extent, ours: bool) -> list[Run]:
         return made
 
     subjects = [*history(extent), incremental(BUDGET_MB)]
-    near = steps(("absent",) if quick else ("absent", "present"), (size,), 1 if quick else 5)
+    near = steps(sizes, ("absent",) if quick else ("absent", "present"), (size,), 1 if quick else 5)
     runs = [Run([case("recovery", subjects, near, ours=ours)], heap_mb=4096)]
     lazy = incremental(BUDGET_MB, "incremental-lazy", restoreMode="lazy", lazyRestoreThreshold="1m")
-    far = steps(("absent",), (small, size), 1 if quick else 3)
+    far = steps(sizes[:1] if quick else sizes, ("absent",), (small, size), 1 if quick else 3)
     remote = case("recovery, far storage", [*subjects, lazy], far, ours=ours, **FAR)
     return [*runs, Run([remote], heap_mb=4096)]
 

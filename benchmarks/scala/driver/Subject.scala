@@ -30,7 +30,7 @@ final case class BatchTimes(
  */
 final class Subject(node: JsonNode, local: Path, root: String, hadoopConf: Configuration, shape: Shape) {
   val name: String = node.get("name").asText
-  val storage = new StorageView(new StoragePath(root), hadoopConf)
+  val storage = new StorageView(new StoragePath(root.replaceFirst("^delayed:", "file:")), hadoopConf)
   val maintenance = new Maintenance(shape.threads)
   var failure: Option[Throwable] = None
 
