@@ -49,6 +49,7 @@ object Migration {
     pairs(asked.path("hadoop")).foreach { case (name, value) => hadoop.set(name, value) }
     val source = Side.of(asked.path("source"), hadoop)
     val target = Side.of(asked.path("target"), hadoop)
+    Seq(source, target).foreach(_.settleArchives())
     val version = asked.path("version").asLong
     val copies = asked.path("stores").elements.asScala.flatMap { described =>
       val schemas = StoreSchemas.read(target, described)

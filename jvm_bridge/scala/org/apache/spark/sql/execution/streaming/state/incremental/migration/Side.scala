@@ -18,6 +18,17 @@ import org.apache.spark.sql.internal.SQLConf
  */
 private[migration] final class Side(val stateRoot: String, conf: SQLConf, configuration: Configuration) {
 
+  /**
+   * Has Spark's RocksDB store write and read the archives of this side's checkpoint format: Spark 4.0 looks that up
+   * once in the life of a JVM, in whatever configuration is active then.
+   */
+  def settleArchives(): Unit =
+    if (StateStoreConf(conf).providerClass == classOf[RocksDBStateStoreProvider].getName) {
+      SQLConf.withExistingConf(conf) {
+        Class.forName("org.apache.spark.sql.execution.streaming.state.RocksDBCheckpointMetadata$")
+      }
+    }
+
   /** Of one's own: providers write into theirs. */
   def hadoop: Configuration = new Configuration(configuration)
 
