@@ -112,7 +112,7 @@ PROFILES = (
             "spark.dynamicAllocation.minExecutors": "1",
             "spark.dynamicAllocation.maxExecutors": "3",
             "spark.dynamicAllocation.executorIdleTimeout": "4s",
-            "spark.dynamicAllocation.schedulerBacklogTimeout": "500ms",
+            "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
             "spark.executor.cores": "1",
             STORES + "forceSnapshotUploadOnLag": "true",
             STORES + "maintenanceInterval": "300ms",
