@@ -18,22 +18,12 @@ import pyspark
 from benchmarks import providers
 from state_store.jvm.compiler import compile_scala, java
 from state_store.jvm.installed import BuildError
-from state_store.jvm.program import OPENED
+from state_store.jvm.program import LOG, OPENED
 
 SOURCES = Path(__file__).resolve().parent / "scala" / "driver"
 BUILD = Path(__file__).resolve().parent.parent / "build" / "benchmarks"
 SPARK_JARS = Path(pyspark.__file__).resolve().parent / "jars"
 MAIN = "statestore.benchmark.Main"
-
-_QUIET_LOG = """\
-rootLogger.level = warn
-rootLogger.appenderRef.file.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
-"""
 
 
 class DriverError(RuntimeError):
@@ -88,7 +78,7 @@ def run(
         work = Path(name)
         spec = {"work": str(work / "cases"), "spark_conf": _spark_conf(work), "cases": list(cases)}
         (work / "spec.json").write_text(json.dumps(spec))
-        (work / "log4j2.properties").write_text(_QUIET_LOG)
+        (work / "log4j2.properties").write_text(LOG)
         events = work / "events.jsonl"
         command = [
             *_command(work, classes, heap_mb, touch_heap),

@@ -13,8 +13,8 @@ import sys
 import time
 
 import state_store
-from state_store.cli.chain import links
-from state_store.cli.found import FoundStore
+from state_store.cli.stores.chain import links
+from state_store.cli.stores.found import FoundStore
 from state_store.query import Query
 
 checkpoint = sys.argv[1]

@@ -9,27 +9,27 @@ import click
 
 from state_store import __version__
 from state_store.cli import exit_codes
-from state_store.cli.chain import chain
-from state_store.cli.checkpoints import checkpoints
 from state_store.cli.command import PROGRAM
 from state_store.cli.completion import completion
 from state_store.cli.cp import cp
-from state_store.cli.diff import diff
 from state_store.cli.estimate import estimate_command
-from state_store.cli.export import export
-from state_store.cli.files import files
-from state_store.cli.full import full
-from state_store.cli.get import get
-from state_store.cli.history import history
-from state_store.cli.import_ import import_
 from state_store.cli.jar import jar
 from state_store.cli.migrate import migrate
 from state_store.cli.options import options
-from state_store.cli.repair import repair
 from state_store.cli.repartition import repartition
-from state_store.cli.show import show
-from state_store.cli.stats import stats
-from state_store.cli.verify import verify
+from state_store.cli.rows.diff import diff
+from state_store.cli.rows.export import export
+from state_store.cli.rows.get import get
+from state_store.cli.rows.history import history
+from state_store.cli.rows.import_ import import_
+from state_store.cli.rows.show import show
+from state_store.cli.rows.stats import stats
+from state_store.cli.stores.chain import chain
+from state_store.cli.stores.checkpoints import checkpoints
+from state_store.cli.stores.files import files
+from state_store.cli.stores.full import full
+from state_store.cli.stores.repair import repair
+from state_store.cli.stores.verify import verify
 
 
 @click.group(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 OK, PROBLEM, USAGE, NOT_FOUND, RETRY, DEFECT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 OF_KIND = {
@@ -16,6 +18,15 @@ OF_KIND = {
     "internal": DEFECT,
 }
 """The exit code for an error of each kind."""
+
+
+def of_findings(kinds: Iterable[str]) -> int:
+    """For what a look at files found: RETRY where all that is wrong is that the storage failed."""
+    codes = {OF_KIND[kind] for kind in kinds}
+    if not codes:
+        return OK
+    return RETRY if codes == {RETRY} else PROBLEM
+
 
 HELP = """\
 \b

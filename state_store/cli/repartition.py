@@ -7,7 +7,7 @@ import click
 from state_store.cli.command import command, json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
-from state_store.cli.state_command import check_pyarrow
+from state_store.cli.rows.chosen import check_pyarrow
 from state_store.dataset.repartition import repartition as write_repartitioned
 from state_store.query import Query
 

@@ -38,7 +38,7 @@ OPENED = (
 )
 """Packages of Java that Spark looks into."""
 
-_LOG = """\
+LOG = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -47,6 +47,7 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
+"""Configuration of log4j: warnings, to standard error."""
 _TOLD_LINES = 20
 _OUT_OF_MEMORY = 3
 """How Java ends with `ExitOnOutOfMemoryError`."""
@@ -67,7 +68,7 @@ class JvmProgram:
 
     def __enter__(self) -> JvmProgram:
         scratch = Path(self._scratch.name)
-        (scratch / "log4j2.properties").write_text(_LOG)
+        (scratch / "log4j2.properties").write_text(LOG)
         with open(scratch / "log", "wb") as log:
             self._process = subprocess.Popen(
                 self._command(scratch), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log

@@ -20,10 +20,11 @@ from query_directory import QueryDirectory, rows
 from rich.console import Console
 
 import state_store
-from state_store.cli import exit_codes, import_, progress, repartition, state_command
+from state_store.cli import exit_codes, progress, repartition
 from state_store.cli.commands import state_store_command
 from state_store.cli.main import main
 from state_store.cli.progress import Meter, MeteredStorage
+from state_store.cli.rows import chosen, import_
 from state_store.errors import KINDS
 from state_store.storage import open_storage
 
@@ -235,7 +236,7 @@ def test_readings_of_a_state_tell_how_far_they_are(tmp_path, monkeypatch, comman
         def store_done(self):
             told.append(("done", 1))
 
-    for module in (state_command, repartition, import_):
+    for module in (chosen, repartition, import_):
         monkeypatch.setattr(module, "Meter", Noted)
     directory = checkpoint("flights", tmp_path)
     places = {name: str(tmp_path / name) for name in ("TARGET", "ROWS")}

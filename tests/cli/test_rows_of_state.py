@@ -14,7 +14,7 @@ from dataset.golden_states import VERSIONS, checkpoint, expected
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.cli.where import condition
+from state_store.cli.rows.where import condition
 from state_store.errors import OptionError
 
 

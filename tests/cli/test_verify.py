@@ -12,7 +12,7 @@ from query_directory import QueryDirectory, rows
 from state_store.checkpoint.names import VersionId
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.cli.verification import verify_store
+from state_store.cli.stores.verification import verify_store
 from state_store.errors import StorageError
 from state_store.query import Query, StoreKey
 

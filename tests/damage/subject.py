@@ -12,7 +12,7 @@ from agent.harness import InProcess, Job, contents
 
 from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.checkpoint.names import SharedName, VersionId, lease_path, tombstone_path
-from state_store.cli.verification import Verdict, verify_store
+from state_store.cli.stores.verification import Verdict, verify_store
 from state_store.query import StoreKey
 from state_store.storage.local import LocalStorage
 

@@ -31,7 +31,7 @@ from state_store.checkpoint.listing import Listing
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import SnapshotName, VersionId
 from state_store.checkpoint.registry import whole_snapshots
-from state_store.cli.verification import verify_store
+from state_store.cli.stores.verification import verify_store
 from state_store.deletion.contents import StoreContents
 from state_store.embedded.store import EmbeddedStore
 from state_store.errors import DamagedError, FormatError, MissingError, StateStoreError

@@ -117,7 +117,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is damaged serves to make another snapshot anew",
-        "state_store/cli/repairing.py",
+        "state_store/cli/stores/repairing.py",
         "if bad_files.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
         "if True",
         ("tests/cli/test_repair.py",),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from state_store.cli.rows_output import format_options, limit_option, print_first
-from state_store.cli.state_command import Chosen, metered, state_command
+from state_store.cli.rows.chosen import Chosen, metered, state_command
+from state_store.cli.rows.printed import format_options, limit_option, print_first
 
 
 @state_command(

@@ -12,8 +12,8 @@ from rich.tree import Tree
 from state_store.checkpoint.manifest import FULL
 from state_store.checkpoint.names import SnapshotName, VersionId
 from state_store.cli.command import query_command
-from state_store.cli.found import FoundStore
 from state_store.cli.output import moment, output, print_json, size
+from state_store.cli.stores.found import FoundStore
 from state_store.errors import MissingError
 from state_store.query import Filter, Query, StoreKey
 

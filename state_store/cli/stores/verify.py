@@ -7,8 +7,6 @@ from rich.text import Text
 
 from state_store.cli import exit_codes
 from state_store.cli.command import query_command
-from state_store.cli.descriptors import share
-from state_store.cli.full import STORES
 from state_store.cli.output import (
     number_column,
     output,
@@ -19,7 +17,9 @@ from state_store.cli.output import (
     text_column,
 )
 from state_store.cli.progress import Meter
-from state_store.cli.verification import Finding, Verdict, verify_store
+from state_store.cli.stores.at_once import stores_option
+from state_store.cli.stores.descriptors import share
+from state_store.cli.stores.verification import Finding, Verdict, verify_store
 from state_store.query import Filter, Query
 
 _COLUMNS = (
@@ -43,14 +43,7 @@ _FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("prob
     ),
 )
 @click.option("--all-versions", is_flag=True, help="Restore every restorable version, not the newest alone.")
-@click.option(
-    "--stores",
-    type=click.IntRange(min=1),
-    default=STORES,
-    show_default=True,
-    metavar="N",
-    help="Stores read at once; fewer where descriptors are short.",
-)
+@stores_option("read")
 def verify(
     checkpoint: str,
     operator: int | None,
@@ -92,10 +85,7 @@ def verify(
         print_json({"checkpoint": query.location, "ok": not findings, "stores": found})
     else:
         _print(verdicts, findings)
-    codes = {exit_codes.OF_KIND[one.kind] for one in findings}
-    if codes and codes <= {exit_codes.RETRY}:
-        return exit_codes.RETRY
-    return exit_codes.PROBLEM if findings else exit_codes.OK
+    return exit_codes.of_findings(one.kind for one in findings)
 
 
 def _print(verdicts: list[Verdict], findings: list[Finding]) -> None:

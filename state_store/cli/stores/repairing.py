@@ -17,11 +17,11 @@ from state_store.checkpoint.names import (
     SnapshotName,
     VersionId,
 )
-from state_store.cli.descriptors import MOST_FILES
-from state_store.cli.found import FoundStore
-from state_store.cli.full import full_checkpoint
 from state_store.cli.progress import Meter
-from state_store.cli.verification import Finding, verify_store
+from state_store.cli.stores.descriptors import MOST_FILES
+from state_store.cli.stores.found import FoundStore
+from state_store.cli.stores.full import full_checkpoint
+from state_store.cli.stores.verification import Finding, verify_store
 from state_store.deletion.contents import refuse_newer_formats
 from state_store.deletion.preview import preview
 from state_store.deletion.retention import Cleanup, Retention, RetentionPolicy

@@ -9,8 +9,8 @@ import click
 
 from state_store.cli.command import json_option
 from state_store.cli.output import moment, number_column, output, print_json, print_table, size, text_column
-from state_store.cli.rows_output import cell, plain
-from state_store.cli.state_command import Chosen, metered, state_command, version_options
+from state_store.cli.rows.chosen import Chosen, metered, state_command, version_options
+from state_store.cli.rows.printed import cell, plain
 from state_store.dataset.ages import Ages
 from state_store.dataset.expiry import WATERMARK
 from state_store.dataset.stats import RECENT, SAMPLE, Statistics

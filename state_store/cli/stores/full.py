@@ -15,11 +15,12 @@ from state_store.checkpoint.lineage import describe_restorable
 from state_store.checkpoint.names import VersionId
 from state_store.cli import exit_codes
 from state_store.cli.command import as_store_error, query_command
-from state_store.cli.contexts import store_context
-from state_store.cli.descriptors import MOST_FILES, share
-from state_store.cli.found import FoundStore
 from state_store.cli.output import number_column, print_error, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
+from state_store.cli.stores.at_once import stores_option
+from state_store.cli.stores.contexts import store_context
+from state_store.cli.stores.descriptors import MOST_FILES, share
+from state_store.cli.stores.found import FoundStore
 from state_store.deletion.lease import Lease
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import MissingError, StateStoreError
@@ -29,9 +30,6 @@ from state_store.snapshots.merge import FULL, merge
 from state_store.snapshots.publish import publish
 from state_store.snapshots.restore import restore
 from state_store.storage import Storage
-
-STORES = 4
-"""Stores that `full` and `verify` work on at once: each needs local disk, memory and descriptors."""
 
 TRIES = 3
 """How often a store is begun with, where the query goes on and retires the version meanwhile."""
@@ -103,14 +101,7 @@ class Failure:
         "s3://bucket/checkpoint --stores 8 --compression lz4 --json",
     ),
 )
-@click.option(
-    "--stores",
-    type=click.IntRange(min=1),
-    default=STORES,
-    show_default=True,
-    metavar="N",
-    help="Stores worked on at once; fewer where descriptors are short.",
-)
+@stores_option("worked on")
 @click.option(
     "--compression",
     type=click.Choice(COMPRESSIONS),

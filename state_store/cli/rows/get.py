@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import click
 
 from state_store.cli.command import json_option
-from state_store.cli.rows_output import print_row
-from state_store.cli.state_command import Chosen, parsed_key, state_command, version_options
+from state_store.cli.rows.chosen import Chosen, parsed_key, state_command, version_options
+from state_store.cli.rows.printed import print_row
 from state_store.errors import MissingError
 
 

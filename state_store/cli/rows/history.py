@@ -8,8 +8,8 @@ import click
 
 from state_store.cli.command import json_option
 from state_store.cli.output import moment, number_column, print_json, print_table, text_column
-from state_store.cli.rows_output import cell, plain
-from state_store.cli.state_command import Chosen, parsed_key, state_command, version_options
+from state_store.cli.rows.chosen import Chosen, parsed_key, state_command, version_options
+from state_store.cli.rows.printed import cell, plain
 
 _COLUMNS = (number_column("version"), number_column("batch"), text_column("committed"), text_column("state"))
 

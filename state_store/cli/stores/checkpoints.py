@@ -12,8 +12,8 @@ import click
 from state_store.checkpoint.manifest import FULL
 from state_store.checkpoint.names import SnapshotName, VersionId
 from state_store.cli.command import query_command
-from state_store.cli.found import FoundStore
 from state_store.cli.output import moment, number_column, output, print_json, print_table, size, text_column
+from state_store.cli.stores.found import FoundStore
 from state_store.query import Filter, Operator, Query, StoreKey
 
 _COLUMNS = (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import click
 
-from state_store.cli.rows_output import format_options, limit_option, print_first
-from state_store.cli.state_command import Chosen, metered, parsed_key, state_command, version_options
-from state_store.cli.where import condition
+from state_store.cli.rows.chosen import Chosen, metered, parsed_key, state_command, version_options
+from state_store.cli.rows.printed import format_options, limit_option, print_first
+from state_store.cli.rows.where import condition
 
 
 @state_command(

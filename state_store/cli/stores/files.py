@@ -10,7 +10,6 @@ import click
 
 from state_store.checkpoint.names import VersionId, origin_of
 from state_store.cli.command import query_command
-from state_store.cli.found import FoundStore
 from state_store.cli.output import (
     number_column,
     output,
@@ -21,6 +20,7 @@ from state_store.cli.output import (
     text_column,
     version_json,
 )
+from state_store.cli.stores.found import FoundStore
 from state_store.query import Filter, Query, StoreKey
 
 _COLUMNS = (

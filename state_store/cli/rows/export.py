@@ -6,7 +6,7 @@ import click
 
 from state_store.cli.command import json_option
 from state_store.cli.output import output, print_json
-from state_store.cli.state_command import Chosen, metered, state_command, version_options
+from state_store.cli.rows.chosen import Chosen, metered, state_command, version_options
 
 
 @state_command(

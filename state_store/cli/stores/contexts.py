@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from state_store.cli.found import FoundStore
+from state_store.cli.stores.found import FoundStore
 from state_store.engine.settings import DatabaseSettings
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace

@@ -8,11 +8,11 @@ import click
 
 from state_store.cli import exit_codes
 from state_store.cli.command import query_command
-from state_store.cli.descriptors import share
-from state_store.cli.full import STORES
 from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
-from state_store.cli.repairing import REBUILD, Repair, repair_store
+from state_store.cli.stores.at_once import stores_option
+from state_store.cli.stores.descriptors import share
+from state_store.cli.stores.repairing import REBUILD, Repair, repair_store
 from state_store.query import Filter, Query
 from state_store.settings.option_types import DURATION, at_least
 
@@ -58,14 +58,7 @@ def _age_ms(_ctx: click.Context, _parameter: click.Parameter, text: str) -> int:
     is_flag=True,
     help="Also remove damaged files that cannot be mended, where the version committed last needs none.",
 )
-@click.option(
-    "--stores",
-    type=click.IntRange(min=1),
-    default=STORES,
-    show_default=True,
-    metavar="N",
-    help="Stores worked on at once; fewer where descriptors are short.",
-)
+@stores_option("worked on")
 def repair(
     checkpoint: str,
     operator: int | None,
@@ -116,10 +109,7 @@ def repair(
         print_json(found | {"stores": [repair.to_json() for repair in repairs]})
     else:
         _print(repairs, apply=apply)
-    codes = {exit_codes.OF_KIND[one.kind] for one in left}
-    if codes and codes <= {exit_codes.RETRY}:
-        return exit_codes.RETRY
-    return exit_codes.PROBLEM if left else exit_codes.OK
+    return exit_codes.of_findings(one.kind for one in left)
 
 
 def _print(repairs: list[Repair], *, apply: bool) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 from state_store.checkpoint.manifest import FULL, FileEntry
 from state_store.checkpoint.names import VersionId
-from state_store.cli.contexts import store_context
-from state_store.cli.descriptors import MOST_FILES
-from state_store.cli.found import FoundStore
 from state_store.cli.output import version_json
 from state_store.cli.progress import Meter
+from state_store.cli.stores.contexts import store_context
+from state_store.cli.stores.descriptors import MOST_FILES
+from state_store.cli.stores.found import FoundStore
 from state_store.deletion.markers import Leases
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import StateStoreError

@@ -1,0 +1,1 @@
+"""Commands about the rows of a state, and what they share."""
