@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,13 @@ from queries.scenario import Scenario
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+# Spark gives the Python worker that it starts on the driver ten seconds, and no option
+# changes that. A slow machine needs more when all queries of a history start at once; a Run starts such
+# a query again, as its user would.
+_LATE_WORKER = "Python worker failed to connect back"
+_LATE_WORKERS = 3
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,7 @@ class Run:
     def __init__(self, spark: SparkSession, room: Room, scenarios: list[Scenario]):
         self._spark, self._room = spark, room
         self._running: dict[Scenario, StreamingQuery] = {}
+        self._late_workers: Counter[Scenario] = Counter()
         self._waiting = [scenario for scenario in scenarios if not room.error(scenario.name).exists()]
 
     def start(self) -> None:
@@ -105,13 +114,25 @@ class Run:
     def is_over(self) -> bool:
         """Whether all queries have come to their end, or failed: then the room has the error."""
         for scenario, query in list(self._running.items()):
-            if error := query.exception():
+            error = query.exception()
+            if error and self._is_late_worker(scenario, str(error)):
+                self._running[scenario] = start(self._spark, self._room, scenario)
+                continue
+            if error:
                 self._room.error(scenario.name).parent.mkdir(exist_ok=True)
                 self._room.error(scenario.name).write_text(str(error))
             if error or _finished(scenario, query, self._room):
                 query.stop()
                 del self._running[scenario]
         return not self._running and not self._waiting
+
+    def _is_late_worker(self, scenario: Scenario, error: str) -> bool:
+        """Whether Spark's Python worker was late, and not too often yet."""
+        if _LATE_WORKER not in error:
+            return False
+        self._late_workers[scenario] += 1
+        print(f"{scenario.name}: {_LATE_WORKER}", flush=True)
+        return self._late_workers[scenario] <= _LATE_WORKERS
 
 
 def _finished(scenario: Scenario, query: StreamingQuery, room: Room) -> bool:
