@@ -10,7 +10,7 @@ from state_store.agent.open_store import OpenStore
 from state_store.agent.requests import CleanupRequest
 from state_store.checkpoint.names import VersionId
 from state_store.deletion.contents import StoreContents
-from state_store.deletion.retention import Cleanup
+from state_store.deletion.policy import Cleanup
 from state_store.files.deadline import Deadline
 from state_store.settings.option import PREFIX
 

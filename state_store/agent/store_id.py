@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_store.checkpoint.names import EMPTY_PARENT, DeltaName
-from state_store.deletion.retention import RetentionPolicy
+from state_store.deletion.policy import RetentionPolicy
 from state_store.errors import InternalError
 from state_store.settings.options import Options
 

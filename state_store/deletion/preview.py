@@ -8,7 +8,7 @@ from state_store.checkpoint.names import VersionId
 from state_store.deletion.contents import StoreContents, refuse_newer_formats
 from state_store.deletion.judgement import Judgement
 from state_store.deletion.markers import Leases
-from state_store.deletion.retention import Cleanup
+from state_store.deletion.policy import Cleanup
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Entry, Storage
 

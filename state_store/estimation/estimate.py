@@ -9,7 +9,7 @@ from typing import Any
 
 from state_store.checkpoint.manifest import FULL
 from state_store.dataset.html import table
-from state_store.deletion.retention import RetentionPolicy
+from state_store.deletion.policy import RetentionPolicy
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import OptionError
 from state_store.estimation.memory import memory_for

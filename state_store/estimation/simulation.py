@@ -17,7 +17,7 @@ from state_store.checkpoint.names import (
     SharedName,
 )
 from state_store.checkpoint.registry import Registry, StoredFile
-from state_store.deletion.retention import RetentionPolicy
+from state_store.deletion.policy import RetentionPolicy
 from state_store.engine.settings import DatabaseSettings
 from state_store.estimation.runs import Run, compact_all, compact_runs, file_sizes, ingested
 from state_store.estimation.workload import Workload

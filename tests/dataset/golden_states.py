@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import VariantVal
 
-from state_store.deletion.retention import Retention, RetentionPolicy
+from state_store.deletion.policy import RetentionPolicy
+from state_store.deletion.retention import Retention
 from state_store.query import Query
 from state_store.storage import open_storage
 

@@ -21,7 +21,8 @@ from deletion.explorer import END, TIME, Exploration, Files, Lead, Operation, Pr
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.registry import whole_snapshots
 from state_store.deletion.lease import Lease
-from state_store.deletion.retention import Retention, RetentionPolicy
+from state_store.deletion.policy import RetentionPolicy
+from state_store.deletion.retention import Retention
 from state_store.engine.settings import DatabaseSettings
 from state_store.files.checksums import sha256_of
 from state_store.files.local_cache import StoreCache

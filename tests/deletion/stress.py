@@ -20,7 +20,8 @@ from deletion import stores
 from state_store.checkpoint.names import SnapshotName, VersionId, is_sst_path
 from state_store.deletion.contents import StoreContents, read_snapshots
 from state_store.deletion.lease import Lease
-from state_store.deletion.retention import Retention, RetentionPolicy
+from state_store.deletion.policy import RetentionPolicy
+from state_store.deletion.retention import Retention
 from state_store.errors import ConflictError, MissingError, StateStoreError
 from state_store.storage.local import LocalStorage
 

@@ -16,7 +16,8 @@ from state_store.checkpoint.names import lease_path, tombstone_path
 from state_store.checkpoint.registry import Registry
 from state_store.deletion.contents import StoreContents
 from state_store.deletion.lease import Lease
-from state_store.deletion.retention import Cleanup, Retention, RetentionPolicy
+from state_store.deletion.policy import Cleanup, RetentionPolicy
+from state_store.deletion.retention import Retention
 from state_store.errors import BusyError, DamagedError, FormatError, StorageError
 from state_store.files.bounded_storage import BoundedStorage
 from state_store.files.deadline import Deadline

@@ -15,7 +15,8 @@ from runtimes import AdjustedRuntime
 
 from deletion import stores, stress
 from state_store.deletion.contents import StoreContents
-from state_store.deletion.retention import Retention, RetentionPolicy
+from state_store.deletion.policy import RetentionPolicy
+from state_store.deletion.retention import Retention
 from state_store.storage.local import LocalStorage
 
 _SECONDS = 12.0

@@ -12,8 +12,9 @@ from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.names import VersionId, lease_path, tombstone_path
 from state_store.deletion.contents import StoreContents
+from state_store.deletion.policy import Cleanup, RetentionPolicy
 from state_store.deletion.preview import preview
-from state_store.deletion.retention import Cleanup, Retention, RetentionPolicy
+from state_store.deletion.retention import Retention
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -8,7 +8,7 @@ import pytest
 
 import state_store
 from estimation.histories import FILE_BYTES, INTERVAL_MS, KEY_BYTES, VALUE_BYTES, History, Writes
-from state_store.deletion.retention import RetentionPolicy
+from state_store.deletion.policy import RetentionPolicy
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import OptionError
 from state_store.estimation.estimate import Estimate, estimate

@@ -21,6 +21,7 @@ from state_store.agent.calls import Calls
 from state_store.agent.failures import as_state_store_error
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import EMPTY_PARENT
+from state_store.embedded.store import EmbeddedStore
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import BusyError, ConflictError, InternalError, StateStoreError, StorageError
 
@@ -440,6 +441,11 @@ class Provider:
             "held": sorted(self.held),
         }
         return self.executor.call(op, timeout_s, store=store, **arguments)
+
+
+def rows_of(store: EmbeddedStore) -> Rows:
+    """The rows of an embedded store as executors have them."""
+    return {b"\0\0" + key: value for key, value in store.scan()}
 
 
 def random_changes(chance: random.Random) -> Callable[[Rows], Changes]:

@@ -12,7 +12,8 @@ from faults import FaultyStorage
 from state_store.checkpoint.file_list import LeaseTerms
 from state_store.checkpoint.names import VersionId
 from state_store.deletion.lease import Lease
-from state_store.deletion.retention import Retention, RetentionPolicy
+from state_store.deletion.policy import RetentionPolicy
+from state_store.deletion.retention import Retention
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import ConflictError
 from state_store.files.local_cache import StoreCache

@@ -10,7 +10,8 @@ from typing import TypeVar
 
 from state_store.checkpoint.names import VersionId
 from state_store.cli.stores.verification import verify_store
-from state_store.deletion.retention import Cleanup, Retention, RetentionPolicy
+from state_store.deletion.policy import Cleanup, RetentionPolicy
+from state_store.deletion.retention import Retention
 from state_store.embedded.store import EmbeddedStore
 from state_store.errors import StateStoreError
 from state_store.query import StoreKey

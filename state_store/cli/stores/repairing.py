@@ -23,8 +23,9 @@ from state_store.cli.stores.found import FoundStore
 from state_store.cli.stores.full import full_checkpoint
 from state_store.cli.stores.verification import Finding, verify_store
 from state_store.deletion.contents import refuse_newer_formats
+from state_store.deletion.policy import Cleanup, RetentionPolicy
 from state_store.deletion.preview import preview
-from state_store.deletion.retention import Cleanup, Retention, RetentionPolicy
+from state_store.deletion.retention import Retention
 from state_store.query import StoreKey
 from state_store.settings.options import Options
 from state_store.storage import Storage

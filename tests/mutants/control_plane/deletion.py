@@ -12,7 +12,7 @@ _SWEEP = ("tests/deletion/test_sweep.py",)
 MUTANTS = [
     Mutant(
         "only the newest version is sure to stay",
-        f"{_DELETION}/retention.py",
+        f"{_DELETION}/policy.py",
         "LEAST_CHECKPOINTS = 2\n",
         "LEAST_CHECKPOINTS = 1\n",
         ("tests/deletion/test_retention.py",),

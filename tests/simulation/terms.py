@@ -1,0 +1,9 @@
+"""What the parts of a history agree on: how long things last, and how a query fails."""
+
+LEASE_EXPIRY_S = 120
+LONGEST_LEASE_S = 3600  # that of an embedded store
+TEMPORARY_EXPIRY_S = 600
+
+
+class QueryFailedError(Exception):
+    """A task failed too often, or the driver died; the query starts again from its last committed batch."""
