@@ -91,7 +91,7 @@ def _machine(results: Results) -> str:
         ),
         ("versions", f"{versions}; {', '.join(facts['jars'])}"),
         ("Java", f"{facts['java']}; Linux {facts['kernel']}; Python {facts['python']}"),
-        ("source", f"{facts['commit']}, {facts['time']}"),
+        ("source", _sources(results)),
         ("seconds", ", ".join(f"{name} {one['seconds']:.0f}" for name, one in results.scenarios.items())),
     ]
     options = "".join(f"- {title}: {settings}\n" for title, settings in _options(results).items())
@@ -100,6 +100,19 @@ def _machine(results: Results) -> str:
         + _table(("", ""), rows)
         + f"\nOptions that differ from Spark's defaults:\n\n{options}"
     )
+
+
+def _sources(results: Results) -> str:
+    """The commits and when each began to be measured, with the scenarios where there are several."""
+    names: dict[str, list[str]] = {}
+    times: dict[str, str] = {}
+    for name, one in results.scenarios.items():
+        commit, time = one["machine"]["commit"], one["machine"]["time"]
+        names.setdefault(commit, []).append(name)
+        times[commit] = min(time, times.get(commit, time))
+    if len(names) == 1:
+        return "".join(f"{commit}, {time}" for commit, time in times.items())
+    return "; ".join(f"{commit}, {times[commit]}: {', '.join(of)}" for commit, of in names.items())
 
 
 def _options(results: Results) -> dict[str, str]:

@@ -131,10 +131,16 @@ def store(extent: Extent, ours: bool) -> list[Run]:
     dirty = {**scan, "label": "scan with uncommitted rows", "uncommitted": size}
     rows = 20_000 if quick else 1_000_000
     cases.append(simple("scan", rows, [batches(extent, "uniform", size), scan, dirty]))
-    groups = {"do": "prefix", "label": "prefix scan", "scans": 2_000 if quick else 20_000, "repetitions": 5}
+    many = 5 if quick else 25  # the first of them find code that is still interpreted
+    groups = {
+        "do": "prefix",
+        "label": "prefix scan",
+        "scans": 2_000 if quick else 20_000,
+        "repetitions": many,
+    }
     cases.append(simple("prefix", base, [batches(extent, "uniform", size), groups], layout="prefix"))
     ordered = [one for one in two if one.name != HDFS.name]  # that store has no order to scan in
-    first = {"do": "first", "label": "first 1k", "rows": 1_000, "repetitions": 5}
+    first = {"do": "first", "label": "first 1k", "rows": 1_000, "repetitions": many}
     steps = [load(base), batches(extent, "sliding", size), first, {"do": "verify"}]
     cases.append(case("range", ordered, steps, ours=ours, layout="range"))
     shared = [*closest(extent, 8), best]
