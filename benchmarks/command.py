@@ -5,6 +5,7 @@ compares ratios with the recorded ones.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import resource
 import signal
@@ -28,6 +29,8 @@ def main(arguments: list[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends with it
     asked = _parser().parse_args(arguments)
     extent = EXTENTS[asked.bench or asked.extent or "standard"]
+    if asked.largest:
+        extent = dataclasses.replace(extent, largest=asked.largest)
     out = asked.out / extent.name
     out.mkdir(parents=True, exist_ok=True)
     failed = False
@@ -51,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("extent", nargs="?", choices=list(EXTENTS), help="the same as --bench")
     parser.add_argument("--bench", choices=list(EXTENTS), help="how much: quick, standard (default) or full")
     parser.add_argument("--scenario", nargs="+", choices=list(RUNNERS), help="only these; default: all")
+    parser.add_argument("--largest", type=int, help="keys of the largest store, for the scenario `size`")
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, help=f"results go below it (default {DEFAULT_OUT})"
     )

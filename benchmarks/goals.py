@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchmarks import executors, large_store
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results
 from benchmarks.scenarios import BUDGET_MB
 
@@ -249,6 +250,48 @@ def _share(results: Results) -> list[Outcome]:
     ]
 
 
+def _executors(results: Results) -> list[Outcome]:
+    return [
+        outcome
+        for count in executors.counts(results)[1:] or [executors.USUAL]
+        for outcome in _executor(results, count)
+    ]
+
+
+def _executor(results: Results, count: int) -> list[Outcome]:
+    setting, where = f"{count} stores in an executor", executors.where(count)
+    taken, share = executors.floor(results, OURS, count), executors.agent_share(results, OURS, count)
+    floor_mb = taken.total_bytes / _MB if taken else None
+    threads, descriptors = (taken.threads, taken.descriptors) if taken else (None, None)
+    return [
+        _speed(
+            results,
+            f"{setting}, a batch of {executors.BATCH}",
+            where,
+            "batch",
+            CHANGELOG,
+            "RocksDB + changelog",
+            5,
+            OURS,
+        ),
+        _at_most(f"{setting}, memory of each", "itself", floor_mb, 0.5, " MB"),
+        _at_most(f"{setting}, threads of each", "itself", threads, 0.05, "", "none (<= 0.05)"),
+        _at_most(f"{setting}, descriptors of each", "itself", descriptors, 0.05, "", "none (<= 0.05)"),
+        _at_most(f"{setting}, the agent during a batch", "a core", share, 0.5, ""),
+    ]
+
+
+def _size(results: Results) -> list[Outcome]:
+    found = large_store.labels(results)[:2]
+    few, many = found if len(found) == 2 else ("a tenth", "all keys")
+    setting = f"batch of 20k, {many} in {large_store.BUDGET}"
+    where = (large_store.SCENARIO, large_store.SCENARIO, many)
+    return [
+        _at_most(setting, f"{few}", large_store.growth(results), 2, "x"),
+        _speed(results, setting, where, "batch", CHANGELOG, "RocksDB + changelog", 5, OURS),
+    ]
+
+
 _CHECKS: tuple[Callable[[Results], list[Outcome]], ...] = (
     _copy,
     _recovery,
@@ -258,4 +301,6 @@ _CHECKS: tuple[Callable[[Results], list[Outcome]], ...] = (
     _uploaded,
     _cpu,
     _share,
+    _executors,
+    _size,
 )

@@ -74,6 +74,18 @@ def changelog_with_cache(budget_mb: int, stores: int) -> Variant:
     )
 
 
+def bounded(variant: Variant, budget_mb: int) -> Variant:
+    """RocksDB with one block cache, and one bound for all write buffers, of all stores of an executor."""
+    options = {"boundedMemoryUsage": "true", "maxMemoryUsageMB": str(budget_mb)}
+    conf = {CONF + "rocksdb." + option: value for option, value in options.items()}
+    return Variant(
+        f"{variant.name}-bounded",
+        f"{variant.title}, bounded memory",
+        variant.provider,
+        {**variant.conf, **conf},
+    )
+
+
 def incremental(budget_mb: int, name: str = "incremental", **options: str) -> Variant:
     """Ours with a memory budget and further options, by their names below `...incremental.`."""
     conf = {**INCREMENTAL.conf, OURS + "memoryBudget": f"{budget_mb}m"}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import goals, plots
+from benchmarks import executors, goals, large_store, plots
 from benchmarks.plots import NAMES
 from benchmarks.reasons import REASONS
 from benchmarks.results import CHANGELOG, HDFS, MEASURES, OURS, Results, errors
@@ -366,6 +366,56 @@ def _memory(results: Results, titles: Mapping[str, str]) -> str:
     return "## Memory\n\n" + _images(titles, "memory") + _table(header, rows) if rows else ""
 
 
+_EXECUTORS = """\
+## Executors with many stores
+
+Each store has {keys} keys, and a batch touches {touched} of them in every store; two tasks at a time. Memory
+a store is what the process grew by from the fewest stores to these, for each store more. Threads and
+descriptors are those of the JVM and of the agent. CPU of a JVM's processes is the agent's, or of those that
+Hadoop's file system starts for a file. Batches are without maintenance.
+
+"""
+
+
+def _many_stores(results: Results, titles: Mapping[str, str]) -> str:
+    rows = []
+    for count in executors.counts(results):
+        subjects = results.step(*executors.where(count))
+        for subject in (name for name in NAMES if name in subjects):
+            cells = executors.row(results, subject, count)
+            if cells is not None:
+                rows.append((executors.name(count), NAMES[subject], *cells))
+    text = _EXECUTORS.format(keys=executors.KEYS_EACH, touched=executors.TOUCHED_EACH)
+    return text + _table(("", "provider", *executors.HEADER), rows) if rows else ""
+
+
+_SIZE = """\
+## A store larger than its memory
+
+Memory is {budget} of all keys; a tenth of them about fits into it. Of each look-up that memory did not
+answer: files whose filters it asked, and blocks that it read. Bytes in checkpoint storage are per byte of
+change, and per live byte.
+
+"""
+
+
+def _large_store(results: Results, titles: Mapping[str, str]) -> str:
+    found = {step: large_store.amplification(results, step) for step in large_store.labels(results)}
+    rows = [
+        (
+            step,
+            *(f"{value:.2f}" for value in (one.misses_share, one.filters, one.blocks, one.written, one.held)),
+        )
+        for step, one in found.items()
+        if one is not None
+    ]
+    header = ("this store", "look-ups that memory did not answer", "filters", "blocks", "written", "held")
+    if not rows:
+        return ""
+    compared = _comparison(results, large_store.SCENARIO, large_store.SCENARIO)
+    return _SIZE.format(budget=large_store.BUDGET) + compared + "\n" + _table(header, rows)
+
+
 def _hdfs(results: Results, titles: Mapping[str, str]) -> str:
     if "hdfs" not in results.scenarios:
         return ""
@@ -529,11 +579,13 @@ _SECTIONS: tuple[Callable[[Results, Mapping[str, str]], str], ...] = (
     _store,
     _age,
     _growth,
+    _large_store,
     _restore,
     _recovery,
     _storage,
     _queries,
     _memory,
+    _many_stores,
     _vectorized,
     _hdfs,
     _merges,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 HDFS = "hdfs"
-CHANGELOG = ("rocksdb-changelog", "rocksdb-cache")
+CHANGELOG = ("rocksdb-changelog", "rocksdb-cache", "rocksdb-changelog-bounded")
 OURS = "incremental"
 
 # Which number of a step is compared, by the kind of step, and what it is.

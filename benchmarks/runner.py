@@ -9,12 +9,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import jvm, minicluster, queries, rewrites, scenarios, statistics
-from benchmarks.scenarios import STORE_LEVEL, Extent
+from benchmarks import executors, jvm, large_store, minicluster, queries, rewrites, scenarios, statistics
+from benchmarks.scenarios import Extent, Run
 
 _TIMEOUT_S = {"quick": 3600, "standard": 7200, "full": 6 * 3600}
 
 Result = dict[str, Any]
+
+STORE_LEVEL: dict[str, Callable[[Extent, bool], list[Run]]] = {
+    "store": scenarios.store,
+    "growth": scenarios.growth,
+    "size": large_store.size,
+    "age": scenarios.age,
+    "restore": scenarios.restore,
+    "recovery": scenarios.recovery,
+    "storage": scenarios.storage,
+    "memory": scenarios.memory,
+    "executors": executors.executors,
+    "hdfs": scenarios.hdfs,
+}
 
 
 def _store_level(name: str) -> Callable[[Extent, bool, Path], Result]:

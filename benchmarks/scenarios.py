@@ -6,7 +6,7 @@ the same steps in turns. Steps are what `scala/driver/Case.scala` reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +40,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of each scenario is run: `quick`, `standard` or `full`."""
+    """How much of each scenario is run: `quick`, `standard` or `full`.
+
+    `largest` is how many keys a store has that is larger than its memory.
+    """
 
     name: str
     keys: int
     segments: int
     batches: int
+    largest: int
 
     @property
     def is_quick(self) -> bool:
@@ -57,9 +61,9 @@ class Extent:
 
 
 EXTENTS = {
-    "quick": Extent("quick", keys=20_000, segments=2, batches=2),
-    "standard": Extent("standard", keys=500_000, segments=2, batches=4),
-    "full": Extent("full", keys=500_000, segments=5, batches=10),
+    "quick": Extent("quick", keys=20_000, segments=2, batches=2, largest=10_000),
+    "standard": Extent("standard", keys=500_000, segments=2, batches=4, largest=2_000_000),
+    "full": Extent("full", keys=500_000, segments=5, batches=10, largest=50_000_000),
 }
 
 
@@ -380,15 +384,3 @@ def hdfs(extent: Extent, ours: bool) -> list[Run]:
         {"do": "restore", "label": "restore, local files present", "local": "present", "repetitions": 3},
     ]
     return [Run([case("hdfs", subjects, steps, ours=ours)])]
-
-
-STORE_LEVEL: dict[str, Callable[[Extent, bool], list[Run]]] = {
-    "store": store,
-    "growth": growth,
-    "age": age,
-    "restore": restore,
-    "recovery": recovery,
-    "storage": storage,
-    "memory": memory,
-    "hdfs": hdfs,
-}

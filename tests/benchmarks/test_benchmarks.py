@@ -10,11 +10,12 @@ import pyspark
 import pytest
 import scala_jars
 
-from benchmarks import goals, jvm, providers, recorded, report, scenarios, statistics
+from benchmarks import executors, goals, jvm, large_store, providers, recorded, report, scenarios, statistics
 from benchmarks.reasons import REASONS
-from benchmarks.results import CHANGELOG, HDFS, Results, errors
+from benchmarks.results import CHANGELOG, HDFS, OURS, Results, errors
+from benchmarks.runner import STORE_LEVEL
 
-MINIATURE = scenarios.Extent("quick", keys=500, segments=1, batches=2)
+MINIATURE = scenarios.Extent("quick", keys=500, segments=1, batches=2, largest=1_000)
 
 
 def _subjects() -> list[providers.Variant]:
@@ -116,6 +117,15 @@ def test_batches_carry_times_bytes_and_cpu(measured: Results) -> None:
 
 
 @pytest.mark.spark
+def test_memory_carries_what_the_system_counts(measured: Results) -> None:
+    for subject, one in measured.step("store", "plain", "memory").items():
+        memory = one["memory"]
+        for name in ("jvm_threads", "jvm_descriptors", "jvm_mappings"):
+            assert memory[name]["median"] > 10, (subject, name)
+        assert (memory["children_threads"]["median"] > 0) == (_has_jar()), subject
+
+
+@pytest.mark.spark
 def test_sliding_window_keeps_the_state_constant(measured: Results) -> None:
     scanned = measured.step("store", "plain", "scan")
     assert {one["scan"]["rows"]["median"] for one in scanned.values()} == {500 + 2 * 50}
@@ -175,11 +185,78 @@ def test_goals_say_by_how_much_they_are_missed() -> None:
 
 def test_every_scenario_is_declared_for_every_extent() -> None:
     for extent in scenarios.EXTENTS.values():
-        for name, scenario in scenarios.STORE_LEVEL.items():
+        for name, scenario in STORE_LEVEL.items():
             runs = scenario(extent, True)
             subjects = {one["name"] for run in runs for case in run.cases for one in case["subjects"]}
-            assert HDFS in subjects and subjects & set(CHANGELOG), (extent.name, name)
+            fits_in_heap = name != large_store.SCENARIO
+            assert not fits_in_heap or HDFS in subjects, (extent.name, name)
+            assert subjects & set(CHANGELOG), (extent.name, name)
             assert any(subject.startswith("incremental") for subject in subjects), (extent.name, name)
+
+
+def _executor(count: int, unit: int) -> tuple[dict, dict]:
+    """A case of so many stores, each of which takes a multiple of `unit` of everything, and its results."""
+
+    def one(value: float) -> dict:
+        return {"median": value, "n": 1}
+
+    memory = {
+        "heap_bytes": one(7 + 1 * unit * count),
+        "jvm_anonymous_bytes": one(70 + 2 * unit * count),
+        "jvm_file_bytes": one(700 + 3 * unit * count),
+        "children_pss_bytes": one(7000 + 4 * unit * count),
+        "jvm_threads": one(40),
+        "children_threads": one(9 + count),
+        "jvm_descriptors": one(50),
+        "children_descriptors": one(8),
+    }
+    segments = {"cpu_children_s": one(0.25), "cpu_jvm_s": one(1.0)}
+    step = {"batch": {"wall_ms": one(1000.0)}, "segments": segments}
+    steps = {executors.BATCH: {OURS: step}, executors.MEMORY: {OURS: {"memory": memory}}}
+    return {"stores": count}, steps
+
+
+def test_a_store_takes_what_more_stores_take_more() -> None:
+    cases = {executors.name(count): _executor(count, 1 << 20) for count in (10, 110)}
+    specs = {name: spec for name, (spec, _) in cases.items()}
+    steps = {name: made for name, (_, made) in cases.items()}
+    found = Results({executors.SCENARIO: {"bench": "standard", "specs": specs, "cases": steps}})
+    floor = executors.floor(found, OURS, 110)
+    assert floor is not None
+    assert floor.total_bytes == 10 << 20
+    assert (floor.heap_bytes, floor.agent_bytes) == (1 << 20, 4 << 20)
+    assert (floor.threads, floor.descriptors) == (1, 0)
+    assert executors.floor(found, OURS, 10) is None
+    assert executors.agent_share(found, OURS, 110) == 0.25
+    verdicts = {one.setting: one.met for one in goals.outcomes(found) if "110 stores" in one.setting}
+    assert verdicts["110 stores in an executor, memory of each"] is False
+    assert verdicts["110 stores in an executor, descriptors of each"] is True
+    assert verdicts["110 stores in an executor, the agent during a batch"] is True
+
+
+def test_amplification_is_of_what_memory_did_not_answer() -> None:
+    custom = {
+        "incrementalIndexHits": 300.0,
+        "incrementalIndexMisses": 100.0,
+        "incrementalBaseFilters": 250.0,
+        "incrementalBaseBlocks": 110.0,
+    }
+    segments = {"custom": custom, "batches": 2, "total": {"written_bytes": 2 * 400 * 120 * 1.5}}
+    batch = {"operations": {"median": 400}, "wall_ms": {"median": 10.0, "n": 2}}
+    held = {"bytes": {"median": 300.0}, "live_bytes": {"median": 200.0}}
+    steps = {
+        "few": {OURS: {"batch": {**batch, "wall_ms": {"median": 8.0, "n": 2}}, "segments": segments}},
+        "many": {OURS: {"batch": batch, "segments": segments}},
+        "many, storage": {OURS: {"storage": held}},
+    }
+    spec = {"steps": [{"do": "load"}, *({"do": "batches", "label": name} for name in ("few", "many"))]}
+    name = large_store.SCENARIO
+    found = Results({name: {"bench": "full", "specs": {name: spec}, "cases": {name: steps}}})
+    got = large_store.amplification(found, "many")
+    assert got is not None
+    assert (got.misses_share, got.filters, got.blocks) == (0.25, 2.5, 1.1)
+    assert (got.written, got.held) == (pytest.approx(1.5), 1.5)
+    assert large_store.growth(found) == 1.25
 
 
 def test_reasons_are_given_for_settings_that_are_goals() -> None:

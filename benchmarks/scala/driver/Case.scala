@@ -144,7 +144,7 @@ final class Case(node: JsonNode, work: Path, events: Events) {
   private def memory(label: String, subject: Subject): Unit = {
     val heap = Usage.heapBytesAfterGc() - heapBefore - model.heapBytes
     val fields = Seq("heap_bytes" -> math.max(0L, heap), "keys" -> model.size,
-      "reported_bytes" -> subject.reportedMemoryBytes) ++ Usage.resident()
+      "reported_bytes" -> subject.reportedMemoryBytes) ++ Usage.resident() ++ Usage.handles()
     record(label, subject, "memory", fields: _*)
   }
 

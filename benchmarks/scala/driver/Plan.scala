@@ -54,10 +54,18 @@ final class Planner(model: Model, stores: Int, seed: Long) {
 
   def uniform(bound: Long): Long = (random.nextDouble() * bound).toLong
 
+  /** Key numbers by the store that has them, in their order. */
+  private def byStore(indices: Array[Long]): Array[Array[Long]] = {
+    val parts = Array.fill(stores)(Array.newBuilder[Long])
+    indices.foreach(index => parts((index % stores).toInt) += index)
+    parts.map(_.result())
+  }
+
   private def split(
       touched: Array[Long], removed: Array[Long], version: Int, readOnly: Boolean): Array[StorePlan] = {
+    val ofStore = byStore(touched)
     val plans = Array.tabulate(stores) { store =>
-      val mine = touched.filter(_ % stores == store)
+      val mine = ofStore(store)
       var expected = 0L
       val written = mutable.LongMap.empty[Unit]
       var place = 0

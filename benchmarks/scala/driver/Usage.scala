@@ -4,7 +4,7 @@ import java.lang.management.ManagementFactory
 import java.nio.file.{Files, Path, Paths}
 
 import scala.jdk.CollectionConverters._
-import scala.util.Try
+import scala.util.{Try, Using}
 
 import com.sun.management.OperatingSystemMXBean
 
@@ -43,6 +43,17 @@ object Usage {
       "children_peak_rss_bytes" ->
         children.map(pid => statusOf(proc(pid, "status")).getOrElse("VmHWM", 0L)).sum)
   }
+
+  /** What the operating system bounds: threads and descriptors, of the JVM and of its children, and the JVM's mappings. */
+  def handles(): Map[String, Long] = Map(
+    "jvm_threads" -> entriesOf(Paths.get("/proc/self/task")),
+    "jvm_descriptors" -> entriesOf(Paths.get("/proc/self/fd")),
+    "jvm_mappings" -> Try(Files.readAllLines(Paths.get("/proc/self/maps")).size.toLong).getOrElse(0L),
+    "children_threads" -> children.map(pid => entriesOf(proc(pid, "task"))).sum,
+    "children_descriptors" -> children.map(pid => entriesOf(proc(pid, "fd"))).sum)
+
+  private def entriesOf(directory: Path): Long =
+    Try(Using.resource(Files.list(directory))(_.count())).getOrElse(0L) // it ended meanwhile
 
   private def children: Seq[Long] = ProcessHandle.current().descendants().iterator().asScala.map(_.pid).toSeq
   private def proc(pid: Long, file: String): Path = Paths.get(s"/proc/$pid/$file")

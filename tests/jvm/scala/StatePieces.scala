@@ -8,7 +8,7 @@ import scala.util.{Random, Try}
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, PrefixIndex, Record, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstPointReader, SstTable, UnsupportedSstException}
@@ -32,6 +32,7 @@ object StatePieces {
       findsPrefixes(directory)
       takesLargeAndEmptyRows(directory)
       keepsWhatFits(directory)
+      countsWhatLookUpsRead(directory)
       println("all pieces agree")
     } finally TestFiles.delete(directory)
   }
@@ -183,6 +184,45 @@ object StatePieces {
     expect(memory.usedBytes == 0, "the index of prefixes keeps memory")
   }
 
+  /** Of two files, one beside the other, each look-up asks the filters in turn and reads a block where one says so. */
+  private def countsWhatLookUpsRead(directory: File): Unit = {
+    val memory = new StoreMemory(4L << 20)
+    def keys(first: Int) = Array.tabulate(100)(i => Array[Byte](7, first.toByte, i.toByte))
+    val (older, newer, absent) = (keys(0), keys(1), keys(2))
+    val writing = new StoreVersions(memory, StateConf(new File(directory, "written")))
+    val deltas = Seq(older, newer).zipWithIndex.map { case (some, batch) =>
+      val transaction = writing.tryBegin(counted(batch), readOnly = false).get
+      some.foreach(transaction.put(_, new Array[Byte](50)))
+      val file = new File(directory, s"counted-$batch.sst")
+      transaction.writeDelta(file, StateModel.bytes(TestBases.meta(counted(batch + 1), 100L * (batch + 1))))
+      transaction.committed(counted(batch + 1))
+      BesideDelta(file.getPath, counted(batch + 1))
+    }
+    writing.close()
+    val state = new StoreVersions(memory, StateConf(new File(directory, "read")))
+    val beside = Beside(VersionId.empty, 0, deltas.reverse)
+    state.reset(BaseDirectory(directory.getPath, counted(2), -1, () => (), Some(beside)))
+    val transaction = state.tryBegin(counted(2), readOnly = false).get
+
+    def look(some: Array[Array[Byte]], present: Boolean, filters: Long, blocks: Range): Unit = {
+      val before = transaction.lookUps
+      some.foreach(key => expect((transaction.get(key) != null) == present, "a look-up is wrong"))
+      val after = transaction.lookUps
+      expect(after.misses - before.misses == some.length && after.hits == before.hits, s"$after after $before")
+      expect(after.filters - before.filters == filters, s"${after.filters - before.filters} filters, not $filters")
+      expect(blocks.contains((after.blocks - before.blocks).toInt), s"${after.blocks - before.blocks} blocks, not $blocks")
+    }
+    look(newer, present = true, filters = 100, blocks = 100 to 100)
+    look(older, present = true, filters = 200, blocks = 100 to 115) // a filter is wrong once in a hundred times
+    look(absent, present = false, filters = 200, blocks = 0 to 30)
+    transaction.abort()
+    state.close()
+    expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken")
+  }
+
+  private def counted(version: Int): VersionId =
+    if (version == 0) VersionId.empty else VersionId(version.toLong, Some(s"counted$version"))
+
   /** A state that fits in memory stays there whole, however often its keys change; the base is never asked. */
   private def keepsWhatFits(directory: File): Unit = {
     val memory = new StoreMemory(4L << 20)
@@ -197,7 +237,7 @@ object StatePieces {
         transaction.get(key)
         transaction.put(key, new Array[Byte](200))
       }
-      expect(transaction.misses == 0, s"batch $batch asked the base ${transaction.misses} times")
+      expect(transaction.lookUps.misses == 0, s"batch $batch asked the base ${transaction.lookUps.misses} times")
       deltas :+= new File(directory, s"fits-$batch.sst")
       at = VersionId(batch + 1L, Some(s"fits$batch"))
       transaction.writeDelta(deltas.last, StateModel.bytes(TestBases.meta(at, keys.length)))

@@ -44,7 +44,7 @@ final class IncrementalStateStore private[incremental] (
   /** Of the batch that was committed; asked for after the commit. */
   private lazy val figures: StateStoreMetrics = {
     val made = committed.get
-    provider.metrics(opened, committed, made.keys, made.families, made.hits, made.misses, forceSnapshot)
+    provider.metrics(opened, committed, made.keys, made.families, made.lookUps, forceSnapshot)
   }
 
   override def id: StateStoreId = provider.stateStoreId
@@ -293,7 +293,7 @@ final class IncrementalStateStore private[incremental] (
     case Updating =>
       val keys = transaction.keys
       provider.metrics(opened, None, keys, families.counted(opened.families, keys, transaction.growthByFamily),
-        transaction.hits, transaction.misses, forced = false)
+        transaction.lookUps, forced = false)
     case _ => ReportedMetrics.none
   }
 

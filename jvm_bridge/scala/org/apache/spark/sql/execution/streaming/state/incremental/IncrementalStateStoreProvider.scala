@@ -18,6 +18,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committ
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.LookUps
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
 import org.apache.spark.{SparkEnv, TaskContext}
@@ -216,12 +217,11 @@ class IncrementalStateStoreProvider
       committed: Option[Committed],
       keys: Long,
       families: ColumnFamilies,
-      hits: Long,
-      misses: Long,
+      lookUps: LookUps,
       forced: Boolean): StateStoreMetrics = synchronized {
     val merges = local.merges.figures
     val figures = BatchFigures(
-      keys - families.internalKeys, families, local.memoryUse, hits, misses, opened.loadMs, opened.restored,
+      keys - families.internalKeys, families, local.memoryUse, lookUps, opened.loadMs, opened.restored,
       committed, merges.since(reported), merges,
       local.merges.snapshotAges, forced)
     if (committed.isDefined) reported = merges

@@ -8,6 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Col
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, MergeFigures}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryUse
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ReportedMetrics
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.LookUps
 import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric
 import org.apache.spark.util.AccumulatorV2
 
@@ -21,8 +22,7 @@ final case class BatchFigures(
     keys: Long,
     families: ColumnFamilies,
     memory: MemoryUse,
-    hits: Long,
-    misses: Long,
+    lookUps: LookUps,
     loadMs: Long,
     restored: Option[RestoreAnswer],
     committed: Option[Committed],
@@ -127,8 +127,13 @@ object StoreMetrics {
       hydration(_, _.leftBytes)))
 
   private val memory: Seq[(StateStoreCustomMetric, Reader)] = Seq(
-    sum("incrementalIndexHits", "State store: look-ups answered from memory")(_.hits),
-    sum("incrementalIndexMisses", "State store: look-ups that went to the base")(_.misses),
+    sum("incrementalIndexHits", "State store: look-ups answered from memory")(
+      _.lookUps.hits),
+    sum("incrementalIndexMisses", "State store: look-ups that went to the base")(_.lookUps.misses),
+    sum("incrementalBaseFilters", "State store: filters of the base's files that these asked")(
+      _.lookUps.filters),
+    sum("incrementalBaseBlocks", "State store: blocks of the base's files that these read")(
+      _.lookUps.blocks),
     size("incrementalOverlayBytes", "State store: memory of changes not yet committed")(
       _.memory.memtableBytes),
     size("incrementalRecentBytes", "State store: memory of recent versions")(_.memory.recentBytes),

@@ -178,6 +178,10 @@ private[incremental] object Base extends Logging {
 /** Looks into a base, for one transaction. */
 private[incremental] abstract class BaseReader {
 
+  /** How many filters of files single keys were looked for in so far, and how many blocks; 0 where RocksDB does it. */
+  def filters: Long = 0
+  def blocks: Long = 0
+
   /** The value of a key whose hash is given, null when absent. */
   def get(hash: Long, key: Array[Byte]): Array[Byte]
 

@@ -171,6 +171,11 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
   /** The tables that are held, where they are in the runs. */
   private val held = new Array[Array[SstTable]](runs.length)
   private var open = true
+  private var filterCount = 0L
+  private var blockCount = 0L
+
+  override def filters: Long = filterCount
+  override def blocks: Long = blockCount
 
   def get(hash: Long, key: Array[Byte]): Array[Byte] =
     try {
@@ -190,7 +195,11 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
       val n = if (run.length == 1) 0 else fileOf(run, key)
       if (run(n).mayHold(key)) {
         val table = tableAt(i, n)
-        if (table.mayContain(hash) && finder.find(table, key)) return true
+        filterCount += 1
+        if (table.mayContain(hash)) {
+          blockCount += 1
+          if (finder.find(table, key)) return true
+        }
       }
       i += 1
     }

@@ -13,7 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentEx
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, FarRowsException, NeedsDatabaseException}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, Json, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{LookUps, StateConf, StoreVersions, Transaction}
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.apache.spark.util.ThreadUtils
 
@@ -30,8 +30,7 @@ final case class Committed(
     as: VersionId,
     families: ColumnFamilies,
     keys: Long,
-    hits: Long,
-    misses: Long,
+    lookUps: LookUps,
     delta: DeltaFile,
     answer: CommitAnswer,
     writeMs: Long,
@@ -133,7 +132,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       val answer = agent.commit(
         as, start.parent, start.seen, file, delta.bytes, delta.crc32, keys, memoryShort = state.wantsIngest)
       val writeMs = TimeUnit.NANOSECONDS.toMillis(writtenNs - startNs)
-      val committed = Committed(as, counted, keys, transaction.hits, transaction.misses, delta, answer,
+      val committed = Committed(as, counted, keys, transaction.lookUps, delta, answer,
         writeMs, sinceMs(writtenNs))
       transaction.committed(as)
       remember(as, counted)

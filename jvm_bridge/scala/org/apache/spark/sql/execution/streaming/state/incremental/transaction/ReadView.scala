@@ -7,6 +7,16 @@ import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Genera
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
+ * How committed rows of single keys were found.
+ *
+ * @param hits    answered by memory
+ * @param misses  those that the base had to answer
+ * @param filters of its files, that these asked
+ * @param blocks  of its files, that these read
+ */
+final case class LookUps(hits: Long, misses: Long, filters: Long, blocks: Long)
+
+/**
  * What one transaction sees below its own changes: a committed version, made of generations that are not in
  * the index yet, the index, and a base. It holds a reference to each until [[release]]. One thread at a time.
  *
@@ -27,8 +37,8 @@ private[transaction] final class ReadView(
   private var hitCount = 0L
   private var missCount = 0L
 
-  def hits: Long = hitCount
-  def misses: Long = missCount
+  def lookUps: LookUps =
+    if (reader == null) LookUps(hitCount, missCount, 0, 0) else LookUps(hitCount, missCount, reader.filters, reader.blocks)
 
   /** Whether the base has rows that memory has not. */
   def needsBase: Boolean = base != null && !(pending.length == 0 && indexed.index.present == keys)

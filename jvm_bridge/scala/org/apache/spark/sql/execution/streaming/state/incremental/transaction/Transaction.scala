@@ -303,9 +303,8 @@ final class Transaction private[transaction] (
   def puts: Long = memtable.puts
   def removes: Long = memtable.removes
 
-  /** Look-ups of committed rows that memory answered, and those that the base had to. */
-  def hits: Long = view.hits
-  def misses: Long = view.misses
+  /** Look-ups of committed rows so far. */
+  def lookUps: LookUps = view.lookUps
 
   /**
    * Writes the changes, sorted, and last the reserved record with this value, as an SST that must not exist
