@@ -14,9 +14,9 @@ from state_store.dataset.views import View
 from state_store.engine.pages import Stretches
 from state_store.errors import MissingError, OptionError
 from state_store.rows.avro import decode_avro, decode_avro_keys
-from state_store.rows.decoder import Region
+from state_store.rows.decoder import decode_fields
 from state_store.rows.encoder import encode, encode_keys
-from state_store.rows.keys import decode_keys, packed
+from state_store.rows.keys import decode_keys
 from state_store.rows.packed import joined, split_values
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class Columns:
         """The columns of the value that are wanted."""
         schema = self.view.schema
         if schema.avro is None:
-            return Region.of(packed(values)).fields(list(schema.value), self._values)
+            return decode_fields(values, list(schema.value), self._values)
         fields = [schema.value.field(number) for number in self._values]
         return decode_avro(_texts(values), fields, schema.avro.values)
 

@@ -7,22 +7,27 @@ restarts of many blocks are read at once, then the second ones, and so on.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from state_store.engine.table import KEY_FOOTER_BYTES, PUT, REMOVED, UNCOMPRESSED, Block, blocks, content_of
+from state_store.engine.table import KEY_FOOTER_BYTES, PUT, REMOVED, UNCOMPRESSED, content_of, index_of
 from state_store.errors import DamagedError, FormatError
 
-_GROUP_BYTES = 4 << 20
+if TYPE_CHECKING:
+    import pyarrow
+
+PAGE_BYTES = 2 << 20
 """Of blocks that are read at once."""
 
 _MATRIX_BYTES = 256 << 20
-_MARGIN = 16
-"""Bytes after the last block, so that nothing reads past the end."""
+_ROOM = 256
+"""Bytes before the first block and after the last one, so that whole words are read wherever keys are."""
 
+WORD = 8
 KEY_PLACE = 5
 """Where keys begin, modulo 8: three bytes later, after the id of a column family and the version of a row, is
 a multiple of 8."""
@@ -37,6 +42,27 @@ class Stretches(NamedTuple):
 
     def taken(self, chosen: Any) -> Stretches:
         return Stretches(self.data, self.starts[chosen], self.lengths[chosen])
+
+    def text(self, number: int) -> bytes:
+        """One of them."""
+        start = int(self.starts[number])
+        return bytes(self.data[start : start + int(self.lengths[number])])
+
+    def words(self, at: int) -> Any:
+        """The 8 bytes of each from its byte `at` on, as a number; `data` goes on for so long."""
+        return gathered(self.data, self.starts + at, WORD).view("<u8")
+
+    def to_arrow(self) -> pyarrow.Array:
+        """Their bytes, copied: they come one after the other in `data`."""
+        import numpy
+        import pyarrow
+
+        count = len(self.starts)
+        bounds = numpy.empty(2 * count, numpy.int32)
+        bounds[::2], bounds[1::2] = self.starts, self.starts + self.lengths
+        buffers = [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(self.data)]
+        stretches = pyarrow.Array.from_buffers(pyarrow.binary(), max(0, 2 * count - 1), buffers)
+        return stretches.take(pyarrow.array(numpy.arange(0, 2 * count, 2)))
 
     def texts(self) -> Iterator[bytes]:
         """Each of them."""
@@ -56,182 +82,249 @@ class Page:
     def __len__(self) -> int:
         return len(self.removed)
 
+    def between(self, first: int, end: int) -> Page:
+        """Records number `first` to `end` (excluded)."""
+        return self.taken(slice(first, end))
+
     def taken(self, chosen: Any) -> Page:
-        """Some of the records: numbers, or true for each that is wanted."""
+        """Some of the records: numbers, a slice, or true for each that is wanted."""
         return Page(self.keys.taken(chosen), self.values.taken(chosen), self.removed[chosen])
 
 
-def pages(path: Path, start: bytes, end: bytes) -> Iterator[Page]:
-    """The records of a table with keys from `start` up to `end` (excluded), both of two bytes.
+def pages(path: Path, start: bytes, end: bytes, page_bytes: int = PAGE_BYTES) -> Iterator[Page]:
+    """The records of a table with keys from `start` up to `end` (excluded), both of two bytes; a page is of
+    `page_bytes` bytes or a little more.
 
     Raises DamagedError for a file that is no table, FormatError for one of another kind.
     """
+    import numpy
+
     if not path.stat().st_size:
         raise DamagedError(f"'{path}' is damaged: it is empty", file=str(path))
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # until the last view of it is gone
-    group: list[Block] = []
-    group_bytes = 0
-    for block in blocks(data, path):
-        if block.separator < start:
-            continue
-        group.append(block)
-        group_bytes += block.size
-        is_last = block.separator[: len(end)] >= end
-        if group_bytes >= _GROUP_BYTES or is_last:
-            yield from _page(data, group, path, start, end)
-            group, group_bytes = [], 0
-        if is_last:
-            return
-    if group:
-        yield from _page(data, group, path, start, end)
+    try:
+        blocks = _Blocks.of(*index_of(data, path))
+        separators = blocks.separators
+        low, high = int.from_bytes(start, "big"), int.from_bytes(end, "big")
+        first, last = (int(one) for one in numpy.searchsorted(separators, (low, high)))
+        blocks = blocks.between(first, last + 1)
+        reached = numpy.cumsum(blocks.sizes) // page_bytes
+    except IndexError as error:
+        raise _damaged(path) from error
+    bounds = numpy.flatnonzero(numpy.diff(reached, prepend=0)) + 1
+    for first, last in itertools.pairwise([0, *bounds.tolist(), len(reached)]):
+        if first < last:
+            yield from _page(data, blocks.between(first, last), path, start, end)
 
 
-def _page(data: mmap.mmap, group: list[Block], path: Path, start: bytes, end: bytes) -> Iterator[Page]:
+def _page(data: mmap.mmap, blocks: _Blocks, path: Path, start: bytes, end: bytes) -> Iterator[Page]:
     import numpy
 
-    content, begins, ends = _content(data, group)
     try:
-        found = _records(content, begins, ends)
-    except IndexError as error:
-        raise DamagedError(f"'{path}' is damaged: its blocks do not fit", file=str(path)) from error
+        found = _records(*_content(data, blocks))
+    except (IndexError, ValueError) as error:
+        raise _damaged(path) from error
     if found is None:  # keys of very different lengths
-        middle = len(group) // 2
-        yield from _page(data, group[:middle], path, start, end)
-        yield from _page(data, group[middle:], path, start, end)
+        middle = len(blocks.sizes) // 2
+        yield from _page(data, blocks.between(0, middle), path, start, end)
+        yield from _page(data, blocks.between(middle, None), path, start, end)
         return
     keys, values, kinds = found
-    if not numpy.isin(kinds, (PUT, *REMOVED)).all():
+    if not len(kinds):
+        return
+    removed = kinds != PUT
+    if removed.any() and not numpy.isin(kinds[removed], REMOVED).all():
         raise FormatError(f"'{path}' has records of a kind that is not known", file=str(path))
-    families = keys.data[keys.starts].astype(numpy.uint16) << 8 | keys.data[keys.starts + 1]
-    low, high = int.from_bytes(start, "big"), int.from_bytes(end, "big")
-    page = Page(keys, values, kinds != PUT)
-    wanted = (families >= low) & (families < high)
-    if wanted.all():
+    page = Page(keys, values, removed)
+    if keys.text(0) >= start and keys.text(len(page) - 1) < end:
         yield page
-    elif wanted.any():
+        return
+    families = keys.data[keys.starts].astype(numpy.uint16) << 8 | keys.data[keys.starts + 1]
+    wanted = (families >= int.from_bytes(start, "big")) & (families < int.from_bytes(end, "big"))
+    if wanted.any():
         yield page.taken(wanted)
 
 
-def _content(data: mmap.mmap, group: list[Block]) -> tuple[Any, Any, Any]:
-    """The blocks, uncompressed, and where each begins and ends there."""
+def _damaged(path: Path) -> DamagedError:
+    return DamagedError(f"'{path}' is damaged: its blocks do not fit", file=str(path))
+
+
+class _Blocks(NamedTuple):
+    """Data blocks in order: where they begin, their sizes, and the first two bytes, as a number, of what no
+    key of theirs is above."""
+
+    offsets: Any
+    sizes: Any
+    separators: Any
+
+    @classmethod
+    def of(cls, index: bytes, has_lengths: bool) -> _Blocks:
+        """From the content of an index, and whether its entries tell the size of their value."""
+        import numpy
+
+        data = numpy.frombuffer(index + bytes(_ROOM), numpy.uint8)
+        count = int.from_bytes(index[-4:], "little")
+        table = len(index) - 4 - 4 * count
+        if not 0 < count < 1 << 31 or table < 0:
+            raise IndexError
+        restarts = numpy.frombuffer(index, "<u4", count, table).astype(numpy.int64)
+        key_bytes, key_at = _varints(data, restarts + 1)
+        if has_lengths:
+            _, key_at = _varints(data, key_at)
+        offsets, at = _varints(data, key_at + key_bytes)
+        sizes, _ = _varints(data, at)
+        second = numpy.where(key_bytes > 1, data[key_at + 1], 0)
+        return cls(offsets, sizes, data[key_at].astype(numpy.int64) << 8 | second)
+
+    def between(self, first: int, last: int | None) -> _Blocks:
+        """Blocks number `first` to `last` (excluded; None: the end)."""
+        return _Blocks(*(one[first:last] for one in self))
+
+
+def _content(data: mmap.mmap, blocks: _Blocks) -> tuple[Any, Any, Any]:
+    """The blocks, uncompressed, and where each begins and ends there; without a copy where that can be."""
     import numpy
 
-    margin = numpy.zeros(_MARGIN, numpy.uint8)
-    kinds = {data[block.offset + block.size] for block in group}
-    if kinds == {UNCOMPRESSED}:
-        first, last = group[0].offset, group[-1].offset + group[-1].size
-        begins = numpy.array([block.offset - first for block in group], numpy.int64)
-        sizes = numpy.array([block.size for block in group], numpy.int64)
-        whole = numpy.frombuffer(data, numpy.uint8, last - first, first)
-        return numpy.concatenate([whole, margin]), begins, begins + sizes
-    parts = [content_of(data, block.offset, block.size) for block in group]
+    if (numpy.frombuffer(data, numpy.uint8)[blocks.offsets + blocks.sizes] == UNCOMPRESSED).all():
+        first, last = int(blocks.offsets[0]), int(blocks.offsets[-1] + blocks.sizes[-1])
+        before, after = min(first, _ROOM), min(len(data) - last, _ROOM)
+        content = numpy.frombuffer(data, numpy.uint8, before + last - first + after, first - before)
+        if before < _ROOM or after < _ROOM:
+            lacks = numpy.zeros(_ROOM - before, numpy.uint8), numpy.zeros(_ROOM - after, numpy.uint8)
+            content = numpy.concatenate([lacks[0], content, lacks[1]])
+        begins = blocks.offsets + (_ROOM - first)
+        return content, begins, begins + blocks.sizes
+    places = zip(blocks.offsets.tolist(), blocks.sizes.tolist(), strict=True)
+    parts = [content_of(data, offset, size) for offset, size in places]
     lengths = numpy.array([len(part) for part in parts], numpy.int64)
-    ends = numpy.cumsum(lengths)
-    content = numpy.frombuffer(b"".join(parts), numpy.uint8)
-    return numpy.concatenate([content, margin]), ends - lengths, ends
+    ends = numpy.cumsum(lengths) + _ROOM
+    content = numpy.frombuffer(b"".join([bytes(_ROOM), *parts, bytes(_ROOM)]), numpy.uint8)
+    return content, ends - lengths, ends
 
 
-class _Step(NamedTuple):
-    """One record after each of the restarts `active`: what its key shares with the one before, and where the
-    rest of the key and the value are."""
+def gathered(data: Any, places: Any, size: int) -> Any:
+    """`size` bytes of `data` from each place on, as a new array of things of so many bytes.
 
-    active: Any
+    Numpy copies such things several times as fast as numbers that do not lie at multiples of their size.
+    """
+    import numpy
+
+    count = max(0, len(data) - size + 1)
+    return numpy.ndarray((count,), f"V{size}", buffer=data, strides=(1,))[places]
+
+
+class _Walk(NamedTuple):
+    """The records after all restarts: in row n what is of the n-th ones, a column for each restart. What a
+    key shares with the one before, where the rest of it and the value are, and the size of the value;
+    `exists` says where there is a record, `shared` is 0 elsewhere."""
+
     shared: Any
     key_at: Any
     value_at: Any
     value_bytes: Any
-
-    @property
-    def key_bytes(self) -> Any:
-        return self.shared + (self.value_at - self.key_at)
+    exists: Any
 
 
 def _records(data: Any, begins: Any, ends: Any) -> tuple[Stretches, Stretches, Any] | None:
-    """Keys without footer, values and kinds of all records of the blocks; None where the matrix of keys would
-    be too large, and there are several blocks."""
+    """Keys without footer, values and kinds of all records of the blocks; None where that takes too much
+    memory, and there are several blocks."""
     import numpy
 
-    steps, counts = _steps(data, *_restarts(data, begins, ends))
-    count = int(counts.sum())
-    longest = max((int(step.key_bytes.max()) for step in steps), default=0)
-    width = -(-(KEY_PLACE + longest) // 8) * 8
-    if count * width > _MATRIX_BYTES and len(begins) > 1:
+    walk = _walked(data, *_restarts(data, begins, ends))
+    if not walk.exists.size:
+        nothing = Stretches(data, *(numpy.zeros(0, numpy.int64) for _ in range(2)))
+        return nothing, nothing, numpy.zeros(0, numpy.uint8)
+    fresh = walk.value_at - walk.key_at
+    key_bytes = walk.shared + fresh
+    longest = int(key_bytes.max())
+    has_own_footers = bool(((fresh >= KEY_FOOTER_BYTES) | ~walk.exists).all())
+    width = -(-(KEY_PLACE + longest - (KEY_FOOTER_BYTES if has_own_footers else 0)) // 8)
+    if walk.exists.size * width * 8 > _MATRIX_BYTES and len(begins) > 1:
         return None
-    firsts = numpy.cumsum(counts) - counts
-    matrix = numpy.empty((count, width // 8), "<u8")
-    lengths, value_at, value_bytes = (numpy.empty(count, numpy.int64) for _ in range(3))
-    words = _KeyWords(data, len(counts), longest, width // 8)
-    for number, step in enumerate(steps):
-        places = firsts[step.active] + number
-        matrix[places] = words.of(step)
-        lengths[places] = step.key_bytes
-        value_at[places], value_bytes[places] = step.value_at, step.value_bytes
-    if (lengths < KEY_FOOTER_BYTES).any():
+    if not has_own_footers and ((key_bytes < KEY_FOOTER_BYTES) & walk.exists).any():
         raise IndexError
-    flat = matrix.view(numpy.uint8).reshape(-1)
-    starts = numpy.arange(count) * width + KEY_PLACE
-    kinds = flat[starts + lengths - KEY_FOOTER_BYTES]
-    keys = Stretches(flat, starts, lengths - KEY_FOOTER_BYTES)
-    return keys, Stretches(data, value_at, value_bytes), kinds
+    exists = walk.exists.T
+    flat = _key_bytes(data, walk, longest, width)
+    starts = numpy.flatnonzero(exists) * (WORD * width) + KEY_PLACE
+    lengths, value_at, value_bytes = (
+        numpy.ascontiguousarray(one.T)[exists] for one in (key_bytes, walk.value_at, walk.value_bytes)
+    )
+    lengths -= KEY_FOOTER_BYTES
+    kinds = data[value_at - KEY_FOOTER_BYTES] if has_own_footers else flat[starts + lengths]
+    return Stretches(flat, starts, lengths), Stretches(data, value_at, value_bytes), kinds
 
 
-def _steps(data: Any, restarts: Any, limits: Any) -> tuple[list[_Step], Any]:
-    """The records after all restarts, and how many each has."""
+def _walked(data: Any, restarts: Any, limits: Any) -> _Walk:
     import numpy
 
-    steps = []
-    counts = numpy.zeros(len(restarts), numpy.int64)
-    at, active = restarts, numpy.arange(len(restarts))
-    while len(active):
-        shared, at = _varints(data, at)
-        fresh, at = _varints(data, at)
-        value_bytes, at = _varints(data, at)
-        steps.append(_Step(active, shared, at, at + fresh, value_bytes))
-        at = at + fresh + value_bytes
-        counts[active] += 1
-        ends = limits[active]
-        if (at > ends).any():
+    rows: list[tuple[Any, ...]] = []
+    at, exists = restarts, numpy.ones(len(restarts), bool)
+    while exists.any():
+        head = gathered(data, at, WORD).view("<i8")
+        if ((head & 0x808080) * exists).any():
+            shared, fresh, value_bytes, key_at = _long_heads(data, at, exists)
+        else:  # three numbers of a byte each
+            head = head * exists
+            shared, fresh, value_bytes = head & 0x7F, head >> 8 & 0x7F, head >> 16 & 0x7F
+            key_at = at + 3 * exists
+        value_at = key_at + fresh
+        rows.append((shared, key_at, value_at, value_bytes, exists))
+        if len(rows) * len(restarts) > _MATRIX_BYTES:
             raise IndexError
-        goes_on = at < ends
-        if not goes_on.all():
-            active, at = active[goes_on], at[goes_on]
-    return steps, counts
+        at = value_at + value_bytes
+        if (at > limits).any():
+            raise IndexError
+        exists = at < limits
+    if not rows:
+        nothing = numpy.zeros((0, 0), numpy.int64)
+        return _Walk(nothing, nothing, nothing, nothing, nothing.astype(bool))
+    return _Walk(*map(numpy.stack, zip(*rows, strict=True)))
 
 
-class _KeyWords:
-    """Keys with their footers as words, a row of `width` for each restart, in which they begin at
-    `KEY_PLACE`; what a key shares with the one before is taken from there, byte by byte."""
+def _long_heads(data: Any, at: Any, exists: Any) -> tuple[Any, Any, Any, Any]:
+    """The three numbers before a key, of any size, and where the key is; the place alone where there is no
+    record."""
+    import numpy
 
-    def __init__(self, data: Any, restarts: int, longest: int, width: int) -> None:
-        import numpy
+    places = numpy.flatnonzero(exists)
+    ends, found = at[places], []
+    for _ in range(3):
+        number, ends = _varints(data, ends)
+        every = numpy.zeros_like(at)
+        every[places] = number
+        found.append(every)
+    key_at = at.copy()
+    key_at[places] = ends
+    return found[0], found[1], found[2], key_at
 
-        self._lead = longest + 8
-        room = numpy.zeros(self._lead, numpy.uint8), numpy.zeros(8 * width + 8, numpy.uint8)
-        self._data = numpy.concatenate([room[0], data, room[1]])
-        self._current = numpy.zeros((restarts, width), "<u8")
-        self._offsets = self._lead - KEY_PLACE + 8 * numpy.arange(width)
-        places = numpy.arange(8 * width) - KEY_PLACE
-        own = numpy.where(places >= numpy.arange(longest + 1)[:, None], 0xFF, 0).astype(numpy.uint8)
-        self._own = own.view("<u8")
-        """By how many bytes are shared: ones where a key has bytes of its own."""
 
-    def of(self, step: _Step) -> Any:
-        """The keys of a step; those of the step before were given before."""
-        import numpy
+def _key_bytes(data: Any, walk: _Walk, longest: int, width: int) -> Any:
+    """The keys, each in `width` words from `KEY_PLACE` on, all of a restart one after the other; what a key
+    shares with the one before is taken from there. The last one is followed by a word more."""
+    import numpy
 
-        every = numpy.ndarray((len(self._data) - 7,), "<u8", buffer=self._data, strides=(1,))
-        found = every[(step.key_at - step.shared)[:, None] + self._offsets]
-        is_all = len(step.active) == len(self._current)
-        if step.shared.any():
-            own = self._own[step.shared]
-            before = self._current if is_all else self._current[step.active]
-            found = (found & own) | (before & ~own)
-        if is_all:
-            self._current = found
-        else:
-            self._current[step.active] = found
-        return found
+    lead = 0
+    if longest + 8 > _ROOM or WORD * width + 8 > _ROOM:  # else the data have that room
+        lead = longest + 8
+        room = numpy.zeros(lead, numpy.uint8), numpy.zeros(WORD * width + 8, numpy.uint8)
+        data = numpy.concatenate([room[0], data, room[1]])
+    places = numpy.arange(WORD * width) - KEY_PLACE
+    own = numpy.where(places >= numpy.arange(longest + 1)[:, None], 0xFF, 0).astype(numpy.uint8).reshape(-1)
+    steps, restarts = walk.exists.shape
+    found = numpy.empty(restarts * steps * width + 1, "<u8")
+    matrix = found[:-1].reshape(restarts, steps, width)
+    key: Any = None
+    for number in range(steps):
+        shared = walk.shared[number]
+        begins = numpy.where(walk.exists[number], walk.key_at[number] - shared, _ROOM)
+        here = gathered(data, begins + (lead - KEY_PLACE), WORD * width).view("<u8").reshape(-1, width)
+        if key is not None and shared.any():  # of the key before where bytes are shared
+            here ^= key
+            here &= gathered(own, shared * (WORD * width), WORD * width).view("<u8").reshape(-1, width)
+            here ^= key
+        matrix[:, number] = key = here
+    return found.view(numpy.uint8)
 
 
 def _restarts(data: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
@@ -257,8 +350,7 @@ def _words(data: Any, places: Any) -> Any:
     """32-bit numbers, wherever they are."""
     import numpy
 
-    parts = data[places[:, None] + numpy.arange(4)]
-    return numpy.ascontiguousarray(parts).view("<u4").reshape(-1).astype(numpy.int64)
+    return gathered(data, places, 4).view("<u4").astype(numpy.int64)
 
 
 def _varints(data: Any, at: Any) -> tuple[Any, Any]:

@@ -112,7 +112,16 @@ def blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
         raise _damaged(path, "its blocks do not fit") from error
 
 
-def _blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
+def index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
+    """The block that has an entry for each data block, and whether entries tell the size of their value.
+    Raises DamagedError where there is none."""
+    try:
+        return _index_of(data, path)
+    except (IndexError, struct.error) as error:
+        raise _damaged(path, "its blocks do not fit") from error
+
+
+def _index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
     footer = data[-_FOOTER_BYTES:]
     if len(footer) < _FOOTER_BYTES or struct.unpack_from("<Q", footer, 45)[0] != _MAGIC:
         raise _damaged(path, "it does not end as a table of RocksDB does")
@@ -121,7 +130,11 @@ def _blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
     index_offset, at = _varint(footer, at)
     index_size, at = _varint(footer, at)
     has_lengths = _has_value_lengths(data, meta_offset, meta_size)
-    index = content_of(data, index_offset, index_size)
+    return content_of(data, index_offset, index_size), has_lengths
+
+
+def _blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
+    index, has_lengths = _index_of(data, path)
     (count,) = struct.unpack_from("<I", index, len(index) - 4)
     for restart in struct.unpack_from(f"<{count}I", index, len(index) - 4 - 4 * count):
         key_bytes, key_at = _varint(index, restart + 1)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import DamagedError, FormatError
-from state_store.rows.packed import WORD, Packed, gathered
+from state_store.rows.packed import WORD, Packed, gathered, words_anywhere
 from state_store.rows.types import is_variant
 
 if TYPE_CHECKING:
@@ -41,37 +41,72 @@ def decode(rows: Sequence[bytes] | Packed, schema: pyarrow.Schema) -> pyarrow.Re
     return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def decode_fields(
+    rows: Sequence[bytes] | tuple[Any, Any, Any],
+    fields: Sequence[pyarrow.Field],
+    only: Collection[int] | None = None,
+    *,
+    skip: int = 0,
+) -> list[pyarrow.Array]:
+    """The columns numbered `only`, in order (None: all), of rows with the byte of their version in front,
+    each after `skip` other bytes: texts, or parts of bytes (data, starts, lengths). Raises as `decode`."""
+    if not isinstance(rows, tuple):
+        return Region.of(Packed.of(rows, skip=skip)).fields(fields, only)
+    wanted = [field for number, field in enumerate(fields) if only is None or number in only]
+    data, starts, lengths = rows
+    aligned = not all(_lies_anywhere(field.type) for field in wanted)
+    packed = Packed.of_slices(data, starts + skip, lengths - skip, aligned=aligned)
+    return Region.of(packed).fields(fields, only)
+
+
+def _lies_anywhere(kind: pyarrow.DataType) -> bool:
+    """Whether values are read wherever they begin: others by words, which begin at multiples of 8."""
+    import pyarrow
+
+    types = pyarrow.types
+    is_bytes = types.is_string(kind) or types.is_binary(kind)
+    return is_bytes or types.is_null(kind) or width_of(kind) is not None
+
+
 @dataclass(frozen=True)
 class Region:
     """Stretches of `data`, each of which has offsets relative to its start; `stride` is the distance of the
-    starts where that is always the same (None: it is not)."""
+    starts where that is always the same (None: it is not), and `aligned` says that they are multiples of
+    8."""
 
     data: Any
     starts: Any
     ends: Any
     stride: int | None = None
+    aligned: bool = True
 
     @classmethod
     def of(cls, packed: Packed) -> Region:
-        starts = packed.starts
+        starts, ends = packed.starts, packed.starts + packed.lengths
+        if len(packed.data) % WORD or (starts & (WORD - 1)).any():
+            return cls(packed.data, starts, ends, aligned=False)
         steps = starts[1:] - starts[:-1]
         is_even = len(steps) > 0 and steps[0] > 0 and bool((steps == steps[0]).all())
-        return cls(packed.data, starts, starts + packed.lengths, int(steps[0]) if is_even else None)
+        return cls(packed.data, starts, ends, int(steps[0]) if is_even else None)
 
     def fields(
         self, fields: Sequence[pyarrow.Field], only: Collection[int] | None = None
     ) -> list[pyarrow.Array]:
         """The columns of rows that lie here; those numbered `only`, in order (None: all)."""
+        import numpy
+
         bitmap_bytes = _bitmap_bytes(len(fields))
         self._check_room(bitmap_bytes + len(fields) * WORD, len(fields))
         columns: list[pyarrow.Array] = []
-        bitmap: Any = None
+        none = numpy.zeros(len(self.starts), bool)
+        bitmap, missing = none, 0
         for index, field in enumerate(fields):
             if index % 64 == 0:
                 bitmap = self._words(index // 64 * WORD)
+                missing = int(numpy.bitwise_or.reduce(bitmap))
             if only is not None and index not in only:
                 continue
-            nulls = (bitmap >> (index % 64)) & 1 == 1
+            nulls = (bitmap >> (index % 64)) & 1 == 1 if missing >> (index % 64) & 1 else none
             words = self._words(bitmap_bytes + index * WORD)
             columns.append(_array(field, _narrowed(words, field.type), nulls, self))
         return columns
@@ -107,9 +142,11 @@ class Region:
 
     def _words(self, offset: int) -> Any:
         """The 64-bit word of every row `offset` bytes after its start."""
+        if not self.aligned:
+            return words_anywhere(self.data)[self.starts + offset]
         words = self.data.view("<i8")
         if self.stride is None:
-            return words[(self.starts + offset) // WORD]
+            return words[(self.starts + offset) >> 3]
         first = (int(self.starts[0]) + offset) // WORD
         step = self.stride // WORD
         return words[first : first + step * (len(self.starts) - 1) + 1 : step]

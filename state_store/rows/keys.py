@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import DamagedError, FormatError
-from state_store.rows.decoder import Region, width_of
-from state_store.rows.packed import Packed, joined
+from state_store.rows.decoder import decode_fields, width_of
+from state_store.rows.packed import joined
 
 if TYPE_CHECKING:
     import pyarrow
@@ -52,23 +52,13 @@ def decode_keys(
     """
     wanted = list(range(len(fields))) if only is None else list(only)
     if not layout.first:
-        return Region.of(packed(keys, skip)).fields(fields, wanted)
+        return decode_fields(keys, fields, wanted, skip=skip)
     first, rest = _parts(keys if isinstance(keys, tuple) else joined(keys), skip)
     others = layout.others(len(fields))
     columns = dict(zip(layout.first, _first_columns(first, fields, layout), strict=True))
     if others:
-        columns |= zip(
-            others, Region.of(Packed.of_slices(*rest)).fields([fields[n] for n in others]), strict=True
-        )
+        columns |= zip(others, decode_fields(rest, [fields[n] for n in others]), strict=True)
     return [columns[number] for number in wanted]
-
-
-def packed(rows: Sequence[bytes] | tuple[Any, Any, Any], skip: int = 0) -> Packed:
-    """Rows from texts, or from parts of bytes, each after `skip` other bytes. Raises as `Packed.of`."""
-    if isinstance(rows, tuple):
-        data, starts, lengths = rows
-        return Packed.of_slices(data, starts + skip, lengths - skip)
-    return Packed.of(rows, skip=skip)
 
 
 def _parts(keys: tuple[Any, Any, Any], skip: int) -> tuple[tuple[Any, Any, Any], tuple[Any, Any, Any]]:
@@ -91,10 +81,9 @@ def _first_columns(
     import pyarrow
 
     chosen = [fields[number] for number in layout.first]
-    region = Region.of(Packed.of_slices(*part))
     if not layout.is_ordered:
-        return region.fields(chosen)
-    encoded = region.fields([pyarrow.field(field.name, pyarrow.binary()) for field in chosen])
+        return decode_fields(part, chosen)
+    encoded = decode_fields(part, [pyarrow.field(field.name, pyarrow.binary()) for field in chosen])
     return [ordered_numbers(field, column) for field, column in zip(chosen, encoded, strict=True)]
 
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
 
+import numpy
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
-from state_store.engine import rows as engine_rows
 from state_store.engine.database import Database
-from state_store.engine.pages import Page
+from state_store.engine.merging import merged
+from state_store.engine.pages import Page, Stretches
 from state_store.engine.rows import rows
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.sst import write_delta
@@ -72,7 +74,9 @@ def test_rows_are_those_of_the_database(deltas: list[Delta], merge_after: int, c
 
 
 def test_many_blocks_in_many_groups(tmp_path, monkeypatch):
-    monkeypatch.setattr("state_store.engine.pages._GROUP_BYTES", 10_000)
+    monkeypatch.setattr("state_store.engine.rows.PAGE_BYTES", 10_000)
+    monkeypatch.setattr("state_store.engine.rows._YOUNG_BYTES", 0)
+    monkeypatch.setattr("state_store.engine.rows._LEAST_PAGE_BYTES", 5_000)
     monkeypatch.setattr("state_store.engine.pages._MATRIX_BYTES", 30_000)
     deltas: list[Delta] = [
         {
@@ -84,11 +88,79 @@ def test_many_blocks_in_many_groups(tmp_path, monkeypatch):
     check(tmp_path / "database", deltas, DatabaseSettings(), 2)
 
 
-def test_much_in_younger_runs_is_merged_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine_rows, "_MOST_YOUNG_BYTES", 0)
-    numbers = count()
-    deltas: list[Delta] = [{b"\0\0a": str(next(numbers)).encode(), b"\0\0b": None} for _ in range(3)]
-    check(tmp_path / "database", deltas, DatabaseSettings(), 0)
+@pytest.mark.parametrize("merge_after", [0, 1, 3])
+def test_runs_that_overlap_are_merged_page_by_page(tmp_path, monkeypatch, merge_after):
+    """Keys of several lengths in many pages of each run, some of which removes what older ones have."""
+    monkeypatch.setattr("state_store.engine.rows.PAGE_BYTES", 9_000)
+    monkeypatch.setattr("state_store.engine.rows._YOUNG_BYTES", 0)
+    monkeypatch.setattr("state_store.engine.rows._LEAST_PAGE_BYTES", 3_000)
+    chance = random.Random(merge_after)
+    deltas: list[Delta] = [
+        {
+            b"\0\0" + number.to_bytes(4, "big") + b"k" * (number % 37): None
+            if chance.random() < 0.2
+            else chance.randbytes(chance.randrange(90))
+            for number in chance.sample(range(first, 3000), count)
+        }
+        for first, count in [(0, 2900), (0, 60), (1500, 900), (2990, 5), (0, 1200)]
+    ]
+    directory = tmp_path / "database"
+    check(directory, deltas, DatabaseSettings(), merge_after)
+    with Database(directory, DatabaseSettings()) as database:
+        assert len(database.runs()) == 5 - max(0, merge_after - 1), "a reading compacted"
+
+
+def test_no_more_than_a_page_of_each_run_is_read_ahead():
+    asked: list[str] = []
+
+    def run(name: str, parts: list[range]) -> Iterator[Page]:
+        for part in parts:
+            asked.append(name)
+            yield page([number.to_bytes(4, "big") for number in part], name.encode())
+
+    young = run("young", [range(10, 20, 2), range(35, 38)])
+    old = run("old", [range(first, first + 10) for first in range(0, 50, 10)])
+    found: dict[int, bytes] = {}
+    for one in merged([young, old]):
+        rows = {int.from_bytes(key, "big"): value for key, value in of_page(one)}
+        assert asked.count("old") <= max(rows) // 10 + 2
+        assert asked.count("young") == 1 or max(rows) > 10
+        found |= rows
+    assert found == {
+        number: b"young" if number in (*range(10, 20, 2), 35, 36, 37) else b"old" for number in range(50)
+    }
+
+
+def test_keys_with_the_same_hash_are_told_apart(monkeypatch):
+    monkeypatch.setattr("state_store.engine.merging._HASHES", 1)
+    runs = [[page([b"b"], b"new")], [page([b"a", b"b", b"c"], b"old")]]
+    found = [row for one in merged([iter(run) for run in runs]) for row in of_page(one)]
+    assert sorted(found) == [(b"a", b"old"), (b"b", b"new"), (b"c", b"old")]
+
+
+def page(keys: list[bytes], value: bytes) -> Page:
+    """A page of these keys, all with that value."""
+    parts = [stretches(keys), stretches([value] * len(keys))]
+    return Page(*parts, numpy.zeros(len(keys), bool))
+
+
+def stretches(parts: list[bytes]) -> Stretches:
+    lengths = numpy.array([len(one) for one in parts], numpy.int64)
+    return Stretches(
+        numpy.frombuffer(b"".join(parts) + bytes(32), numpy.uint8), numpy.cumsum(lengths) - lengths, lengths
+    )
+
+
+@settings(max_examples=30)
+@given(st.lists(st.binary(max_size=20), min_size=1, max_size=30, unique=True), st.data())
+def test_of_keys_in_several_runs_the_newest_counts(keys: list[bytes], data: st.DataObject) -> None:
+    parts = data.draw(st.lists(st.lists(st.sampled_from(keys), unique=True), max_size=4))
+    runs = [[page(sorted(part), str(number).encode())] if part else [] for number, part in enumerate(parts)]
+    found = [row for one in merged([iter(run) for run in runs]) for row in of_page(one)]
+    expected = {
+        key: str(number).encode() for number, part in reversed(list(enumerate(parts))) for key in part
+    }
+    assert sorted(found) == sorted(expected.items())
 
 
 def test_records_of_a_delta_have_its_removals(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import numpy
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from rows.arrays import batches
 from state_store.errors import FormatError
-from state_store.rows.decoder import decode
+from state_store.rows.decoder import decode, decode_fields
 from state_store.rows.encoder import encode, encode_keys
 from state_store.rows.hashing import partitions_of
 from state_store.rows.keys import KeyLayout, decode_keys
@@ -45,6 +46,19 @@ def test_keys_with_a_prefix(batch: pa.RecordBatch, data: st.DataObject) -> None:
     keys = encode_keys(batch.columns, batch.num_rows, layout, before=b"\0\7")
     found = decode_keys(keys, list(batch.schema), layout, skip=2)
     assert [column.to_pylist() for column in found] == [column.to_pylist() for column in batch.columns]
+
+
+@settings(max_examples=50)
+@given(batches(), st.lists(st.integers(0, 9), min_size=1), st.data())
+def test_rows_are_read_wherever_they_lie(batch: pa.RecordBatch, gaps: list[int], data: st.DataObject) -> None:
+    rows = encode(batch.columns, batch.num_rows)
+    gaps = [gaps[number % len(gaps)] for number in range(len(rows))]
+    buffer = b"".join(b"\xff" * gap + row for gap, row in zip(gaps, rows, strict=True))
+    lengths = numpy.array([len(row) for row in rows], numpy.int64)
+    starts = numpy.cumsum(lengths + gaps) - lengths if rows else lengths
+    only = data.draw(st.lists(st.sampled_from(range(batch.num_columns)), unique=True).map(sorted))
+    found = decode_fields((numpy.frombuffer(buffer, numpy.uint8), starts, lengths), list(batch.schema), only)
+    assert [column.to_pylist() for column in found] == [batch.column(one).to_pylist() for one in only]
 
 
 def test_keys_that_order_their_rows() -> None:

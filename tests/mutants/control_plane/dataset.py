@@ -11,24 +11,31 @@ ROUND_TRIP = ("tests/rows/test_round_trip.py",)
 MUTANTS = [
     Mutant(
         "rows of younger runs come twice",
-        "state_store/engine/rows.py",
-        "stays = ~page.removed & ~_among(page.keys, keys_by_length)",
+        "state_store/engine/merging.py",
+        "stays = ~newer.among(page.keys)",
         "stays = ~page.removed",
         ROWS,
     ),
     Mutant(
         "removed rows of the oldest run stay",
-        "state_store/engine/rows.py",
-        "stays = ~page.removed & ~_among(page.keys, keys_by_length)",
-        "stays = ~_among(page.keys, keys_by_length)",
+        "state_store/engine/merging.py",
+        "stays &= ~page.removed",
+        "stays = stays",
         ROWS,
     ),
     Mutant(
         "the oldest of several runs counts",
         "state_store/engine/rows.py",
-        "for run in reversed(young):",
-        "for run in young:",
+        "for run in runs\n",
+        "for run in reversed(runs)\n",
         ROWS,
+    ),
+    Mutant(
+        "keys with the same hash are taken for equal",
+        "state_store/engine/merging.py",
+        "found[candidates] = known.to_numpy(zero_copy_only=False)",
+        "found[candidates] = True",
+        ("tests/engine/test_rows.py::test_keys_with_the_same_hash_are_told_apart",),
     ),
     Mutant(
         "rows that do not lie evenly are read as if they did",
