@@ -191,8 +191,7 @@ def _restore_plan(context: StoreContext, plan: Plan, listing: Listing, progress:
     while True:
         directory = context.workspace.new_base(plan.version.number)
         try:
-            with context.workspace.scratch() as scratch:
-                restored = _fetch_and_open(context, plan, listing, archive, directory, scratch, progress)
+            restored = _fetch_and_open(context, plan, listing, archive, directory, progress)
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
@@ -207,18 +206,35 @@ def _fetch_and_open(
     listing: Listing,
     archive: Archive | None,
     directory: Path,
+    progress: _Progress,
+) -> Restored | None:
+    """None when it has to be done again, with what was learned."""
+    deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
+    tables = wanted_tables(archive.manifest if archive else None, directory)
+    is_empty = archive is None and not deltas
+    if not progress.ingest and not is_empty and all(name.crc is not None for name in plan.deltas):
+        return _fetch_beside(context, plan, listing, archive, directory, deltas, tables, progress)
+    with context.workspace.scratch() as scratch:
+        return _fetch_and_ingest(
+            context, plan, listing, archive, directory, scratch, deltas, tables, progress
+        )
+
+
+def _fetch_and_ingest(
+    context: StoreContext,
+    plan: Plan,
+    listing: Listing,
+    archive: Archive | None,
+    directory: Path,
     scratch: Path,
+    deltas: list[ChainDelta],
+    tables: list[Wanted],
     progress: _Progress,
 ) -> Restored | None:
     """None when a damaged local file was replaced while the database was already open on it.
 
     The tables are verified while the deltas, which were verified before, are ingested.
     """
-    deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
-    tables = wanted_tables(archive.manifest if archive else None, directory)
-    is_empty = archive is None and not deltas
-    if not progress.ingest and not is_empty and all(name.crc is not None for name in plan.deltas):
-        return _fetch_beside(context, plan, listing, archive, directory, deltas, tables, progress)
     changes = wanted_deltas(deltas, scratch)
     with progress.phase("fetch_ms"):
         fetched = context.fetch([*tables, *changes])
