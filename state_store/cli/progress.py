@@ -107,6 +107,7 @@ class MeteredStorage(Storage):
 
     def __init__(self, storage: Storage, meter: Meter) -> None:
         self.location = storage.location
+        self.is_local = storage.is_local
         self._storage = storage
         self._meter = meter
 
@@ -126,6 +127,11 @@ class MeteredStorage(Storage):
     def download(self, path: str, local: Path) -> None:
         self._storage.download(path, local)
         self._meter.moved(local.stat().st_size)
+
+    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
+        size_bytes = self._storage.download_part(path, local, offset, length)
+        self._meter.moved(size_bytes)
+        return size_bytes
 
     def delete(self, path: str) -> None:
         self._storage.delete(path)

@@ -196,6 +196,7 @@ class _Pinned(Storage):
 
     def __init__(self, storage: Storage, entries: Mapping[str, Entry], kept: Mapping[str, bytes]) -> None:
         self.location = storage.location
+        self.is_local = storage.is_local
         self._storage = storage
         self._entries = entries
         self._kept = kept
@@ -218,6 +219,9 @@ class _Pinned(Storage):
 
     def download(self, path: str, local: Path) -> None:
         self._storage.download(path, local)
+
+    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
+        return self._storage.download_part(path, local, offset, length)
 
     def delete(self, path: str) -> None:
         self._storage.delete(path)

@@ -18,6 +18,7 @@ class BoundedStorage(Storage):
 
     def __init__(self, storage: Storage, deadline: Deadline, *, bound_deletions: bool = False) -> None:
         self.location = storage.location
+        self.is_local = storage.is_local
         self._storage = storage
         self.deadline = deadline
         self._bound_deletions = bound_deletions
@@ -41,6 +42,10 @@ class BoundedStorage(Storage):
     def download(self, path: str, local: Path) -> None:
         self.deadline.check()
         self._storage.download(path, local)
+
+    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
+        self.deadline.check()
+        return self._storage.download_part(path, local, offset, length)
 
     def delete(self, path: str) -> None:
         if self._bound_deletions:

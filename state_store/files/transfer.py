@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from state_store.errors import DamagedError
 from state_store.files.checksums import crc32_of, sha256_of, sha256_of_end
 from state_store.files.local_cache import StoreCache
+from state_store.files.parts import PART_BYTES, fetch_part_again, make_hole
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Storage
 from state_store.storage.durable import link_or_copy
@@ -131,13 +132,44 @@ def fetch(
 ) -> Fetched:
     """Brings all files to their targets. Raises MissingError or DamagedError that names the stored file.
 
-    A local copy is linked, a damaged one is dropped with a warning and read again from storage.
+    A local copy is linked, a damaged one is dropped with a warning and read again from storage. Large files
+    of storage that is not local are fetched in parts, each of which counts as one of the `threads`.
     """
     linked = [_link_one(cache, file) for file in wanted]
     far = [file for file, is_linked in zip(wanted, linked, strict=True) if not is_linked]
-    at_once = 1 if storage.is_local else threads  # a link takes less than a thread
-    parallel(at_once, lambda file: storage.download(file.path, file.target), far, runtime=runtime)
+    if storage.is_local:  # a link takes less than a thread
+        for file in far:
+            storage.download(file.path, file.target)
+    else:
+        _download(storage, far, threads, runtime)
     return Fetched(len(far), sum(file.size_bytes for file in far), len(wanted) - len(far))
+
+
+def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime: Runtime) -> None:
+    """Those of more than a part in parts, which are begun before the others. Where one fails, none of the
+    files that come in parts is left."""
+    large = [file for file in wanted if file.size_bytes > PART_BYTES]
+    parts = [(file, at) for file in large for at in range(0, file.size_bytes, PART_BYTES)]
+    whole = [(file, None) for file in wanted if file.size_bytes <= PART_BYTES]
+
+    def bring(piece: tuple[Wanted, int | None]) -> None:
+        file, at = piece
+        if at is None:
+            storage.download(file.path, file.target)
+        else:
+            length = min(PART_BYTES, file.size_bytes - at)
+            fetch_part_again(storage, file.path, file.target, at, length)
+
+    made: list[Path] = []
+    try:
+        for file in large:
+            make_hole(file.target, file.size_bytes)
+            made.append(file.target)
+        parallel(threads, bring, [*parts, *whole], runtime=runtime)
+    except BaseException:
+        for target in made:
+            target.unlink(missing_ok=True)
+        raise
 
 
 def verify(

@@ -229,7 +229,8 @@ class Options:
         at_least(INT, 1),
         "8",
         group="Merges",
-        doc="Files that one store uploads or downloads at the same time, in merges and restores.",
+        doc="""Files that one store uploads or downloads at the same time, in merges and restores. A file of
+        more than 8 MiB is downloaded in parts of that size, each of which counts as one.""",
         trade_off="More hide the latency of object stores; each takes a connection.",
     )
     full_after_deltas: int = option(

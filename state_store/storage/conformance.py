@@ -94,6 +94,19 @@ class StorageConformance(ABC):
         self.put_raw(storage, "delta/a.sst", b"0123456789")
         assert storage.read("delta/a.sst", offset, length) == expected
 
+    def test_parts_come_to_their_places(self, storage: Storage, tmp_path: Path) -> None:
+        self.put_raw(storage, "shared/a.sst", b"0123456789")
+        local = tmp_path / "got"
+        local.write_bytes(b"-" * 12)
+        for offset, length, count in ((6, 3, 3), (1, 2, 2), (8, 100, 2), (10, 5, 0), (20, 5, 0)):
+            assert storage.download_part("shared/a.sst", local, offset, length) == count
+        assert local.read_bytes() == b"-12---6789--"
+        with pytest.raises(MissingError, match=r"shared/b\.sst"):
+            storage.download_part("shared/b.sst", local, 0, 1)
+        with pytest.raises(StorageError, match="nowhere"):
+            storage.download_part("shared/a.sst", tmp_path / "nowhere", 0, 1)
+        assert not (tmp_path / "nowhere").exists()
+
     def test_a_missing_file_is_an_error_that_names_it(self, storage: Storage, tmp_path: Path) -> None:
         with pytest.raises(MissingError, match=r"delta/a\.sst"):
             storage.read("delta/a.sst")

@@ -7,6 +7,7 @@ promise it, durably.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -71,6 +72,15 @@ class Storage(ABC):
         `local` may share its bytes with the stored file (a hard link): never modify it in place.
         """
 
+    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
+        """Writes the bytes of `path` from `offset` on, at most `length`, to the same place of the file
+        `local`, which must exist; how many there were. Raises MissingError when `path` does not exist,
+        StorageError when the local disk fails.
+        """
+        data = self.read(path, offset, length)
+        write_at(local, data, offset)
+        return len(data)
+
     @abstractmethod
     def delete(self, path: str) -> None:
         """Removes the file; a missing one is fine."""
@@ -113,3 +123,15 @@ def new_local_file(local: Path) -> Iterator[IO[bytes]]:
         except BaseException:
             local.unlink(missing_ok=True)
             raise
+
+
+def write_at(local: Path, data: bytes, offset: int) -> None:
+    """Writes the bytes to their place in the existing file `local`. Raises StorageError."""
+    try:
+        with open(local, "r+b", buffering=0) as file:
+            view, at = memoryview(data), offset
+            while view:
+                count = os.pwrite(file.fileno(), view, at)
+                view, at = view[count:], at + count
+    except OSError as error:
+        raise StorageError(f"cannot write '{local}': {error.strerror}", file=str(local)) from error

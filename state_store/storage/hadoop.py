@@ -86,6 +86,10 @@ class HadoopStorage(Storage):
         with new_local_file(local):
             self._call("download", path, to=str(local))
 
+    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
+        answer, _ = self._call("download", path, to=str(local), offset=offset, length=length)
+        return int(answer["bytes"])
+
     def delete(self, path: str) -> None:
         self._call("delete", path)
 

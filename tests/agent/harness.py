@@ -173,6 +173,9 @@ def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[A
             storage.write(path, Path(header["upload"]).read_bytes(), overwrite=header["overwrite"])
         case "write":
             storage.write(path, body, overwrite=header["overwrite"])
+        case "download" if "length" in header:
+            count = storage.download_part(path, Path(header["to"]), header["offset"], header["length"])
+            return {"bytes": count}, b""
         case "download":
             Path(header["to"]).write_bytes(storage.read(path))
         case "delete":

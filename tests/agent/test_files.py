@@ -212,6 +212,7 @@ def test_nothing_begins_past_a_deadline_but_what_takes_back(tmp_path: Path, boun
         lambda: storage.write("delta/b", b"b"),
         lambda: storage.upload(local, "delta/c"),
         lambda: storage.download("delta/a", tmp_path / "copy"),
+        lambda: storage.download_part("delta/a", local, 0, 1),
         lambda: storage.exists("delta/a"),
     ):
         with pytest.raises(BusyError, match="a test was cancelled: it is over"):

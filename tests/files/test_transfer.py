@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from faults import FaultyStorage, Schedule, damaged_read, fail_at, once, short_read, unavailable
 
-from state_store.errors import DamagedError
+from state_store.errors import DamagedError, StorageError
+from state_store.files import transfer
+from state_store.files.bounded_storage import BoundedStorage
+from state_store.files.deadline import NEVER
 from state_store.files.local_cache import LocalCache, StoreCache
 from state_store.files.transfer import Wanted, fetch, parallel, verify
 from state_store.storage.local import LocalStorage
@@ -92,3 +98,109 @@ def test_parallel_work_keeps_its_order_and_raises_the_first_failure() -> None:
     assert parallel(4, lambda number: number * 2, range(20)) == [number * 2 for number in range(20)]
     with pytest.raises(ZeroDivisionError):
         parallel(4, lambda number: 1 // (number - 3), range(20))
+
+
+# ---- large files, in parts -------------------------------------------------------------------------------
+
+LARGE = bytes(range(250)) * 5
+"""Twelve parts and a half."""
+
+
+@pytest.fixture
+def parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "PART_BYTES", 100)
+
+
+def far(storage: LocalStorage, schedule: Schedule | None = None) -> FaultyStorage:
+    storage.write("shared/large.sst", LARGE)
+    return FaultyStorage(storage, schedule)
+
+
+def large(tmp_path: Path) -> Wanted:
+    return Wanted("shared/large.sst", len(LARGE), tmp_path / "large", crc32=zlib.crc32(LARGE))
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> StoreCache:
+    return LocalCache(tmp_path / "empty", 1 << 20).store("here")
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_large_file_comes_in_parts_several_at_a_time(
+    storage: LocalStorage, empty: StoreCache, tmp_path: Path
+) -> None:
+    at_once = threading.Barrier(4)
+
+    def together(operation: str, path: str) -> None:
+        if path.startswith("shared/") and source.reads < 12:
+            source.reads += 1
+            at_once.wait(20)
+
+    source = far(storage, together)
+    source.reads = 0
+    small = Wanted(PATH, len(STORED), tmp_path / "small", crc32=zlib.crc32(STORED))
+    fetched = fetch(source, empty, [small, large(tmp_path)], 4)
+    assert (fetched.files, fetched.size_bytes) == (2, len(STORED) + len(LARGE))
+    assert (tmp_path / "large").read_bytes() == LARGE
+    assert (tmp_path / "small").read_bytes() == STORED
+    asked = [operation for operation, _ in source.calls]
+    assert (asked.count("read"), asked.count("download")) == (13, 1)
+    assert verify(source, empty, [large(tmp_path)], 4) == []
+
+
+@pytest.mark.usefixtures("parts")
+@pytest.mark.parametrize("fault", [unavailable, short_read])
+def test_a_part_that_fails_once_is_fetched_again(
+    storage: LocalStorage, empty: StoreCache, tmp_path: Path, fault: Callable[..., object]
+) -> None:
+    source = far(storage, once("read", "shared/", fault, nth=3))
+    fetch(source, empty, [large(tmp_path)], 4)
+    assert (tmp_path / "large").read_bytes() == LARGE
+    assert len(source.calls) == 14
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_part_that_fails_twice_fails_the_file(
+    storage: LocalStorage, empty: StoreCache, tmp_path: Path
+) -> None:
+    source = far(storage, fail_at("read", "shared/", nth=5, message="it is down"))
+    other = Wanted("shared/other.sst", 300, tmp_path / "other", crc32=0)
+    with pytest.raises(StorageError, match="it is down"):
+        fetch(source, empty, [large(tmp_path), other], 4)
+    assert not (tmp_path / "large").exists()
+    assert not (tmp_path / "other").exists()
+    assert len(source.calls) <= 4 + 2 * 4
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_stored_file_that_lacks_parts_is_damaged(
+    storage: LocalStorage, empty: StoreCache, tmp_path: Path
+) -> None:
+    source = far(storage)
+    longer = Wanted("shared/large.sst", len(LARGE) + 200, tmp_path / "large", crc32=1)
+    with pytest.raises(DamagedError, match=r"large\.sst' is damaged: it ends at 1250, and not at 1300"):
+        fetch(source, empty, [longer], 4)
+    assert not (tmp_path / "large").exists()
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_part_that_is_damaged_on_its_way_is_found_and_read_again(
+    storage: LocalStorage, empty: StoreCache, tmp_path: Path
+) -> None:
+    source = far(storage, once("read", "shared/", damaged_read, nth=7))
+    wanted = large(tmp_path)
+    fetch(source, empty, [wanted], 4)
+    assert wanted.target.read_bytes() != LARGE
+    assert empty.find(wanted.path) is None
+    (warning,) = verify(source, empty, [wanted], 4)
+    assert "first download of 'shared/large.sst' was damaged" in warning
+    assert wanted.target.read_bytes() == LARGE
+
+
+@pytest.mark.usefixtures("parts")
+def test_a_large_file_of_local_storage_is_linked(
+    storage: LocalStorage, empty: StoreCache, tmp_path: Path
+) -> None:
+    storage.write("shared/large.sst", LARGE)
+    fetch(BoundedStorage(storage, NEVER), empty, [large(tmp_path)], 4)
+    assert (tmp_path / "large").stat().st_nlink == 2

@@ -61,7 +61,11 @@ class _Calls:
         LocalStorage(at).write(name, data, overwrite=overwrite)
         return {}, b""
 
-    def _download(self, at: Path, name: str, body: bytes, to: str) -> tuple[dict[str, Any], bytes]:
+    def _download(
+        self, at: Path, name: str, body: bytes, to: str, offset: int = 0, length: int | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        if length is not None:
+            return {"bytes": LocalStorage(at).download_part(name, Path(to), offset, length)}, b""
         Path(to).write_bytes(LocalStorage(at).read(name))
         return {}, b""
 

@@ -1,7 +1,9 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
 import java.io.{EOFException, FileNotFoundException, InputStream, IOException, OutputStream}
-import java.nio.file.{Files, Paths, StandardCopyOption}
+import java.nio.ByteBuffer
+import java.nio.channels.FileChannel
+import java.nio.file.{Files, NoSuchFileException, Paths, StandardCopyOption, StandardOpenOption}
 import java.util.concurrent.TimeUnit
 
 import scala.util.control.NonFatal
@@ -45,6 +47,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     case "write" =>
       write(path, frame)
       ok()
+    case "download" if frame.header.has("length") => ok("bytes" -> whole(downloadPart(path, frame.header)))
     case "download" =>
       whole(download(path, frame.header.path("to").asText))
       ok()
@@ -83,6 +86,22 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     val in = files.open(path)
     try Files.copy(in, Paths.get(local), StandardCopyOption.REPLACE_EXISTING)
     finally in.close()
+  }
+
+  /** Brings a part of the file to the same place of a local file that is there. Returns how many bytes there were. */
+  private def downloadPart(path: Path, arguments: ObjectNode): Long = {
+    val offset = arguments.path("offset").asLong
+    val length = arguments.path("length").asLong
+    val in = files.open(path)
+    try {
+      val out = FileCalls.existing(arguments.path("to").asText)
+      try {
+        if (offset > 0) in.seek(offset)
+        FileCalls.copy(in, out, offset, length)
+      } catch {
+        case _: EOFException => 0 // past the end there is nothing
+      } finally out.close()
+    } finally in.close()
   }
 
   private def read(path: Path, arguments: ObjectNode): Array[Byte] = {
@@ -124,6 +143,25 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 }
 
 private object FileCalls {
+  private val copiedAtOnceBytes = 256 << 10
+
+  /** A local file to write to. */
+  private def existing(local: String): FileChannel =
+    try FileChannel.open(Paths.get(local), StandardOpenOption.WRITE)
+    catch { case e: NoSuchFileException => throw new IOException(s"the local file $local is gone", e) }
+
+  private def copy(in: InputStream, out: FileChannel, offset: Long, length: Long): Long = {
+    val buffer = new Array[Byte](math.min(copiedAtOnceBytes.toLong, length).toInt)
+    var copied = 0L
+    var count = in.readNBytes(buffer, 0, buffer.length)
+    while (count > 0) {
+      val bytes = ByteBuffer.wrap(buffer, 0, count)
+      while (bytes.hasRemaining) copied += out.write(bytes, offset + copied)
+      count = in.readNBytes(buffer, 0, math.min(buffer.length.toLong, length - copied).toInt)
+    }
+    copied
+  }
+
   /** Observers of HDFS may answer with what was true before; docs/operations.md says what that breaks. */
   def refuseOldReads(root: Path, hadoopConf: Configuration): Unit = {
     val service = Option(root.toUri.getAuthority).getOrElse(FileSystem.getDefaultUri(hadoopConf).getAuthority)
@@ -137,7 +175,7 @@ private object FileCalls {
 
   def kind(e: Throwable): String = e match {
     case _: FileAlreadyExistsException => "conflict"
-    case _: FileNotFoundException | _: java.nio.file.NoSuchFileException => "missing"
+    case _: FileNotFoundException | _: NoSuchFileException => "missing"
     case _: UnsupportedOperationException => "internal"
     case _ => "storage"
   }
