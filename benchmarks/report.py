@@ -10,11 +10,15 @@ from benchmarks import executors, goals, large_store, plots
 from benchmarks.plots import NAMES
 from benchmarks.reasons import REASONS
 from benchmarks.results import CHANGELOG, HDFS, MEASURES, OURS, Results, errors
-from benchmarks.scenarios import BUDGET_MB
+from benchmarks.scenarios import BUDGET_MB, FAR_CASES
 
 _MB = 1 << 20
 _OWN = (OURS, "incremental-full", "incremental-1g")
 _LAZY = "incremental-lazy"
+_FAR_STATES = (
+    "A young state, as one large change leaves it (64 MB at most), and a few small ones after it:",
+    "A state that came in changes of 8 MB, and was merged:",
+)
 
 _HEAD = """\
 # Benchmarks
@@ -225,17 +229,20 @@ def _recovery(results: Results, titles: Mapping[str, str]) -> str:
 
 
 def _far_recovery(results: Results) -> str:
-    case = "recovery, far storage"
-    labels = results.scenarios.get("recovery", {}).get("cases", {}).get(case, {})
-    if not labels:
+    cases = results.scenarios.get("recovery", {}).get("cases", {})
+    found = [(case, state) for case, state in zip(FAR_CASES, _FAR_STATES, strict=True) if cases.get(case)]
+    if not found:
         return ""
     text = (
         "\n### From far storage\n\nStorage is a directory behind a Hadoop file system of the benchmark "
         "(`benchmarks/scala/driver/DelayedFileSystem.scala`): each request (status, listing, open, create, "
         "rename, delete, the first read of a stream and each after a seek) waits 20 ms, each stream carries "
-        "100 MB a second. All stores are behind it alike.\n\n"
+        "100 MB a second. All stores are behind it alike.\n"
     )
-    return text + _comparison(results, "recovery", case) + "\n" + _lazy(results, case, labels)
+    for case, state in found:
+        text += f"\n{state}\n\n" + _comparison(results, "recovery", case)
+        text += "\n" + _lazy(results, case, cases[case])
+    return text
 
 
 def _lazy(results: Results, case: str, labels: Mapping[str, Any]) -> str:

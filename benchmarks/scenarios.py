@@ -276,18 +276,19 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
 
 def recovery(extent: Extent, ours: bool) -> list[Run]:
     """A query goes on elsewhere: time to the first row, and to the end of the first batch, by size; with
-    storage on the local disk, and with storage that takes its time for each request."""
+    storage on the local disk, and with storage that takes its time for each request: of a young state, which
+    is one large change and a few small ones, and of one that came in many changes and was merged."""
     quick = extent.is_quick
     sizes = (1_000, 10_000) if quick else (500_000, 5_000_000)
     size, small = (500, 50) if quick else (20_000, 100)
 
     def steps(
-        some: Sequence[int], where: Sequence[str], after: Sequence[int], repetitions: int
+        some: Sequence[int], where: Sequence[str], after: Sequence[int], repetitions: int, **loaded: int
     ) -> list[Step]:
         made: list[Step] = []
         for keys in some:
             made += [
-                load(keys),
+                {**load(keys), **loaded},
                 batches(extent, "uniform", size, batches=3, segments=1, label=f"batches at {short(keys)}"),
             ]
             for local in where:
@@ -304,10 +305,17 @@ def recovery(extent: Extent, ours: bool) -> list[Run]:
     near = steps(sizes, ("absent",) if quick else ("absent", "present"), (size,), 1 if quick else 5)
     runs = [Run([case("recovery", subjects, near, ours=ours)], heap_mb=4096)]
     lazy = incremental(BUDGET_MB, "incremental-lazy", restoreMode="lazy", lazyRestoreThreshold="1m")
-    far = steps(sizes[:1] if quick else sizes, ("absent",), (small, size), 1 if quick else 3)
-    remote = case("recovery, far storage", [*subjects, lazy], far, ours=ours, **FAR)
-    return [*runs, Run([remote], heap_mb=4096)]
+    some, repetitions = sizes[:1] if quick else sizes, 1 if quick else 3
+    far = steps(some, ("absent",), (small, size), repetitions)
+    runs.append(Run([case(FAR_CASES[0], [*subjects, lazy], far, ours=ours, **FAR)], heap_mb=4096))
+    if not quick:
+        far = steps(some, ("absent",), (small, size), repetitions, chunk_bytes=8 << 20)
+        merged = [CHANGELOG, incremental(BUDGET_MB), lazy]
+        runs.append(Run([case(FAR_CASES[1], merged, far, ours=ours, **FAR)], heap_mb=4096))
+    return runs
 
+
+FAR_CASES = ("recovery, far storage", "recovery, far storage, merged")
 
 FAR = {
     "scheme": "delayed",
