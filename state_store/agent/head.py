@@ -102,7 +102,7 @@ class StoreHead:
         with self._lock:
             cost, phases = self._statistics.cost, restored.phases
             cost.observe_choice(phases["choose_ms"])
-            if not restored.fetched.local_files:
+            if not restored.fetched.local_files and not restored.sparse:
                 cost.observe_fetch(restored.fetched.files, restored.fetched.size_bytes, phases["fetch_ms"])
             files, size_bytes = len(restored.base.files) + len(restored.deltas), restored.chain.size_bytes
             cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=restored.thorough)

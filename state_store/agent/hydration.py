@@ -2,8 +2,8 @@
 
 A restore leaves sparse files behind, of which only the ends are there (`files.sparse`). The JVM finds a block
 that is not there by its checksum, asks for the bytes around it, and reads on. Meanwhile whole files are
-fetched, those that were asked for first; a merge waits until the files that it builds on are whole. Both
-write the same bytes to the same places, so neither needs to know of the other.
+fetched, in parts, those that were asked for first; a merge waits until the files that it builds on are whole.
+Both write the same bytes to the same places, so neither needs to know of the other.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from pathlib import Path
 
 from state_store.agent.files import background
 from state_store.errors import BusyError, DamagedError, InternalError, MissingError, StateStoreError
-from state_store.files.checksums import sha256_of
 from state_store.files.deadline import Deadline
+from state_store.files.parts import PART_BYTES
 from state_store.files.sparse import SparseFile, fill
+from state_store.files.transfer import difference
 from state_store.runtime import Runtime
 from state_store.snapshots.context import StoreContext
 
 LIST_NAME = "sparse.json"
 """In the directory of a base: its sparse files, for an agent that replaces another."""
 
-_CHUNK_BYTES = 8 << 20
-_THREADS = 4
 _RETRY_S = 2.0
 _POLL_S = 0.5
 
@@ -37,6 +36,44 @@ class Progress:
     on_demand_bytes: int = 0
     hydrated_bytes: int = 0
     left_bytes: int = 0
+
+
+class _Parts:
+    """The parts of one file: which are to be fetched next, and how much is there. Not safe for threads."""
+
+    def __init__(self, file: SparseFile, part_bytes: int) -> None:
+        self.file = file
+        self.hydrated_bytes = 0
+        self._part_bytes = part_bytes
+        self._next = 0
+        self._failed: list[int] = []
+
+    @property
+    def count(self) -> int:
+        """How many parts there are."""
+        return -(-self.file.size_bytes // self._part_bytes)
+
+    def take(self) -> int | None:
+        """Where a part begins that nobody fetches yet; None: all are there or under way."""
+        if self._failed:
+            return self._failed.pop()
+        if self._next >= self.file.size_bytes:
+            return None
+        offset, self._next = self._next, self._next + self._part_bytes
+        return offset
+
+    def put_back(self, offset: int) -> None:
+        """That part did not come."""
+        self._failed.append(offset)
+
+    def length(self, offset: int) -> int:
+        """Bytes of that part."""
+        return min(self._part_bytes, self.file.size_bytes - offset)
+
+    def came(self, offset: int) -> bool:
+        """That part is there; whether all are."""
+        self.hydrated_bytes += self.length(offset)
+        return self.hydrated_bytes == self.file.size_bytes
 
 
 class Hydration:
@@ -51,22 +88,24 @@ class Hydration:
         rate_limit_bytes: int,
         found_damage: Callable[[StateStoreError], object],
     ) -> None:
+        part_bytes = min(PART_BYTES, rate_limit_bytes or PART_BYTES)
         self._context = context
         self._directory = directory
-        self._files = {file.name: file for file in files}
-        self._rate_limit_bytes = -(-rate_limit_bytes // _THREADS)
+        self._files = {file.name: _Parts(file, part_bytes) for file in files}
+        self._rate_limit_bytes = rate_limit_bytes
         self._found_damage = found_damage
         self._changed = context.runtime.condition()
         self._queue = list(self._files)
         self._missing = set(self._files)
-        self._hydrated_bytes = dict.fromkeys(self._files, 0)
         self._failure: StateStoreError | None = None
         self._stopped = False
         self._on_demand_bytes = 0
+        self._free_from_s = 0.0
 
     def start(self) -> None:
         """Fetches them in threads of its own, until they are whole, their directory goes, or `stop`."""
-        for _ in range(min(_THREADS, len(self._files))):
+        count = sum(parts.count for parts in self._files.values())
+        for _ in range(min(self._context.transfer_threads, count)):
             self._context.runtime.start(self._run, name="hydration")
 
     def stop(self) -> None:
@@ -78,92 +117,113 @@ class Hydration:
     def progress(self) -> Progress:
         """What was fetched so far."""
         with self._changed:
-            hydrated_bytes = sum(self._hydrated_bytes.values())
-            all_bytes = sum(file.size_bytes for file in self._files.values())
+            hydrated_bytes = sum(parts.hydrated_bytes for parts in self._files.values())
+            all_bytes = sum(parts.file.size_bytes for parts in self._files.values())
             return Progress(self._on_demand_bytes, hydrated_bytes, all_bytes - hydrated_bytes)
 
     def read(self, name: str, offset: int, length: int) -> int:
         """Fetches bytes of a file now, and all of it before others; how many. Raises as the storage does."""
-        file = self._files.get(name)
-        if file is None:
+        parts = self._files.get(name)
+        if parts is None:
             raise InternalError(f"'{self._directory / name}' is no file that is fetched bit by bit")
         with self._changed:
             if name in self._queue:
                 self._queue.remove(name)
                 self._queue.insert(0, name)
-        count = fill(self._context.storage, file, self._directory, offset, length)
+        count = fill(self._context.storage, parts.file, self._directory, offset, length)
         with self._changed:
             self._on_demand_bytes += count
         return count
+
+    def settle(self, deadline: Deadline) -> None:
+        """Until all files are whole or something keeps them from being fetched. Raises BusyError past the
+        deadline."""
+        with self._changed:
+            while self._missing and self._failure is None and not self._stopped:
+                deadline.check()
+                self._changed.wait(_POLL_S)
 
     def wait(self, deadline: Deadline) -> None:
         """Until all files are whole. Raises BusyError past the deadline or when it was stopped, and what kept
         a file from being fetched."""
         with self._changed:
-            while self._missing and self._failure is None and not self._stopped:
-                deadline.check()
-                self._changed.wait(_POLL_S)
+            self.settle(deadline)
             if self._missing:
                 raise self._failure or BusyError(f"'{self._directory}' is no longer fetched")
 
     def _run(self) -> None:
         with background():
-            while (file := self._next()) is not None:
+            while (part := self._next()) is not None:
+                parts, offset = part
                 try:
-                    self._hydrate(file)
+                    self._hydrate(parts, offset)
                 except (MissingError, DamagedError) as error:
-                    self._failed(error)
+                    self._failed(parts, error)
                 except StateStoreError:
-                    self._put_back(file)
+                    self._put_back(parts, offset)
 
-    def _next(self) -> SparseFile | None:
+    def _next(self) -> tuple[_Parts, int] | None:
+        """The part that is to be fetched next. None where none is left, though one that is under way may be
+        put back: by a thread that goes on then."""
         with self._changed:
-            if self._stopped or not self._queue:
-                return None
-            return self._files[self._queue.pop(0)]
+            while self._queue and not self._stopped:
+                parts = self._files[self._queue[0]]
+                offset = parts.take()
+                if offset is not None:
+                    return parts, offset
+                self._queue.pop(0)
+            return None
 
-    def _put_back(self, file: SparseFile) -> None:
+    def _put_back(self, parts: _Parts, offset: int) -> None:
         """Storage fails: again a little later."""
         with self._changed:
-            self._queue.append(file.name)
+            parts.put_back(offset)
+            if parts.file.name not in self._queue:
+                self._queue.append(parts.file.name)
             if not self._stopped:
                 self._changed.wait(_RETRY_S)
 
-    def _failed(self, error: StateStoreError) -> None:
+    def _failed(self, parts: _Parts, error: StateStoreError) -> None:
         with self._changed:
             self._failure = error
+            if parts.file.name in self._queue:
+                self._queue.remove(parts.file.name)
             self._changed.notify_all()
         self._found_damage(error)
 
-    def _hydrate(self, file: SparseFile) -> None:
-        """Fetches what is left of the file, from where an attempt before this one came to."""
-        context = self._context
-        chunk_bytes = min(_CHUNK_BYTES, self._rate_limit_bytes or _CHUNK_BYTES)
-        for offset in range(self._hydrated_bytes[file.name], file.size_bytes, chunk_bytes):
-            start_s = context.runtime.monotonic_s()
-            if self._stopped or not self._directory.exists():
-                self.stop()
-                return
-            count = fill(context.storage, file, self._directory, offset, chunk_bytes)
-            with self._changed:
-                self._hydrated_bytes[file.name] += count
-            self._pause(count, context.runtime.monotonic_s() - start_s)
-        target = self._directory / file.name
-        found = sha256_of(target)
-        if found != file.sha256:
-            stored = f"{context.storage.location}/{file.path}"
-            raise DamagedError(
-                f"'{stored}' is damaged: its SHA-256 is {found} instead of {file.sha256}", file=stored
-            )
-        context.cache.keep(file.path, target)
+    def _hydrate(self, parts: _Parts, offset: int) -> None:
+        """Fetches a part; with the last one of a file that is verified, and kept."""
+        context, file = self._context, parts.file
+        self._pause(parts.length(offset))
+        if self._stopped or not self._directory.exists():
+            self.stop()
+            return
+        fill(context.storage, file, self._directory, offset, parts.length(offset))
         with self._changed:
-            self._missing.discard(file.name)
-            self._changed.notify_all()
-
-    def _pause(self, count: int, took_s: float) -> None:
-        if self._rate_limit_bytes:
+            is_last = parts.came(offset)
+        if is_last:
+            self._check(file)
+            context.cache.keep(file.path, self._directory / file.name)
             with self._changed:
-                self._changed.wait(max(0.0, count / self._rate_limit_bytes - took_s))
+                self._missing.discard(file.name)
+                self._changed.notify_all()
+
+    def _check(self, file: SparseFile) -> None:
+        wrong = difference(file.wanted(self._directory))
+        if wrong is not None:
+            stored = f"{self._context.storage.location}/{file.path}"
+            raise DamagedError(f"'{stored}' is damaged: {wrong}", file=stored)
+
+    def _pause(self, size_bytes: int) -> None:
+        """Until it is the turn of so many bytes: those of all threads together keep to the limit."""
+        if not self._rate_limit_bytes:
+            return
+        clock_s = self._context.runtime.monotonic_s
+        with self._changed:
+            at_s = max(clock_s(), self._free_from_s)
+            self._free_from_s = at_s + size_bytes / self._rate_limit_bytes
+            while not self._stopped and (left_s := at_s - clock_s()) > 0:
+                self._changed.wait(left_s)
 
 
 class Hydrations:
@@ -226,6 +286,13 @@ class Hydrations:
             known = self._running.get(directory)
         if known is not None:
             known.wait(deadline)
+
+    def settle(self, deadline: Deadline) -> None:
+        """Until nothing is being fetched: what has come is local then. Raises BusyError past the deadline."""
+        with self._lock:
+            running = list(self._running.values())
+        for one in running:
+            one.settle(deadline)
 
     def progress(self) -> Progress:
         """Of all of them."""

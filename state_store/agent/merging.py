@@ -46,6 +46,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
     start = head.begin_merge(request.version)
     base, deltas = start.base, start.deltas
     if base is None:
+        store.hydrations.settle(deadline)  # its files would be fetched a second time
         base, deltas = restore(context, request.version).base, ()
         head.hold(base)
     try:

@@ -6,37 +6,48 @@ A piece that is not there reads as zeros, which no block of an SST is: its check
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.errors import DamagedError, StorageError
+from state_store.errors import DamagedError
+from state_store.files.parts import fetch_part, make_hole
 from state_store.files.sst_end import is_plain_end, metadata_bytes
 from state_store.files.transfer import Wanted
-from state_store.storage.contract import Storage
+from state_store.storage.contract import Storage, write_at
 
 _LEAST_END_BYTES = 64 << 10
 _END_SHARE = 32
 """Index, filter and properties are a fortieth of a file with rows of 100 bytes."""
 
+_RECORD_BYTES = 16 << 10
+"""Of a delta's reserved record, and of what its block has besides."""
+
 
 @dataclass(frozen=True)
 class SparseFile:
-    """An SST that is stored at `path`, and lies as `name` in the directory of a base."""
+    """An SST that is stored at `path`, and lies as `name`, a path, below the directory of a base."""
 
     name: str
     path: str
     size_bytes: int
-    sha256: str
+    sha256: str | None
+    crc32: int | None = None
+
+    def wanted(self, directory: Path) -> Wanted:
+        """The same as a file to be compared as a whole."""
+        return Wanted(self.path, self.size_bytes, directory / self.name, sha256=self.sha256, crc32=self.crc32)
 
 
-def make_sparse(storage: Storage, wanted: Wanted) -> SparseFile | None:
-    """Makes the file at its target with nothing in it but its end: index, filter, properties. None, and no
-    file, where that cannot be told from the rest, or that it is the file that is meant; or it is compressed.
+def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> SparseFile | None:
+    """Makes the file at its target, below `directory`, with nothing in it but its end: index, filter,
+    properties. None, and no file, where that cannot be told from the rest, or that it is the file that is
+    meant; or it is compressed.
 
+    Of a file that names itself the end is not compared: its reader asks it for its reserved record, which
+    lies close before.
     Raises MissingError, DamagedError when the stored file is shorter, StorageError when the disk fails.
     """
-    if wanted.sha256 is None or wanted.tail_sha256 is None:
+    if not wanted.verifiable or (wanted.tail_sha256 is None and not wanted.names_itself):
         return None
     size = wanted.size_bytes
     length = min(size, max(_LEAST_END_BYTES, size // _END_SHARE))
@@ -45,33 +56,26 @@ def make_sparse(storage: Storage, wanted: Wanted) -> SparseFile | None:
     if needed is None or needed > size or not is_plain_end(end):
         return None
     if needed > length:
-        end = _read(storage, wanted.path, size - needed, needed)
-    if hashlib.sha256(end[-wanted.tail_bytes :]).hexdigest() != wanted.tail_sha256:
+        needed = min(size, needed + _RECORD_BYTES)
+        end = _read(storage, wanted.path, size - needed, needed - length) + end
+    if (
+        wanted.tail_sha256 is not None
+        and hashlib.sha256(end[-wanted.tail_bytes :]).hexdigest() != wanted.tail_sha256
+    ):
         return None
-    try:
-        with open(wanted.target, "xb", buffering=0) as file:
-            os.ftruncate(file.fileno(), size)
-            os.pwrite(file.fileno(), end, size - len(end))
-    except OSError as error:
-        raise StorageError(
-            f"cannot make '{wanted.target}': {error.strerror}", file=str(wanted.target)
-        ) from error
-    return SparseFile(wanted.target.name, wanted.path, size, wanted.sha256)
+    make_hole(wanted.target, size)
+    write_at(wanted.target, end, size - len(end))
+    name = wanted.target.relative_to(directory).as_posix()
+    return SparseFile(name, wanted.path, size, wanted.sha256, wanted.crc32)
 
 
 def fill(storage: Storage, file: SparseFile, directory: Path, offset: int, length: int) -> int:
     """Fetches `length` bytes from `offset` on, or those up to the end, to their place; how many. Raises as
-    the storage does, DamagedError when the stored file is shorter, StorageError when the disk fails."""
+    `fetch_part` does."""
     length = min(length, file.size_bytes - offset)
     if length <= 0:
         return 0
-    data = _read(storage, file.path, offset, length)
-    target = directory / file.name
-    try:
-        with open(target, "r+b", buffering=0) as local:
-            os.pwrite(local.fileno(), data, offset)
-    except OSError as error:
-        raise StorageError(f"cannot write '{target}': {error.strerror}", file=str(target)) from error
+    fetch_part(storage, file.path, directory / file.name, offset, length)
     return length
 
 

@@ -45,6 +45,10 @@ _PAUSE_S = 0.2
 BESIDE = "deltas"
 """The directory below a base's for deltas that lie beside it."""
 
+LEAST_SPARSE_DELTA_BYTES = 1 << 20
+"""Of a delta that is read before it is there as a whole. Most are as large as a batch; that of a query's
+first batch, or of a state that was imported, is as large as the state."""
+
 
 @dataclass(frozen=True)
 class DeltaBeside:
@@ -61,8 +65,8 @@ class Restored:
 
     `seen` are the attempts at later versions that were in storage when it was chosen. `deltas` lie beside
     `base`, which then is a database of the snapshot's version (empty without one): they hold what came after.
-    `thorough` says whether every file was verified as a whole. Of the tables in `sparse` only the ends are
-    there.
+    `thorough` says whether every file was verified as a whole. Of the tables and deltas in `sparse` only the
+    ends are there.
     """
 
     version: VersionId
@@ -112,8 +116,9 @@ def restore(
 
     Without an id the number stands for the attempt that counts (see `Attempts.meant`), and `start` for the
     one on its lineage. Without `ingest` the deltas are left beside the base where they say themselves what
-    they are: each has to be asked by its reader, for its reserved record. Of tables that are not local and
-    have `lazy_from_bytes` bytes together, such a restore that is not thorough only fetches the ends.
+    they are: each has to be asked by its reader, for its reserved record. Of files that are not local and
+    have `lazy_from_bytes` bytes together, such a restore that is not thorough only fetches the ends, but
+    small deltas as a whole.
 
     Raises MissingError or DamagedError when it cannot be made, FormatError for a format not known,
     ConflictError when two deltas claim to be one version, StorageError when the storage fails.
@@ -279,9 +284,9 @@ def _fetch_beside(
         make_private(beside)
     changes = wanted_deltas(deltas, beside)
     with progress.phase("fetch_ms"):
-        sparse = _fetch_ends(context, tables, progress.lazy_from_bytes)
-        names = {file.name for file in sparse}
-        whole = [*(table for table in tables if table.target.name not in names), *changes]
+        sparse = _fetch_ends(context, [*tables, *changes], directory, progress.lazy_from_bytes)
+        paths = {file.path for file in sparse}
+        whole = [file for file in (*tables, *changes) if file.path not in paths]
         fetched = context.fetch(whole)
     with progress.phase("verify_ms"):
         progress.warnings += context.verify(whole, thorough=progress.thorough)
@@ -341,14 +346,20 @@ def _ingest_beside(
         return _with_deltas(context, plan, base, deltas, scratch)
 
 
-def _fetch_ends(context: StoreContext, tables: list[Wanted], lazy_from_bytes: int | None) -> list[SparseFile]:
-    """Of the tables that are far, where that is worth it; they are all that is fetched of these."""
+def _fetch_ends(
+    context: StoreContext, wanted: list[Wanted], directory: Path, lazy_from_bytes: int | None
+) -> list[SparseFile]:
+    """Of the files that are far, where that is worth it; they are all that is fetched of these. A small delta
+    takes no more requests as a whole."""
     if lazy_from_bytes is None or context.storage.is_local:
         return []
-    far = [table for table in tables if context.cache.find(table.path) is None]
-    if sum(table.size_bytes for table in far) < lazy_from_bytes:
+    far = [file for file in wanted if context.cache.find(file.path) is None]
+    if sum(file.size_bytes for file in far) < lazy_from_bytes:
         return []
-    made = context.parallel(lambda table: make_sparse(context.storage, table), far)
+    worthwhile = [
+        file for file in far if not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES
+    ]
+    made = context.parallel(lambda file: make_sparse(context.storage, file, directory), worthwhile)
     return [file for file in made if file is not None]
 
 

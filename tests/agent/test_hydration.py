@@ -13,24 +13,27 @@ import pytest
 from faults import Call, FaultyStorage
 from runtimes import AdjustedRuntime
 
-from agent.harness import InProcess, Job, contents
+from agent.harness import InProcess, Job, contents, rows_of
 from state_store.agent import hydration
 from state_store.agent.calls import Calls
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import BusyError, DamagedError, InternalError, MissingError, StorageError
 from state_store.files.deadline import Deadline
+from state_store.snapshots import restore
 from state_store.storage.local import LocalStorage
 
 
 class Far(InProcess):
-    """An agent whose storage is not of this machine. Reads of tables fail while `is_down`, and once for each
-    table at the offset `fails_at`; `reads` are those of tables that did not, with offset and length."""
+    """An agent whose storage is not of this machine. Reads of tables and deltas fail while `is_down`, and
+    once for each of them at the offset `fails_at`; `reads` are those that did not, with offset and length;
+    `downloads` counts files that were fetched as a whole."""
 
     def __init__(self, directory: Path) -> None:
         self.is_down = False
         self.fails_at: int | None = None
         self.failed: set[str] = set()
         self.reads: list[tuple[int, int | None]] = []
+        self.downloads = 0
         self.calls = Calls(
             directory,
             settings=lambda options: DatabaseSettings(threads=1, size_amplification_percent=1000),
@@ -39,7 +42,8 @@ class Far(InProcess):
         )
 
     def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
-        if operation == "read" and path.startswith("shared/"):
+        self.downloads += operation == "download"
+        if operation == "read" and path.startswith(("shared/", "delta/")):
             return self._read
         return None
 
@@ -153,7 +157,94 @@ def test_what_is_asked_for_comes_first(written: Job, tmp_path: Path, monkeypatch
     running = job.open_store.hydrations._running[directory]
     job.call("range", directory=str(directory), name=sparse[-1], offset=0, length=10)
     following = running._next()
-    assert following is not None and following.name == sparse[-1]
+    assert following is not None and following[0].file.name == sparse[-1]
+
+
+@pytest.fixture
+def sparse_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deltas are read before they are there however small they are."""
+    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 1)
+
+
+@pytest.mark.usefixtures("sparse_deltas")
+def test_of_large_deltas_only_the_ends_are_there_at_first(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    directory = Path(answer["directory"])
+    deltas = [str(Path(delta["path"]).relative_to(directory)) for delta in answer["beside"]]
+    assert len(deltas) == 2
+    assert set(deltas) < set(answer["sparse"])
+    assert sum(length for _, length in job.client.reads) < 64 * 1024 * len(answer["sparse"]) + 1
+    with pytest.raises(DamagedError):
+        rows_of(answer)
+    for name in answer["sparse"]:
+        size = (directory / name).stat().st_size
+        call = job.call("range", directory=str(directory), name=name, offset=0, length=size + 1000)
+        assert call["bytes"] == size
+    assert rows_of(answer) == written.state
+
+
+@pytest.mark.usefixtures("sparse_deltas")
+def test_large_deltas_come_in_the_background_and_merges_wait_for_them(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = held_back(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    job.commit({b"\0\0more": b"1"})
+    with ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(job.merge, "full")
+        with pytest.raises(TimeoutError):
+            merging.result(0.2)
+        go_on()
+        merged = merging.result(20)
+    assert contents(merged["directory"]) == job.state
+    assert rows_of(answer) == written.state
+    again = reader(written, tmp_path / "reader")
+    again.client = job.client
+    assert again.restore_by_blocks(5)["fetched_files"] == 0
+
+
+@pytest.mark.usefixtures("sparse_deltas")
+def test_a_merge_of_deltas_alone_fetches_none_a_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    young = Job(InProcess(tmp_path / "writer"), tmp_path / "state")
+    for version in range(1, 4):
+        young.commit({b"\0\0%02d-%05d" % (version, row): os.urandom(100) for row in range(2500)})
+    go_on = held_back(monkeypatch)
+    job = reader(young, tmp_path / "reader")
+    answer = job.restore_by_blocks(3)
+    assert len(answer["sparse"]) == 3
+    job.client.reads.clear()
+    job.client.downloads = 0
+    with ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(job.merge, "full")
+        with pytest.raises(TimeoutError):
+            merging.result(0.2)
+        go_on()
+        merged = merging.result(20)
+    assert contents(merged["directory"]) == young.state
+    stored = sum(path.stat().st_size for path in young.location.glob("delta/*"))
+    assert sum(length for _, length in job.client.reads) == stored
+    assert job.client.downloads == 0
+
+
+@pytest.mark.usefixtures("sparse_deltas")
+def test_a_delta_that_is_damaged_in_storage_is_found_before_it_is_kept(written: Job, tmp_path: Path) -> None:
+    path = max(written.location.glob("delta/*"))
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+    job = reader(written, tmp_path / "reader")
+    restored(job)
+    settled(job)
+    with pytest.raises(DamagedError, match=path.name):
+        job.restore_by_blocks(5)
 
 
 def held_back(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
@@ -193,7 +284,7 @@ def test_storage_that_fails_loses_nothing(
 def test_a_file_goes_on_where_storage_failed(
     written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hydration, "_CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(hydration, "PART_BYTES", 10_000)
     go_on = held_back(monkeypatch)
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)

@@ -148,6 +148,23 @@ class TestLazyRestores:
         at = jvm("commit", store="s")
         assert jvm.rows("reader", at["version"], at["id"]) == {**rows, "key77": "new"}
 
+    def test_rows_of_a_large_delta_are_read_as_they_are_needed(self, jvm: Jvm, tmp_path: Path) -> None:
+        """A state without a snapshot: it has no files but deltas."""
+        location = f"probe://{tmp_path}/state"
+        rows = {f"key{n}": f"{n:04d}" * 250 for n in range(2500)}
+        jvm.provider("writer", location)
+        version, id = jvm.batch("writer", 0, None, **rows)
+        jvm.provider("reader", location, **LAZY)
+        jvm("begin", provider="reader", store="s", version=version, id=id)
+        assert jvm("get", store="s", key="key77") == rows["key77"]
+        (delta,) = (path for path in mapped_tables(jvm) if path.parent.name == "deltas")
+        status = delta.stat()
+        assert status.st_size > 2_500_000
+        assert status.st_blocks * 512 < status.st_size / 2
+        jvm("put", store="s", rows={"key77": "new"})
+        at = jvm("commit", store="s")
+        assert jvm.rows("reader", at["version"], at["id"]) == {**rows, "key77": "new"}
+
     def test_an_agent_that_dies_is_replaced_and_asked_again(self, jvm: Jvm, written: tuple) -> None:
         location, rows, *at = written
         jvm.provider("reader", location, **LAZY)

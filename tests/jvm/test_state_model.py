@@ -76,6 +76,10 @@ def test_damaged_files_give_no_wrong_row(class_path: str, tmp_path: Path) -> Non
     assert "no wrong row" in walk(class_path, tmp_path, "base.DamagedBases", 1, 50)
 
 
+def test_look_ups_in_files_that_are_far(class_path: str, tmp_path: Path) -> None:
+    assert "all that was expected came" in walk(class_path, tmp_path, "base.SparseBases")
+
+
 def test_whatever_the_agent_says_is_an_answer_or_an_exception(class_path: str, tmp_path: Path) -> None:
     told = walk(class_path, tmp_path, "agent.HostileAgent", 1, 300)
     assert "nothing else happened" in told

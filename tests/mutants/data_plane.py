@@ -12,6 +12,7 @@ _STORES = ("tests/bridge/test_stores.py",)
 _EITHER = (*_STORES, *_MODEL)
 _DAMAGE = ("tests/jvm/test_state_model.py::test_damaged_files_give_no_wrong_row",)
 _GUARD = ("tests/jvm/test_state_model.py::test_wrong_uses_of_memory_are_found",)
+_SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_files_that_are_far",)
 _CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_what_contradicts_itself_is_not_used",)
 _LOCALE = ("tests/jvm/test_state_model.py::test_single_pieces_in_a_locale_with_other_digits",)
 
@@ -471,6 +472,34 @@ INVARIANTS = [
         "    case e: FarRowsException => e\n",
         "",
         _DAMAGE,
+    ),
+    Mutant(
+        "look-ups of many far keys wait for one request after the other",
+        f"{_ROOT}/base/FarBlocks.scala",
+        "    if (requests.size > 1) FarBlocks.atOnce(",
+        "    if (false) FarBlocks.atOnce(",
+        _SPARSE,
+    ),
+    Mutant(
+        "requests are under way when a look-up that was interrupted has ended",
+        f"{_ROOT}/base/FarBlocks.scala",
+        "    while (left.getCount > 0) {",
+        "    if (left.getCount > 0) {",
+        _SPARSE,
+    ),
+    Mutant(
+        "blocks that one request brings are asked for one by one",
+        f"{_ROOT}/base/FarBlocks.scala",
+        "        end = handle.offset + SstTable.fetchedBytes\n",
+        "",
+        _SPARSE,
+    ),
+    Mutant(
+        "a delta that is not there as a whole is not asked for",
+        f"{_ROOT}/base/TableBase.scala",
+        "val name = new File(directory.path).toPath.relativize(file.toPath).toString",
+        "val name = file.getName",
+        _SPARSE,
     ),
     Mutant(
         "a base has fewer entries than keys",

@@ -8,11 +8,11 @@ import scala.util.{Failure, Random, Success, Try}
 
 import org.rocksdb._
 
-import org.apache.spark.sql.execution.streaming.state.incremental.{TestBases, TestFiles}
+import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestBases, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaReader, DeltaWriter, OverwrittenChanges}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DamagedSstException, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.DamagedSstException
 
 /**
  * Bases and deltas of which a byte is not what was written, or the end is missing: who reads them gets an exception or
@@ -150,15 +150,6 @@ final class DamagedBases(random: Random, directory: File) {
     cursor.close()
   }
 
-  /** Where the data blocks of an SST end, and its metadata begins, which is verified when it is opened. */
-  private def dataBytes(file: File): Long = {
-    val table = SstTable.map(file)
-    try {
-      val last = table.block(table.blocks - 1)
-      last.offset + last.bytes + 5
-    } finally table.close()
-  }
-
   private def flip(file: File, before: Long): Long = {
     val access = new RandomAccessFile(file, "rw")
     val at = (random.nextDouble() * before).toLong
@@ -186,7 +177,7 @@ final class DamagedBases(random: Random, directory: File) {
       val file = tables(random.nextInt(tables.length))
       val original = Files.readAllBytes(file.toPath)
       val opened = if (i % 2 == 0) Some(open(path, cache)) else None // else it is opened on the damage
-      val at = flip(file, if (opened.isDefined) dataBytes(file) else file.length)
+      val at = flip(file, if (opened.isDefined) FarFiles.dataBytes(file).toLong else file.length)
       Try(opened.getOrElse(open(path, cache))) match {
         case Failure(_: IOException | _: RocksDBException) => seen += 1
         case Failure(e) => throw e
@@ -295,40 +286,30 @@ final class DamagedBases(random: Random, directory: File) {
   /** Files of which only the metadata is there; the rest comes when it is read, or cannot be had. */
   def readsWhatIsFar(): Unit = {
     val path = build(ChecksumType.kCRC32c)
-    val far = path.listFiles.filter(_.getName.endsWith(".sst")).map(f => f.getName -> Files.readAllBytes(f.toPath)).toMap
-    def forget(): Unit = far.foreach { case (name, content) =>
-      val file = new File(path, name)
-      val data = dataBytes(file).toInt
-      Files.write(file.toPath, Array.fill[Byte](data)(0) ++ content.drop(data))
-    }
-    var fetched = 0L
+    val far = new FarFiles(path, path.listFiles.filter(_.getName.endsWith(".sst")).toSeq)
     var isDown = false
     def fetch(name: String, offset: Long, length: Long): Unit = {
       if (isDown) throw new FarRowsException("it is down", null)
-      val access = new RandomAccessFile(new File(path, name), "rw")
-      try {
-        access.seek(offset)
-        access.write(far(name), offset.toInt, math.min(length, far(name).length - offset).toInt)
-      } finally access.close()
-      fetched += length
+      far.fetch(name, offset, length)
     }
     val directory = BaseDirectory(path.getPath, version(1), live.size, () => (),
-      Some(Beside(version(1), live.size, Nil, far.keySet, fetch)))
+      Some(Beside(version(1), live.size, Nil, far.names, fetch)))
     for (scanFirst <- Seq(true, false)) {
-      forget()
+      far.forget()
+      val before = far.fetchedBytes
       val base = TableBase.open(directory, new TableCache(1000))
-      expect(fetched == 0, "opening fetches")
+      expect(far.fetchedBytes == before, "opening fetches")
       isDown = true
       expect(check(base, scanFirst).exists(_.isInstanceOf[FarRowsException]), "rows that are not there are read")
       expect(!base.damaged, "what is far is taken for damaged")
       isDown = false
-      expect(check(base, scanFirst).isEmpty && fetched > 0, "what is far is not read")
-      fetched = 0
-      expect(check(base, scanFirst).isEmpty && fetched == 0, "what is there is fetched again")
+      expect(check(base, scanFirst).isEmpty && far.fetchedBytes > before, "what is far is not read")
+      val after = far.fetchedBytes
+      expect(check(base, scanFirst).isEmpty && far.fetchedBytes == after, "what is there is fetched again")
       base.release()
     }
-    forget()
-    val file = far.keys.head
+    far.forget()
+    val file = far.names.head
     val wrong = directory.copy(beside = directory.beside.map(_.copy(fetch = (_, _, _) => ())))
     val base = TableBase.open(wrong, new TableCache(1000))
     expect(check(base, scanFirst = true).exists(_.isInstanceOf[DamagedSstException]), s"a hole in $file is read")
@@ -490,7 +471,7 @@ final class DamagedBases(random: Random, directory: File) {
     val path = build(ChecksumType.kCRC32c)
     val file = path.listFiles.filter(_.getName.endsWith(".sst")).maxBy(_.length)
     val access = new RandomAccessFile(file, "rw")
-    access.seek(dataBytes(file) - 20)
+    access.seek(FarFiles.dataBytes(file).toLong - 20)
     access.write(Array.fill[Byte](4)(77))
     access.close()
     val base = open(path, new TableCache(1000))

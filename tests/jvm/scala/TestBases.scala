@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
 import java.io.File
+import java.nio.file.Files
 import java.util.concurrent.atomic.AtomicInteger
 
 import scala.jdk.CollectionConverters._
@@ -33,6 +34,7 @@ final class TestBases(directory: File, random: Random) {
       database.fold(VersionId.empty)(_.at),
       database.fold(0L)(_.rows.size.toLong),
       besideDeltas.map(one => BesideDelta(one.delta.getPath, one.at)))
+    val isFar = besideDeltas.nonEmpty && random.nextInt(3) == 0
     BaseDirectory(
       path.getPath,
       node.at,
@@ -42,7 +44,20 @@ final class TestBases(directory: File, random: Random) {
         TestFiles.delete(path)
         opened.decrementAndGet()
       },
-      beside = if (besideDeltas.isEmpty) None else Some(beside))
+      beside = if (besideDeltas.isEmpty) None else if (isFar) Some(sparse(path, beside)) else Some(beside))
+  }
+
+  /** The same, of whose files only the metadata is there. */
+  private def sparse(path: File, beside: Beside): Beside = {
+    val directory = Files.createDirectory(new File(path, "deltas").toPath)
+    val deltas = beside.deltas.map { one =>
+      val copy = directory.resolve(new File(one.path).getName)
+      one.copy(path = Files.copy(new File(one.path).toPath, copy).toString)
+    }
+    val tables = path.listFiles.filter(_.getName.endsWith(".sst")).toSeq
+    val far = new FarFiles(path, tables ++ deltas.map(one => new File(one.path)))
+    far.forget()
+    beside.copy(deltas = deltas, sparse = far.names, fetch = far.fetch)
   }
 }
 

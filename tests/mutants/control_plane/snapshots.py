@@ -45,10 +45,31 @@ MUTANTS = [
         ("tests/agent/test_hydration.py",),
     ),
     Mutant(
+        "a merge fetches again what is on its way",
+        "state_store/agent/merging.py",
+        "        store.hydrations.settle(deadline)  # its files would be fetched a second time\n",
+        "",
+        ("tests/agent/test_hydration.py",),
+    ),
+    Mutant(
+        "a part that storage did not give in the background is lost",
+        "state_store/agent/hydration.py",
+        "            parts.put_back(offset)\n",
+        "",
+        ("tests/agent/test_hydration.py",),
+    ),
+    Mutant(
+        "deltas are fetched as a whole however large they are",
+        f"{_SNAPSHOTS}/restore.py",
+        "not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES",
+        "not file.names_itself",
+        ("tests/agent/test_hydration.py",),
+    ),
+    Mutant(
         "what was fetched in the background is not verified",
         "state_store/agent/hydration.py",
-        "if found != file.sha256:",
-        "if False:",
+        "        if wrong is not None:",
+        "        if False:",
         ("tests/agent/test_hydration.py",),
     ),
     Mutant(

@@ -47,7 +47,7 @@ final case class SeenAttempts(ordinal: Long, attempts: JsonNode)
  * @param id that of the version, where it has one
  * @param base the version of the database, whose number of keys is `keys`; version 0: there is none
  * @param beside version and local file of the deltas after that, oldest first
- * @param sparse files of the database that are not there as a whole
+ * @param sparse files that are not there as a whole, as paths below the directory
  */
 final case class RestoreAnswer(
     id: Option[String],

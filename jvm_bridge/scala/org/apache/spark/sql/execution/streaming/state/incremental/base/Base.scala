@@ -36,8 +36,8 @@ final case class BaseDirectory(
  * @param database the version of the database; version 0: there is none
  * @param keys     number of keys at that version
  * @param deltas   the newest first
- * @param sparse   files of the database that are not there as a whole
- * @param fetch    brings bytes of such a file to their place: its name, offset and length. Any thread; throws an
+ * @param sparse   files that are not there as a whole, as paths below the directory
+ * @param fetch    brings bytes of such a file to their place: its path, offset and length. Any thread; throws an
  *                 IOException
  */
 final case class Beside(
@@ -82,6 +82,9 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
   def bytes: Long
 
   def reader(): BaseReader
+
+  /** Whether files of it may not be there as a whole. */
+  final def isSparse: Boolean = directory.beside.exists(_.sparse.nonEmpty)
 
   /** Throws unless the directory itself says that it is that version with so many keys. */
   private def verify(): Unit = {
@@ -186,6 +189,9 @@ private[incremental] abstract class BaseReader {
   def get(hash: Long, key: Array[Byte]): Array[Byte]
 
   def contains(hash: Long, key: Array[Byte]): Boolean
+
+  /** Keys that are going to be asked for: where files are not there as a whole, what they need of them is brought. */
+  def expect(keys: Iterable[Array[Byte]]): Unit = ()
 
   /**
    * The rows from a key on, in key order; it may end at until, if that is not null. The reserved record is

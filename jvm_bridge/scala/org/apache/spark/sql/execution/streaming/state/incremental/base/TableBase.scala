@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.base
 import java.io.{File, IOException}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Reserved, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, OffHeap, Record}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, DamagedSstException, MissingBytes, SstPointReader, SstTable}
 
 /**
@@ -84,9 +84,11 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
     }
   }
 
-  private def missingIn(name: String): MissingBytes =
-    directory.beside.filter(_.sparse(name)).map { beside =>
-      new MissingBytes { def fetch(offset: Long, length: Long): Unit = beside.fetch(name, offset, length) }
+  private def missingIn(file: File): MissingBytes =
+    directory.beside.filter(_.sparse.nonEmpty).flatMap { beside =>
+      val name = new File(directory.path).toPath.relativize(file.toPath).toString
+      if (!beside.sparse(name)) None
+      else Some(new MissingBytes { def fetch(offset: Long, length: Long): Unit = beside.fetch(name, offset, length) })
     }.orNull
 
   private def databaseRuns(keys: Long): Seq[Array[LevelFile]] = {
@@ -116,7 +118,7 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
   }
 
   private def table(file: File): CachedTable = {
-    val table = new CachedTable(file, cache, missingIn(file.getName))
+    val table = new CachedTable(file, cache, missingIn(file))
     opened ::= table
     table
   }
@@ -186,6 +188,25 @@ private[base] final class TableBaseReader(runs: Array[Array[LevelFile]], failed:
   def contains(hash: Long, key: Array[Byte]): Boolean =
     try find(hash, key) && finder.valueLength != Record.removed
     catch { case e: Throwable => throw failed(e) }
+
+  override def expect(keys: Iterable[Array[Byte]]): Unit =
+    try {
+      val blocks = new FarBlocks
+      keys.foreach(key => addBlocksOf(key, blocks))
+      blocks.bring()
+    } catch { case e: Throwable => throw failed(e) }
+
+  /** The blocks of sparse files that may have the key. */
+  private def addBlocksOf(key: Array[Byte], blocks: FarBlocks): Unit = {
+    val hash = KeyHash.of(key)
+    for (i <- runs.indices) {
+      val n = if (runs(i).length == 1) 0 else fileOf(runs(i), key)
+      if (runs(i)(n).mayHold(key)) {
+        val table = tableAt(i, n)
+        if (table.isSparse && table.mayContain(hash)) blocks.add(table, table.blockOf(key, OffHeap.arrayBase, key.length))
+      }
+    }
+  }
 
   /** Whether a file has an entry of the key; the newest is in the finder then. */
   private def find(hash: Long, key: Array[Byte]): Boolean = {

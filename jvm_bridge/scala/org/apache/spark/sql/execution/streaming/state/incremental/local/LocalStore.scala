@@ -276,7 +276,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       answer
     } catch {
       case _: NeedsDatabaseException if !ingest => resetTo(at, from, thorough, ingest = true)
-      case e: ClosedByInterruptException => throw e
+      case e @ (_: ClosedByInterruptException | _: FarRowsException) => throw e
       case e: IOException if !thorough =>
         logWarning(s"What was restored of version ${at.version} of $name cannot be read: all files are verified now", e)
         resetTo(at, from, thorough = true, ingest)

@@ -218,6 +218,15 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     readHandle(entry)
   }
 
+  /** Whether the file may not be there as a whole. */
+  def isSparse: Boolean = missing != null
+
+  /** Whether a data block of a mapped table has been read, and found right. */
+  def isVerified(i: Int): Boolean = {
+    val known = verified
+    known != null && known(i)
+  }
+
   /**
    * Where the content of a data block is: verified, until the table is closed or the room is used again.
    *
@@ -327,7 +336,7 @@ private[incremental] object SstTable {
   private val verifiedAtOnceBytes = 64 << 10
 
   /** What is fetched of a file that is not there at least: a request takes as long for less. */
-  private val fetchedBytes = 128 << 10
+  val fetchedBytes: Int = 128 << 10
   private val fetchedAheadBytes = 2 << 20
   private val numbers = Set(
     "rocksdb.num.range-deletions",

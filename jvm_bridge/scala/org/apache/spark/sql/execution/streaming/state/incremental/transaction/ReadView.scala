@@ -89,6 +89,16 @@ private[transaction] final class ReadView(
       null
     }
 
+  /** Whether rows may have to come from far. */
+  def isSparse: Boolean = needsBase && base.isSparse
+
+  /** Whether memory has any record of a key. */
+  def knows(hash: Long, key: Array[Byte]): Boolean =
+    pending.exists(_.memtable.find(hash, key) != 0) || indexed.index.find(hash, key) != 0
+
+  /** Keys that the base is going to be asked for. */
+  def expect(keys: Iterable[Array[Byte]]): Unit = baseReader.expect(keys)
+
   /** Whether the key of a record is there. */
   def contains(record: Long): Boolean = {
     val hash = Record.hash(record)

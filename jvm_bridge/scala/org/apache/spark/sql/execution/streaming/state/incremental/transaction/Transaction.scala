@@ -123,6 +123,11 @@ final class Transaction private[transaction] (
     }
   }
 
+  private def isOnlyInBase(key: Array[Byte]): Boolean = {
+    val hash = SlotHash.of(key)
+    memtable.find(hash, key) == 0 && !view.knows(hash, key)
+  }
+
   private def valueOf(record: Long): Array[Byte] = if (Record.isRemoved(record)) null else Record.value(record)
 
   /** Whether a key is there. */
@@ -132,6 +137,7 @@ final class Transaction private[transaction] (
   def multiGet(keys: Array[Array[Byte]]): Array[Array[Byte]] = {
     enter()
     try {
+      if (view.isSparse) view.expect(keys.filter(isOnlyInBase))
       val values = new Array[Array[Byte]](keys.length)
       var i = 0
       while (i < keys.length) {

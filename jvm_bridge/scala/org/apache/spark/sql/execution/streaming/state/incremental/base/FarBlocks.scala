@@ -1,0 +1,76 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.base
+
+import java.nio.channels.ClosedByInterruptException
+import java.util.concurrent.{CountDownLatch, ThreadPoolExecutor}
+import java.util.concurrent.atomic.AtomicReference
+
+import scala.collection.mutable
+
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstTable
+import org.apache.spark.util.ThreadUtils
+
+/**
+ * Data blocks of sparse tables that look-ups are about to read: brought several at a time, where the look-ups would wait
+ * for one after the other. One thread.
+ */
+private[base] final class FarBlocks {
+  private val wanted = mutable.LinkedHashMap.empty[SstTable, mutable.TreeSet[Int]]
+
+  /** A block that is going to be read, if it has not been. */
+  def add(table: SstTable, block: Int): Unit =
+    if (block < table.blocks && !table.isVerified(block)) wanted.getOrElseUpdate(table, mutable.TreeSet.empty[Int]) += block
+
+  /** Brings them, and verifies them. Throws what reading one ended with; when the thread is interrupted, too. */
+  def bring(): Unit = {
+    val requests = wanted.toSeq.flatMap { case (table, blocks) => together(table, blocks).map(table -> _) }
+    if (requests.size > 1) FarBlocks.atOnce(requests.map { case (table, blocks) =>
+      () => blocks.foreach(block => table.content(block, table.block(block), null, 0))
+    })
+  }
+
+  /** Blocks that one request brings, which is made for the first of them. */
+  private def together(table: SstTable, blocks: Iterable[Int]): Seq[Seq[Int]] = {
+    val groups = mutable.ArrayBuffer.empty[mutable.ArrayBuffer[Int]]
+    var end = -1L
+    blocks.foreach { block =>
+      val handle = table.block(block)
+      if (handle.offset + handle.bytes >= end) {
+        groups += mutable.ArrayBuffer.empty[Int]
+        end = handle.offset + SstTable.fetchedBytes
+      }
+      groups.last += block
+    }
+    groups.map(_.toSeq).toSeq
+  }
+}
+
+private object FarBlocks {
+  private val mostAtOnce = 16
+
+  /** Of all stores of the executor. */
+  private lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-far-blocks", mostAtOnce)
+
+  /** Does all; after the first failure, no more is begun. On return none is under way: tables may be closed then. */
+  private def atOnce(work: Seq[() => Unit]): Unit = {
+    val failure = new AtomicReference[Throwable]
+    val left = new CountDownLatch(work.size)
+    work.foreach { one =>
+      threads.execute { () =>
+        try if (failure.get == null) one()
+        catch { case e: Throwable => failure.compareAndSet(null, e) }
+        finally left.countDown()
+      }
+    }
+    var interrupted = false
+    while (left.getCount > 0) {
+      try left.await()
+      catch {
+        case _: InterruptedException =>
+          interrupted = true
+          failure.compareAndSet(null, new ClosedByInterruptException)
+      }
+    }
+    if (interrupted) Thread.currentThread.interrupt()
+    Option(failure.get).foreach(throw _)
+  }
+}

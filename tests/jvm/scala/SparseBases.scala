@@ -1,0 +1,170 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.base
+
+import java.io.File
+import java.nio.channels.ClosedByInterruptException
+import java.nio.file.Files
+import java.util.concurrent.{CountDownLatch, TimeUnit}
+import java.util.concurrent.atomic.AtomicInteger
+
+import scala.util.{Failure, Random, Try}
+
+import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestBases, TestFiles}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.DamagedSstException
+
+/** Look-ups of many keys in a base that is not there as a whole: a database, and deltas beside it. */
+object SparseBases {
+  def main(arguments: Array[String]): Unit = {
+    val directory = Files.createTempDirectory("sparse-bases").toFile
+    try {
+      val test = new SparseBases(directory)
+      test.bringsBlocksTogether()
+      test.saysWhatFails()
+      test.endsWhenItIsInterrupted()
+      println("all that was expected came")
+    } finally TestFiles.delete(directory)
+  }
+}
+
+final class SparseBases(directory: File) {
+  private val keyCount = 12000
+  private val memory = new StoreMemory(64L << 20)
+  private val path = new File(directory, "base")
+  private val beside = new File(path, "deltas")
+  private var damages = 0
+
+  private val (far, base) = build()
+  private def live(n: Int): Option[Int] = if (n % 11 == 0) None else Some(if (n % 5 == 0) 9 else 1)
+
+  private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+  private def key(n: Int): Array[Byte] = Array[Byte](0, 0) ++ f"key$n%07d".getBytes("US-ASCII")
+  private def value(n: Int, round: Int): Array[Byte] = Array.fill(60)((n * 31 + round).toByte)
+  private def version(n: Int) = VersionId(n, Some(s"id-$n"))
+
+  private def build(): (FarFiles, Beside) = {
+    val all = 0 until keyCount
+    val first = delta(new File(directory, "first.sst"), version(1), keyCount, all.map(_ -> Some(1)))
+    TestBases.build(path, Seq(first), new Random(1), compressed = false)
+    beside.mkdir()
+    val newer = delta(new File(beside, "newer.sst"), version(2), keyCount, all.filter(_ % 5 == 0).map(_ -> Some(9)))
+    val newest = delta(new File(beside, "newest.sst"), version(3), all.count(_ % 11 != 0), all.filter(_ % 11 == 0).map(_ -> None))
+    val files = path.listFiles.filter(_.getName.endsWith(".sst")).toSeq ++ Seq(newer, newest)
+    val made = new FarFiles(path, files)
+    val deltas = Seq(BesideDelta(newest.getPath, version(3)), BesideDelta(newer.getPath, version(2)))
+    (made, Beside(version(1), keyCount, deltas, made.names, made.fetch))
+  }
+
+  private def delta(file: File, at: VersionId, keys: Int, changes: Seq[(Int, Option[Int])]): File = {
+    val arena = new Arena(memory, directory)
+    val overwritten = new OverwrittenChanges(memory, directory)
+    val records = new SortedRuns(memory, directory)
+    records.addUnsorted(use => changes.foreach { case (n, round) => use(record(arena, n, round)) }, _ => true)
+    new DeltaWriter(records, changes.length, overwritten, memory, directory).write(
+      file, TestBases.meta(at, keys).getBytes("US-ASCII"), changes.count(_._2.isDefined), changes.count(_._2.isEmpty))
+    records.free()
+    arena.free()
+    overwritten.free()
+    file
+  }
+
+  private def record(arena: Arena, n: Int, round: Option[Int]): Long = {
+    val bytes = round.map(value(n, _)).orNull
+    val room = if (bytes == null) 0 else bytes.length
+    val record = arena.allocate(Record.size(key(n).length, room))
+    Record.setHeader(record, KeyHash.of(key(n)).toInt, key(n).length, if (bytes == null) Record.removed else room, room)
+    Bytes.put(key(n), Record.keyAddress(record))
+    if (bytes != null) Bytes.put(bytes, Record.valueAddress(record))
+    record
+  }
+
+  /** A reader of it while nothing but metadata is there. */
+  private def withReader(fetch: (String, Long, Long) => Unit)(use: (Base, BaseReader) => Unit): Unit = {
+    far.forget()
+    var opened = true
+    val lazily = base.copy(fetch = (name, offset, length) =>
+      if (opened) far.fetch(name, offset, length) else fetch(name, offset, length))
+    val made = Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(lazily), () => damages += 1), memory)
+    val reader = made.reader()
+    opened = false
+    try use(made, reader)
+    finally {
+      reader.close()
+      made.release()
+    }
+  }
+
+  private def check(reader: BaseReader, n: Int): Unit = {
+    val found = reader.get(KeyHash.of(key(n)), key(n))
+    expect(java.util.Arrays.equals(found, live(n).map(value(n, _)).orNull), s"key $n is ${Option(found).map(_.toSeq)}")
+  }
+
+  private val some = 0 until keyCount by 40
+
+  /** Requests wait for each other, which those that are made one after the other would for ever. */
+  def bringsBlocksTogether(): Unit = {
+    val requests = new AtomicInteger
+    val three = new CountDownLatch(3)
+    def fetch(name: String, offset: Long, length: Long): Unit = {
+      requests.incrementAndGet()
+      three.countDown()
+      expect(three.await(20, TimeUnit.SECONDS), "no three requests are under way at a time")
+      far.fetch(name, offset, length)
+    }
+    withReader(fetch) { (base, reader) =>
+      expect(base.isSparse, "a sparse base does not say so")
+      reader.expect(some.map(key))
+      val asked = requests.get
+      expect(asked >= 3 && asked <= 20, s"${some.size} keys took $asked requests")
+      some.foreach(check(reader, _))
+      expect(requests.get == asked, "what was expected is not there")
+      reader.expect(some.map(key))
+      expect(requests.get == asked, "what is there is asked for again")
+    }
+  }
+
+  def saysWhatFails(): Unit = {
+    withReader((_, _, _) => throw new FarRowsException("it is down", null)) { (base, reader) =>
+      val failed = Try(reader.expect(some.map(key)))
+      expect(failed.failed.toOption.exists(_.isInstanceOf[FarRowsException]), s"storage that is down gives $failed")
+      expect(!base.damaged && damages == 0, "what is far is taken for damaged")
+    }
+    withReader((_, _, _) => ()) { (base, reader) =>
+      val failed = Try(reader.expect(some.map(key)))
+      expect(failed.failed.toOption.exists(_.isInstanceOf[DamagedSstException]), s"holes that stay give $failed")
+      expect(base.damaged && damages == 1, "the base does not know")
+    }
+  }
+
+  /** It does not return while tables are read: who closes them then would take memory from under a thread. */
+  def endsWhenItIsInterrupted(): Unit = {
+    val begun, goOn = new CountDownLatch(1)
+    val underWay = new AtomicInteger
+    def fetch(name: String, offset: Long, length: Long): Unit = {
+      underWay.incrementAndGet()
+      begun.countDown()
+      goOn.await()
+      far.fetch(name, offset, length)
+      underWay.decrementAndGet()
+    }
+    withReader(fetch) { (base, reader) =>
+      val caller = Thread.currentThread
+      val other = new Thread(() => {
+        begun.await()
+        caller.interrupt()
+        Thread.sleep(50)
+        goOn.countDown()
+      })
+      other.start()
+      Try(reader.expect(some.map(key))) match {
+        case Failure(_: ClosedByInterruptException) =>
+        case found => throw new AssertionError(s"an interrupt ends with $found")
+      }
+      expect(Thread.interrupted(), "the interrupt is lost")
+      expect(underWay.get == 0, "requests are under way after the end")
+      other.join()
+      expect(!base.damaged, "an interrupt is taken for damage")
+    }
+  }
+}
