@@ -26,8 +26,11 @@ from state_store.storage import open_storage
 _MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.migration.Migration"
 _HADOOP = "spark.hadoop."
 _ROW_CHECKSUMS = "spark.sql.streaming.stateStore.rowChecksum.enabled"
-_MULTIPLE_VALUES = "-keyWithTsToValues"
-"""Ends the names of the column families of a join whose keys have several values."""
+_SIDES = ("left", "right")
+_INDEXES = tuple(f"{side}-tsWithKey" for side in _SIDES)
+"""Column families of a join, format 4, that Spark keeps for itself. Their keys have several values."""
+_LISTS = (*(f"{side}-keyWithTsToValues" for side in _SIDES), *_INDEXES)
+"""All of its column families whose keys have several values."""
 MOST_THREADS = 4
 
 
@@ -201,7 +204,8 @@ class _Migration:
             "operator": operator.id,
             "name": store,
             "prefix_columns": operator.prefix_columns.get(store, 0),
-            "lists": [*operator.lists, *(f"{side}{_MULTIPLE_VALUES}" for side in ("left", "right"))],
+            "lists": [*operator.lists, *_LISTS],
+            "internal": _INDEXES,
             "schema_files": [f"{self._location}/{path}" for path in files],
             "partitions": [
                 {"partition": key.partition, "id": self._versions[key].checkpoint_id} for key in keys

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 import quick_java
 from pyspark.errors import StreamingQueryException
-from queries import records, settings
+from queries import records
 from queries.catalogue import SCENARIOS
 from queries.flow import session_options
 from queries.sink import rows_of
+from queries.stores import HDFS, OURS, OURS_IDS, ROCKSDB, ROCKSDB_IDS, ROCKSDB_SNAPSHOTS, Store
 
 from state_store.migration.migrate import Migrated, migrate
 
@@ -25,31 +26,6 @@ FIRST = 3
 
 AT_ONCE = 2
 CONF = {f"spark.hadoop.{name}": value for name, value in quick_java.CHECKPOINT_FILES.items()}
-
-
-@dataclass(frozen=True)
-class Store:
-    """A state store with a checkpoint format; `changelog` is RocksDB's."""
-
-    name: str
-    format: int
-    changelog: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.name}-{self.format}{'-changelog' if self.changelog else ''}"
-
-    def conf(self) -> dict[str, str]:
-        return {
-            f"{settings.PREFIX}providerClass": settings.PROVIDERS[self.name],
-            f"{settings.PREFIX}checkpointFormatVersion": str(self.format),
-            f"{settings.PREFIX}rocksdb.changelogCheckpointing.enabled": str(self.changelog).lower(),
-        }
-
-
-HDFS = Store("hdfs", 1)
-ROCKSDB, ROCKSDB_IDS = Store("rocksdb", 1, True), Store("rocksdb", 2, True)
-ROCKSDB_SNAPSHOTS = Store("rocksdb", 2)
-OURS, OURS_IDS = Store("incremental", 1), Store("incremental", 2)
 
 
 @dataclass(frozen=True)
@@ -93,8 +69,17 @@ ALL = [
     for source, target in (*PAIRS, *(MORE_PAIRS if name in {one.name for one in FEW} else ()))
     if not (_has_families(name) and HDFS in (source, target))
 ]
+
+
+def _marks(case: Case) -> list[pytest.MarkDecorator]:
+    """Few run in `make test`, and on every Spark in `make test-long`; one in `make test` on each."""
+    if case not in FEW:
+        return [pytest.mark.long]
+    return [pytest.mark.spark42_long, *([pytest.mark.oldest] if case == FEW[0] else [])]
+
+
 CASES = [
-    pytest.param(case, id=str(case), marks=pytest.mark.spark42_long if case in FEW else pytest.mark.long)
+    pytest.param(case, id=str(case), marks=_marks(case))
     for case in [*ALL, *(one for one in FEW if one not in ALL)]
 ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,9 +88,19 @@ class Flow:
         reader = self.spark.read.format("statestore").options(**{k: str(v) for k, v in options.items()})
         return [row.asDict(recursive=True) for row in reader.load(str(self.checkpoint)).collect()]
 
+    def timeless_state(self, **options: Any) -> Counter[str]:
+        """The rows of `state` as text, without the moments at which they expire by the clock."""
+        return Counter(repr(_without_moments(row)) for row in self.state(**options))
+
     def state_of_keys(self, **options: Any) -> dict[str, dict]:
         """The value row of each key, from the `statestore` source."""
         return {row["key"]["key"]: row["value"] for row in self.state(**options)}
 
     def _collect(self, frame: DataFrame, _batch_id: int) -> None:
         self.batches.append([row.asDict(recursive=True) for row in frame.collect()])
+
+
+def _without_moments(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_moments(inner) for key, inner in value.items() if key != "ttlExpirationMs"}
+    return value

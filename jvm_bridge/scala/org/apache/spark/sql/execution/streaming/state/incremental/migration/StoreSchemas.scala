@@ -9,17 +9,19 @@ import org.apache.hadoop.fs.Path
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.types.StructType
 
-/** A column family, as Spark describes it; `isList` says that a key has several values. */
+/**
+ * A column family, as Spark describes it; `isList` says that a key has several values.
+ *
+ * @param isInternal whether Spark keeps it for itself, beside what users see
+ */
 private[migration] final case class Family(
     name: String,
     keys: StructType,
     values: StructType,
     keySpec: KeyStateEncoderSpec,
-    isList: Boolean) {
+    isList: Boolean,
+    isInternal: Boolean) {
   def isDefault: Boolean = name == StateStore.DEFAULT_COL_FAMILY_NAME
-
-  /** Whether Spark keeps it for itself, beside a state variable. */
-  def isInternal: Boolean = name.startsWith("$")
 }
 
 /**
@@ -49,13 +51,14 @@ private[migration] object StoreSchemas {
     val operator = described.path("operator").asLong
     val name = described.path("name").asText
     val prefix = described.path("prefix_columns").asInt
-    val lists = described.path("lists").elements.asScala.map(_.asText).toSet
+    val lists = names(described, "lists")
+    val internal = names(described, "internal")
     val files = described.path("schema_files").elements.asScala.map(_.asText).toList
     val hadoop = target.hadoop
     val own = new Path(StateStoreId(target.stateRoot, operator, 0, name).storeCheckpointLocation(), "_metadata/schema")
     val read = newest(files.lastOption.fold(own)(new Path(_)), hadoop)
     if (read.isEmpty) throw new MigrationException("missing", s"store $operator/$name has no schema")
-    StoreSchemas(operator, name, read.map(family(_, prefix, lists)), files.nonEmpty,
+    StoreSchemas(operator, name, read.map(family(_, prefix, lists, internal)), files.nonEmpty,
       if (files.isEmpty) None
       else Some(new InMemoryStateSchemaProvider(
         StateSchemaMetadata.createStateSchemaMetadata(target.stateRoot, hadoop, files))))
@@ -67,10 +70,16 @@ private[migration] object StoreSchemas {
     finally in.close()
   }
 
-  private def family(read: StateStoreColFamilySchema, prefix: Int, lists: Set[String]): Family = {
+  private def names(described: JsonNode, field: String): Set[String] =
+    described.path(field).elements.asScala.map(_.asText).toSet
+
+  private def family(
+      read: StateStoreColFamilySchema, prefix: Int, lists: Set[String], internal: Set[String]): Family = {
     val spec = read.keyStateEncoderSpec.getOrElse(
       if (prefix > 0) PrefixKeyScanStateEncoderSpec(read.keySchema, prefix)
       else NoPrefixKeyStateEncoderSpec(read.keySchema))
-    Family(read.colFamilyName, read.keySchema, read.valueSchema, spec, lists.contains(read.colFamilyName))
+    val name = read.colFamilyName
+    Family(name, read.keySchema, read.valueSchema, spec, isList = lists.contains(name),
+      isInternal = name.startsWith("$") || internal.contains(name))
   }
 }
