@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import late_workers
 import pytest
 import quick_java
 from pyspark.errors import StreamingQueryException
@@ -129,12 +131,12 @@ class Moves:
 
     def _run(self, queries: list[tuple[str, Store, str]], *, breaks_off: bool = False) -> None:
         for some in (queries[first : first + AT_ONCE] for first in range(0, len(queries), AT_ONCE)):
-            for query in [self._start(*one, breaks_off) for one in some]:
-                if breaks_off:
+            if breaks_off:
+                for one in some:
                     with pytest.raises(StreamingQueryException, match="broken off"):
-                        query.awaitTermination()
-                else:
-                    query.awaitTermination()
+                        late_workers.run(partial(self._start, *one, breaks_off))
+            else:
+                late_workers.run_all(partial(self._start, *one, breaks_off) for one in some)
 
     def _start(self, name: str, store: Store, way: str, breaks_off: bool):
         scenario = SCENARIOS[name]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import late_workers
 import pyarrow
 import pytest
 from dataset.golden_states import in_order
@@ -83,9 +85,7 @@ class Goings:
 
     def _run(self, way: str) -> None:
         for names in _side_by_side(self.names):
-            running = [self._start(SCENARIOS[name], way) for name in names]
-            for query in running:
-                query.awaitTermination()
+            late_workers.run_all(partial(self._start, SCENARIOS[name], way) for name in names)
 
     def _start(self, scenario: Scenario, way: str):
         output = self.outputs.setdefault((scenario.name, way), [])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
+import late_workers
 import pytest
 from dataset.golden_states import flattened, in_order
 from golden.write_states import KEY_TYPES, KEYS, TYPES
@@ -103,10 +105,8 @@ def checkpoints(spark, tmp_path_factory, request) -> Iterator[dict[str, Path]]:
     }
     for stream, seed in (("events", 5), ("answers", 6)):
         records.write(root / stream, records.batches(seed, BATCHES)[:BATCHES])
-    running = {name: _start(spark, SCENARIOS[name], root) for name in sorted(names)}
-    for query in running.values():
-        query.awaitTermination()
-    yield {name: root / name for name in running}
+    late_workers.run_all(partial(_start, spark, SCENARIOS[name], root) for name in sorted(names))
+    yield {name: root / name for name in names}
 
 
 class _NoParameters:

@@ -17,6 +17,7 @@ pytestmark = [
 
 SESSION = """
 import json, sys, warnings
+import late_workers
 import quick_java
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
@@ -45,10 +46,10 @@ spark.conf.set("spark.sql.streaming.stateStore.providerClass", PROVIDER_CLASS)
 refused = (
     df.groupBy("k").transformWithStateInPandas(Nothing(), "k string", "update", "none")
     .writeStream.format("noop").outputMode("update").trigger(availableNow=True)
-    .option("checkpointLocation", root + "/refused").start()
+    .option("checkpointLocation", root + "/refused")
 )
 try:
-    refused.awaitTermination()
+    late_workers.run(refused.start)
 except StreamingQueryException as error:
     refusal = str(error)
 texts = [str(w.message) for w in caught if w.category is VectorizationWarning]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import late_workers
 from pyspark.sql import functions as F
 
 if TYPE_CHECKING:
@@ -79,9 +80,7 @@ class Flow:
         """Feeds the batches and runs the query to the end of its input. Raises what the query raises."""
         for records in batches:
             self.feed(records)
-        query = self.start(sink)
-        query.awaitTermination()
-        return query
+        return late_workers.run(lambda: self.start(sink))
 
     def state(self, **options: Any) -> list[dict]:
         """The rows of the `statestore` source."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import late_workers
 from pyspark.sql import functions as F
 
 from queries import sink
@@ -17,13 +18,6 @@ from queries.scenario import Scenario
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-
-# Spark gives the Python worker that it starts on the driver ten seconds, and no option
-# changes that. A slow machine needs more when all queries of a history start at once; a Run starts such
-# a query again, as its user would.
-_LATE_WORKER = "Python worker failed to connect back"
-_LATE_WORKERS = 3
 
 
 @dataclass(frozen=True)
@@ -95,7 +89,7 @@ class Run:
     def __init__(self, spark: SparkSession, room: Room, scenarios: list[Scenario]):
         self._spark, self._room = spark, room
         self._running: dict[Scenario, StreamingQuery] = {}
-        self._late_workers: Counter[Scenario] = Counter()
+        self._late: Counter[Scenario] = Counter()
         self._waiting = [scenario for scenario in scenarios if not room.error(scenario.name).exists()]
 
     def start(self) -> None:
@@ -115,7 +109,8 @@ class Run:
         """Whether all queries have come to their end, or failed: then the room has the error."""
         for scenario, query in list(self._running.items()):
             error = query.exception()
-            if error and self._is_late_worker(scenario, str(error)):
+            if error and late_workers.was_late(error) and self._late[scenario] < late_workers.MOST:
+                self._late[scenario] += 1
                 self._running[scenario] = start(self._spark, self._room, scenario)
                 continue
             if error:
@@ -125,14 +120,6 @@ class Run:
                 query.stop()
                 del self._running[scenario]
         return not self._running and not self._waiting
-
-    def _is_late_worker(self, scenario: Scenario, error: str) -> bool:
-        """Whether Spark's Python worker was late, and not too often yet."""
-        if _LATE_WORKER not in error:
-            return False
-        self._late_workers[scenario] += 1
-        print(f"{scenario.name}: {_LATE_WORKER}", flush=True)
-        return self._late_workers[scenario] <= _LATE_WORKERS
 
 
 def _finished(scenario: Scenario, query: StreamingQuery, room: Room) -> bool:

@@ -1,0 +1,54 @@
+"""Streaming queries whose Python worker on the driver came too late: they are started again.
+
+Spark gives the worker that `transformWithState` starts on the driver ten seconds, and no option changes that.
+On a busy machine that is not always enough: the query fails before its first batch, and its user starts it
+again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from pyspark.errors import StreamingQueryException
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+MOST = 5
+"""How often one query is started again."""
+
+_MESSAGE = "Python worker failed to connect back"
+
+
+def was_late(error: object) -> bool:
+    """Whether a query failed with this because its worker was late."""
+    late = _MESSAGE in str(error)
+    if late:
+        print(_MESSAGE, flush=True)
+    return late
+
+
+def run(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """Starts the query and waits for its end. Raises what the query raises."""
+    (query,) = run_all([start])
+    return query
+
+
+def run_all(starts: Iterable[Callable[[], StreamingQuery]]) -> list[StreamingQuery]:
+    """Starts the queries side by side and waits for their ends. Raises what the first of them raises."""
+    return [_ended(start, query) for start, query in [(start, start()) for start in starts]]
+
+
+def _ended(start: Callable[[], StreamingQuery], query: StreamingQuery) -> StreamingQuery:
+    for _ in range(MOST):
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if not was_late(error):
+                raise
+            query = start()
+        else:
+            return query
+    query.awaitTermination()
+    return query
