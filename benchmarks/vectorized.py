@@ -234,7 +234,7 @@ class Query:
         )
 
     def _cpu_until(self, report: Any) -> float:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 300
         while (found := self._cpu.until.get((str(report.runId), report.batchId))) is None:
             assert time.monotonic() < deadline, f"nothing was heard of batch {report.batchId}"
             time.sleep(0.01)

@@ -34,6 +34,8 @@ from state_store.engine.sst import write_delta
 from state_store.storage.local import LocalStorage
 
 ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 120.0
+"""How long a test waits for what has to come, on however slow a machine."""
 _instances = itertools.count(1)
 
 
@@ -71,7 +73,7 @@ class AgentProcess:
 
     def __exit__(self, *failure: object) -> None:
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
         self.process.stdout.close()
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -87,19 +89,17 @@ class AgentClient:
     """One connection. `call` raises the StateStoreError that the agent answers with.
 
     With `remote`, file requests on `remote:` URIs are served from that directory, on connections that are
-    lent as the JVM lends them; `delay_s` makes each of them slow.
+    lent as the JVM lends them.
     """
 
-    def __init__(
-        self, path: Path, token: str, remote: Path | None = None, *, lend: int = 4, delay_s: float = 0.0
-    ) -> None:
+    def __init__(self, path: Path, token: str, remote: Path | None = None, *, lend: int = 4) -> None:
         self.channel = _connected(path, token, "calls")
-        self.files = [FileServer(path, token, remote, delay_s) for _ in range(lend if remote else 0)]
+        self.files = [FileServer(path, token, remote) for _ in range(lend if remote else 0)]
 
     @property
     def asked(self) -> list[str]:
         """The file operations that were asked so far."""
-        return [operation for server in self.files for operation, _, _ in server.served]
+        return [operation for server in self.files for operation in server.served]
 
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:
         return _ask(self.channel, {"op": op, **arguments})
@@ -109,13 +109,15 @@ class AgentClient:
 
 
 class FileServer:
-    """A connection that is lent to the agent, served in a thread of its own; `served` are the operations with
-    the seconds of their begin and end."""
+    """A connection that is lent to the agent, served in a thread of its own; `served` are the operations.
 
-    def __init__(self, path: Path, token: str, remote: Path, delay_s: float = 0.0) -> None:
+    Each waits for `delay_s` seconds and for `before`, which gets the header of the request."""
+
+    def __init__(self, path: Path, token: str, remote: Path) -> None:
         self.remote = remote
-        self.delay_s = delay_s
-        self.served: list[tuple[str, float, float]] = []
+        self.delay_s = 0.0
+        self.before: Callable[[dict[str, Any]], None] = lambda header: None
+        self.served: list[str] = []
         self.channel = _connected(path, token, "files")
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -123,15 +125,15 @@ class FileServer:
         with contextlib.suppress(OSError, ProtocolError):
             while (frame := read_frame(self.channel)) is not None:
                 header, body = frame
-                start_s = time.monotonic()
                 time.sleep(self.delay_s)
+                self.before(header)
                 try:
                     answer, data = serve(LocalStorage(self.remote), header, body)
                 except errors.StateStoreError as error:
                     answer, data = {"error": error.to_json()}, b""
                 else:
                     answer = {"ok": answer}
-                self.served.append((header["fs"], start_s, time.monotonic()))
+                self.served.append(header["fs"])
                 write_frame(self.channel, answer, data)
 
 
@@ -188,11 +190,18 @@ def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[A
 class InProcess:
     """The agent's calls in this process: quick, and with settings that the options do not offer."""
 
-    def __init__(self, directory: Path, *, now_ms: Callable[[], int] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        now_ms: Callable[[], int] | None = None,
+        uptime_ms: Callable[[], float] | None = None,
+        **settings: Any,
+    ) -> None:
         self.calls = Calls(
             directory,
             settings=lambda options: DatabaseSettings(threads=1, **settings),
-            runtime=AdjustedRuntime(wall_ms=now_ms),
+            runtime=AdjustedRuntime(wall_ms=now_ms, uptime_ms=uptime_ms),
         )
 
     def call(self, op: str, **arguments: Any) -> dict[str, Any]:
@@ -302,7 +311,7 @@ class Job:
         """The store in the agent, where that runs in this process."""
         return self.client.calls._store({"store": self.store})
 
-    def events(self, count: int = 1, wait_s: float = 20.0) -> list[dict[str, Any]]:
+    def events(self, count: int = 1, wait_s: float = PATIENCE_S) -> list[dict[str, Any]]:
         """What the agent told of this store, acknowledging nothing; waits until there are `count`."""
         end_s = time.monotonic() + wait_s
         while True:

@@ -13,7 +13,7 @@ import pytest
 from faults import Call, FaultyStorage
 from runtimes import AdjustedRuntime
 
-from agent.harness import InProcess, Job, contents, rows_of
+from agent.harness import PATIENCE_S, InProcess, Job, contents, rows_of
 from state_store.agent import hydration
 from state_store.agent.calls import Calls
 from state_store.engine.settings import DatabaseSettings
@@ -89,12 +89,12 @@ def restored(job: Job) -> tuple[Path, list[str]]:
 
 def whole(job: Job, directory: Path) -> None:
     """Waits until all is there."""
-    job.open_store.hydrations.wait(directory, Deadline("the test", 20_000))
+    job.open_store.hydrations.wait(directory, Deadline("the test", PATIENCE_S * 1000))
 
 
 def settled(job: Job) -> None:
     """Waits until the damage is known."""
-    end_s = time.monotonic() + 20
+    end_s = time.monotonic() + PATIENCE_S
     while not job.open_store.suspicions.of(str(job.location)):
         assert time.monotonic() < end_s
         time.sleep(0.01)
@@ -200,7 +200,7 @@ def test_large_deltas_come_in_the_background_and_merges_wait_for_them(
         with pytest.raises(TimeoutError):
             merging.result(0.2)
         go_on()
-        merged = merging.result(20)
+        merged = merging.result(PATIENCE_S)
     assert contents(merged["directory"]) == job.state
     assert rows_of(answer) == written.state
     again = reader(written, tmp_path / "reader")
@@ -226,7 +226,7 @@ def test_a_merge_of_deltas_alone_fetches_none_a_second_time(
         with pytest.raises(TimeoutError):
             merging.result(0.2)
         go_on()
-        merged = merging.result(20)
+        merged = merging.result(PATIENCE_S)
     assert contents(merged["directory"]) == young.state
     stored = sum(path.stat().st_size for path in young.location.glob("delta/*"))
     assert sum(length for _, length in job.client.reads) == stored
@@ -311,7 +311,7 @@ def test_a_merge_waits_for_the_files_that_it_builds_on(
         with pytest.raises(TimeoutError):
             merging.result(0.2)
         go_on()
-        assert contents(merging.result(20)["directory"]) == job.state
+        assert contents(merging.result(PATIENCE_S)["directory"]) == job.state
 
 
 def test_an_agent_that_replaces_a_dead_one_goes_on(
@@ -353,7 +353,7 @@ def test_a_file_that_is_gone_ends_the_wait(
     job.commit({b"\0\0more": b"1"})
     go_on()
     with pytest.raises(MissingError):
-        job.open_store.hydrations.wait(directory, Deadline("the merge", 20_000))
+        job.open_store.hydrations.wait(directory, Deadline("the merge", PATIENCE_S * 1000))
     settled(job)
     assert contents(job.merge("full")["directory"]) == job.state
 
@@ -380,5 +380,5 @@ def test_what_is_released_is_fetched_no_more(
     running = job.open_store.hydrations._running[directory]
     job.close()
     with pytest.raises(BusyError, match="no longer fetched"):
-        running.wait(Deadline("the test", 20_000))
+        running.wait(Deadline("the test", PATIENCE_S * 1000))
     assert not directory.exists()

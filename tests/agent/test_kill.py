@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.harness import AgentProcess, InProcess, Job, contents
+from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_calls_of_several_threads_survive_a_kill(tmp_path: Path, directory: Path
         time.sleep(0.5)
         first.process.kill()
         for thread in threads:
-            thread.join(20)
+            thread.join(PATIENCE_S)
     for number, job in enumerate(jobs):
         fresh = Job(InProcess(tmp_path / f"fresh{number}"), tmp_path / str(number))
         fresh.versions = job.versions

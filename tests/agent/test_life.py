@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.harness import ROOT, AgentClient, AgentProcess, Job
+from agent.harness import PATIENCE_S, ROOT, AgentClient, AgentProcess, Job
 from state_store.agent.calls import Calls
 from state_store.agent.files import FileConnections
 from state_store.agent.frames import MAX_HEADER_BYTES, read_frame, write_frame
@@ -30,7 +30,7 @@ def test_the_end_of_standard_input_ends_it_at_once_and_nothing_remains() -> None
         job.merge()
         assert list(agent.directory.iterdir())
         agent.process.stdin.close()
-        agent.process.wait(10)
+        agent.process.wait(PATIENCE_S)
         assert agent.process.returncode == 0
         assert not agent.directory.exists()
         assert not agent.socket.parent.exists()
@@ -38,7 +38,7 @@ def test_the_end_of_standard_input_ends_it_at_once_and_nothing_remains() -> None
 
 def test_it_ends_in_the_middle_of_a_merge(tmp_path: Path) -> None:
     with AgentProcess() as agent:
-        job = Job(agent.connect(), tmp_path / "state", mergeRateLimit="64k")
+        job = Job(agent.connect(), tmp_path / "state", mergeRateLimit="4k")
         for number in range(3):
             job.commit({b"\0\0%d-%05d" % (number, row): os.urandom(60) for row in range(8000)})
         from threading import Thread
@@ -52,8 +52,8 @@ def test_it_ends_in_the_middle_of_a_merge(tmp_path: Path) -> None:
         time.sleep(0.5)
         assert thread.is_alive()
         agent.process.stdin.close()
-        agent.process.wait(5)
-        thread.join(5)
+        agent.process.wait(PATIENCE_S)
+        thread.join(PATIENCE_S)
         assert not agent.directory.exists()
     assert not list((tmp_path / "state").glob("snapshot/*"))
 
@@ -88,7 +88,7 @@ def test_without_rocksdict_it_names_the_interpreter_and_the_fix(tmp_path: Path) 
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     answer = json.loads(result.stdout)
     assert result.returncode == 3
@@ -104,7 +104,7 @@ def test_another_protocol_is_refused(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=ROOT,
-        timeout=60,
+        timeout=PATIENCE_S,
     )
     assert result.returncode == 3
     assert "protocol 1" in json.loads(result.stdout)["error"]["message"]

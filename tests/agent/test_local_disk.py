@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.harness import AgentProcess, InProcess, Job, contents
+from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 from state_store.agent import local_roots
 from state_store.agent.local_roots import LocalRoots
 from state_store.errors import BusyError, OptionError, StorageError
@@ -99,7 +99,7 @@ def test_an_answer_that_nobody_waits_for_leaves_no_directory(tmp_path: Path) -> 
             impatient = agent.connect()
             write_frame(impatient.channel, {**op, "store": job.store, "version": 3, "id": job.id})
             impatient.close()
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + PATIENCE_S
         newest = 1  # the restored base stays as the one that merges start from
         while len(list(root.glob("base-*"))) != newest and time.monotonic() < end_s:
             time.sleep(0.02)

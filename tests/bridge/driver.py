@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import quick_java
+
 _HERE = Path(__file__).resolve().parent
 PREFIX = "spark.sql.streaming.stateStore.incremental."
 _OPENS = (
@@ -54,13 +56,7 @@ class Jvm:
         self.python = python
         self.tmp = Path(tempfile.mkdtemp(prefix="bridge-", dir="/tmp"))
         self._log = (room / f"jvm-{time.monotonic_ns()}.log").open("w+b")
-        command = [
-            "java",
-            *heap,
-            "-XX:TieredStopAtLevel=1",
-            "-XX:+UseSerialGC",
-            "-XX:+IgnoreUnrecognizedVMOptions",
-        ]
+        command = ["java", *heap, *quick_java.probe_options(), "-XX:+IgnoreUnrecognizedVMOptions"]
         command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENS]
         command += [
             "-DincrementalStateStore.checkMemory=true",
@@ -127,14 +123,14 @@ class Jvm:
         """Ends it in order, as a driver or executor does."""
         if self.process.stdin is not None and not self.process.stdin.closed:
             self.process.stdin.close()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=120)
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=120)
 
 
-def gone(condition: Any, *, within_s: float = 10.0) -> bool:
+def gone(condition: Any, *, within_s: float = 120.0) -> bool:
     """Whether the condition becomes false in time."""
     until = time.monotonic() + within_s
     while condition():

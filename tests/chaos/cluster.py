@@ -25,7 +25,7 @@ QUICK_S, PATIENT_S = 8, 60
 
 _SPARK = Path(pyspark.__file__).resolve().parent
 _TESTS = Path(__file__).resolve().parents[1]
-_START_S = 60
+_START_S = 600
 
 
 def quick_start() -> str:

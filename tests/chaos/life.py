@@ -23,10 +23,10 @@ from chaos.plan import Fault, Plan
 from chaos.processes import Process
 
 _PERIOD_S = 0.05
-_READY_S = 240
-_PROGRESS_S = 240
-_VICTIM_S = 120
-_END_S = 600
+_READY_S = 600
+_PROGRESS_S = 600
+_VICTIM_S = 600
+_END_S = 1200
 _AHEAD = 3
 """Files that the input is ahead of the query that has read most."""
 

@@ -10,7 +10,7 @@ from chaos.cluster import Cluster
 from chaos.life import Life
 from chaos.plan import plans
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 SEED = 0
 FAULTS = 10

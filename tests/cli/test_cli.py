@@ -305,9 +305,9 @@ def test_options_lists_explains_and_checks(capsys):
 
 def test_the_command_runs_as_a_process_and_bears_a_closed_pipe(query):
     command = [sys.executable, "-m", "state_store.cli", "files", str(query.root)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     assert "needed by versions" in done.stdout
     piped = subprocess.run(
-        f"{' '.join(command)} | true", shell=True, capture_output=True, text=True, timeout=120
+        f"{' '.join(command)} | true", shell=True, capture_output=True, text=True, timeout=240
     )
     assert "Traceback" not in piped.stderr

@@ -92,7 +92,7 @@ def test_the_process_answers_a_shell_that_completes():
         env={**os.environ, **typed},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.stdout == "plain,verify\n"
 
@@ -100,7 +100,7 @@ def test_the_process_answers_a_shell_that_completes():
 @pytest.mark.parametrize("package", ["click", "rich"])
 def test_without_its_packages_the_command_says_in_one_line_what_to_install(package):
     code = f"import sys; sys.modules['{package}'] = None; from state_store.cli.main import run; run()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
     assert done.returncode == exit_codes.USAGE
     assert done.stderr.count("\n") == 1
     assert f"'{package}'" in done.stderr
@@ -112,7 +112,7 @@ def test_the_agent_and_the_package_need_no_package_of_the_command_line():
         "import sys; sys.modules.update(click=None, rich=None); "
         "import state_store.agent.__main__, state_store.spark, state_store.embedded.store"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
 
 
 def test_a_file_is_no_checkpoint_directory(tmp_path, capsys):
@@ -138,7 +138,7 @@ def test_progress_shows_bytes_rate_and_time_left(monkeypatch):
             meter.moved(1_000_000)
             meter.moved(3_000_000)
             meter.store_done()
-            meter.shown.wait(30)
+            meter.shown.wait(240)
 
     text = shown(work)
     assert "verified 1/3 stores" in text
@@ -196,9 +196,9 @@ def test_tables_fit_a_narrow_terminal_and_lose_nothing(tmp_path):
     reader = threading.Thread(target=read)
     reader.start()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
-    subprocess.run(command, stdout=follower, env=environment, timeout=60, check=True)
+    subprocess.run(command, stdout=follower, env=environment, timeout=240, check=True)
     os.close(follower)
-    reader.join(30)
+    reader.join(240)
     os.close(leader)
     lines = click.unstyle(b"".join(printed).decode()).splitlines()
     assert max(map(len, lines)) <= columns

@@ -213,6 +213,6 @@ def test_few_descriptors_are_enough(tmp_path, command):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == exit_codes.OK, done.stderr

@@ -1,9 +1,9 @@
-"""One process of the stress test: `python -m deletion.stress ROLE NUMBER DIRECTORY SECONDS`.
+"""One process of the stress test: `python -m deletion.stress ROLE NUMBER DIRECTORY`.
 
 All processes share one store on a local directory. The committer commits versions; writers publish snapshots
 by the lease protocol, sharing files of any snapshot or delta that they have seen, however old; cleaners
 retire; the checker restores what must be restorable, by the files alone. Killed at any moment and started
-again, they do the same.
+again, they do the same. Each says `at work` before its first round, and ends when `over` is there.
 """
 
 from __future__ import annotations
@@ -119,12 +119,17 @@ ROLES: dict[str, Callable[[LocalStorage, random.Random], None]] = {
 }
 
 
-def main(role: str, number: str, directory: str, seconds: str) -> None:
+def over(directory: Path) -> Path:
+    """The file that ends all processes."""
+    return directory.with_suffix(".over")
+
+
+def main(role: str, number: str, directory: str) -> None:
     storage = LocalStorage(Path(directory))
     chance = random.Random(f"{role}-{number}-{os.getpid()}")
-    end = time.monotonic() + float(seconds)
     rounds = 0
-    while time.monotonic() < end:
+    print("at work", flush=True)
+    while not over(Path(directory)).exists():
         try:
             ROLES[role](storage, chance)
         except MissingError:

@@ -19,20 +19,26 @@ from state_store.deletion.policy import RetentionPolicy
 from state_store.deletion.retention import Retention
 from state_store.storage.local import LocalStorage
 
-_SECONDS = 12.0
+_KILLS = 10
+_VERSIONS = 60
+_PATIENCE_S = 600
 
 
-def _start(role: str, number: int, directory: Path, seconds: float) -> subprocess.Popen[str]:
+def _start(role: str, number: int, directory: Path) -> subprocess.Popen[str]:
+    """A process, which is at work."""
     tests = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": f"{tests}{os.pathsep}{tests.parent}"}
-    command = [sys.executable, "-m", "deletion.stress", role, str(number), str(directory), str(seconds)]
-    return subprocess.Popen(
+    command = [sys.executable, "-m", "deletion.stress", role, str(number), str(directory)]
+    process = subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "at work\n", process.communicate()
+    return process
 
 
 def _finish(process: subprocess.Popen[str]) -> str:
-    output, errors = process.communicate(timeout=120)
+    output, errors = process.communicate(timeout=_PATIENCE_S)
     assert process.returncode == 0, errors
     return output
 
@@ -40,31 +46,23 @@ def _finish(process: subprocess.Popen[str]) -> str:
 @pytest.mark.slow
 def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     directory = tmp_path / "store"
-    steady = [_start(role, 1, directory, _SECONDS) for role in ("committer", "cleaner", "checker", "writer")]
-    mortal = {("writer", 2): None, ("writer", 3): None, ("cleaner", 2): None}
+    steady = [_start(role, 1, directory) for role in ("committer", "cleaner", "checker", "writer")]
+    mortal = {one: _start(*one, directory) for one in (("writer", 2), ("writer", 3), ("cleaner", 2))}
     chance = random.Random(7)
-    end = time.monotonic() + _SECONDS
     kills = 0
-    while time.monotonic() < end:
-        for role, number in mortal:
-            process = mortal[role, number]
-            if process is None:
-                mortal[role, number] = _start(role, number, directory, _SECONDS)
-            elif process.poll() is not None:
-                _finish(process)
-                mortal[role, number] = None
-            elif chance.random() < 0.07:
-                process.send_signal(signal.SIGKILL)
-                process.communicate()
-                mortal[role, number] = None
-                kills += 1
-        time.sleep(0.15)
-    for process in mortal.values():
-        if process is not None:
-            process.kill()
-            process.communicate()
-    reports = [_finish(process) for process in steady]
-    assert kills > 3, reports
+    until = time.monotonic() + _PATIENCE_S
+    while kills < _KILLS or stress.newest(LocalStorage(directory)) < _VERSIONS:
+        time.sleep(chance.random() / 4)
+        one = chance.choice(list(mortal))
+        if any(process.poll() is not None for process in (*steady, *mortal.values())):
+            break  # it failed
+        mortal[one].send_signal(signal.SIGKILL)
+        mortal[one].communicate()
+        mortal[one] = _start(*one, directory)
+        kills += 1
+        assert time.monotonic() < until
+    stress.over(directory).touch()
+    reports = [_finish(process) for process in (*steady, *mortal.values())]
     _assert_in_order(LocalStorage(directory), reports)
 
 

@@ -204,7 +204,7 @@ def test_the_example_counts_and_goes_on(tmp_path: Path, checkout: Path) -> None:
             env={"PYTHONPATH": str(checkout)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
         )
         assert f"{{'key': b'the', 'value': b'{4 * run}'}}" in result.stdout, result.stderr
         assert f"version {3 * run}: and the fox" in result.stdout

@@ -35,7 +35,7 @@ def test_the_commands_that_are_printed_work(checkpoint, monkeypatch):
     printed = [line.split("#")[0] for line in next_steps.text(checkpoint).splitlines()[1:]]
     assert len(printed) == len(next_steps.LOOKS)
     for line in printed:
-        done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=120)
+        done = subprocess.run(shlex.split(line), capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, (line, done.stdout, done.stderr)
         assert done.stdout.strip(), line
 

@@ -36,7 +36,7 @@ def restamped(directory: Path, **changed: str) -> Path:
 def told(*jars: Path) -> str:
     places = [scala_jars.probes_jar(), *jars, f"{scala_jars.SPARK_JARS}{os.sep}*"]
     command = ["java", "-XX:TieredStopAtLevel=1", "-cp", os.pathsep.join(map(str, places)), MAIN]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=240).stdout.strip()
 
 
 def test_one_jar_for_this_spark_is_right(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from state_store.jvm.releases import RELEASES, jar_name
 
 
 def run(script: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run([str(script)], env=environment, capture_output=True, text=True, timeout=240)
 
 
 def program(directory: Path, name: str, *lines: str) -> Path:
@@ -79,7 +79,7 @@ def test_make_help_lists_every_target(checkout):
         cwd=checkout,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     listed = {line.split()[1] for line in done.stdout.splitlines()}
@@ -92,7 +92,7 @@ def test_make_demo_runs_the_demo(checkout):
         cwd=checkout,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
     )
     assert done.stdout.splitlines()[-1].endswith("python examples/demo.py")
 
@@ -109,7 +109,7 @@ def test_make_sets_up_each_release_of_spark_and_its_jar(checkout):
         cwd=checkout,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=True,
     )
     for release in RELEASES:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark]
 
 KEYS = [f"key{number}" for number in range(8)]
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 
 def add(key: tuple, frames: Iterable[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:

@@ -24,7 +24,7 @@ def test_real_time_mode_is_refused(spark, tmp_path, check):
     refused = spark._jvm.statestore.queries.Refused
     options = {"spark.sql.streaming.realTimeMode.allowlistCheck": str(check).lower()}
     with session_options(spark, options), pytest.raises(Exception, match="STREAMING_REAL_TIME_MODE"):
-        refused.realTime(spark._jsparkSession, str(tmp_path / "checkpoint"), 5000, 20000)
+        refused.realTime(spark._jsparkSession, str(tmp_path / "checkpoint"), 5000, 240000)
 
 
 def test_offline_repartition_is_refused_and_can_be_undone(spark, tmp_path):

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 NO_DATA = "spark.sql.streaming.noDataMicroBatches.enabled"
-PATIENCE_S = 240
+PATIENCE_S = 900
 _FIRST_FILE_S = 1_700_000_000
 FIGURES = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedByWatermark")
 

@@ -20,8 +20,8 @@ from queries.scenario import Scenario
 from queries.settings import python_path
 
 _PERIOD_S = 0.01
-_LIMIT_S = 600
-_FAREWELL_S = 20
+_LIMIT_S = 1200
+_FAREWELL_S = 120
 _STREAM_SEEDS = {"events": 11, "answers": 12}
 
 
