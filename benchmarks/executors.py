@@ -57,15 +57,14 @@ def _subjects(extent: Extent, ours: bool) -> list[Variant]:
 
 
 def _many(count: int, subjects: list[Variant], extent: Extent, ours: bool) -> Case:
-    quick, size = extent.is_quick, TOUCHED_EACH * count
-    step = batches(extent, "uniform", size, batches=2, segments=1 if quick else 2, maintenance_every=0)
+    size, rounds = TOUCHED_EACH * count, {"quick": 1, "standard": 2, "full": 4}[extent.name]
+    step = batches(extent, "uniform", size, batches=1, segments=rounds, maintenance_every=0)
     steps: list[Step] = [
         {**load(KEYS_EACH * count), "label": "load"},
         {**step, "label": BATCH},
         {**step, "label": MAINTAINED, "segments": 1, "warmup_segments": 0, "maintenance_every": 1},
         {"do": "memory", "label": MEMORY},
         {"do": "recover", "label": RECOVER, "local": "absent", "size": size, "repetitions": 1},
-        {"do": "verify"},
     ]
     return case(name(count), subjects, steps, ours=ours, stores=count)
 
