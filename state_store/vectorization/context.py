@@ -80,30 +80,35 @@ class Header:
             fields[name] = StructType.fromJson(fields[name])
         return Header(**fields)
 
-    def _arrow(self, schema: Any) -> pa.Schema:
+    def arrow(self, schema: Any) -> pa.Schema:
+        """A schema of Spark as pyarrow has it, with moments in the session's time zone."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from state_store.vectorization import older_spark
+
+        if older_spark.is_installed():
+            return older_spark.arrow_schema(schema, self.time_zone, self.large_types)
         return to_arrow_schema(schema, timezone=self.time_zone, prefers_large_types=self.large_types)
 
     @functools.cached_property
     def state_schema(self) -> pa.Schema:
         """Of the state, as pyarrow has it."""
-        return self._arrow(self.state)
+        return self.arrow(self.state)
 
     @functools.cached_property
     def output_schema(self) -> pa.Schema:
         """Of the function's output, as pyarrow has it."""
-        return self._arrow(self.output)
+        return self.arrow(self.output)
 
     @functools.cached_property
     def row_schema(self) -> pa.Schema:
         """Of the input rows, as pyarrow has it."""
-        return self._arrow(self.rows)
+        return self.arrow(self.rows)
 
     @functools.cached_property
     def key_schema(self) -> pa.Schema:
         """Of the grouping columns, as pyarrow has it."""
-        return self._arrow(self.key)
+        return self.arrow(self.key)
 
     def flag(self, name: str) -> bool:
         """A boolean setting of the worker, false where Spark does not have it."""

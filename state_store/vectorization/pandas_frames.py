@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from state_store.vectorization import older_spark
 from state_store.vectorization.context import GROUP
 from state_store.vectorization.result import Result
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 def to_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Series]:
     """The columns of `table` as the series that `applyInPandasWithState` would get."""
+    if older_spark.is_installed():
+        return older_spark.to_series(table, header.time_zone)
     from pyspark.sql.conversion import ArrowBatchTransformer
 
     return ArrowBatchTransformer.to_pandas(
@@ -41,17 +44,23 @@ def to_frame(table: pa.Table, header: Header) -> pd.DataFrame:
 def to_struct(frames: list[pd.DataFrame], schema: StructType, header: Header) -> pa.StructArray:
     """`frames`, one below the other, as a struct array of `schema`, by PySpark's rules for results."""
     import pandas as pd
+
+    frame = pd.concat(frames, ignore_index=True) if len(frames) != 1 else frames[0].reset_index(drop=True)
+    safe = header.flag("spark.sql.execution.pandas.convertToArrowArraySafely")
+    by_name = header.flag("spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName")
+    if older_spark.is_installed():
+        arrow = header.arrow(schema)
+        return older_spark.to_struct(frame, arrow, header.time_zone, safe=safe, by_name=by_name)
     from pyspark.sql.conversion import PandasToArrowConversion
     from pyspark.sql.types import StructField, StructType
 
-    frame = pd.concat(frames, ignore_index=True) if len(frames) != 1 else frames[0].reset_index(drop=True)
     batch = PandasToArrowConversion.convert(
         [frame],
         StructType([StructField("_0", schema)]),
         timezone=header.time_zone,
-        safecheck=header.flag("spark.sql.execution.pandas.convertToArrowArraySafely"),
+        safecheck=safe,
         arrow_cast=True,
-        assign_cols_by_name=header.flag("spark.sql.legacy.execution.pandas.groupedMap.assignColumnsByName"),
+        assign_cols_by_name=by_name,
         int_to_decimal_coercion_enabled=header.flag(
             "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled"
         ),
