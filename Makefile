@@ -62,7 +62,8 @@ test-long: setup  ## Run what is too long for every run (an hour; the README lis
 	$(MAKE) .venv-4.0/.ready .venv-4.1/.ready
 	.venv-4.1/bin/python -m pytest -m 'oldest or spark42 or spark42_long' tests/spark
 	.venv-4.1/bin/python -m pytest -m 'spark42' tests/vectorized
-	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/test_operators.py
+	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/test_operators.py tests/spark/test_migration.py
+	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/test_marked_functions.py
 	.venv-4.0/bin/python -m pytest -m 'spark42' tests/vectorized
 	$(BIN)/python tests/suites/run.py --only transform-with-state
 

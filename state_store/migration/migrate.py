@@ -15,9 +15,10 @@ from typing import Any, Protocol
 
 from state_store.dataset import logs
 from state_store.errors import ConflictError, MissingError, OptionError, StateStoreError, from_json
+from state_store.jvm.installed import installed_spark
 from state_store.jvm.program import JvmProgram
 from state_store.migration.presence import check_present
-from state_store.migration.stores import INCREMENTAL, STORES, StateStore, of_provider
+from state_store.migration.stores import INCREMENTAL, ROCKSDB, STORES, StateStore, of_provider
 from state_store.query import Operator, Query, StoreKey
 from state_store.settings.option import PREFIX
 from state_store.settings.session import FORMAT_KEY, PROVIDER_KEY
@@ -108,6 +109,7 @@ class _Migration:
         self._check_target_store()
         self._versions = self._query.committed()
         check_present(self._query, self._from, self._versions)
+        self._check_archives()
         location = target.rstrip("/")
         self._source, self._target = open_storage(self._query.location), open_storage(location)
         self._location = logs.hadoop_uri(location)
@@ -155,6 +157,20 @@ class _Migration:
                         option="to",
                     )
 
+    @property
+    def _source_format(self) -> int:
+        return 2 if any(version.checkpoint_id for version in self._versions.values()) else 1
+
+    def _check_archives(self) -> None:
+        if (self._from, self._to) != (ROCKSDB, ROCKSDB) or self._format == self._source_format:
+            return
+        if installed_spark().startswith("4.0."):
+            raise OptionError(
+                "Spark 4.0 has one checkpoint format of RocksDB's archives in a process, so that "
+                "they cannot get another one: migrate to another state store first, or with a later pyspark",
+                option="format",
+            )
+
     def _check_stopped(self, planned: int | None) -> None:
         now = self._query.planned_batch()
         if now != planned or self._query.committed_batch() != self._batch:
@@ -172,7 +188,6 @@ class _Migration:
     def _asked(self, threads: int) -> dict[str, Any]:
         given = {name: value for name, value in self._conf.items() if not name.startswith(_HADOOP)}
         given.setdefault(f"{PREFIX}agentPython", sys.executable)
-        has_ids = any(version.checkpoint_id for version in self._versions.values())
         return {
             "version": self._batch + 1,
             "threads": threads,
@@ -184,7 +199,7 @@ class _Migration:
             "source": _side(
                 logs.hadoop_uri(self._query.location),
                 self._from,
-                2 if has_ids else 1,
+                self._source_format,
                 {**self._pinned, **given},
             ),
             "target": _side(

@@ -183,6 +183,14 @@ def test_a_format_that_a_store_does_not_have_is_refused(tmp_path, no_program):
     assert "format 1" in refused(OptionError, source, tmp_path / "t", "hdfs", checkpoint_format=2).message
 
 
+def test_archives_of_spark_4_0_keep_their_format(tmp_path, no_program, monkeypatch):
+    monkeypatch.setattr(module, "installed_spark", lambda: "4.0.5")
+    source = query_of(tmp_path, ROCKSDB)
+    message = refused(OptionError, source, tmp_path / "t", "rocksdb", checkpoint_format=2).message
+    assert "Spark 4.0" in message and "one checkpoint format" in message
+    assert not (tmp_path / "t").exists()
+
+
 def test_column_families_have_no_place_in_the_hdfs_backed_store(tmp_path, no_program):
     source = query_of(tmp_path, ROCKSDB)
     (source / "state/0/_metadata/metadata").write_text("v2\n" + json.dumps(PROCESSOR))
