@@ -14,6 +14,7 @@ from state_store.dataset.views import View
 from state_store.engine.pages import Stretches
 from state_store.errors import MissingError, OptionError
 from state_store.rows.avro import decode_avro, decode_avro_keys
+from state_store.rows.avro_encoder import encode_avro, encode_avro_keys
 from state_store.rows.decoder import decode_fields
 from state_store.rows.encoder import encode, encode_keys
 from state_store.rows.keys import decode_keys
@@ -74,7 +75,7 @@ class Columns:
 
     def keys(self, keys: list[bytes]) -> list[pyarrow.Array]:
         """The columns of the key. Raises as `decode`."""
-        return self._decoded_keys(keys)
+        return decoded_keys(self.view, keys, self._keys)
 
     def values(self, values: list[bytes | None]) -> pyarrow.StructArray:
         """The columns of the value, null where there is none. Raises as `decode`."""
@@ -112,17 +113,7 @@ class Columns:
             else:
                 inner = [by_place[False, number, place].field for place in range(field.type.num_fields)]
                 values.append(_struct([_typed(batch, one) for one in inner], field))
-        return encode_keys(keys, count, schema.layout), encode(values, count), keys
-
-    def _decoded_keys(self, keys: Encoded) -> list[pyarrow.Array]:
-        """The columns of the key that are wanted."""
-        schema = self.view.schema
-        fields = list(schema.key)
-        if schema.avro is None:
-            return decode_keys(keys, fields, schema.layout, skip=FAMILY_BYTES, only=self._keys)
-        texts = [key[FAMILY_BYTES:] for key in _texts(keys)]
-        found = decode_avro_keys(texts, fields, schema.layout, schema.avro.keys)
-        return [found[number] for number in self._keys]
+        return encoded_keys(self.view, keys, count), encoded_values(self.view, values, count), keys
 
     def _decoded_values(self, values: Encoded) -> list[pyarrow.Array]:
         """The columns of the value that are wanted."""
@@ -150,7 +141,7 @@ class Columns:
         key_columns: dict[int, pyarrow.Array] = {}
         value_columns: dict[int, pyarrow.Array] = {}
         if self._keys:
-            decoded = self._decoded_keys(keys)
+            decoded = decoded_keys(self.view, keys, self._keys)
             if owners is not None:
                 decoded = [column.take(pyarrow.array(owners)) for column in decoded]
             key_columns = dict(zip(self._keys, decoded, strict=True))
@@ -164,6 +155,33 @@ class Columns:
                 continue
             arrays.append(_inner((key_columns if column.of_key else value_columns)[column.number], column))
         return pyarrow.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def decoded_keys(view: View, keys: Encoded, only: Sequence[int]) -> list[pyarrow.Array]:
+    """The columns numbered `only` of keys with the id of a column family in front. Raises as `decode`."""
+    schema = view.schema
+    fields = list(schema.key)
+    if schema.avro is None:
+        return decode_keys(keys, fields, schema.layout, skip=FAMILY_BYTES, only=only)
+    texts = [key[FAMILY_BYTES:] for key in _texts(keys)]
+    found = decode_avro_keys(texts, fields, schema.layout, schema.avro.keys)
+    return [found[number] for number in only]
+
+
+def encoded_keys(view: View, columns: Sequence[pyarrow.Array], count: int) -> list[bytes]:
+    """Keys as Spark has them, without the id of a column family. Raises FormatError as `encode_keys`."""
+    avro, layout = view.schema.avro, view.schema.layout
+    if avro is None:
+        return encode_keys(columns, count, layout)
+    return encode_avro_keys(columns, layout, avro.newest_keys, count)
+
+
+def encoded_values(view: View, columns: Sequence[pyarrow.Array], count: int) -> list[bytes]:
+    """Values as Spark has them. Raises FormatError as `encode`."""
+    avro = view.schema.avro
+    if avro is None:
+        return encode(columns, count)
+    return encode_avro(columns, avro.newest_values, count)
 
 
 def _zeros(count: int, field: pyarrow.Field) -> pyarrow.Array:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from state_store.dataset.columns import FAMILY_BYTES
+from state_store.dataset.columns import FAMILY_BYTES, encoded_keys
 from state_store.dataset.views import View
 from state_store.errors import FormatError, OptionError
-from state_store.rows.encoder import encode_keys
 from state_store.rows.hashing import partitions_of
 
 if TYPE_CHECKING:
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
 Key = Any
 """A value where keys have one column, else a sequence of values in the order of the columns, or a mapping
 from their names."""
+
+_GROUPING_KEYS = ("key", "groupingKey", "elementKey")
+"""What Spark calls the key where others come first: of timers, and of indexes of times to live up to 4.0 and
+since."""
 
 
 def key_columns(view: View, key: Key) -> list[pyarrow.Array]:
@@ -41,40 +44,49 @@ def key_columns(view: View, key: Key) -> list[pyarrow.Array]:
 
 def key_bytes(view: View, columns: Sequence[pyarrow.Array], family: int) -> bytes:
     """The key as a store has it. Raises FormatError for one that cannot be encoded."""
-    if view.schema.avro is not None:
-        raise FormatError(f"keys of '{view.name}' are encoded with Avro: scan with a filter")
-    (encoded,) = encode_keys(columns, 1, view.schema.layout, before=family.to_bytes(FAMILY_BYTES, "big"))
-    return encoded
+    (encoded,) = encoded_keys(view, columns, 1)
+    return family.to_bytes(FAMILY_BYTES, "big") + encoded
 
 
 def partition_of(view: View, columns: Sequence[pyarrow.Array]) -> int | None:
     """The partition in which Spark keeps the key; None where that cannot be told from its columns."""
     try:
-        numbers = partitioning_columns(view)
-        if not numbers:
-            return 0
-        fields = [view.schema.key.field(number) for number in numbers]
-        columns = [columns[number] for number in numbers]
-        return int(partitions_of(columns, fields, view.operator.stores[view.store])[0])
+        chosen = [columns[number] for number in partitioning_columns(view)]
+        return int(places_of(view, chosen, 1, view.operator.stores[view.store])[0])
     except FormatError:
         return None
 
 
 def partitioning_columns(view: View) -> list[int]:
-    """The numbers of the key's columns by which Spark partitions. Raises FormatError where that is not known:
-    for state variables whose keys are not the first thing in what Spark stores them under."""
+    """The numbers of the key's columns by which Spark partitions, for `places_of`. Raises FormatError where
+    that is not known."""
     numbers, layout = list(range(len(view.schema.key))), view.schema.layout
-    if view.schema.avro is not None:
-        raise FormatError(f"keys of '{view.name}' are encoded with Avro: no row is moved or written")
     if view.operator.name.startswith("transformWithState"):
-        if layout.is_ordered:
+        if not layout.is_ordered:
+            return list(layout.first) or numbers
+        found = [number for number in numbers if view.schema.key.names[number] in _GROUPING_KEYS]
+        if len(found) != 1:
             raise FormatError(
                 f"'{view.name}' of operator {view.operator.id} ({view.operator.name}) is ordered by other "
-                "columns than its keys: the partition of a key cannot be told"
+                f"columns than its keys ({', '.join(view.schema.key.names)}): the partition of a key cannot "
+                "be told"
             )
-        return list(layout.first) or numbers
+        return found
     is_last_apart = view.operator.name.startswith("sessionWindow") or view.has_row_numbers
     return numbers[:-1] if is_last_apart else numbers
+
+
+def places_of(view: View, columns: Sequence[pyarrow.Array], count: int, partitions: int) -> Any:
+    """The partitions of `count` keys, as a numpy array, by their `partitioning_columns`. Raises FormatError
+    as `partitions_of` does."""
+    import numpy
+
+    fields = [view.schema.key.field(number) for number in partitioning_columns(view)]
+    if not fields:
+        return numpy.zeros(count, numpy.int64)
+    if view.is_index_of_map:  # of the key and the user's key together
+        columns, fields = [columns[0].flatten()[0]], [fields[0].type.field(0)]
+    return partitions_of(columns, fields, partitions)
 
 
 def key_filter(view: View, columns: Sequence[pyarrow.Array]) -> pyarrow.compute.Expression:

@@ -19,8 +19,8 @@ from state_store.checkpoint.attempts import NO_APPLICATION, AttemptId
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import EMPTY_PARENT, DeltaName
 from state_store.dataset import logs
-from state_store.dataset.columns import FAMILY_BYTES
-from state_store.dataset.keys import partitioning_columns
+from state_store.dataset.columns import FAMILY_BYTES, decoded_keys
+from state_store.dataset.keys import partitioning_columns, places_of
 from state_store.dataset.partitions import READING, Partitions
 from state_store.dataset.replacing import Replaced, Replacement, spooled
 from state_store.dataset.views import View, views
@@ -36,8 +36,6 @@ from state_store.errors import (
     StateStoreError,
 )
 from state_store.query import Operator, Progress, Query, StoreKey
-from state_store.rows.hashing import partitions_of
-from state_store.rows.keys import decode_keys
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage import Storage, open_storage
 
@@ -313,14 +311,8 @@ class _Uncounted:
 
 def _places(view: View, keys: Stretches, partitions: int) -> Any:
     """The partition of each key."""
-    import numpy
-
-    numbers = partitioning_columns(view)
-    if not numbers:
-        return numpy.zeros(len(keys.starts), numpy.int64)
-    fields = list(view.schema.key)
-    columns = decode_keys(tuple(keys), fields, view.schema.layout, skip=FAMILY_BYTES, only=numbers)
-    return partitions_of(columns, [fields[number] for number in numbers], partitions)
+    columns = decoded_keys(view, tuple(keys), partitioning_columns(view))
+    return places_of(view, columns, len(keys.starts), partitions)
 
 
 def _range(family: ColumnFamily) -> tuple[bytes, bytes]:

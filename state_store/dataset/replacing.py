@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from state_store.dataset.columns import Columns
-from state_store.dataset.keys import partitioning_columns
-from state_store.dataset.views import View
+from state_store.dataset.columns import Columns, encoded_values
+from state_store.dataset.keys import partitioning_columns, places_of
+from state_store.dataset.views import TIME_TO_LIVE, View
 from state_store.errors import OptionError
-from state_store.rows.encoder import encode, encode_keys
-from state_store.rows.hashing import partitions_of
+from state_store.rows.encoder import encode_keys
 from state_store.rows.packed import WORD, merged_values
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ Record = tuple[bytes, bytes]
 _COUNTS_OF_SIDE = "-keyToNumValues"
 _ROWS_OF_SIDE = "-keyWithIndexToValue"
 _COUNTS_OF_LIST = "$rowCounter_"
-_TIME_TO_LIVE = "$ttl_"
 
 
 @dataclass(frozen=True)
@@ -58,11 +56,9 @@ class Replacement:
                 f"the rows of '{name}' belong to those of other stores: they cannot be given alone, but "
                 f"with them, as a side of the join: {', '.join(sides)}"
             )
-        if self.view.schema.avro is not None:
-            raise OptionError(f"the rows of '{name}' are encoded with Avro, in which none is written here")
         if name.startswith("$"):
             raise OptionError(f"'{name}' is Spark's own book-keeping: its rows follow from other rows")
-        if _TIME_TO_LIVE + name in known:
+        if TIME_TO_LIVE + name in known:
             raise OptionError(
                 f"the rows of '{name}' have a time to live, of which Spark keeps an index: it cannot be given"
             )
@@ -129,17 +125,14 @@ class Replaced:
 
         view, counts = self.replacement.view, self.replacement.counts
         columns, numbers = Columns(view), partitioning_columns(view)
-        fields = list(view.schema.key)
         for batch in self.replacement.batches:
             keys, values, key_columns = columns.encode(batch)
             shared = keys
             if view.hidden:
                 assert counts is not None
                 shared = encode_keys(key_columns[:-1], len(keys), counts.schema.layout)
-            places = numpy.zeros(len(keys), numpy.int64)
-            if numbers:
-                chosen = [key_columns[number] for number in numbers]
-                places = partitions_of(chosen, [fields[number] for number in numbers], len(self._spools))
+            chosen = [key_columns[number] for number in numbers]
+            places = places_of(view, chosen, len(keys), len(self._spools))
             for place in numpy.unique(places).tolist():
                 rows = numpy.flatnonzero(places == place).tolist()
                 pickle.dump([(shared[row], keys[row], values[row]) for row in rows], self._spools[place])
@@ -163,7 +156,7 @@ def _numbers(counts: list[int], view: View) -> list[bytes]:
     import pyarrow
 
     assert view.schema.value.types == [pyarrow.int64()], view.schema.value
-    return encode([pyarrow.array(counts, pyarrow.int64())], len(counts))
+    return encoded_values(view, [pyarrow.array(counts, pyarrow.int64())], len(counts))
 
 
 def spooled(spool: IO[bytes]) -> list[Any]:

@@ -28,10 +28,13 @@ _MOST_PIECES = 1 << 10
 
 @dataclass(frozen=True)
 class Writers:
-    """With which fields rows were written that Spark encoded with Avro: by the number in each."""
+    """With which fields rows were written that Spark encoded with Avro: by the number in each; and the
+    numbers with which rows are written now."""
 
     keys: Mapping[int, Sequence[pyarrow.Field]]
     values: Mapping[int, Sequence[pyarrow.Field]]
+    newest_keys: int
+    newest_values: int
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def read_schemas(query: Query, operator: Operator, store: str) -> list[FamilySch
         newest = _families(texts, path)
         if files and is_avro(query):
             written = [_families(_after_version(query, file), file) for file in files[:-1]]
-            return [_with_writers(one, [*written, newest]) for one, _, _ in newest]
+            return [_with_writers(one, [*written, newest]) for one in newest]
         return [one for one, _, _ in newest]
     key, value = (texts.text() if version == "v1" else texts.pieces() for _ in range(2))
     layout = KeyLayout(tuple(range(operator.prefix_columns.get(store, 0))))
@@ -93,12 +96,13 @@ def _after_version(query: Query, path: str) -> _Texts:
     return texts
 
 
-def _with_writers(schema: FamilySchema, files: Sequence[Sequence[_Numbered]]) -> FamilySchema:
+def _with_writers(newest: _Numbered, files: Sequence[Sequence[_Numbered]]) -> FamilySchema:
     """The family, with what all files say of it."""
+    schema, newest_keys, newest_values = newest
     same = [one for file in files for one in file if one[0].family == schema.family]
     keys = {number: list(one.key) for one, number, _ in same}
     values = {number: list(one.value) for one, _, number in same}
-    return replace(schema, avro=Writers(keys, values))
+    return replace(schema, avro=Writers(keys, values, newest_keys, newest_values))
 
 
 def _family(texts: _Texts, path: str) -> _Numbered:

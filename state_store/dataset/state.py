@@ -201,7 +201,7 @@ class State:
         """
         if self.view.hidden:
             raise OptionError(f"a key has several rows in '{self.view.name}': scan with a filter")
-        if self.view.schema.avro is not None:
+        if self.view.schema.layout.is_ordered:  # such keys are not encoded here
             return next(iter(self.to_arrow(filter=self.key_filter(key)).to_pylist()), None)
         columns = key_columns(self.view, key)
         partition = partition_of(self.view, columns)

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from state_store.dataset.schemas import DEFAULT_FAMILY, FamilySchema, is_avro, read_schemas
 from state_store.errors import FormatError, MissingError
@@ -17,6 +17,8 @@ from state_store.query import DEFAULT_NAME, Operator, Query
 
 _ROWS_OF_SIDE = "-keyWithIndexToValue"
 _SIDES = ("left", "right")
+TIME_TO_LIVE = "$ttl_"
+"""What Spark's index of when rows of a state variable expire has before its name."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class View:
     """A named part of an operator's state: column family `schema.family` of Spark's store `store`.
 
     `hidden` are columns of the key that are not shown; `has_groups` says that the first column of the value
-    is a user's state, whose fields are shown as columns.
+    is a user's state, whose fields are shown as columns. An `is_index_of_map` has what Spark finds in a map
+    of `transformWithState`, a key and a user's key, as one column.
     """
 
     name: str
@@ -32,6 +35,7 @@ class View:
     store: str
     schema: FamilySchema
     hidden: tuple[str, ...] = ()
+    is_index_of_map: bool = False
 
     @property
     def is_list(self) -> bool:
@@ -55,6 +59,10 @@ def views(query: Query, operator: Operator) -> dict[str, View]:
         for schema in read_schemas(query, operator, store):
             name = store if schema.family == DEFAULT_FAMILY else schema.family
             found[name] = View(name, operator, store, schema)
+    for name, one in found.items():
+        indexed = found.get(name.removeprefix(TIME_TO_LIVE))
+        if indexed is not None and indexed is not one and indexed.schema.layout.first:
+            found[name] = replace(one, is_index_of_map="elementKey" in one.schema.key.names)
     for side in _SIDES:
         rows = found.get(side + _ROWS_OF_SIDE)
         if rows is not None:

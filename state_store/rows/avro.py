@@ -23,8 +23,11 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 """Reads a value of Avro's that begins somewhere in bytes; gives it, and where it ends."""
 
 _VERSION = 0
-_NUMBER_BYTES = 2
-_SIZE_BYTES = 4
+NUMBER_BYTES = 2
+"""Of the number of a schema."""
+
+SIZE_BYTES = 4
+"""Of the size of the first part of a key."""
 
 
 def decode_avro(
@@ -38,10 +41,10 @@ def decode_avro(
     readers = {number: _record(one) for number, one in writers.items()}
 
     def row(data: bytes) -> dict[str, Any]:
-        number = int.from_bytes(data[1 : 1 + _NUMBER_BYTES], "little")
+        number = int.from_bytes(data[1 : 1 + NUMBER_BYTES], "little")
         if number not in readers:
             raise FormatError(f"a row was written with schema {number}, which Spark's files do not have")
-        return _whole(data, 1 + _NUMBER_BYTES, readers[number])
+        return _whole(data, 1 + NUMBER_BYTES, readers[number])
 
     return _columns([row(data) for data in rows], fields)
 
@@ -67,10 +70,10 @@ def decode_avro_keys(
 
 
 def _parts(key: bytes) -> tuple[bytes, bytes]:
-    size = int.from_bytes(key[:_SIZE_BYTES], "little", signed=True)
-    if not 0 < size <= len(key) - _SIZE_BYTES:
+    size = int.from_bytes(key[:SIZE_BYTES], "little", signed=True)
+    if not 0 < size <= len(key) - SIZE_BYTES:
         raise DamagedError("the prefix of a key is longer than the key")
-    return key[_SIZE_BYTES : _SIZE_BYTES + size], key[_SIZE_BYTES + size :]
+    return key[SIZE_BYTES : SIZE_BYTES + size], key[SIZE_BYTES + size :]
 
 
 def _first_columns(
@@ -208,7 +211,7 @@ def _pair(reader: Reader) -> Reader:
 
 def _decimal(kind: pyarrow.DataType) -> Reader:
     """The unscaled number in as few bytes as numbers of that precision need."""
-    size = ((10**kind.precision - 1).bit_length() + 8) // 8
+    size = decimal_bytes(kind)
 
     def read(data: bytes, at: int) -> tuple[decimal.Decimal, int]:
         if at + size > len(data):
@@ -218,6 +221,11 @@ def _decimal(kind: pyarrow.DataType) -> Reader:
         return decimal.Decimal((int(unscaled < 0), digits, -kind.scale)), at + size
 
     return read
+
+
+def decimal_bytes(kind: pyarrow.DataType) -> int:
+    """The bytes of a decimal of that type."""
+    return int((10**kind.precision - 1).bit_length() + 8) // 8
 
 
 def _nothing(data: bytes, at: int) -> tuple[None, int]:

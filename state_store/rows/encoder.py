@@ -124,7 +124,7 @@ def _blobs(column: pyarrow.Array, *, keeps_room: bool) -> _Blobs:
     if types.is_map(kind):
         return _maps(column)
     if types.is_list(kind):
-        return _arrays(column.flatten(), _counts(column), _nulls(column))
+        return _arrays(column.flatten(), element_counts(column), _nulls(column))
     raise FormatError(f"values of type {kind} cannot be written as Spark's rows")
 
 
@@ -235,7 +235,7 @@ def _maps(column: pyarrow.Array) -> _Blobs:
     """The size of the array of keys in a word, that array, the array of values."""
     import numpy
 
-    nulls, counts = _nulls(column), _counts(column)
+    nulls, counts = _nulls(column), element_counts(column)
     first = column.offsets[0].as_py()
     within = slice(first, column.offsets[len(column)].as_py())
     keys = _arrays(column.keys[within], counts, nulls)
@@ -302,7 +302,18 @@ def _values(column: pyarrow.Array, width: int) -> Any:
     return numpy.frombuffer(column.buffers()[1], f"<{sign}{width}")[offset : offset + count]
 
 
-def _counts(column: pyarrow.Array) -> Any:
+def unscaled_numbers(column: pyarrow.Array) -> list[int]:
+    """Decimals without their point, of any number of digits; 0 where there is none."""
+    data = column.buffers()[1].to_pybytes()
+    places = range(
+        _DECIMAL_BYTES * column.offset, _DECIMAL_BYTES * (column.offset + len(column)), _DECIMAL_BYTES
+    )
+    numbers = (int.from_bytes(data[at : at + _DECIMAL_BYTES], "little", signed=True) for at in places)
+    return [0 if null else number for number, null in zip(numbers, _nulls(column).tolist(), strict=True)]
+
+
+def element_counts(column: pyarrow.Array) -> Any:
+    """How many elements each list or map has, none where it is null, as a numpy array."""
     import numpy
 
     bounds = column.offsets.to_numpy(zero_copy_only=False).astype(numpy.int64)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from state_store.errors import FormatError
 from state_store.rows.decoder import width_of
+from state_store.rows.encoder import unscaled_numbers
 from state_store.rows.types import is_collated, is_variant
 
 if TYPE_CHECKING:
@@ -95,10 +96,7 @@ def _of_large_decimals(column: pyarrow.Array, seeds: Any, nulls: Any) -> Any:
     """Of the fewest bytes that have the number, big-endian."""
     import numpy
 
-    numbers = [
-        b"" if one is None else _fewest_bytes(int(one.scaleb(column.type.scale)))
-        for one in column.to_pylist()
-    ]
+    numbers = [_fewest_bytes(number) for number in unscaled_numbers(column)]
     lengths = numpy.array([len(one) for one in numbers], numpy.int64)
     data = numpy.frombuffer(b"".join(numbers), numpy.uint8)
     return _of_stretches(data, numpy.cumsum(lengths) - lengths, lengths, seeds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,11 +12,14 @@ import pytest
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
+from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.dataset.importing import import_rows
 from state_store.embedded.store import EmbeddedStore
 from state_store.errors import MissingError, OptionError
 from state_store.query import Query
+
+JOIN = Path(__file__).resolve().parents[1] / "golden" / "release-0.1.0" / "ids"
 
 
 def stored(directory: str) -> list[dict[bytes, bytes]]:
@@ -59,6 +63,39 @@ def test_rows_of_a_file_take_the_place_of_all(tmp_path, capsys):
         assert {path.name for path in (Path(source) / log).glob("[0-9]*")} == {
             path.name for path in (target / log).glob("[0-9]*")
         }
+
+
+def test_both_sides_of_a_join_at_once(tmp_path, capsys):
+    source, target = str(shutil.copytree(JOIN, tmp_path / "join")), str(tmp_path / "target")
+    given = []
+    for side in ("left", "right"):
+        with state_store.open(source, store=side) as state:
+            state.export(tmp_path / side)
+        given.append(f"{side}={tmp_path / side}")
+    assert main(["import", source, *given, target, "--json"]) == 0
+    assert [sorted(one) for one in stored(target)] == [sorted(one) for one in stored(source)]
+    assert sides(target) == sides(source)
+    assert json.loads(capsys.readouterr().out)["rows"] == sum(map(len, stored(source)))
+    other = str(tmp_path / "other")
+    for wrong, why in [
+        ([given[0], str(tmp_path / "right")], "given as NAME=ROWS"),
+        ([given[0], given[0]], "given rows once"),
+        ([*given, "--store", "left"], "for rows without a name"),
+    ]:
+        assert main(["import", source, *wrong, other]) == exit_codes.USAGE
+        assert why in " ".join(capsys.readouterr().err.split())
+    folder = tmp_path / "side=left"
+    (tmp_path / "left").rename(folder)
+    assert main(["import", source, str(folder), target + "-2", "--store", "left", "--json"]) == 0
+    assert sides(target + "-2") == sides(source)
+
+
+def sides(checkpoint: str) -> list[list[dict]]:
+    found = []
+    for side in ("left", "right"):
+        with state_store.open(checkpoint, store=side) as state:
+            found.append(in_order(state.to_arrow().to_pylist()))
+    return found
 
 
 def test_rows_that_do_not_fit(tmp_path):

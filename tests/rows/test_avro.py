@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from state_store.errors import DamagedError, FormatError
 from state_store.rows.avro import decode_avro, decode_avro_keys
+from state_store.rows.avro_encoder import encode_avro, encode_avro_keys
 from state_store.rows.keys import KeyLayout
 
 ORIGIN = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -128,6 +129,21 @@ def test_rows_of_every_type_and_nulls(rows):
     assert [one.type for one in columns] == [field.type for field in FIELDS]
 
 
+@given(st.lists(VALUES, max_size=5), st.integers(0, 9))
+def test_what_is_written_is_what_the_specification_has(rows, number):
+    columns = [pa.array([row.get(field.name) for row in rows], field.type) for field in FIELDS]
+    wanted = [row_of(FIELDS, row, number) for row in rows]
+    assert encode_avro(columns, number, len(rows)) == wanted
+    assert encode_avro([one.slice(1) for one in columns], number, max(0, len(rows) - 1)) == wanted[1:]
+
+
+def test_what_avro_has_no_place_for_is_not_written():
+    with pytest.raises(FormatError, match="null among its values"):
+        encode_avro([pa.array([[1, None]])], 0, 1)
+    with pytest.raises(FormatError, match="not written with Avro"):
+        encode_avro([pa.array([1], pa.duration("us"))], 0, 1)
+
+
 def test_rows_that_older_schemas_wrote():
     before = [pa.field("n", pa.int32()), pa.field("gone", pa.string())]
     now = [pa.field("n", pa.int64()), pa.field("new", pa.string())]
@@ -144,6 +160,7 @@ def test_keys_with_a_prefix_and_keys_that_are_ordered():
     key = len(first).to_bytes(4, "little") + first + row_of(fields[1:], {"user": 5})
     columns = decode_avro_keys([key], fields, KeyLayout((0,)), {0: fields})
     assert [one.to_pylist() for one in columns] == [[{"k": "a"}], [5]]
+    assert encode_avro_keys(columns, KeyLayout((0,)), 0, 1) == [key]
     moments = [(b"\x01", 1_700_000_000_000), (b"\0", -3)]
     halves = [pa.field("sign", pa.binary()), pa.field("number", pa.binary())]
     keys = []

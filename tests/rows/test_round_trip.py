@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal
 
 import numpy
 import pyarrow as pa
@@ -84,6 +84,18 @@ def test_the_hash_is_that_of_sparks_documentation() -> None:
     fields = [pa.field(str(number), column.type) for number, column in enumerate(columns)]
     assert partitions_of(columns, fields, 1 << 20).tolist() == [-1321691492 % (1 << 20)]
     assert partitions_of(columns[:1], fields[:1], 1000).tolist() == [228093765 % 1000]
+
+
+def test_large_decimals_are_hashed_by_all_of_their_digits() -> None:
+    """Spark hashes the fewest bytes that have the number without its point, big-endian."""
+    numbers = [10**37 + 1, -(10**38) + 1, 12345678901234567890123456789012345678, 0, 128, -128]
+    kind = pa.decimal128(38, 4)
+    context = Context(prec=50)
+    decimals = pa.array([Decimal(number).scaleb(-4, context) for number in numbers], kind)
+    sizes = [16, 16, 16, 1, 2, 1]
+    texts = [number.to_bytes(size, "big", signed=True) for number, size in zip(numbers, sizes, strict=True)]
+    found = partitions_of([decimals], [pa.field("x", kind)], 1 << 20).tolist()
+    assert found == partitions_of([pa.array(texts)], [pa.field("x", pa.binary())], 1 << 20).tolist()
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])

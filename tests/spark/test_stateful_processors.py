@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,10 @@ from queries.census import VARIABLES, WITH_TTL, in_pandas, in_rows
 from queries.flow import Flow
 
 import state_store
+from state_store.dataset.importing import import_rows
+from state_store.dataset.repartition import repartition
+from state_store.dataset.views import views
+from state_store.query import Query
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 
@@ -32,7 +36,14 @@ BATCHES = [
 RESTART_AFTER = 2
 
 
-def lived(spark: Any, directory: Path, query: Any, provider: str, encoding: str) -> Flow:
+def lived(
+    spark: Any,
+    directory: Path,
+    query: Any,
+    provider: str,
+    encoding: str,
+    between: Callable[[Flow], None] = lambda flow: None,
+) -> Flow:
     """A query that ran all batches, and was stopped and started again in between."""
     options = {
         settings.PREFIX + "providerClass": settings.PROVIDERS[provider],
@@ -43,6 +54,7 @@ def lived(spark: Any, directory: Path, query: Any, provider: str, encoding: str)
     }
     flow = Flow(spark, directory, query, **options)
     flow.run(*BATCHES[:RESTART_AFTER])
+    between(flow)
     flow.run(*BATCHES[RESTART_AFTER:])
     return flow
 
@@ -51,24 +63,67 @@ def read_back(flow: Flow, variables: Iterable[str]) -> dict[str, Counter]:
     """What Spark's state reader says of each variable and of the timers."""
     asked: dict[str, dict] = {name: {"stateVarName": name} for name in variables}
     asked["timers"] = {"readRegisteredTimers": True}
-    return {name: flow.timeless_state(**options) for name, options in asked.items()}
+    return {name: flow.placeless_state(**options) for name, options in asked.items()}
 
 
 @pytest.mark.parametrize(
-    ("query", "variables", "encoding"),
+    ("query", "variables", "encoding", "is_written_anew"),
     [
-        pytest.param(in_pandas, VARIABLES, "unsaferow", marks=pytest.mark.long),
-        (in_rows, (*VARIABLES, *WITH_TTL), "avro"),
+        pytest.param(in_pandas, VARIABLES, "unsaferow", False, marks=pytest.mark.long),
+        pytest.param(in_rows, (*VARIABLES, *WITH_TTL), "unsaferow", True, marks=pytest.mark.long),
+        (in_rows, (*VARIABLES, *WITH_TTL), "avro", True),
     ],
 )
-def test_output_state_and_timers_equal_those_of_rocksdb(spark, tmp_path, query, variables, encoding):
-    ours = lived(spark, tmp_path / "ours", query, "incremental", encoding)
+def test_output_state_and_timers_equal_those_of_rocksdb(
+    spark, tmp_path, query, variables, encoding, is_written_anew
+):
+    """Also of a query whose state got other partitions, and its variables as rows of tables, in between."""
+    between = write_anew if is_written_anew else lambda flow: None
+    ours = lived(spark, tmp_path / "ours", query, "incremental", encoding, between)
     theirs = lived(spark, tmp_path / "theirs", query, "rocksdb", encoding)
     check_equal(ours, theirs, variables)
     for name in variables:
         flattened = ours.state(stateVarName=name, flattenCollectionTypes=True)
         with state_store.open(str(ours.checkpoint), store=name) as opened:
             assert in_order(map(_leaves, opened.to_arrow().to_pylist())) == in_order(map(_leaves, flattened))
+
+
+def write_anew(flow: Flow) -> None:
+    """Writes the checkpoint with other partitions, and puts the rows of variables in as they came out."""
+    before, moved, filled = (str(flow.checkpoint) + end for end in ("", "-moved", "-filled"))
+    repartition(before, moved, 4)
+    taken = {}
+    for name in VARIABLES:
+        with state_store.open(moved, store=name) as state:
+            taken[name] = state.to_arrow()
+            rows = taken[name].to_pylist()
+            assert rows and (name == "times" or all(state.get(_key_of(state, row)) == row for row in rows))
+    import_rows(moved, taken, filled)
+    for name in everything(before):
+        assert contents(filled, name) == contents(moved, name), name
+        assert without_place(filled, name) == without_place(before, name), name
+        assert contents(filled, name) or not name.startswith(("$ttl_", "$procTimers")), name
+    assert Query.open(filled).operators[0].stores == {"default": 4}
+    flow.checkpoint = Path(filled)
+
+
+def _key_of(state: Any, row: dict) -> dict:
+    return {name: row[name] for name in state.columns.key_names}
+
+
+def without_place(checkpoint: str, store: str) -> list[dict]:
+    rows = contents(checkpoint, store)
+    return in_order({name: value for name, value in row.items() if name != "partition_id"} for row in rows)
+
+
+def everything(checkpoint: str) -> list[str]:
+    query = Query.open(checkpoint)
+    return sorted(views(query, query.operators[0]))
+
+
+def contents(checkpoint: str, store: str) -> list[dict]:
+    with state_store.open(checkpoint, store=store) as state:
+        return in_order(state.to_arrow().to_pylist())
 
 
 def check_equal(one: Flow, other: Flow, variables: Iterable[str]) -> None:

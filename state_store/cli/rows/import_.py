@@ -1,6 +1,10 @@
-"""`state-store import`: the rows of a table as the state of a stopped query."""
+"""`state-store import`: the rows of tables as the state of a stopped query."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
@@ -9,7 +13,8 @@ from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
 from state_store.cli.rows.chosen import check_pyarrow, state_command
 from state_store.dataset.importing import import_rows
-from state_store.query import Query
+from state_store.errors import OptionError
+from state_store.query import DEFAULT_NAME, Query
 
 
 @state_command(
@@ -17,24 +22,45 @@ from state_store.query import Query
     examples=(
         "/data/checkpoint /data/rows.parquet /data/checkpoint-filled",
         "/data/checkpoint /data/left.parquet /data/checkpoint-filled --store left",
+        "/data/checkpoint left=/data/left.parquet right=/data/right.parquet /data/checkpoint-filled",
     ),
     stopped=True,
 )
 @json_option
-@click.argument("rows", metavar="ROWS", type=click.Path())
+@click.argument("rows", metavar="ROWS...", nargs=-1, required=True)
 @click.argument("target", metavar="TARGET")
-def import_(checkpoint: str, operator: int, store: str, as_json: bool, rows: str, target: str) -> None:
-    """Give a stopped query the rows of a table as its state.
+def import_(
+    checkpoint: str, operator: int, store: str, as_json: bool, rows: tuple[str, ...], target: str
+) -> None:
+    """Give a stopped query the rows of tables as its state.
 
     Writes the checkpoint of a stopped query to TARGET, which must be empty, with ROWS, a file or directory of
-    Parquet, as its state in place of what it has; stores that are not named stay as they are. ROWS has the
+    Parquet, as its state in place of what it has, or of several stores at once, each as NAME=ROWS: both sides
+    of a join, the variables of transformWithState. Stores that are not named stay as they are. ROWS has the
     columns that show prints. Start the query with TARGET as its checkpointLocation, and never again with DIR,
     which stays as it is. A query that has never run gets its checkpoint from state_store.bootstrap (Python).
     """
     check_pyarrow()
+    given = _given(rows, store)
     with Meter("written", len(Query.open(checkpoint).stores())) as meter:
-        done = import_rows(checkpoint, rows, target, operator, store, progress=meter)
+        done = import_rows(checkpoint, given, target, operator, store, progress=meter)
     if as_json:
         print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
     else:
         output().print(f"version {done.version}: {done.rows} rows, {size(done.size_bytes)}, in {target}")
+
+
+def _given(rows: Sequence[str], store: str) -> Any:
+    """The rows of one store, or of several by their names. Raises OptionError."""
+    if len(rows) == 1 and ("=" not in rows[0] or Path(rows[0]).exists()):
+        return rows[0]
+    pairs = [one.partition("=") for one in rows]
+    unnamed = [one for one, (_, equals, _) in zip(rows, pairs, strict=True) if not equals]
+    if unnamed:
+        raise OptionError(f"of several stores the rows are given as NAME=ROWS each, not as '{unnamed[0]}'")
+    if store != DEFAULT_NAME:
+        raise OptionError(f"--store {store} is for rows without a name, not for {rows[0]}")
+    names = [name for name, _, _ in pairs]
+    if len(set(names)) < len(names):
+        raise OptionError(f"a store is given rows once, not twice: {', '.join(names)}")
+    return {name: path for name, _, path in pairs}

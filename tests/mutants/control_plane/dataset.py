@@ -38,6 +38,13 @@ MUTANTS = [
         ("tests/engine/test_rows.py::test_keys_with_the_same_hash_are_told_apart",),
     ),
     Mutant(
+        "an index of a map's times to live goes by both keys",
+        "state_store/dataset/keys.py",
+        "if view.is_index_of_map:",
+        "if False:",
+        ("tests/dataset/test_keys.py",),
+    ),
+    Mutant(
         "rows that do not lie evenly are read as if they did",
         "state_store/rows/decoder.py",
         "bool((steps == steps[0]).all())",

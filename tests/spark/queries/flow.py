@@ -89,7 +89,11 @@ class Flow:
 
     def timeless_state(self, **options: Any) -> Counter[str]:
         """The rows of `state` as text, without the moments at which they expire by the clock."""
-        return Counter(repr(_without_moments(row)) for row in self.state(**options))
+        return Counter(map(repr, _without(self.state(**options), "ttlExpirationMs")))
+
+    def placeless_state(self, **options: Any) -> Counter[str]:
+        """The same without their partitions."""
+        return Counter(map(repr, _without(self.state(**options), "ttlExpirationMs", "partition_id")))
 
     def state_of_keys(self, **options: Any) -> dict[str, dict]:
         """The value row of each key, from the `statestore` source."""
@@ -99,7 +103,9 @@ class Flow:
         self.batches.append([row.asDict(recursive=True) for row in frame.collect()])
 
 
-def _without_moments(value: Any) -> Any:
+def _without(value: Any, *names: str) -> Any:
+    if isinstance(value, list):
+        return [_without(one, *names) for one in value]
     if isinstance(value, dict):
-        return {key: _without_moments(inner) for key, inner in value.items() if key != "ttlExpirationMs"}
+        return {key: _without(inner, *names) for key, inner in value.items() if key not in names}
     return value

@@ -1,0 +1,76 @@
+"""The partition of state variables of `transformWithState`, whose keys Spark keeps in several places."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from state_store.dataset.keys import partitioning_columns, places_of
+from state_store.dataset.schemas import FamilySchema
+from state_store.dataset.views import View
+from state_store.errors import FormatError
+from state_store.query import Operator
+from state_store.rows.hashing import partitions_of
+from state_store.rows.keys import KeyLayout
+
+PARTITIONS = 50
+KEY = pa.struct([("name", pa.string()), ("part", pa.int32())])
+USER_KEY = pa.struct([("digit", pa.int64())])
+KEYS = pa.array([{"name": name, "part": part} for name in "abc" for part in (1, None, 3)], KEY)
+USER_KEYS = pa.array([{"digit": digit} for digit in range(9)], USER_KEY)
+MOMENTS = pa.array(range(1000, 1009))
+BOTH = pa.StructArray.from_arrays([KEYS, USER_KEYS], ["key", "userKey"])
+
+
+def view_of(columns: dict[str, pa.Array], layout: KeyLayout, *, is_index_of_map: bool = False) -> View:
+    key = pa.schema([(name, column.type) for name, column in columns.items()])
+    schema = FamilySchema("x", key, pa.schema([("value", pa.int64())]), layout)
+    operator = Operator(0, "transformWithStateExec", {"default": PARTITIONS})
+    return View("x", operator, "default", schema, is_index_of_map=is_index_of_map)
+
+
+@pytest.mark.parametrize(
+    ("columns", "layout", "is_index_of_map"),
+    [
+        pytest.param({"name": KEYS.field(0), "part": KEYS.field(1)}, KeyLayout(), False, id="variable"),
+        pytest.param({"key": KEYS, "userKey": USER_KEYS}, KeyLayout((0,)), False, id="map"),
+        pytest.param({"key": KEYS, "expiryTimestampMs": MOMENTS}, KeyLayout((0,)), False, id="timers"),
+        pytest.param(
+            {"expiryTimestampMs": MOMENTS, "key": KEYS},
+            KeyLayout((0,), is_ordered=True),
+            False,
+            id="timers by time",
+        ),
+        pytest.param(
+            {"expirationMs": MOMENTS, "elementKey": KEYS},
+            KeyLayout((0,), is_ordered=True),
+            False,
+            id="index of a value",
+        ),
+        pytest.param(
+            {"expirationMs": MOMENTS, "elementKey": BOTH},
+            KeyLayout((0,), is_ordered=True),
+            True,
+            id="index of a map",
+        ),
+        pytest.param(
+            {"expirationMs": MOMENTS, "groupingKey": KEYS, "userKey": USER_KEYS},
+            KeyLayout((0,), is_ordered=True),
+            False,
+            id="index of a map of Spark 4.0",
+        ),
+    ],
+)
+def test_all_that_spark_keeps_for_a_key_is_in_its_partition(columns, layout, is_index_of_map):
+    view = view_of(columns, layout, is_index_of_map=is_index_of_map)
+    arrays = list(columns.values())
+    chosen = [arrays[number] for number in partitioning_columns(view)]
+    expected = partitions_of(KEYS.flatten(), list(KEY), PARTITIONS).tolist()
+    assert len(set(expected)) > 5
+    assert places_of(view, chosen, len(KEYS), PARTITIONS).tolist() == expected
+
+
+def test_keys_that_are_not_known_are_not_moved():
+    view = view_of({"at": MOMENTS, "what": KEYS}, KeyLayout((0,), is_ordered=True))
+    with pytest.raises(FormatError, match="cannot be told"):
+        partitioning_columns(view)
