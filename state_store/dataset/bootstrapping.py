@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from state_store.dataset.importing import import_rows
 from state_store.dataset.repartition import Repartitioned, refuse_used
-from state_store.errors import FormatError, OptionError
+from state_store.errors import FormatError, OptionError, StateStoreError
 from state_store.query import DEFAULT_NAME
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage import Storage, open_storage
-from state_store.storage.local import LocalStorage
 
 _OTHER_NUMBER = re.compile(r"now there are \[(\d+)\] sources")
 _NO_OFFSET = "-"
@@ -73,7 +72,8 @@ def bootstrap(
         return import_rows(f"{location}/{scratch}/query", rows, location, operator, store, runtime=runtime)
     finally:
         writer.option("checkpointLocation", location).trigger(processingTime="0 seconds")
-        _remove(storage, scratch)
+        with suppress(StateStoreError):  # nobody reads what is left there
+            storage.delete_directory(scratch)
 
 
 def _run_first_batch(
@@ -119,14 +119,3 @@ def _pinned(writer: Any, storage: Storage, location: str, scratch: str) -> list[
     if version != "v1":
         raise FormatError(f"the offset log of this session has format '{version}', which is not known here")
     return [version, pinned]
-
-
-def _remove(storage: Storage, directory: str) -> None:
-    """Removes a directory, as far as the storage lets that be done."""
-    if isinstance(storage, LocalStorage):
-        shutil.rmtree(storage.directory / directory, ignore_errors=True)
-        return
-    for entry in storage.list_files(directory):
-        storage.delete(f"{directory}/{entry.name}")
-    for name in storage.directories(directory):
-        _remove(storage, f"{directory}/{name}")

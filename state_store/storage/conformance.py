@@ -187,6 +187,10 @@ class StorageConformance(ABC):
         self.put_raw(storage, "file", b"")
         assert storage.directories() == ["a", "b"]
         assert storage.directories("b") == ["c"]
+        for _ in range(2):
+            storage.delete_directory("b")
+            assert storage.directories() == ["a"]
+        assert storage.exists("a/file") and not storage.exists("b/c/file")
 
     def test_times_are_milliseconds_and_do_not_run_back(self, storage: Storage) -> None:
         storage.write("shared/a", b"")

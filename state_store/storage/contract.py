@@ -96,6 +96,14 @@ class Storage(ABC):
         """
         raise StorageError(f"'{self.location}' cannot be searched for directories", file=self.location)
 
+    def delete_directory(self, directory: str) -> None:
+        """Removes a directory with all that is below it; a missing one is fine. Not at once: a reader may see
+        a part. Raises StorageError as `directories` does."""
+        for entry in self.list_files(directory):
+            self.delete(f"{directory}/{entry.name}")
+        for name in self.directories(directory):
+            self.delete_directory(f"{directory}/{name}")
+
     def close(self) -> None:  # noqa: B027 -- most backends hold nothing
         """Gives back connections; the storage is not used afterwards."""
 

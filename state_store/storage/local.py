@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from state_store.errors import ConflictError, MissingError, StorageError
@@ -85,6 +86,10 @@ class LocalStorage(Storage):
                     return sorted(item.name for item in scan if item.is_dir())
             except FileNotFoundError:
                 return []
+
+    def delete_directory(self, directory: str) -> None:
+        with self._translated("delete", directory), suppress(FileNotFoundError):
+            shutil.rmtree(self._at(directory))
 
     def _at(self, path: str) -> Path:
         return self.directory / check_path(path)

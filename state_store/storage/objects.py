@@ -91,6 +91,13 @@ class ArrowStorage(Storage):
 
         return sorted(info.base_name for info in self._infos(directory) if info.type == FileType.Directory)
 
+    def delete_directory(self, directory: str) -> None:
+        try:
+            with self._translated("delete", directory):
+                self._filesystem.delete_dir(self._full(directory))
+        except MissingError:
+            return
+
     def _infos(self, directory: str | None) -> list[Any]:
         from pyarrow.fs import FileSelector
 

@@ -114,6 +114,9 @@ class WebHdfsStorage(Storage):
     def directories(self, directory: str | None = None) -> list[str]:
         return sorted(name for name, status in self._statuses(directory) if status["type"] == "DIRECTORY")
 
+    def delete_directory(self, directory: str) -> None:
+        self._ask("delete", directory, lambda full: self._client.delete(full, recursive=True))
+
     def _statuses(self, directory: str | None) -> list[tuple[str, dict[str, Any]]]:
         full = self._directory if directory is None else self._full(directory)
         try:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import maven_jars
 import pyarrow as pa
 import pytest
+from minis3 import S3Server
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
+from queries import bootstrapped, settings
 from queries.flow import Flow
 
 import state_store
@@ -110,6 +117,24 @@ def test_a_join_goes_on_from_one_side_of_each_source(spark, tmp_path):
     assert sorted(found) == [(0, 100), (2, 100), (4, 100), (50, 100)]
     with state_store.open(checkpoint, store="left") as state:
         assert state.count() == 6
+
+
+@pytest.mark.long
+def test_a_state_on_s3(scala_jar, s3_server: S3Server, tmp_path):
+    """By a URI that Spark and this Python both know."""
+    options = settings.spark_options("incremental", 2, [scala_jar])
+    options |= {f"spark.hadoop.{name}": value for name, value in s3_server.hadoop_properties.items()}
+    options["spark.driver.extraClassPath"] = os.pathsep.join(map(str, maven_jars.s3a_jars()))
+    environment = {**os.environ, **s3_server.environment, "PYTHONPATH": settings.python_path()}
+    checkpoint = "s3a://bucket/bootstrapped"
+    (tmp_path / "1.json").write_text('{"key": "a"}\n{"key": "c"}\n{"key": "c"}\n')
+    command = [sys.executable, "-m", "queries.bootstrapped", checkpoint, str(tmp_path), json.dumps(options)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    before, directories, after = json.loads(done.stdout.splitlines()[-1])
+    assert before == bootstrapped.INITIAL
+    assert directories == ["commits", "offsets", "state"]
+    assert after == {"a": 101, "b": 7, "c": 2, "z": 1}
 
 
 def test_what_cannot_be_the_state_leaves_nothing(spark, tmp_path):
