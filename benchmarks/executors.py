@@ -31,7 +31,7 @@ _HANDLES = ("threads", "descriptors")
 
 def numbers(extent: Extent) -> tuple[int, ...]:
     """How many stores an executor has, ascending; the first number is what the others are compared with."""
-    return {"quick": (4,), "standard": (10, USUAL), "full": (10, USUAL, 1000)}[extent.name]
+    return {"quick": (2,), "standard": (10, USUAL), "full": (10, USUAL, 1000)}[extent.name]
 
 
 def executors(extent: Extent, ours: bool) -> list[Run]:

@@ -399,9 +399,9 @@ def _many_stores(results: Results, titles: Mapping[str, str]) -> str:
 _SIZE = """\
 ## A store larger than its memory
 
-Memory is {budget} of all keys; a tenth of them about fits into it. Of each look-up that memory did not
-answer: files whose filters it asked, and blocks that it read. Bytes in checkpoint storage are per byte of
-change, and per live byte.
+Memory is a sixth of the bytes of all keys; a tenth of them about fits into it. Of each look-up that memory
+did not answer: files whose filters it asked, and blocks that it read. Bytes in checkpoint storage are per
+byte of change, and per live byte.
 
 """
 
@@ -420,7 +420,7 @@ def _large_store(results: Results, titles: Mapping[str, str]) -> str:
     if not rows:
         return ""
     compared = _comparison(results, large_store.SCENARIO, large_store.SCENARIO)
-    return _SIZE.format(budget=large_store.BUDGET) + compared + "\n" + _table(header, rows)
+    return _SIZE + compared + "\n" + _table(header, rows)
 
 
 def _hdfs(results: Results, titles: Mapping[str, str]) -> str:
