@@ -15,7 +15,7 @@ N ?= 100
 # a time, in this order, the longest first. A part leaves a core idle for much of its time.
 LANES ?= 3
 PARTS := test-spark test-jvm test-core test-spark-4.1 test-spark-4.0 test-vectorized test-spark-4.2 test-packaging test-chaos
-JVM_TESTS := bridge jvm conformance storage benchmarks
+JVM_TESTS := bridge jvm conformance storage benchmarks cli/test_cli_hdfs.py dataset/test_remote.py
 APART := spark vectorized packaging chaos $(JVM_TESTS)
 
 BIN := .venv/bin
@@ -54,9 +54,11 @@ test-spark-4.0 test-spark-4.1: test-spark-%: .venv-%/.ready state_store/jars/inc
 	.venv-$*/bin/python -m pytest -m 'oldest and not long' tests/spark
 
 test-long: setup  ## Run what is too long for every run (an hour; the README lists it)
-	$(BIN)/python -m pytest -m long $(foreach part,$(APART),--ignore=tests/$(part)) $(JVM_TESTS:%=tests/%)
+	$(BIN)/python -m pytest -m long $(foreach part,$(APART),--ignore=tests/$(part))
+	$(BIN)/python -m pytest -m long $(JVM_TESTS:%=tests/%)
 	$(BIN)/python -m pytest -m long tests/spark
 	$(BIN)/python -m pytest -m long tests/vectorized
+	$(BIN)/python -m pytest -m long tests/packaging
 	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/spark
 	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/vectorized
 	$(MAKE) .venv-4.0/.ready .venv-4.1/.ready

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import resource
 import signal
 import sys
@@ -31,6 +32,8 @@ def main(arguments: list[str] | None = None) -> None:
     extent = EXTENTS[asked.bench or asked.extent or "standard"]
     if asked.largest:
         extent = dataclasses.replace(extent, largest=asked.largest)
+    if extent.is_quick:  # its JVMs live for seconds, too short for their second compiler
+        os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     out = asked.out / extent.name
     out.mkdir(parents=True, exist_ok=True)
     failed = False

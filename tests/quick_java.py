@@ -1,26 +1,31 @@
-"""Options of the tests' JVMs with Spark: their lives are short, so that starting is most of what they do.
+"""Options of the tests' JVMs: their lives are short, so that starting is most of what they do.
 
 `spark_options()` adds an archive of Spark's classes, loaded and verified, to those (class data sharing of the
 JVM). It is made once for each pyspark and Java, by a small query, and kept in the user's cache; a start of
-Spark and a first batch need half the processor time with it. STATE_STORE_TEST_ARCHIVE=no does without.
-`CHECKPOINT_FILES` has sessions write their checkpoints without a process for each file.
+Spark and a first batch need half the processor time with it. `probe_options()` does the same for programs of
+the tests' own Scala, by a small batch. STATE_STORE_TEST_ARCHIVE=no does without.
+`CHECKPOINT_FILES` has sessions write their checkpoints without a process for each file, `WORKERS` start
+Python workers quickly.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyspark
 import scala_jars
 
 from state_store.jvm import releases
+from state_store.jvm.program import OPENED
 
 VARIABLE = "STATE_STORE_TEST_ARCHIVE"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -30,6 +35,10 @@ CHECKPOINT_FILES = {
     "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINTING + "FileSystemBasedCheckpointFileManager"
 }
 """The default manager starts a process for each file that it writes to a local disk."""
+
+WORKERS = {"spark.python.daemon.module": "prepared_workers"} if pyspark.__version__.startswith("4.3.") else {}
+"""Python workers are forked with what they need, which they import for themselves from Spark 4.3 on; this
+directory has to be in their PYTHONPATH."""
 
 SPARK_HOME = Path(pyspark.__file__).resolve().parent
 _QUIET = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
@@ -47,6 +56,41 @@ query.awaitTermination()
 """
 
 
+_OF_ONE_BATCH = (
+    {"cmd": "provider", "provider": "p", "conf": {}},
+    {"cmd": "begin", "provider": "p", "store": "s", "version": 0},
+    {"cmd": "put", "store": "s", "rows": {"a": "1"}},
+    {"cmd": "commit", "store": "s"},
+    {"cmd": "close_all"},
+)
+
+
+@functools.cache
+def probe_options() -> list[str]:
+    """Java options for a program whose class path begins with `scala_jars.probes_class_path()`."""
+    if os.environ.get(VARIABLE) == "no" or scala_jars.PROBES_VARIABLE in os.environ:
+        return QUICK_START.split()
+    jars = [scala_jars.probes_jar(), scala_jars.state_store_jar()]
+    written = [(str(jar), jar.stat().st_size, jar.stat().st_mtime_ns) for jar in jars]
+    place = f"probes-{pyspark.__version__}-{_digest(scala_jars.TESTS)}"
+    archive = scala_jars.CACHE / "class-data" / f"{place}-{_digest(written)}.jsa"
+    with scala_jars.locked(place):
+        if not archive.exists():
+            for old in archive.parent.glob(f"{place}-*.jsa"):
+                old.unlink()
+            _archive(archive, _probe_program, {})
+    return [*QUICK_START.split(), f"-XX:SharedArchiveFile={archive}", *_QUIET.split()]
+
+
+def _probe_program(room: Path, options: str) -> tuple[list[str], str]:
+    """One batch on a store: the command and its input."""
+    command = ["java", *options.split(), f"-Djava.io.tmpdir={room}", "-cp", scala_jars.probes_class_path()]
+    command += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]
+    command += ["org.apache.spark.sql.execution.streaming.state.incremental.probe.Driver"]
+    asked = [{**one, "location": f"{room}/state"} for one in _OF_ONE_BATCH]
+    return command, "".join(json.dumps(one) + "\n" for one in asked)
+
+
 @functools.cache
 def spark_options() -> str:
     """Java options for a driver or an executor of this pyspark."""
@@ -54,36 +98,46 @@ def spark_options() -> str:
         return QUICK_START
     if releases.minor_of(pyspark.__version__) != releases.SUPPORTED_SPARKS[-1]:
         return QUICK_START  # too few of them start to pay for an archive
-    archive = scala_jars.CACHE / "class-data" / f"spark-{pyspark.__version__}-{_digest()}.jsa"
+    archive = scala_jars.CACHE / "class-data" / f"spark-{pyspark.__version__}-{_digest(SPARK_HOME)}.jsa"
     with scala_jars.locked(f"class-data-{pyspark.__version__}"):
         if not archive.exists():
-            _make(archive)
+            _archive(archive, _spark_program, {"SPARK_HOME": str(SPARK_HOME)})
     return f"{QUICK_START} -XX:SharedArchiveFile={archive} {_QUIET}"
 
 
-def _digest() -> str:
-    """Of what an archive is for: this Java, and Spark's jars at this place."""
+def _spark_program(room: Path, options: str) -> tuple[list[str], str]:
+    """A small query: the command and its input."""
+    program = room / "warm_up.py"
+    program.write_text(_WARM_UP)
+    command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", "local[2]"]
+    for setting in ("ui.enabled=false", "driver.host=127.0.0.1", "driver.bindAddress=127.0.0.1"):
+        command += ["--conf", f"spark.{setting}"]
+    return [*command, "--driver-java-options", options, str(program), str(room)], ""
+
+
+def _digest(what: object) -> str:
+    """Of what an archive is for: this Java, and classes."""
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
-    return hashlib.sha256(f"{java}{SPARK_HOME}".encode()).hexdigest()[:16]
+    return hashlib.sha256(f"{java}{what}".encode()).hexdigest()[:16]
 
 
-def _make(archive: Path) -> None:
+def _archive(
+    archive: Path, program: Callable[[Path, str], tuple[list[str], str]], variables: Mapping[str, str]
+) -> None:
+    """Makes an archive of the classes that a program loads, which is told its directory and Java options."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.parent) as room:
-        program, fresh = Path(room) / "warm_up.py", Path(room) / archive.name
-        program.write_text(_WARM_UP)
-        command = [SPARK_HOME / "bin" / "spark-submit", "--master", "local[2]"]
-        for setting in ("ui.enabled=false", "driver.host=127.0.0.1", "driver.bindAddress=127.0.0.1"):
-            command += ["--conf", f"spark.{setting}"]
-        command += ["--driver-java-options", f"{QUICK_START} -XX:ArchiveClassesAtExit={fresh} {_QUIET}"]
+        fresh = Path(room) / archive.name
+        command, asked = program(Path(room), f"{QUICK_START} -XX:ArchiveClassesAtExit={fresh} {_QUIET}")
         clean = {name: text for name, text in os.environ.items() if not name.startswith("PYSPARK_")}
         done = subprocess.run(
-            [*map(str, command), str(program), room],
-            env={**clean, "SPARK_HOME": str(SPARK_HOME), "PYSPARK_PYTHON": sys.executable},
+            command,
+            input=asked,
+            env={**clean, **variables, "PYSPARK_PYTHON": sys.executable},
             capture_output=True,
             text=True,
             check=False,
         )
         if not fresh.exists():
-            raise RuntimeError(f"{shlex.join(map(str, command))} made no archive: {done.stderr[-4000:]}")
+            raise RuntimeError(f"{shlex.join(command)} made no archive: {done.stderr[-4000:]}")
         fresh.replace(archive)

@@ -11,9 +11,17 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from agent.harness import InProcess, Job, contents
 from state_store.deletion.contents import StoreContents
@@ -155,13 +163,20 @@ def paths(registry: object, version: object) -> set[str]:
 
 
 WALK = settings(
-    max_examples=12,
+    max_examples=6,
     stateful_step_count=20,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
+LONG_WALK = settings(WALK, max_examples=60)
 TestTwoExecutors = TwoExecutors.TestCase
 TestTwoExecutors.settings = WALK
 TestTwoExecutorsWithoutIds = TwoExecutorsWithoutIds.TestCase
 TestTwoExecutorsWithoutIds.settings = WALK
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("machine", [TwoExecutors, TwoExecutorsWithoutIds])
+def test_many_walks(machine: type[TwoExecutors]) -> None:
+    run_state_machine_as_test(machine, settings=LONG_WALK)

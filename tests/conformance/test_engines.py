@@ -25,7 +25,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=3)
 KEYS = st.one_of(TEXTS, st.sampled_from(["", "a", "ab", "b", "\x00", "\uffff", "k" * 300]))
 VALUES = st.one_of(TEXTS, st.integers(0, 9).map(lambda number: f"{number}" * 5000))
 WALK = settings(
-    max_examples=12, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=6, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 LONG_WALK = settings(WALK, max_examples=150, stateful_step_count=60)
 

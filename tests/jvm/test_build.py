@@ -1,6 +1,6 @@
 """The build of the jar: what it takes and what it refuses.
 
-That the same sources give the same bytes is seen in tests/packaging, where it is compiled once more."""
+That the same sources give the same bytes is seen in tests/packaging, by `make test-long`."""
 
 from __future__ import annotations
 

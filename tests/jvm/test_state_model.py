@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import quick_java
 import scala_jars
 
 CHECK_MEMORY = "-DincrementalStateStore.checkMemory=true"
@@ -26,8 +27,8 @@ def walk(
     java: tuple[str, ...] = (CHECK_MEMORY,),
 ) -> str:
     opens = [f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in ("java.nio", "sun.nio.ch")]
-    command = ["java", f"-Xmx{heap}", "-XX:+UseSerialGC", f"-Djava.io.tmpdir={directory}", *opens, *java]
-    command += ["-cp", class_path]
+    command = ["java", f"-Xmx{heap}", *quick_java.probe_options(), f"-Djava.io.tmpdir={directory}"]
+    command += [*opens, *java, "-cp", class_path]
     ran = subprocess.run(
         [*command, f"{PACKAGE}.{main}", *map(str, arguments)],
         capture_output=True,
@@ -44,7 +45,7 @@ LONG = [pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 21)]
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *LONG])
 def test_random_walk(class_path: str, tmp_path: Path, seed: int) -> None:
-    assert "commit=" in walk(class_path, tmp_path, "StateModel", seed, 100)
+    assert "commit=" in walk(class_path, tmp_path, "StateModel", seed, 100 if seed > 3 else 60)
 
 
 def test_random_walk_in_a_budget_that_holds_nothing(class_path: str, tmp_path: Path) -> None:
@@ -52,7 +53,12 @@ def test_random_walk_in_a_budget_that_holds_nothing(class_path: str, tmp_path: P
 
 
 def test_single_pieces(class_path: str, tmp_path: Path) -> None:
-    assert "all pieces agree" in walk(class_path, tmp_path, "StatePieces")
+    assert "8 pieces agree" in walk(class_path, tmp_path, "StatePieces")
+
+
+@pytest.mark.long
+def test_rows_of_64_mebibytes(class_path: str, tmp_path: Path) -> None:
+    assert "1 pieces agree" in walk(class_path, tmp_path, "StatePieces", "64m")
 
 
 def test_hard_cases(class_path: str, tmp_path: Path) -> None:
@@ -87,4 +93,4 @@ def test_whatever_the_agent_says_is_an_answer_or_an_exception(class_path: str, t
 
 def test_single_pieces_in_a_locale_with_other_digits(class_path: str, tmp_path: Path) -> None:
     locale = ("-Duser.language=ar", "-Duser.country=EG", "-Dfile.encoding=ISO-8859-1")
-    assert "all pieces agree" in walk(class_path, tmp_path, "StatePieces", java=locale)
+    assert "8 pieces agree" in walk(class_path, tmp_path, "StatePieces", java=locale)

@@ -21,14 +21,16 @@ SPARKS = [
     for release in RELEASES
     if release.runs_here() and (release.in_full or DIST_VARIABLE in os.environ)
 ]
-QUICK_JAVA = {"JAVA_TOOL_OPTIONS": quick_java.QUICK_START}
-"""Variables of a process that runs a small query."""
-
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
 
+def of_a_small_query() -> dict[str, str]:
+    """Variables of the process that runs it."""
+    return {"JAVA_TOOL_OPTIONS": quick_java.spark_options()}
+
+
 def run(
-    *command: object, cwd: Path, timeout_s: int = 300, check: bool = True, **environment: str
+    *command: object, cwd: Path, timeout_s: int = 900, check: bool = True, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """A command without the variables that could lead it back to the tests' environment."""
     clean = {name: text for name, text in os.environ.items() if not name.startswith(("PYSPARK_", "PYTHON"))}

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from environments import (
-    QUICK_JAVA,
     SPARKS,
     Environment,
     built_sdist,
     built_wheel,
     environment_of,
+    of_a_small_query,
     run,
     spark_environment,
 )
@@ -78,11 +78,9 @@ def test_what_an_earlier_build_left_is_not_shipped(tree, builder, tmp_path):
         assert "state_store/renamed_since.py" not in archive.namelist()
 
 
-@pytest.mark.spark
-def test_from_git_by_an_isolated_build_the_first_query_compiles_the_jar(checkout, tree, builder, tmp_path):
-    """As `pip install git+...`: the build sees no pyspark. The compiler and the query are real.
-
-    And the same sources give the same bytes, wherever they are compiled."""
+@pytest.fixture
+def from_git(checkout, tree, builder, tmp_path) -> Environment:
+    """An environment as `pip install git+...` leaves it, whose isolated build sees no pyspark."""
     repository = shutil.copytree(tree, tmp_path / "repository")
     author = ("-c", "user.name=test", "-c", "user.email=test@localhost", "-c", "commit.gpgsign=false")
     for command in (["init", "-q"], ["add", "-A"], [*author, "commit", "-q", "-m", "all"]):
@@ -93,10 +91,29 @@ def test_from_git_by_an_isolated_build_the_first_query_compiles_the_jar(checkout
         if path.name != "bin":
             shutil.move(path, clean.site / path.name)
     assert jars(clean) == []
+    return clean
+
+
+def test_from_git_by_an_isolated_build_the_first_use_compiles_the_jar(from_git, java, tmp_path):
+    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = from_git.run(
+        "python", "-m", "state_store.cli", "jar", cwd=tmp_path, JAVA_HOME=str(java.home), **cache
+    )
+    assert done.stderr.count("compiling the jar") == 1
+    assert java.count == 1
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "cache")
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_from_git_the_first_query_compiles_the_jar_of_a_checkout(from_git, checkout, tmp_path):
+    """The compiler and the query are real; and the same sources give the same bytes, wherever they are
+    compiled."""
+    clean = from_git
     (tmp_path / "work").mkdir()
     script = shutil.copy(Path(__file__).with_name("small_query.py"), tmp_path)
     cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = clean.run("python", script, tmp_path / "work", cwd=tmp_path, **cache, **QUICK_JAVA)
+    done = clean.run("python", script, tmp_path / "work", cwd=tmp_path, **cache, **of_a_small_query())
     assert done.stderr.count("compiling the jar") == 1
     (compiled,) = (tmp_path / "cache").rglob("*.jar")
     run(environment_of(checkout, NEWEST), "-m", "state_store.jvm.build", cwd=checkout)

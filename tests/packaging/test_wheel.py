@@ -11,7 +11,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from environments import DIST_VARIABLE, QUICK_JAVA, SPARKS, Environment, built_sdist, run, spark_environment
+from environments import (
+    DIST_VARIABLE,
+    SPARKS,
+    Environment,
+    built_sdist,
+    of_a_small_query,
+    run,
+    spark_environment,
+)
 
 from state_store.jvm.build import STAMP
 from state_store.jvm.releases import jar_name
@@ -53,7 +61,7 @@ def test_a_query_runs_and_goes_on_from_its_checkpoint(environments, version, tmp
     clean = environments(version)
     script = shutil.copy(Path(__file__).with_name("small_query.py"), tmp_path)
     (tmp_path / "work").mkdir()
-    done = clean.run("python", script, tmp_path / "work", cwd=tmp_path, **QUICK_JAVA)
+    done = clean.run("python", script, tmp_path / "work", cwd=tmp_path, **of_a_small_query())
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["spark"].startswith(version)
     assert found["package"].startswith(str(clean.directory))
@@ -90,7 +98,7 @@ def test_a_job_needs_the_properties_file_and_the_jar_alone(environments, checkou
     (tmp_path / "work").mkdir()
     submit = [bare.site / "pyspark/bin/spark-submit", "--properties-file", properties]
     command = [*submit, "--driver-memory", "1g", script, tmp_path / "work", "submitted"]
-    done = run(*command, cwd=tmp_path, PYSPARK_PYTHON=str(bare.python), **QUICK_JAVA)
+    done = run(*command, cwd=tmp_path, PYSPARK_PYTHON=str(bare.python), **of_a_small_query())
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["spark"].startswith(NEWEST)
     assert found["package"] is None

@@ -7,6 +7,7 @@ import subprocess
 import zipfile
 
 import pytest
+import quick_java
 import scala_jars
 
 from state_store.checkpoint.metadata import META_KEY
@@ -66,10 +67,10 @@ def test_the_data_plane_reads_texts_as_the_control_plane_does():
         if option.type.name in READ_IN_SCALA
         for text in ["", *TEXTS[option.type.name]]
     ]
-    command = ["java", "-cp", scala_jars.probes_class_path(), PROBE]
+    command = ["java", *quick_java.probe_options(), "-cp", scala_jars.probes_class_path(), PROBE]
     questions = "".join(json.dumps(question) + "\n" for question in asked)
     answered = subprocess.run(
-        command, input=questions, capture_output=True, text=True, timeout=120, check=True, encoding="utf-8"
+        command, input=questions, capture_output=True, text=True, timeout=240, check=True, encoding="utf-8"
     )
     answers = [json.loads(line) for line in answered.stdout.splitlines()]
     head, answers = answers[0], answers[1:]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import quick_java
 import scala_jars
 
 from state_store.agent.files import FileConnections, StoreFiles
@@ -38,8 +39,8 @@ def serving(
         listener.bind(path)
         listener.listen(connections)
         listener.settimeout(_START_TIMEOUT_S)
-        class_path = [*([str(configuration)] if configuration else []), scala_jars.probes_class_path()]
-        command = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        class_path = [scala_jars.probes_class_path(), *([str(configuration)] if configuration else [])]
+        command = ["java", "-Xmx512m", *quick_java.probe_options()]
         command += ["-cp", os.pathsep.join([*class_path, *map(str, jars)])]
         command += [_MAIN, path, "token", root, str(connections)]
         log = opened.enter_context(open(f"{directory}/log", "w+b"))
@@ -54,4 +55,4 @@ def serving(
                 write_frame(channel, {"ok": {}})
                 lent.lend(channel)
             yield StoreFiles(lent, 1)
-        process.wait(60)
+        process.wait(240)

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 import quick_java
 
-sys.path.insert(0, str(Path(__file__).parent))
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE))
 PREFIX = "spark.sql.streaming.stateStore.incremental.vectorized."
 
 
@@ -37,6 +38,7 @@ def session_options() -> dict[str, str]:
         "spark.sql.streaming.minBatchesToRetain": "100",
         "spark.sql.extensions": EXTENSION_CLASS,
         **quick_java.CHECKPOINT_FILES,
+        **quick_java.WORKERS,
     }
     jar = os.environ.get("STATE_STORE_TEST_JAR")
     options["spark.jars"] = jar or str(jar_path())
@@ -49,7 +51,7 @@ def spark() -> Iterator:
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["TZ"] = "UTC"  # of the workers: another one than the session's
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(Path(__file__).parent)])
+    os.environ["PYTHONPATH"] = os.pathsep.join(map(str, [ROOT, HERE, HERE.parent]))
     session = SparkSession.builder.master("local[2]").config(map=session_options()).getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session

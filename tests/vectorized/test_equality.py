@@ -2,7 +2,7 @@
 
 Every query runs in five forms on Spark's default store, whose files are compared byte by byte, and on this
 project's store in forms that change with each restart. STATE_STORE_TEST_EXAMPLES sets the number of generated
-queries (default 4).
+queries (default 2, in `make test-long` 20 more).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from streams import Outcome, Stream
 from state_store.settings.session import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
 from state_store.vectorization import accelerate, per_group, vectorized
 
-EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "4"))
+EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "2"))
 
 pytestmark = [
     pytest.mark.spark,
@@ -145,20 +145,34 @@ def options(spark, values):
             spark.conf.unset(name)
 
 
-@settings(
-    max_examples=max(EXAMPLES, 1),
-    deadline=None,
-    database=None,
-    suppress_health_check=list(HealthCheck),
+QUERIES = settings(
+    max_examples=max(EXAMPLES, 1), deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )
-@given(
+generated = given(
     program=programs(),
     runs=st.lists(st.lists(rows, min_size=1, max_size=2), min_size=1, max_size=2),
     mode=st.sampled_from(("update", "append")),
     records=st.sampled_from((1, 7, 10_000)),
     first=st.integers(0, 2),
 )
+
+
+@QUERIES
+@generated
 def test_generated_query(spark, program, runs, mode, records, first):
+    check_forms(spark, program, runs, mode, records, first)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@settings(QUERIES, max_examples=20)
+@generated
+def test_many_generated_queries(spark, program, runs, mode, records, first):
+    check_forms(spark, program, runs, mode, records, first)
+
+
+def check_forms(spark, program, runs, mode, records, first):
+    """All forms of the query leave the same."""
     stock, marked, lean = program.per_group, vectorized(program.many_groups), accelerate(program.per_group)
     plain = per_group(program.plain_rows)
     turns = [marked, lean, plain, stock, marked, lean][first : first + 3]

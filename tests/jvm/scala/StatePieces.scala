@@ -16,24 +16,32 @@ import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{S
 
 /**
  * Parts of the state against RocksDB and against what is plain: filters, tables, sorting, very large and
- * empty rows.
+ * empty rows. Arguments: the names of pieces; none: all but those of 64 MiB.
  */
 object StatePieces {
   private val random = new Random(11)
+  private val pieces: Seq[(String, File => Unit)] = Seq(
+    ("tables", directory => ChecksumType.values.foreach(readsWhatRocksWrites(directory, _, blockBytes = 4096))),
+    ("blocks", readsWhatRocksWrites(_, ChecksumType.kXXH3, blockBytes = 1)), // a block of every length
+    ("compressed", refusesCompressed),
+    ("sorting", sorts),
+    ("prefixes", findsPrefixes),
+    ("large", takesLargeAndEmptyRows(_, 8 << 20)),
+    ("fits", keepsWhatFits),
+    ("counts", countsWhatLookUpsRead))
+  private val byThemselves: Seq[(String, File => Unit)] = Seq(("64m", takesLargeAndEmptyRows(_, 64 << 20)))
 
   def main(arguments: Array[String]): Unit = {
     val directory = Files.createTempDirectory("state-pieces").toFile
     try {
       RocksDB.loadLibrary()
-      ChecksumType.values.foreach(readsWhatRocksWrites(directory, _, blockBytes = 4096))
-      readsWhatRocksWrites(directory, ChecksumType.kXXH3, blockBytes = 1) // a block of every length
-      refusesCompressed(directory)
-      sorts(directory)
-      findsPrefixes(directory)
-      takesLargeAndEmptyRows(directory)
-      keepsWhatFits(directory)
-      countsWhatLookUpsRead(directory)
-      println("all pieces agree")
+      val chosen = if (arguments.isEmpty) pieces else (pieces ++ byThemselves).filter(piece => arguments.contains(piece._1))
+      chosen.foreach { case (name, agrees) =>
+        val startNs = System.nanoTime
+        agrees(directory)
+        println(s"$name agrees after ${(System.nanoTime - startNs) / 1000000} ms")
+      }
+      println(s"${chosen.size} pieces agree")
     } finally TestFiles.delete(directory)
   }
 
@@ -225,12 +233,12 @@ object StatePieces {
 
   /** A state that fits in memory stays there whole, however often its keys change; the base is never asked. */
   private def keepsWhatFits(directory: File): Unit = {
-    val memory = new StoreMemory(4L << 20)
+    val memory = new StoreMemory(2L << 20)
     val state = new StoreVersions(memory, StateConf(new File(directory, "fits")))
     val keys = Array.tabulate(2000)(i => Array[Byte](0, 0, (i >> 8).toByte, i.toByte))
     var deltas = Vector.empty[File]
     var at = VersionId.empty
-    for (batch <- 0 until 150) {
+    for (batch <- 0 until 75) {
       val transaction = state.tryBegin(at, readOnly = false).get
       val touched = if (batch == 0) keys else Array.fill(200)(keys(random.nextInt(keys.length)))
       touched.foreach { key =>
@@ -255,10 +263,10 @@ object StatePieces {
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken")
   }
 
-  private def takesLargeAndEmptyRows(directory: File): Unit = {
-    val memory = new StoreMemory(32L << 20)
+  private def takesLargeAndEmptyRows(directory: File, largeBytes: Int): Unit = {
+    val memory = new StoreMemory(largeBytes / 2)
     val state = new StoreVersions(memory, StateConf(new File(directory, "spill")))
-    val large = Array.tabulate[Byte](64 << 20)(i => (i * 31 >> 8).toByte)
+    val large = Array.tabulate[Byte](largeBytes)(i => (i * 31 >> 8).toByte)
     val rows = Seq(
       Array[Byte](0, 0) -> Array.emptyByteArray,
       (Array[Byte](0, 1) ++ large) -> Array[Byte](1),

@@ -60,6 +60,7 @@ def _session() -> dict[str, str]:
         "spark.sql.files.minPartitionNum": "1",  # so that the records of a batch come in a known order
         "spark.sql.codegen.wholeStage": "false",
         **quick_java.CHECKPOINT_FILES,
+        **quick_java.WORKERS,
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
         "spark.executorEnv.PYTHONPATH": python_path(),
     }
