@@ -5,7 +5,7 @@
 # The versions of Spark that this Python runs and the names of their jars, the newest first (state_store/jvm/releases.py).
 # All tests run on the newest, most on 4.2, a few on 4.0 and 4.1.
 RELEASES := $(shell python=$$(PYTHON='$(PYTHON)' scripts/find-python 2>/dev/null) && "$$python" -m state_store.jvm.releases)
-SPARK := $(firstword $(RELEASES))
+NEWEST_SPARK := $(firstword $(RELEASES))
 OLDER_SPARK := $(filter 4.2.%,$(RELEASES))
 BENCH ?= standard
 TESTS ?=
@@ -67,7 +67,9 @@ test-long: setup  ## Run what is too long for every run (an hour; the README lis
 	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/test_operators.py tests/spark/test_migration.py
 	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/test_marked_functions.py
 	.venv-4.0/bin/python -m pytest -m 'spark42' tests/vectorized
-	$(BIN)/python tests/suites/run.py --only transform-with-state
+	$(BIN)/python tests/suites/run.py --only transform-with-state --only change-feed --only joins
+	$(MAKE) spark-suites SPARK=$(filter 4.1.%,$(RELEASES))
+	$(MAKE) spark-suites SPARK=$(filter 4.0.%,$(RELEASES)) SUITES='--only contract --only dedup --only reader'
 
 chaos: .venv/.ready $(JAR)  ## Kill and stop processes of a cluster N times at random: are its queries right? (N=500: an hour)
 	@PYTHONPATH=tests $(BIN)/python -m chaos --faults $(N) $(SEED:%=--seed %)
@@ -86,8 +88,13 @@ lint: .venv/.ready  ## Check formatting, style, types and dead code
 	$(BIN)/vulture
 	$(BIN)/python scripts/check_scala.py $(SCALA_DIRS)
 
-spark-suites: .venv-4.2/.ready $(OLDER_JAR)  ## Run Spark's own state store suites against the provider (SUITES='--only GROUP')
-	$(BIN)/python tests/suites/run.py $(SUITES)
+# Of the releases that Spark publishes its test classes for: 4.0.1, 4.1.1, 4.2.0.
+SPARK := $(OLDER_SPARK)
+SUITES_MINOR = $(basename $(SPARK))
+SUITES_JAR = state_store/jars/incremental-state-store-spark-$(SUITES_MINOR).jar
+
+spark-suites: .venv/.ready .venv-$(SUITES_MINOR)/.ready $(SUITES_JAR)  ## Run Spark's own suites against the provider (SPARK=4.1.1 SUITES='--only GROUP')
+	$(BIN)/python tests/suites/run.py --spark $(SPARK) $(SUITES)
 
 benchmark: .venv/.ready $(JAR)  ## Compare with Spark's own stores and write docs/benchmarks.md (BENCH=quick|standard|full)
 	$(BIN)/python -m benchmarks $(BENCH)
@@ -119,7 +126,7 @@ help:  ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 .venv/.ready: EXTRAS = test,lint,benchmark
-.venv/.ready: VERSION = $(SPARK)
+.venv/.ready: VERSION = $(NEWEST_SPARK)
 .venv-4.2/.ready: EXTRAS = test
 .venv-4.2/.ready: VERSION = $(OLDER_SPARK)
 .venv-4.%/.ready: EXTRAS = test

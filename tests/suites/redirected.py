@@ -2,8 +2,8 @@
 
 The harness outside the repository runs them (`run.py`); here each provider of Spark's class is turned into
 one of this project's where it is made (`redirect/Redirect.java`). What cannot pass, and why, is in
-`exceptions.json`: a test by its whole name, or by the beginning of its name with `*` behind it. Every other
-test has to pass.
+`exceptions.json`, by release of Spark: a test by its whole name, or by the beginning of its name with `*`
+behind it. Every other test has to pass.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from state_store.jvm.releases import minor_of
 from state_store.settings.session import PROVIDER_KEY
 
 HERE = Path(__file__).resolve().parent
-SOURCES = sorted((HERE / "redirect").glob("*.java"))
 _STATE = "org.apache.spark.sql.execution.streaming.state."
 _STREAMING = "org.apache.spark.sql.streaming."
+_READER = "org.apache.spark.sql.execution.datasources.v2.state."
 
 VARIABLES = [_STATE + name for name in ("ValueStateSuite", "ListStateSuite", "MapStateSuite", "TimerSuite")]
 """State variables and timers on a store, without queries: a minute."""
@@ -52,11 +53,18 @@ GROUPS: Mapping[str, Sequence[str]] = {
                 "TransformWithStateValidationSuite",
             )
         ),
-        "org.apache.spark.sql.execution.datasources.v2.state.StateDataSourceTransformWithStateSuite",
+        _READER + "StateDataSourceTransformWithStateSuite",
     ],
+    "change-feed": [
+        _READER + "RocksDBWithChangelogCheckpointStateDataSourceChangeDataReaderSuite",
+        _READER + "RocksDBWithCheckpointV2StateDataSourceChangeDataReaderSuite",
+    ],
+    "joins": [_STREAMING + "StreamingInnerJoinV4Suite"],
 }
 
-_EXCEPTIONS: dict[str, dict[str, str]] = json.loads((HERE / "exceptions.json").read_text(encoding="utf-8"))
+_EXCEPTIONS: dict[str, dict[str, dict[str, str]]] = json.loads(
+    (HERE / "exceptions.json").read_text(encoding="utf-8")
+)
 
 
 def harness(directory: Path) -> ModuleType:
@@ -75,16 +83,21 @@ def bench(program: ModuleType, venv: Path, work: Path, jar: Path, provider: str,
     `label` names the directory of its runs.
     """
 
+    options = program.argparse.Namespace(
+        jar=[jar], provider=_STATE + "RocksDBStateStoreProvider", conf=[], out=label
+    )
+
     class Redirected(program.Bench):  # type: ignore[name-defined,misc]
+        sources = _sources(minor_of(program.Bench(venv, work, options).version))
         redirect = (
-            work / f"redirect-{hashlib.sha256(b''.join(map(Path.read_bytes, SOURCES))).hexdigest()[:16]}"
+            work / f"redirect-{hashlib.sha256(b''.join(map(Path.read_bytes, sources))).hexdigest()[:16]}"
         )
 
         def compile(self) -> None:
             super().compile()
             if not self.redirect.exists():
                 with tempfile.TemporaryDirectory(dir=work) as fresh:
-                    subprocess.run(["javac", "-cp", self.classpath(), "-d", fresh, *SOURCES], check=True)
+                    subprocess.run(["javac", "-cp", self.classpath(), "-d", fresh, *self.sources], check=True)
                     shutil.copytree(fresh, self.redirect)
 
         def classpath(self) -> str:
@@ -98,36 +111,50 @@ def bench(program: ModuleType, venv: Path, work: Path, jar: Path, provider: str,
             at = words.index("suites.Main")
             return [*words[:at], f"-Dsuites.redirect={provider}", "suites.Redirect", *words[at + 1 :]]
 
-    options = program.argparse.Namespace(
-        jar=[jar], provider=_STATE + "RocksDBStateStoreProvider", conf=[], out=label
-    )
     return Redirected(venv, work, options)
 
 
-def judge(suite: str, outcome: Mapping[str, Any], provider: str) -> list[str]:
+def _sources(release: str) -> list[Path]:
+    """The classes that redirect; those of releases before 4.2 replace what has their name."""
+    found = {path.name: path for path in (HERE / "redirect").glob("*.java")}
+    if release < "4.2":
+        found.update({path.name: path for path in (HERE / "redirect-4.0").glob("*.java")})
+    return [found[name] for name in sorted(found)]
+
+
+def published(bench: Any, names: Iterable[str]) -> list[str]:
+    """Those of the suites that Spark's test classes of this release have."""
+    return [name for name in names if (bench.unpacked / f"{name.replace('.', '/')}.class").exists()]
+
+
+def judge(release: str, suite: str, outcome: Mapping[str, Any], provider: str) -> list[str]:
     """What is wrong with the outcome of a suite, each as a line: none when it is as it has to be."""
     wrong = [f"{suite}: {outcome['aborted']}"] if "aborted" in outcome else []
     if not any(provider in test["providers"] for test in outcome["tests"].values()):
         wrong.append(f"{suite}: none of its tests has opened {provider}")
     for name, test in sorted(outcome["tests"].items()):
-        if test["status"] == "failed" and reason(suite, name) is None:
+        if test["status"] == "failed" and reason(release, suite, name) is None:
             wrong.append(f"{suite}: {name}: {test.get('why', '')}")
     return wrong
 
 
-def reason(suite: str, test: str) -> str | None:
+def reason(release: str, suite: str, test: str) -> str | None:
     """Why a test cannot pass; None when it has to."""
-    for name, why in _EXCEPTIONS.get(suite, {}).items():
+    for name, why in _of(release, suite).items():
         if test == name or (name.endswith("*") and test.startswith(name[:-1])):
             return why
     return None
 
 
-def unused_exceptions(outcomes: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+def unused_exceptions(release: str, outcomes: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
     """The exceptions of suites that ran which no failed test needs, each as a line."""
     for suite, outcome in outcomes.items():
         failed = [name for name, test in outcome["tests"].items() if test["status"] == "failed"]
-        for name in _EXCEPTIONS.get(suite, {}):
+        for name in _of(release, suite):
             beginning = name.removesuffix("*")
             if not any(test.startswith(beginning) for test in failed):
                 yield f"{suite}: {name}: no test that fails needs this exception"
+
+
+def _of(release: str, suite: str) -> Mapping[str, str]:
+    return _EXCEPTIONS.get(release, {}).get(suite, {})
