@@ -28,7 +28,8 @@ object StatePieces {
     ("prefixes", findsPrefixes),
     ("large", takesLargeAndEmptyRows(_, 8 << 20)),
     ("fits", keepsWhatFits),
-    ("counts", countsWhatLookUpsRead))
+    ("counts", countsWhatLookUpsRead),
+    ("names", namesBlocksInAscii))
   private val byThemselves: Seq[(String, File => Unit)] = Seq(("64m", takesLargeAndEmptyRows(_, 64 << 20)))
 
   def main(arguments: Array[String]): Unit = {
@@ -259,6 +260,22 @@ object StatePieces {
     }
     val written = deltas.iterator.map(_.length).sum
     expect(written > memory.budgetBytes, s"$written bytes were written, too few for memory to be full")
+    state.close()
+    expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken")
+  }
+
+  /** What a batch changed twice is in a block whose number has the digits of docs/format.md, in any locale. */
+  private def namesBlocksInAscii(directory: File): Unit = {
+    val memory = new StoreMemory(4L << 20)
+    val state = new StoreVersions(memory, StateConf(new File(directory, "names")))
+    val transaction = state.tryBegin(VersionId.empty, readOnly = false).get
+    for (value <- 1 to 2) transaction.put(Array[Byte](0, 0, 1), Array[Byte](value.toByte))
+    val delta = new File(directory, "names.sst")
+    val at = VersionId(1, Some("names"))
+    transaction.writeDelta(delta, StateModel.bytes(TestBases.meta(at, 1)))
+    val written = StateModel.text(Files.readAllBytes(delta.toPath))
+    expect(written.contains("incremental.superseded.000000"), "the first block has another name")
+    transaction.committed(at)
     state.close()
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken")
   }
