@@ -5,8 +5,8 @@ Those in `FAULTS` have names. A *schedule* says which calls go wrong: it takes o
 a fault, or None for a call that goes well; it may also raise, or act, itself. `fail_at`, `once`, `storm` and
 `at_random` make schedules.
 
-Operations are `list`, `read`, `write`, `upload`, `download`, `delete`, `exists`, and `directories`. All that
-is random comes from the generator that is passed in, so a seed says everything.
+Operations are `list`, `read`, `write`, `upload`, `download`, `delete`, `exists`, `directories` and
+`delete_directory`. All that is random comes from the generator that is passed in, so a seed says everything.
 """
 
 from __future__ import annotations
@@ -115,6 +115,9 @@ class FaultyStorage(Storage):
     def directories(self, directory: str | None = None) -> list[str]:
         names: list[str] = self._do("directories", directory or "")
         return names
+
+    def delete_directory(self, directory: str) -> None:
+        self._do("delete_directory", directory)
 
     def close(self) -> None:
         self.inner.close()

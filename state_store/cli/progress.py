@@ -142,5 +142,8 @@ class MeteredStorage(Storage):
     def directories(self, directory: str | None = None) -> list[str]:
         return self._storage.directories(directory)
 
+    def delete_directory(self, directory: str) -> None:
+        self._storage.delete_directory(directory)
+
     def close(self) -> None:
         self._storage.close()

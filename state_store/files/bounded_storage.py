@@ -59,3 +59,8 @@ class BoundedStorage(Storage):
     def directories(self, directory: str | None = None) -> builtins.list[str]:
         self.deadline.check()
         return self._storage.directories(directory)
+
+    def delete_directory(self, directory: str) -> None:
+        if self._bound_deletions:
+            self.deadline.check()
+        self._storage.delete_directory(directory)
