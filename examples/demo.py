@@ -231,7 +231,7 @@ def workplace(keep: Path | None) -> Iterator[Workplace]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--days", type=int, default=12, help="days of flights in a micro-batch (default 12)")
+    parser.add_argument("--days", type=int, default=24, help="days of flights in a micro-batch (default 24)")
     parser.add_argument("--store", choices=STORES, default="incremental", help="the state store to run on")
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights of the year")
     parser.add_argument(
