@@ -167,7 +167,9 @@ class Moves:
 def moves(spark, tmp_path_factory, request) -> Iterator[Moves]:
     cases = [item.callspec.params["case"] for item in request.session.items if item.module is request.module]
     found = Moves(spark, tmp_path_factory.mktemp("moves"), cases)
-    found.play()
+    with pytest.MonkeyPatch.context() as patch:  # for the JVMs of the migrations
+        patch.setenv("JAVA_TOOL_OPTIONS", quick_java.QUICK_START)
+        found.play()
     yield found
 
 
