@@ -35,7 +35,11 @@ def make_hole(local: Path, size_bytes: int) -> None:
 def fetch_part(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
     """Brings `length` bytes from `offset` on to their place. Raises as the storage does, DamagedError when
     the stored file ends before."""
-    count = storage.download_part(path, local, offset, length)
+    check_count(storage, path, offset, length, storage.download_part(path, local, offset, length))
+
+
+def check_count(storage: Storage, path: str, offset: int, length: int, count: int) -> None:
+    """Raises DamagedError when of `length` bytes from `offset` on there were only `count`."""
     if count != length:
         file = f"{storage.location}/{path}"
         raise DamagedError(

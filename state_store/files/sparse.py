@@ -9,8 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.errors import DamagedError
-from state_store.files.parts import fetch_part, make_hole
+from state_store.files.parts import check_count, fetch_part, make_hole
 from state_store.files.sst_end import is_plain_end, metadata_bytes
 from state_store.files.transfer import Wanted
 from state_store.storage.contract import Storage, write_at
@@ -81,10 +80,5 @@ def fill(storage: Storage, file: SparseFile, directory: Path, offset: int, lengt
 
 def _read(storage: Storage, path: str, offset: int, length: int) -> bytes:
     data = storage.read(path, offset, length)
-    if len(data) != length:
-        file = f"{storage.location}/{path}"
-        raise DamagedError(
-            f"'{file}' is damaged: it ends at {offset + len(data)}, and not at {offset + length} or later",
-            file=file,
-        )
+    check_count(storage, path, offset, length, len(data))
     return data

@@ -236,15 +236,20 @@ def test_a_merge_of_deltas_alone_fetches_none_a_second_time(
 @pytest.mark.usefixtures("sparse_deltas")
 def test_a_delta_that_is_damaged_in_storage_is_found_before_it_is_kept(written: Job, tmp_path: Path) -> None:
     path = max(written.location.glob("delta/*"))
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.unlink()
-    path.write_bytes(data)
+    damage(path)
     job = reader(written, tmp_path / "reader")
     restored(job)
     settled(job)
     with pytest.raises(DamagedError, match=path.name):
         job.restore_by_blocks(5)
+
+
+def damage(path: Path) -> None:
+    """Another file in its place: the stored one may be linked."""
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.unlink()
+    path.write_bytes(data)
 
 
 def held_back(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
@@ -330,10 +335,7 @@ def test_an_agent_that_replaces_a_dead_one_goes_on(
 
 def test_a_file_that_is_damaged_in_storage_is_done_without(written: Job, tmp_path: Path) -> None:
     path = next(written.location.glob("shared/*"))
-    data = bytearray(path.read_bytes())
-    data[100] ^= 1
-    path.unlink()
-    path.write_bytes(data)
+    damage(path)
     job = reader(written, tmp_path / "reader")
     restored(job)
     settled(job)

@@ -1,0 +1,79 @@
+"""Breaks of the package `sst`."""
+
+from __future__ import annotations
+
+from mutants.data_plane.places import DAMAGE, EITHER, MODEL, ROOT
+from mutants.mutant import Mutant
+
+MUTANTS = [
+    Mutant(
+        "a removal is written as a value",
+        f"{ROOT}/sst/SstWriter.scala",
+        "out.putLong(if (valueLength == Record.removed) SstFormat.removal else SstFormat.put)",
+        "out.putLong(SstFormat.put)",
+        MODEL,
+    ),
+    Mutant(
+        "keys are not in the bloom filter",
+        f"{ROOT}/sst/SstWriter.scala",
+        "    filter.add(KeyHash.of(null, key, keyLength))\n",
+        "    if (entries == 0) filter.add(KeyHash.of(null, key, keyLength))\n",
+        MODEL,
+    ),
+    Mutant(
+        "the checksum of a block is not masked",
+        f"{ROOT}/sst/SstBlockWriter.scala",
+        "putInt(SstFormat.masked(checksum.getValue.toInt))",
+        "putInt(checksum.getValue.toInt)",
+        MODEL,
+    ),
+    Mutant(
+        "the checksum of a delta misses what was flushed",
+        f"{ROOT}/sst/SstBlockWriter.scala",
+        "    whole.update(buffer)\n",
+        "    if (written > 0) whole.update(buffer)\n",
+        EITHER,
+    ),
+    Mutant(
+        "a seek passes over the key that it seeks",
+        f"{ROOT}/sst/SstCursor.scala",
+        "while (valid && Bytes.compare(key, keyAddress, keyLength) > 0) next()",
+        "while (valid && Bytes.compare(key, keyAddress, keyLength) >= 0) next()",
+        MODEL,
+    ),
+    Mutant(
+        "blocks count as verified unread",
+        f"{ROOT}/sst/SstTable.scala",
+        "      verify(content, (one.offset - handle.offset).toInt, one)\n",
+        "",
+        DAMAGE,
+    ),
+    Mutant(
+        "blocks that are read ahead count as verified unread",
+        f"{ROOT}/sst/SstTable.scala",
+        "      verify(content, (one.offset - handle.offset).toInt, one)\n",
+        "      if (i == first) verify(content, (one.offset - handle.offset).toInt, one)\n",
+        DAMAGE,
+    ),
+    Mutant(
+        "blocks of deltas and of metadata are not verified",
+        f"{ROOT}/sst/SstTable.scala",
+        "    verify(block, 0, handle)\n",
+        "",
+        DAMAGE,
+    ),
+    Mutant(
+        "keys of a delta are written in any order",
+        f"{ROOT}/sst/SstWriter.scala",
+        "    checkOrder(common, key, keyLength)\n",
+        "",
+        DAMAGE,
+    ),
+    Mutant(
+        "a delta has fewer keys than it says",
+        f"{ROOT}/sst/SstWriter.scala",
+        "if (entries != keys) throw",
+        "if (false) throw",
+        DAMAGE,
+    ),
+]
