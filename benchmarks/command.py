@@ -17,7 +17,8 @@ from typing import Any
 
 import pyspark
 
-from benchmarks import jvm, machine, providers, recorded, report, results
+from benchmarks import jvm, machine, providers, recorded, results
+from benchmarks.page import report
 from benchmarks.runner import RUNNERS
 from benchmarks.scenarios import EXTENTS
 

@@ -10,8 +10,9 @@ import pyspark
 import pytest
 import scala_jars
 
-from benchmarks import executors, goals, jvm, large_store, providers, recorded, report, scenarios, statistics
-from benchmarks.reasons import REASONS
+from benchmarks import executors, jvm, large_store, providers, recorded, scenarios, statistics
+from benchmarks.page import goals, report
+from benchmarks.page.reasons import REASONS
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results, errors
 from benchmarks.runner import STORE_LEVEL
 

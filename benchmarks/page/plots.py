@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from benchmarks import goals
+from benchmarks.page import goals
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results
 
 # Okabe and Ito's colours, which readers with any colour vision can tell apart.

@@ -1,0 +1,81 @@
+"""The sections on whole queries: time, CPU, and what of it is the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks.page import goals
+from benchmarks.page.layout import images, spread, table
+from benchmarks.page.plots import NAMES
+from benchmarks.results import Results
+
+_SHARE = """
+The store's share is its commits, as the query reports them, and the get and put of each key at what they
+take at store level, over the time of the batch on both cores. With `applyInPandasWithState` the rest is the
+Python worker: about a millisecond for each group.
+"""
+
+
+_FORMS = {
+    "stock": "a call for each group (Spark's)",
+    "vectorized": "vectorised",
+    "loop": "vectorised, with a loop over rows in Python",
+    "per_group": "a call for each group with plain rows",
+    "accelerate": "accelerated (the function unchanged)",
+}
+
+
+def queries(results: Results, titles: Mapping[str, str]) -> str:
+    text = "## Real queries\n\n" + images(titles, "queries")
+    rows = []
+    for query, subjects in results.scenarios.get("queries", {}).get("queries", {}).items():
+        for subject, one in subjects.items():
+            if "durations_ms" in one:
+                share = goals.store_share(results, query, subject)
+                durations, operators = one["durations_ms"], one["operators"]
+                rows.append(
+                    (
+                        query,
+                        NAMES[subject],
+                        spread(durations["triggerExecution"]),
+                        spread(durations["addBatch"]),
+                        spread(operators["commitTimeMs"]),
+                        f"{operators['numRowsUpdated']['median']:.0f}",
+                        "" if share is None else f"{share:.1%}",
+                    )
+                )
+    header = (
+        "query",
+        "provider",
+        "batch ms",
+        "addBatch ms",
+        "commits ms (all tasks)",
+        "keys written",
+        "store's share",
+    )
+    return text + table(header, rows) + _SHARE if rows else ""
+
+
+def vectorized(results: Results, titles: Mapping[str, str]) -> str:
+    rows = []
+    for one in results.scenarios.get("vectorized", {}).get("functions", []):
+        times = {(ratio["store"], ratio["form"]): ratio for ratio in one["ratios"]}
+        for form in one["measurements"]:
+            ratio = times.get((form["store"], form["form"]))
+            rows.append(
+                (
+                    f"{one['groups']:,} groups of {one['rows']} rows",
+                    NAMES.get(form["store"], form["store"]),
+                    _FORMS[form["form"]],
+                    f"{form['median_ms']:,.0f}",
+                    f"{form['median_cpu_s']:.2f}",
+                    f"{ratio['times_stock']:.1f}x" if ratio else "",
+                    f"{ratio['times_stock_cpu']:.1f}x" if ratio else "",
+                )
+            )
+    header = ("a batch", "store", "function", "batch ms", "CPU s", "faster", "less CPU")
+    text = (
+        "## Vectorised functions\n\nThe median of the whole time of a trigger, of queries that keep running, "
+        "and of the CPU time of driver, executor and workers in it; outputs and states are compared.\n\n"
+    )
+    return text + table(header, rows) if rows else ""

@@ -1,0 +1,86 @@
+"""The sections on restores: by age, by size of the state, from far storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from benchmarks.page.layout import comparison, images, spread, table
+from benchmarks.page.plots import NAMES
+from benchmarks.results import CHANGELOG, HDFS, OURS, Results
+from benchmarks.scenarios import FAR_CASES
+
+_LAZY = "incremental-lazy"
+
+
+_FAR_STATES = (
+    "A young state, as one large change leaves it (64 MB at most), and a few small ones after it:",
+    "A state that came in changes of 8 MB, and was merged:",
+)
+
+
+def restore(results: Results, titles: Mapping[str, str]) -> str:
+    text = (
+        "## Restore and fail-over\n\nFrom the start of a task on a fresh provider to its first row.\n\n"
+        + images(titles, "restore")
+    )
+    text += comparison(results, "restore", "restore")
+    rows = []
+    for label, subjects in results.scenarios.get("restore", {}).get("cases", {}).get("restore", {}).items():
+        for subject, one in subjects.items():
+            if "restore" in one:
+                times = [
+                    spread(one["restore"][name])
+                    for name in ("init_ms", "open_ms", "first_row_ms", "total_ms", "copy_ms")
+                ]
+                rows.append((label, NAMES[subject], *times))
+    header = ("", "provider", "init ms", "open ms", "first row ms", "total ms", "copy of live bytes ms")
+    return text + "\nBy phase:\n\n" + table(header, rows) + _own_restores(results)
+
+
+def recovery(results: Results, titles: Mapping[str, str]) -> str:
+    text = (
+        "## Recovery by size of the state\n\nFrom the start of a task on a fresh provider to its first row, "
+        "and to the end of its first batch.\n\n"
+    )
+    return text + comparison(results, "recovery", "recovery") + _far_recovery(results)
+
+
+def _far_recovery(results: Results) -> str:
+    cases = results.scenarios.get("recovery", {}).get("cases", {})
+    found = [(case, state) for case, state in zip(FAR_CASES, _FAR_STATES, strict=True) if cases.get(case)]
+    if not found:
+        return ""
+    text = (
+        "\n### From far storage\n\nStorage is a directory behind a Hadoop file system of the benchmark "
+        "(`benchmarks/scala/driver/DelayedFileSystem.scala`): each request (status, listing, open, create, "
+        "rename, delete, the first read of a stream and each after a seek) waits 20 ms, each stream carries "
+        "100 MB a second. All stores are behind it alike.\n"
+    )
+    for case, state in found:
+        text += f"\n{state}\n\n" + comparison(results, "recovery", case)
+        text += "\n" + _lazy(results, case, cases[case])
+    return text
+
+
+def _lazy(results: Results, case: str, labels: Mapping[str, Any]) -> str:
+    """How many times as long as a lazy restore the others take."""
+    rows = []
+    for label, subjects in labels.items():
+        kind = next((one for one in ("restore", "recover") if one in subjects.get(_LAZY, {})), None)
+        if kind is not None:
+            where = ("recovery", case, label)
+            ratios = [results.ratio(where, peers, kind, _LAZY) for peers in ((OURS,), (HDFS,), CHANGELOG)]
+            rows.append((label, *("" if ratio is None else str(ratio) for ratio in ratios)))
+    header = ("against lazy", "eager", "HDFS-backed", "RocksDB + changelog")
+    return table(header, rows)
+
+
+def _own_restores(results: Results) -> str:
+    rows = []
+    for label, subjects in results.scenarios.get("restore", {}).get("cases", {}).get("restore", {}).items():
+        custom = subjects.get(OURS, {}).get("restore", {}).get("custom", {})
+        told = {name: value for name, value in custom.items() if "estore" in name and value}
+        if told:
+            rows.append((label, ", ".join(f"{name} {value:g}" for name, value in told.items())))
+    return "\nThis store's own account of it:\n\n" + table(("", "metrics"), rows) if rows else ""

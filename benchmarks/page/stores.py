@@ -1,0 +1,222 @@
+"""The sections at the level of a store: batches, growth, storage, memory, many stores, HDFS, merges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from benchmarks import executors, large_store
+from benchmarks.page import goals
+from benchmarks.page.layout import MB, comparison, costs, images, spread, table
+from benchmarks.page.plots import NAMES
+from benchmarks.results import CHANGELOG, HDFS, OURS, Results
+from benchmarks.scenarios import BUDGET_MB
+
+_PROJECTION = """
+### Projection: a billion keys
+
+200 partitions of 5 million keys each. A partition's batch of 20,000 keys (4 million over all) takes
+{own:.0f} ms here ({others}), and its checkpoints {stored:.0f} MB. Over 200 partitions on 50 executors of
+two cores that is two rounds of tasks, {twice:.0f} ms of store a batch, and {all:.0f} GiB of checkpoints.
+Assumptions: keys spread evenly over partitions; batches uniform over keys; four stores share the memory of
+an executor, so its budget is four times the one measured; checkpoint storage takes the uploads of all
+executors at once; nothing but the store is counted.
+"""
+
+
+_EXECUTORS = """\
+## Executors with many stores
+
+Each store has {keys} keys, and a batch touches {touched} of them in every store; two tasks at a time. Memory
+a store is what the process grew by from the fewest stores to these, for each store more. Threads and
+descriptors are those of the JVM and of the agent. CPU of a JVM's processes is the agent's, or of those that
+Hadoop's file system starts for a file. Batches are without maintenance.
+
+"""
+
+
+_SIZE = """\
+## A store larger than its memory
+
+Memory is a sixth of the bytes of all keys; a tenth of them about fits into it. Of each look-up that memory
+did not answer: files whose filters it asked, and blocks that it read. Bytes in checkpoint storage are per
+byte of change, and per live byte.
+
+"""
+
+
+def store(results: Results, titles: Mapping[str, str]) -> str:
+    text = "## Store level\n\n" + images(titles, "speed", "phases", "own-phases")
+    for case in results.scenarios.get("store", {}).get("cases", {}):
+        text += f"### {case}\n\n" + comparison(results, "store", case) + "\n" + costs(results, "store", case)
+    return text
+
+
+def age(results: Results, titles: Mapping[str, str]) -> str:
+    text = (
+        "## Age\n\nConstant live state, one batch after another; a restore on a new machine now and then.\n\n"
+    )
+    text += images(titles, "restore-over-age", "batch-over-age", "storage-over-age")
+    return text + comparison(results, "age", "age")
+
+
+def growth(results: Results, titles: Mapping[str, str]) -> str:
+    text = "## Growth\n\n" + images(titles, "growth")
+    for case in results.scenarios.get("growth", {}).get("cases", {}):
+        budget = "" if case.endswith("GB") else f", {BUDGET_MB} MB"
+        text += f"### {case[0].upper()}{case[1:]}{budget}\n\n" + comparison(results, "growth", case) + "\n"
+    return text + _projection(results)
+
+
+def _projection(results: Results) -> str:
+    """A billion keys are 200 partitions of five million, which is a size that was measured."""
+    where = ("growth", "growth", "5M keys")
+    own = results.median(*where, OURS, "batch", "wall_ms")
+    if own is None:
+        return ""
+    stored = results.median("growth", "growth", "storage", OURS, "storage", "bytes") or 0
+    theirs = {name: results.median(*where, name, "batch", "wall_ms") for name in (HDFS, *CHANGELOG)}
+    others = ", ".join(f"{NAMES[name]} {value:.0f} ms" for name, value in theirs.items() if value)
+    return _PROJECTION.format(
+        own=own, others=others, stored=stored / MB, twice=2 * own, all=200 * stored / 2**30
+    )
+
+
+def storage(results: Results, titles: Mapping[str, str]) -> str:
+    text = "## Storage, uploads, latency\n\n" + images(titles, "latency")
+    rows = []
+    for case, labels in results.scenarios.get("storage", {}).get("cases", {}).items():
+        size = case.removeprefix("batches of ")
+        for subject, one in labels.get("storage", {}).items():
+            segments = labels.get(f"uniform {size}", {}).get(subject, {}).get("segments")
+            written = goals.written_per_changed_byte(results, subject, size)
+            if "storage" in one and segments and written:
+                held, live = one["storage"]["bytes"]["median"], one["storage"]["live_bytes"]["median"]
+                files = one["storage"]["files"]["median"]
+                cpu = goals.cpu_seconds(results, ("storage", case, f"uniform {size}"), subject) or 0
+                rows.append(
+                    (
+                        case,
+                        NAMES[subject],
+                        f"{held / MB:.0f}",
+                        f"{held / live:.2f}",
+                        f"{files:.0f}",
+                        f"{written:.2f}",
+                        f"{cpu * 1000:.0f}",
+                    )
+                )
+    header = (
+        "",
+        "provider",
+        "MB held",
+        "per live byte",
+        "files",
+        "written per changed byte",
+        "CPU ms a batch",
+    )
+    return (
+        text
+        + table(header, rows)
+        + "\n"
+        + "".join(
+            f"### {case[0].upper()}{case[1:]}\n\n" + comparison(results, "storage", case) + "\n"
+            for case in results.scenarios.get("storage", {}).get("cases", {})
+        )
+    )
+
+
+def memory(results: Results, titles: Mapping[str, str]) -> str:
+    rows = []
+    for label, subjects in results.scenarios.get("memory", {}).get("cases", {}).get("memory", {}).items():
+        for subject, one in subjects.items():
+            if "memory" in one and label != "empty":
+                memory = one["memory"]
+                native = goals.native_megabytes(results, subject, label)
+                rows.append(
+                    (
+                        label,
+                        NAMES[subject],
+                        *(f"{memory[name]['median'] / MB:.0f}" for name in ("heap_bytes", "reported_bytes")),
+                        "" if native is None else f"{native:.0f}",
+                        *(
+                            f"{memory[name]['median'] / MB:.0f}"
+                            for name in ("children_pss_bytes", "jvm_file_bytes")
+                        ),
+                    )
+                )
+    header = (
+        "",
+        "provider",
+        "heap MB",
+        "store says MB",
+        "native and agent MB",
+        "of it agent MB",
+        "mapped files MB",
+    )
+    return "## Memory\n\n" + images(titles, "memory") + table(header, rows) if rows else ""
+
+
+def many_stores(results: Results, titles: Mapping[str, str]) -> str:
+    rows = []
+    for count in executors.counts(results):
+        subjects = results.step(*executors.where(count))
+        for subject in (name for name in NAMES if name in subjects):
+            cells = executors.row(results, subject, count)
+            if cells is not None:
+                rows.append((executors.name(count), NAMES[subject], *cells))
+    text = _EXECUTORS.format(keys=executors.KEYS_EACH, touched=executors.TOUCHED_EACH)
+    return text + table(("", "provider", *executors.HEADER), rows) if rows else ""
+
+
+def one_large_store(results: Results, titles: Mapping[str, str]) -> str:
+    found = {step: large_store.amplification(results, step) for step in large_store.labels(results)}
+    rows = [
+        (
+            step,
+            *(f"{value:.2f}" for value in (one.misses_share, one.filters, one.blocks, one.written, one.held)),
+        )
+        for step, one in found.items()
+        if one is not None
+    ]
+    header = ("this store", "look-ups that memory did not answer", "filters", "blocks", "written", "held")
+    if not rows:
+        return ""
+    compared = comparison(results, large_store.SCENARIO, large_store.SCENARIO)
+    return _SIZE + compared + "\n" + table(header, rows)
+
+
+def hdfs(results: Results, titles: Mapping[str, str]) -> str:
+    if "hdfs" not in results.scenarios:
+        return ""
+    text = "## On HDFS\n\nCheckpoints in a NameNode and a DataNode on the same machine.\n\n"
+    return text + comparison(results, "hdfs", "hdfs") + "\n" + costs(results, "hdfs", "hdfs")
+
+
+def merges(results: Results, titles: Mapping[str, str]) -> str:
+    kinds = results.scenarios.get("merges", {}).get("kinds", {})
+    rows = [
+        (
+            kind,
+            group,
+            spread(one["merge_ms"]),
+            f"{one['records_per_s'] / 1e6:.2f}",
+            f"{one['bytes_per_s'] / 1e6:.0f}",
+            f"{one['cpu_us_per_record']:.2f}",
+            f"{one['rewritten_per_changed_byte']:.2f}",
+            str(one["files"]),
+            f"{one['space_amplification']:.2f}",
+        )
+        for kind, groups in kinds.items()
+        for group, one in groups.items()
+    ]
+    header = (
+        "kind",
+        "deltas a merge",
+        "ms a merge",
+        "M records/s",
+        "MB/s",
+        "CPU us a record",
+        "rewritten per changed byte",
+        "files",
+        "size / live",
+    )
+    return "## The merge alone\n\n" + images(titles, "merges") + table(header, rows) if rows else ""
