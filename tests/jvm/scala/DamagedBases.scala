@@ -11,7 +11,7 @@ import org.rocksdb._
 import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestBases, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaReader, DeltaWriter, OverwrittenChanges}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, SortedRuns, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.DamagedSstException
 
 /**
@@ -47,6 +47,7 @@ final class DamagedBases(random: Random, directory: File) {
   private val memory = new StoreMemory(64L << 20)
   private val rows: Map[Int, Int] = (0 until keyCount).map(n => n -> n % 7).toMap ++ (0 until keyCount by 5).map(n => n -> 9)
   private val live = rows.filter { case (n, _) => n % 11 != 0 }
+  private val deltas = new TestDeltas(memory, directory, key, value)
   private var count = 0
 
   private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
@@ -87,30 +88,8 @@ final class DamagedBases(random: Random, directory: File) {
     options.close()
   }
 
-  private def delta(changes: Seq[(Int, Option[Int])], replaced: Seq[(Int, Int)], meta: String = "{}"): File = {
-    val file = fresh("delta")
-    val arena = new Arena(memory, directory)
-    val overwritten = new OverwrittenChanges(memory, directory)
-    replaced.foreach { case (n, round) => overwritten.add(record(arena, n, Some(round))) }
-    val records = new SortedRuns(memory, directory)
-    records.addUnsorted(use => changes.foreach { case (n, round) => use(record(arena, n, round)) }, _ => true)
-    new DeltaWriter(records, changes.length, overwritten, memory, directory)
-      .write(file, meta.getBytes("US-ASCII"), changes.count(_._2.isDefined), changes.count(_._2.isEmpty))
-    records.free()
-    arena.free()
-    overwritten.free()
-    file
-  }
-
-  private def record(arena: Arena, n: Int, round: Option[Int]): Long = {
-    val bytes = round.map(value(n, _)).orNull
-    val room = if (bytes == null) 0 else bytes.length
-    val record = arena.allocate(Record.size(key(n).length, room))
-    Record.setHeader(record, KeyHash.of(key(n)).toInt, key(n).length, if (bytes == null) Record.removed else room, room)
-    Bytes.put(key(n), Record.keyAddress(record))
-    if (bytes != null) Bytes.put(bytes, Record.valueAddress(record))
-    record
-  }
+  private def delta(changes: Seq[(Int, Option[Int])], replaced: Seq[(Int, Int)], meta: String = "{}"): File =
+    deltas.write(fresh("delta"), meta, changes, replaced)
 
   private def open(path: File, cache: TableCache): Base =
     TableBase.open(BaseDirectory(path.getPath, VersionId(1, None), live.size, () => ()), cache)
@@ -379,7 +358,7 @@ final class DamagedBases(random: Random, directory: File) {
     val arena = new Arena(memory, directory)
     val overwritten = new OverwrittenChanges(memory, directory)
     val records = new SortedRuns(memory, directory)
-    val all = changes.map { case (n, round) => record(arena, n, round) }
+    val all = changes.map { case (n, round) => deltas.record(arena, n, round) }
     if (sorted) records.addUnsorted(all.foreach, _ => true) else records.add(all.toArray, _ => true)
     try use(new DeltaWriter(records, count, overwritten, memory, directory))
     finally {

@@ -10,8 +10,7 @@ import scala.util.{Failure, Random, Try}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestBases, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, Record, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.DamagedSstException
 
 /** Look-ups of many keys in a base that is not there as a whole: a database, and deltas beside it. */
@@ -33,6 +32,7 @@ final class SparseBases(directory: File) {
   private val memory = new StoreMemory(64L << 20)
   private val path = new File(directory, "base")
   private val beside = new File(path, "deltas")
+  private val deltas = new TestDeltas(memory, directory, key, value)
   private var damages = 0
 
   private val (far, base) = build()
@@ -52,32 +52,12 @@ final class SparseBases(directory: File) {
     val newest = delta(new File(beside, "newest.sst"), version(3), all.count(_ % 11 != 0), all.filter(_ % 11 == 0).map(_ -> None))
     val files = path.listFiles.filter(_.getName.endsWith(".sst")).toSeq ++ Seq(newer, newest)
     val made = new FarFiles(path, files)
-    val deltas = Seq(BesideDelta(newest.getPath, version(3)), BesideDelta(newer.getPath, version(2)))
-    (made, Beside(version(1), keyCount, deltas, made.names, made.fetch))
+    val besides = Seq(BesideDelta(newest.getPath, version(3)), BesideDelta(newer.getPath, version(2)))
+    (made, Beside(version(1), keyCount, besides, made.names, made.fetch))
   }
 
-  private def delta(file: File, at: VersionId, keys: Int, changes: Seq[(Int, Option[Int])]): File = {
-    val arena = new Arena(memory, directory)
-    val overwritten = new OverwrittenChanges(memory, directory)
-    val records = new SortedRuns(memory, directory)
-    records.addUnsorted(use => changes.foreach { case (n, round) => use(record(arena, n, round)) }, _ => true)
-    new DeltaWriter(records, changes.length, overwritten, memory, directory).write(
-      file, TestBases.meta(at, keys).getBytes("US-ASCII"), changes.count(_._2.isDefined), changes.count(_._2.isEmpty))
-    records.free()
-    arena.free()
-    overwritten.free()
-    file
-  }
-
-  private def record(arena: Arena, n: Int, round: Option[Int]): Long = {
-    val bytes = round.map(value(n, _)).orNull
-    val room = if (bytes == null) 0 else bytes.length
-    val record = arena.allocate(Record.size(key(n).length, room))
-    Record.setHeader(record, KeyHash.of(key(n)).toInt, key(n).length, if (bytes == null) Record.removed else room, room)
-    Bytes.put(key(n), Record.keyAddress(record))
-    if (bytes != null) Bytes.put(bytes, Record.valueAddress(record))
-    record
-  }
+  private def delta(file: File, at: VersionId, keys: Int, changes: Seq[(Int, Option[Int])]): File =
+    deltas.write(file, TestBases.meta(at, keys), changes)
 
   /** A reader of it while nothing but metadata is there. */
   private def withReader(fetch: (String, Long, Long) => Unit)(use: (Base, BaseReader) => Unit): Unit = {
