@@ -1,9 +1,9 @@
 # Everything a checkout needs, made on demand: each target creates the virtual environments and compiles the jars first.
 # Variables: PYTHON=<interpreter>  BENCH=quick|standard|full  TESTS=<pytest arguments>
-#   N=<faults of make chaos>  SEED=<of them>  LANES=<parts of the tests at a time>
+#   N=<faults of make chaos>  SEED=<of them>  STORAGE=local|hdfs|s3  LANES=<parts of the tests at a time>
 
 # The versions of Spark that this Python runs and the names of their jars, the newest first (state_store/jvm/releases.py).
-# All tests run on the newest, most on 4.2, a few on 4.0 and 4.1.
+# `make test` runs all on the newest, `make test-more` some of each kind on 4.2, a few on 4.0 and 4.1.
 RELEASES := $(shell python=$$(PYTHON='$(PYTHON)' scripts/find-python 2>/dev/null) && "$$python" -m state_store.jvm.releases)
 NEWEST_SPARK := $(firstword $(RELEASES))
 OLDER_SPARK := $(filter 4.2.%,$(RELEASES))
@@ -11,10 +11,11 @@ BENCH ?= standard
 TESTS ?=
 N ?= 100
 
-# Parts of the tests, each a process: a Spark session lives as long as the process that started it. So many run at
+# Parts of the tests, each a process: a Spark session lives as long as the process that started it. LANES of them run at
 # a time, in this order, the longest first. A part leaves a core idle for much of its time.
 LANES ?= 3
-PARTS := test-spark test-jvm test-core test-spark-4.1 test-spark-4.0 test-vectorized test-spark-4.2 test-packaging test-chaos
+PARTS := test-spark test-jvm test-core test-vectorized
+MORE_PARTS := test-packaging test-spark-4.2 test-spark-4.1 test-spark-4.0 test-chaos
 JVM_TESTS := bridge jvm conformance storage benchmarks cli/test_cli_hdfs.py dataset/test_remote.py
 APART := spark vectorized packaging chaos $(JVM_TESTS)
 
@@ -25,54 +26,65 @@ OLDEST_JARS := $(patsubst %,state_store/jars/incremental-state-store-spark-%.jar
 SOURCES := $(shell find jvm_bridge state_store -name '*.scala' -o -name '*.py' -o -path 'jvm_bridge/resources/*' -type f)
 SCALA_DIRS := $(wildcard jvm_bridge/scala jvm_bridge/scala-4.* benchmarks/scala tests)
 
-.PHONY: demo test test-long chaos mutants audit lint spark-suites benchmark jars wheel release docs setup clean help
+.PHONY: demo test test-more test-long chaos mutants audit lint spark-suites benchmark jars wheel release docs setup clean help
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
 demo: .venv/.ready $(JAR)  ## Run a real query: commit, merge, cut the chain, get killed, restart, compare (2 minutes)
 	@$(BIN)/python examples/demo.py
 
-test: setup  ## Run the tests, on both versions of Spark (TESTS='tests/settings -k name' runs some)
+IN_LANES = room=$$(scripts/tests-directory); [ -z "$$room" ] || export TMPDIR="$$room"; \
+	$(MAKE) --no-print-directory --keep-going --output-sync=target -j$(LANES)
+
+test: .venv/.ready $(JAR)  ## Run the tests on the newest Spark (TESTS='tests/settings -k name' runs some)
 ifneq ($(TESTS),)
 	$(BIN)/python -m pytest $(TESTS)
 else
-	@room=$$(scripts/tests-directory); [ -z "$$room" ] || export TMPDIR="$$room"; \
-	$(MAKE) --no-print-directory --keep-going --output-sync=target -j$(LANES) $(PARTS)
+	@$(IN_LANES) $(PARTS)
 endif
 
+test-more: setup  ## Run the rest that a change must pass: older Sparks, packages, a cluster whose processes are killed
+	@$(IN_LANES) $(MORE_PARTS)
+
+# Each part says what took it the longest.
+SLOWEST := --durations=12 --durations-min=2
+
 test-core:
-	$(BIN)/python -m pytest $(foreach part,$(APART),--ignore=tests/$(part))
+	$(BIN)/python -m pytest $(SLOWEST) $(foreach part,$(APART),--ignore=tests/$(part))
 test-jvm:
-	$(BIN)/python -m pytest $(JVM_TESTS:%=tests/%)
+	$(BIN)/python -m pytest $(SLOWEST) $(JVM_TESTS:%=tests/%)
 test-spark test-vectorized test-chaos test-packaging: test-%:
-	$(BIN)/python -m pytest tests/$*
+	$(BIN)/python -m pytest $(SLOWEST) tests/$*
 test-spark-4.2:
 	.venv-4.2/bin/python -m pytest -m 'spark42 and not long' tests/spark
-	STATE_STORE_TEST_EXAMPLES=1 .venv-4.2/bin/python -m pytest -m 'spark42 and not long' tests/vectorized
 
 test-spark-4.0 test-spark-4.1: test-spark-%: .venv-%/.ready state_store/jars/incremental-state-store-spark-%.jar
 	.venv-$*/bin/python -m pytest -m 'oldest and not long' tests/spark
 
+# The soak alone takes longer than a test that hangs may.
+LONG := -m long -o faulthandler_timeout=9000
+
 test-long: setup  ## Run what is too long for every run (an hour; the README lists it)
-	$(BIN)/python -m pytest -m long $(foreach part,$(APART),--ignore=tests/$(part))
-	$(BIN)/python -m pytest -m long $(JVM_TESTS:%=tests/%)
-	$(BIN)/python -m pytest -m long tests/spark
-	$(BIN)/python -m pytest -m long tests/vectorized
-	$(BIN)/python -m pytest -m long tests/packaging
+	$(BIN)/python -m pytest $(LONG) $(foreach part,$(APART),--ignore=tests/$(part))
+	$(BIN)/python -m pytest $(LONG) $(JVM_TESTS:%=tests/%)
+	$(BIN)/python -m pytest $(LONG) tests/spark
+	$(BIN)/python -m pytest $(LONG) tests/vectorized
+	$(BIN)/python -m pytest $(LONG) tests/packaging
+	$(BIN)/python -m pytest $(LONG) tests/chaos
 	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/spark
 	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/vectorized
 	$(MAKE) .venv-4.0/.ready .venv-4.1/.ready
 	.venv-4.1/bin/python -m pytest -m 'oldest or spark42 or spark42_long' tests/spark
 	.venv-4.1/bin/python -m pytest -m 'spark42' tests/vectorized
-	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/test_operators.py tests/spark/test_migration.py
-	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/test_marked_functions.py
+	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/operators/test_operators.py tests/spark/migration/test_migration.py
+	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/operators/test_marked_functions.py
 	.venv-4.0/bin/python -m pytest -m 'spark42' tests/vectorized
 	$(BIN)/python tests/suites/run.py --only transform-with-state --only change-feed --only joins
 	$(MAKE) spark-suites SPARK=$(filter 4.1.%,$(RELEASES))
 	$(MAKE) spark-suites SPARK=$(filter 4.0.%,$(RELEASES)) SUITES='--only contract --only dedup --only reader'
 
 chaos: .venv/.ready $(JAR)  ## Kill and stop processes of a cluster N times at random: are its queries right? (N=500: an hour)
-	@PYTHONPATH=tests $(BIN)/python -m chaos --faults $(N) $(SEED:%=--seed %)
+	@PYTHONPATH=tests $(BIN)/python -m chaos --faults $(N) $(SEED:%=--seed %) $(STORAGE:%=--storage %)
 
 mutants: setup  ## Break the code in one line after the other: tests must see each (MUTANTS='--sample 5' tries some)
 	$(BIN)/python tests/mutants/run.py $(MUTANTS)

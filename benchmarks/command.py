@@ -7,23 +7,29 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import multiprocessing
 import os
 import resource
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pyspark
 
-from benchmarks import jvm, machine, providers, recorded, results
+from benchmarks import recorded, results
+from benchmarks.environment import jvm, machine, providers
 from benchmarks.page import report
-from benchmarks.runner import RUNNERS
-from benchmarks.scenarios import EXTENTS
+from benchmarks.runner import RUNNERS, USUAL
+from benchmarks.scenarios.store_level import EXTENTS, Extent
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_OUT = jvm.BUILD / "results"
+
+BESIDE = ("queries", "vectorized", "merges", "hdfs")
+"""What the quick extent runs in a second process, beside the others: about half of its time."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -37,10 +43,7 @@ def main(arguments: list[str] | None = None) -> None:
         os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     out = asked.out / extent.name
     out.mkdir(parents=True, exist_ok=True)
-    failed = False
-    if not asked.report:
-        for name in asked.scenario or list(RUNNERS):
-            failed |= not _run(name, extent, out)
+    failed = not asked.report and not _run_all(asked.scenario or USUAL, extent, out)
     found = results.load(out)
     pages = ROOT / "docs" if asked.report or (not asked.scenario and not extent.is_quick) else out / "docs"
     if asked.record:
@@ -57,8 +60,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("extent", nargs="?", choices=list(EXTENTS), help="the same as --bench")
     parser.add_argument("--bench", choices=list(EXTENTS), help="how much: quick, standard (default) or full")
-    parser.add_argument("--scenario", nargs="+", choices=list(RUNNERS), help="only these; default: all")
-    parser.add_argument("--largest", type=int, help="keys of the largest store, for the scenario `size`")
+    parser.add_argument(
+        "--scenario", nargs="+", choices=list(RUNNERS), help="only these; default: all but `services`"
+    )
+    parser.add_argument(
+        "--largest", type=int, help="keys of the largest store, for the scenarios `size` and `services`"
+    )
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, help=f"results go below it (default {DEFAULT_OUT})"
     )
@@ -71,7 +78,28 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(name: str, extent: Any, out: Path) -> bool:
+def _run_all(names: Sequence[str], extent: Extent, out: Path) -> bool:
+    """Whether all went well. What the quick extent measures counts for nothing, so that it may run two at a
+    time; the others run one after the other.
+    """
+    beside = [name for name in BESIDE if name in names] if extent.is_quick else []
+    if not beside or len(beside) == len(names):
+        return _run_each(names, extent, out)
+    process = multiprocessing.get_context("fork").Process(
+        target=lambda: sys.exit(0 if _run_each(beside, extent, out) else 1), daemon=True
+    )
+    process.start()  # a daemon: it ends when this process is ended
+    succeeded = _run_each([name for name in names if name not in beside], extent, out)
+    process.join()
+    return succeeded and process.exitcode == 0
+
+
+def _run_each(names: Sequence[str], extent: Extent, out: Path) -> bool:
+    outcomes = [_run(name, extent, out) for name in names]
+    return all(outcomes)
+
+
+def _run(name: str, extent: Extent, out: Path) -> bool:
     """Runs one scenario and writes its result file; says on standard output how it went."""
     ours = providers.jar_for(pyspark.__version__) is not None
     started, cpu = time.monotonic(), _cpu_seconds()

@@ -5,28 +5,30 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import executors, jvm, large_store, minicluster, queries, rewrites, scenarios, statistics
-from benchmarks.scenarios import Extent, Run
+from benchmarks import statistics
+from benchmarks.environment import jvm, minicluster
+from benchmarks.scenarios import executors, large_store, queries, rewrites, services, store_level
+from benchmarks.scenarios.store_level import Extent, Run
 
 _TIMEOUT_S = {"quick": 3600, "standard": 7200, "full": 6 * 3600}
 
 Result = dict[str, Any]
 
 STORE_LEVEL: dict[str, Callable[[Extent, bool], list[Run]]] = {
-    "store": scenarios.store,
-    "growth": scenarios.growth,
+    "store": store_level.store,
+    "growth": store_level.growth,
     "size": large_store.size,
-    "age": scenarios.age,
-    "restore": scenarios.restore,
-    "recovery": scenarios.recovery,
-    "storage": scenarios.storage,
-    "memory": scenarios.memory,
+    "age": store_level.age,
+    "restore": store_level.restore,
+    "recovery": store_level.recovery,
+    "storage": store_level.storage,
+    "memory": store_level.memory,
     "executors": executors.executors,
-    "hdfs": scenarios.hdfs,
+    "hdfs": store_level.hdfs,
 }
 
 
@@ -37,11 +39,17 @@ def _store_level(name: str) -> Callable[[Extent, bool, Path], Result]:
     return run
 
 
-def run_cases(runs: list[scenarios.Run], extent: Extent, log: Path) -> Result:
+def run_cases(
+    runs: list[store_level.Run], extent: Extent, log: Path, more_classes: Sequence[Path] = ()
+) -> Result:
     """Runs store-level cases; specifications and statistics by case. Cases
     of one name (one JVM each) are joined.
     """
     log.unlink(missing_ok=True)
+    return _run_more(runs, extent, log, more_classes)
+
+
+def _run_more(runs: list[store_level.Run], extent: Extent, log: Path, more_classes: Sequence[Path]) -> Result:
     events = []
     specs: dict[str, Any] = {}
     for one in runs:
@@ -51,6 +59,8 @@ def run_cases(runs: list[scenarios.Run], extent: Extent, log: Path) -> Result:
             touch_heap=one.touch_heap,
             timeout_s=_TIMEOUT_S[extent.name],
             log=log,
+            archived=extent.is_quick and not more_classes,
+            more_classes=more_classes,
         )
         for case in one.cases:
             known = specs.setdefault(case["name"], {**case, "subjects": []})
@@ -62,10 +72,21 @@ def _on_hdfs(extent: Extent, ours: bool, out: Path) -> Result:
     jar = minicluster.jar()
     with minicluster.started(jar, out / "minicluster.log") as uri:
         runs = [
-            scenarios.Run([{**case, "storage": f"{uri}/benchmark/{case['name']}"} for case in run.cases])
-            for run in scenarios.hdfs(extent, ours)
+            store_level.Run([{**case, "storage": f"{uri}/benchmark/{case['name']}"} for case in run.cases])
+            for run in store_level.hdfs(extent, ours)
         ]
         return run_cases(runs, extent, out / "hdfs.log")
+
+
+def _on_services(extent: Extent, ours: bool, out: Path) -> Result:
+    """HDFS, and then S3; each service runs only as long as it is measured."""
+    log = out / f"{services.SCENARIO}.log"
+    with services.hdfs(out) as uri:
+        found = run_cases(services.hdfs_runs(extent, ours, uri), extent, log)
+    jars = services.s3a_jars()
+    with services.s3() as properties:
+        more = _run_more(services.s3_runs(extent, ours, properties), extent, log, jars)
+    return {part: {**found[part], **more[part]} for part in found}
 
 
 def _queries(extent: Extent, ours: bool, out: Path) -> Result:
@@ -82,7 +103,7 @@ def _vectorized(extent: Extent, ours: bool, out: Path) -> Result:
     command = [
         sys.executable,
         "-m",
-        "benchmarks.vectorized",
+        "benchmarks.comparisons.vectorized",
         "--json",
         str(found),
         "--stores",
@@ -110,6 +131,10 @@ RUNNERS: dict[str, Callable[[Extent, bool, Path], Result]] = {
     **{name: _store_level(name) for name in STORE_LEVEL if name != "hdfs"},
     "queries": _queries,
     "hdfs": _on_hdfs,
+    services.SCENARIO: _on_services,
     "merges": _merges,
     "vectorized": _vectorized,
 }
+
+USUAL = [name for name in RUNNERS if name != services.SCENARIO]
+"""What is run where no scenario is named: services take minutes, and jars that Maven fetches."""

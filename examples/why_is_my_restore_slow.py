@@ -13,35 +13,25 @@ import sys
 import time
 
 import state_store
-from state_store.cli.stores.chain import links
-from state_store.cli.stores.found import FoundStore
-from state_store.query import Query
 
 checkpoint = sys.argv[1]
-query = Query.open(checkpoint)
-committed = query.committed()
 
 # %% What a restore of each store reads: deltas after a snapshot, or from the beginning where there is none.
-stores = query.for_each(query.stores(), FoundStore.read)
-chains = {}
-for store in stores:
-    version = store.restorable(committed[store.key])
-    if version is not None:
-        chains[store.key] = [link for link in links(store, version) if link.is_read]
-for key, read in chains.items():
-    deltas = [link for link in read if link.snapshot is None]
-    base = next((link for link in read if link.snapshot is not None), None)
+# In a notebook, `chains` alone shows them as a table, and `chains.largest` what one of them is made of.
+chains = state_store.chain(checkpoint)
+for key, chain in chains.items():
+    base = chain.base
     start = "nothing" if base is None else f"the {base.snapshot} checkpoint {base.version.number}"
-    delta_bytes = sum(link.delta_bytes or 0 for link in deltas)
-    print(f"store {key}: from {start} and {len(deltas)} deltas, {delta_bytes} bytes")
+    print(f"store {key}: from {start} and {len(chain.deltas)} deltas, {chain.delta_bytes} bytes")
 
 # %% The store that has most to read decides when all tasks of a batch can begin.
-amounts = {
-    key: sum(link.snapshot_bytes if link.snapshot else link.delta_bytes or 0 for link in read)
-    for key, read in chains.items()
-}
-slowest = max(amounts, key=lambda key: amounts[key])
-print(f"most has store {slowest}: {amounts[slowest]} bytes in {len(chains[slowest])} steps")
+slowest = chains.largest.key
+print(f"most has store {slowest}: {chains.largest.size_bytes} bytes")
+
+# %% Which versions can be restored, and what each added; in a notebook, `history` alone shows them.
+history = state_store.checkpoints(checkpoint)
+for heading, lines in history.groups():
+    print(f"{heading}: {len(lines)} versions, {sum(line.new_bytes for line in lines)} bytes written for them")
 
 # %% How much of that is state, and how much is history: files against the rows that they have.
 begun = time.perf_counter()

@@ -9,8 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from state_store.dataset.bootstrapping import bootstrap as bootstrap
+    from state_store.dataset.chains import chain as chain
+    from state_store.dataset.checkpoints import checkpoints as checkpoints
     from state_store.dataset.opening import open as open
+    from state_store.dataset.rewriting.bootstrapping import bootstrap as bootstrap
     from state_store.dataset.state import State as State
     from state_store.embedded.store import EmbeddedStore as EmbeddedStore
     from state_store.errors import StateStoreError as StateStoreError
@@ -41,7 +43,9 @@ _HOMES = {
     "Options": "state_store.settings.options",
     "StateStoreError": "state_store.errors",
     "Workload": "state_store.estimation.workload",
-    "bootstrap": "state_store.dataset.bootstrapping",
+    "bootstrap": "state_store.dataset.rewriting.bootstrapping",
+    "chain": "state_store.dataset.chains",
+    "checkpoints": "state_store.dataset.checkpoints",
     "check_checkpoint": "state_store.spark",
     "estimate": "state_store.estimation.estimate",
     "jar_path": "state_store.jvm.jar",

@@ -6,7 +6,19 @@ keeps its kind, message, file and option.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar, TypedDict
+
+
+class _ErrorText(TypedDict):
+    kind: str
+    message: str
+
+
+class ErrorFields(_ErrorText, total=False):
+    """The `error` object of docs/protocol.md."""
+
+    file: str
+    option: str
 
 
 class StateStoreError(Exception):
@@ -19,10 +31,14 @@ class StateStoreError(Exception):
         self.file = file
         self.option = option
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> ErrorFields:
         """The `error` object of an answer: kind, message, and file and option where known."""
-        fields = {"kind": self.kind, "message": self.message, "file": self.file, "option": self.option}
-        return {name: text for name, text in fields.items() if text is not None}
+        fields: ErrorFields = {"kind": self.kind, "message": self.message}
+        if self.file is not None:
+            fields["file"] = self.file
+        if self.option is not None:
+            fields["option"] = self.option
+        return fields
 
 
 class _KindError(StateStoreError):
@@ -102,7 +118,7 @@ KINDS: dict[str, type[_KindError]] = {
 }
 
 
-def from_json(fields: dict[str, Any]) -> StateStoreError:
+def from_json(fields: ErrorFields) -> StateStoreError:
     """The exception that an `error` object stands for; a kind not known is an InternalError."""
     cls = KINDS.get(str(fields.get("kind")), InternalError)
     message = str(fields.get("message", "the other side gave no message"))

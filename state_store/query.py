@@ -15,6 +15,7 @@ from typing import Any, Protocol, TypeVar
 from state_store.checkpoint.names import VersionId
 from state_store.errors import DamagedError, MissingError
 from state_store.files.transfer import parallel
+from state_store.older_python import zip
 from state_store.spark import check_pinned, pinned_conf
 from state_store.storage import Entry, Storage, open_storage
 
@@ -33,7 +34,7 @@ class Progress(Protocol):
     """Hears of the work on many stores, as `Query.for_each` does it. Safe for any thread."""
 
     def expect(self, size_bytes: int) -> None:
-        """A store is begun with, and so many bytes are going to be moved."""
+        """A store is begun with, and this many bytes are going to be moved."""
 
     def metered(self, storage: Storage) -> Storage:
         """The storage in whose place one is worked with whose transfers are counted."""
@@ -108,8 +109,8 @@ class Query:
 
     @classmethod
     def open(cls, location: str) -> Query:
-        """Raises MissingError when no stateful query has run there, OptionError when its state is in another
-        store.
+        """Raises MissingError when no stateful query has run there, OptionError when its state is in
+        another store.
         """
         query = cls.of_any_store(location)
         check_pinned(query.pinned_conf(), query.location)
@@ -170,6 +171,17 @@ class Query:
         except (MissingError, IndexError, KeyError, ValueError):
             return None
 
+    def described_at(self, operator: Operator) -> dict[int, Operator]:
+        """What Spark's metadata say of the operator since which batch, newest first: more than one where its
+        column families were others once. Spark removes what no batch needs that it can go back to."""
+        if not operator.schema_files:
+            return {0: operator}
+        batches = _described_batches(self._storage, operator.id)
+        paths = {batch: _description(operator.id, batch) for batch in sorted(batches, reverse=True)}
+        return {
+            batch: _operator(operator.id, _text(self._storage, path), path) for batch, path in paths.items()
+        }
+
     def read(self, path: str) -> bytes:
         """A file of Spark's below the checkpoint directory. Raises MissingError."""
         return self._storage.read(path)
@@ -220,9 +232,9 @@ class Query:
         kept = [key for key in keys if chosen.keeps(key)]
         if not kept:
             have = "; ".join(
-                f"operator {one.id} ({one.name}): "
-                + ", ".join(f"{name}, partitions 0 to {count - 1}" for name, count in one.stores.items())
-                for one in self.operators
+                f"operator {operator.id} ({operator.name}): "
+                + ", ".join(f"{name}, partitions 0 to {count - 1}" for name, count in operator.stores.items())
+                for operator in self.operators
             )
             raise MissingError(f"no store of {self.location} matches; there are {have}", file=self.location)
         return kept
@@ -270,30 +282,39 @@ def _operators(storage: Storage) -> Iterable[Operator]:
         try:
             text = _text(storage, path)
         except MissingError:
-            listed = storage.list_files(f"state/{number}/_metadata/v2")
-            versions = [int(one.name) for one in listed if one.name.isdigit()]
-            if not versions:
+            batches = _described_batches(storage, number)
+            if not batches:
                 return
-            path = f"state/{number}/_metadata/v2/{max(versions)}"
+            path = _description(number, max(batches))
             text = _text(storage, path)
         yield _operator(number, text, path)
         number += 1
+
+
+def _described_batches(storage: Storage, number: int) -> list[int]:
+    """Since which batches there are metadata of an operator with column families."""
+    listed = storage.list_files(f"state/{number}/_metadata/v2")
+    return [int(entry.name) for entry in listed if entry.name.isdigit()]
+
+
+def _description(number: int, batch: int) -> str:
+    return f"state/{number}/_metadata/v2/{batch}"
 
 
 def _operator(number: int, text: str, path: str) -> Operator:
     try:
         described: dict[str, Any] = json.loads(text.splitlines()[1])
         name = str(described["operatorInfo"]["operatorName"])
-        stores = {one["storeName"]: int(one["numPartitions"]) for one in described["stateStoreInfo"]}
+        stores = {store["storeName"]: int(store["numPartitions"]) for store in described["stateStoreInfo"]}
         prefixes = {
-            one["storeName"]: int(one.get("numColsPrefixKey", 0)) for one in described["stateStoreInfo"]
+            store["storeName"]: int(store.get("numColsPrefixKey", 0)) for store in described["stateStoreInfo"]
         }
         schemas = {
-            one["storeName"]: tuple(
-                f"state/{found.partition('/state/')[2]}" for found in one["stateSchemaFilePaths"]
+            store["storeName"]: tuple(
+                f"state/{found.partition('/state/')[2]}" for found in store["stateSchemaFilePaths"]
             )
-            for one in described["stateStoreInfo"]
-            if one.get("stateSchemaFilePaths")
+            for store in described["stateStoreInfo"]
+            if store.get("stateSchemaFilePaths")
         }
         lists = frozenset(_list_variables(described.get("operatorPropertiesJson") or "{}"))
         operator = Operator(number, name, stores, prefixes, schemas, lists)
@@ -306,8 +327,8 @@ def _operator(number: int, text: str, path: str) -> Operator:
 
 def _list_variables(properties: str) -> Iterable[str]:
     """The names of the variables that are lists, of an operator with state variables."""
-    for one in json.loads(properties).get("stateVariables", []):
-        variable = json.loads(one) if isinstance(one, str) else one
+    for listed in json.loads(properties).get("stateVariables", []):
+        variable = json.loads(listed) if isinstance(listed, str) else listed
         if _LIST_STATE in str(variable["stateVariableType"]):
             yield str(variable["stateName"])
 

@@ -41,21 +41,17 @@ class Call:
 
     def __call__(self) -> Any:
         inner, path, overwrite = self.inner, self.path, self.overwrite
-        match self.operation:
-            case "list":
-                return inner.list_files(path)
-            case "read":
-                return inner.read(path, *self.range)
-            case "write":
-                return inner.write(path, self.data, overwrite=overwrite)
-            case "upload":
-                return inner.upload(self.local, path, overwrite=overwrite)
-            case "download":
-                return inner.download(path, self.local)
-            case "directories":
-                return inner.directories(path or None)
-            case _:
-                return getattr(inner, self.operation)(path)
+        calls: dict[str, Callable[[], Any]] = {
+            "list": lambda: inner.list_files(path),
+            "read": lambda: inner.read(path, *self.range),
+            "write": lambda: inner.write(path, self.data, overwrite=overwrite),
+            "upload": lambda: inner.upload(self.local, path, overwrite=overwrite),
+            "download": lambda: inner.download(path, self.local),
+            "directories": lambda: inner.directories(path or None),
+        }
+        if self.operation in calls:
+            return calls[self.operation]()
+        return getattr(inner, self.operation)(path)
 
     def failed(self, why: str) -> StorageError:
         """The error of a call that certainly had no effect."""

@@ -2,6 +2,7 @@
 
 A fixture of all tests: `hdfs_cluster`. It starts once a session (some seconds), on free
 ports, in a temporary directory, and ends with the session, or with the test process if that is killed.
+`running()` starts one for its context alone.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _SERVERS = {
     "dfs.namenode.fs-limits.min-block-size": "1024",
     "dfs.webhdfs.socket.read-timeout": "20s",
 }
-_CLIENTS = {
+CLIENTS = {
     "dfs.replication": "2",
     "dfs.client.socket-timeout": "10000",
     "ipc.client.connect.max.retries": "20",
@@ -48,6 +49,8 @@ class HdfsCluster:
     """The MiniDFSCluster itself."""
 
     jvm: Any
+    pid: int
+    """Of the process with all daemons."""
 
     def webhdfs(self, path: str) -> str:
         """The `webhdfs://` URI of an absolute path."""
@@ -112,6 +115,13 @@ class HdfsCluster:
 def hdfs_cluster() -> Iterator[HdfsCluster]:
     """A cluster with two DataNodes, shared by all tests of the session: use a directory of your own, and
     leave the cluster as you found it."""
+    with running() as cluster:
+        yield cluster
+
+
+@contextmanager
+def running() -> Iterator[HdfsCluster]:
+    """A cluster with two DataNodes."""
     with tempfile.TemporaryDirectory(prefix="minihdfs-", ignore_cleanup_errors=True) as name:
         directory = Path(name)
         with open(directory / "log", "w") as log:
@@ -160,9 +170,9 @@ def _started(gateway: Any, directory: Path) -> HdfsCluster:
     http = configuration.get("dfs.namenode.http-address")
     conf = directory / "conf"
     conf.mkdir()
-    write_configuration(conf / "core-site.xml", {"fs.defaultFS": uri, **_CLIENTS})
-    write_configuration(conf / "hdfs-site.xml", {"dfs.namenode.http-address": http, **_CLIENTS})
-    return HdfsCluster(uri, f"http://{http}", conf, mini, gateway.jvm)
+    write_configuration(conf / "core-site.xml", {"fs.defaultFS": uri, **CLIENTS})
+    write_configuration(conf / "hdfs-site.xml", {"dfs.namenode.http-address": http, **CLIENTS})
+    return HdfsCluster(uri, f"http://{http}", conf, mini, gateway.jvm, gateway.java_process.pid)
 
 
 def write_configuration(path: Path, properties: dict[str, str]) -> None:

@@ -3,13 +3,18 @@
 A fixture of all tests: `s3_server`. Requests are carried out one after the other, so that a
 condition holds until the write that it belongs to, as in a service that knows conditional writes.
 `S3Server.faults` makes requests go wrong on the wire.
+
+`python -m minis3` is a service in a process of its own: it prints its port, and ends with its standard input.
+A number after it is for how many milliseconds each request waits.
 """
 
 from __future__ import annotations
 
 import re
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -103,11 +108,22 @@ class S3Server:
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
     """One for all tests of the session, with the bucket `bucket`: use a prefix of your own."""
+    with running() as server:
+        yield server
+
+
+@contextmanager
+def running() -> Iterator[S3Server]:
+    """A service in this process, with the bucket `bucket`."""
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
     class Quiet(WSGIRequestHandler):
         protocol_version = "HTTP/1.1"
+
+        def handle_expect_100(self) -> bool:
+            """Werkzeug says that the body may come; said twice, clients take it for the answer."""
+            return True
 
         def log(self, type: str, message: str, *args: Any) -> None:
             pass
@@ -127,15 +143,15 @@ def s3_server() -> Iterator[S3Server]:
         fault = server.faults(method, path)
         return service(environ, start) if fault is None else fault(service, environ, start)
 
-    running = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=Quiet)
-    server.port = running.server_port
-    thread = threading.Thread(target=running.serve_forever, daemon=True)
+    serving = make_server("127.0.0.1", 0, answer, threaded=True, request_handler=Quiet)
+    server.port = serving.server_port
+    thread = threading.Thread(target=serving.serve_forever, daemon=True)
     thread.start()
     try:
         server.client().create_bucket(Bucket="bucket")
         yield server
     finally:
-        running.shutdown()
+        serving.shutdown()
         thread.join()
 
 
@@ -173,3 +189,22 @@ def in_reverse(service: Service, environ: Environ, start: Start) -> Iterable[byt
     files = re.findall(rb"<Contents>.*?</Contents>", body, re.DOTALL)
     left = iter(reversed(files))
     return [re.sub(rb"<Contents>.*?</Contents>", lambda _: next(left), body, flags=re.DOTALL)]
+
+
+def late(seconds: float) -> Fault:
+    """The request waits before it is carried out, as others do meanwhile."""
+
+    def fault(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
+        time.sleep(seconds)
+        return service(environ, start)
+
+    return fault
+
+
+if __name__ == "__main__":
+    with running() as alone:
+        if len(sys.argv) > 1:
+            wait = late(float(sys.argv[1]) / 1000)
+            alone.faults = lambda method, path: wait
+        print(alone.port, flush=True)
+        sys.stdin.read()

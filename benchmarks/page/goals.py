@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks import executors, large_store
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results
-from benchmarks.scenarios import BUDGET_MB
+from benchmarks.scenarios import executors, large_store
+from benchmarks.scenarios.store_level import BUDGET_MB
 
 _MB = 1 << 20
 RESTORE_OBJECTIVE_MS = 10_000  # the default of restoreObjective

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.page.plots import NAMES
@@ -41,24 +41,22 @@ def comparison(results: Results, scenario: str, case: str) -> str:
 def costs(results: Results, scenario: str, case: str) -> str:
     """Per batch by phase, CPU, bytes written, and what was in storage after."""
     rows = []
-    for label, subjects in results.scenarios[scenario]["cases"][case].items():
-        for subject, one in subjects.items():
-            if "batch" in one and "segments" in one:
-                batch, segments = one["batch"], one["segments"]
-                cpu = segments["cpu_jvm_s"]["median"] + segments["cpu_children_s"]["median"]
-                rows.append(
-                    (
-                        label,
-                        NAMES[subject],
-                        spread(batch["open_ms"]),
-                        spread(batch["row_us"]),
-                        spread(batch["commit_ms"]),
-                        f"{cpu * 1000:.0f}",
-                        f"{segments['written_bytes']['median'] / MB:.2f}",
-                        f"{segments['last']['storage_bytes'] / MB:.0f}",
-                        str(segments["last"]["storage_files"]),
-                    )
-                )
+    for label, subject, one in measured(results.scenarios[scenario]["cases"][case], "batch", "segments"):
+        batch, segments = one["batch"], one["segments"]
+        cpu = segments["cpu_jvm_s"]["median"] + segments["cpu_children_s"]["median"]
+        rows.append(
+            (
+                label,
+                NAMES[subject],
+                spread(batch["open_ms"]),
+                spread(batch["row_us"]),
+                spread(batch["commit_ms"]),
+                f"{cpu * 1000:.0f}",
+                f"{segments['written_bytes']['median'] / MB:.2f}",
+                f"{segments['last']['storage_bytes'] / MB:.0f}",
+                str(segments["last"]["storage_files"]),
+            )
+        )
     header = (
         "",
         "provider",
@@ -77,6 +75,16 @@ def costs(results: Results, scenario: str, case: str) -> str:
         + table(header, rows)
         + "\n</details>\n\n"
     )
+
+
+def measured(
+    by_label: Mapping[str, Mapping[str, Any]], *figures: str
+) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Label, provider and what was measured, where it has all of these figures."""
+    for label, subjects in by_label.items():
+        for subject, one in subjects.items():
+            if all(name in one for name in figures):
+                yield label, subject, one
 
 
 def images(titles: Mapping[str, str], *names: str) -> str:

@@ -50,7 +50,8 @@ _MB = 1 << 20
 
 
 def draw_all(results: Results, directory: Path) -> dict[str, str]:
-    """Writes SVG and PNG of every plot that the results have figures for; titles by file stem."""
+    """Writes an SVG of every plot that the results have figures for, and deletes the others there; titles by
+    file stem."""
     directory.mkdir(parents=True, exist_ok=True)
     settings = {
         "font.size": 12,
@@ -70,6 +71,9 @@ def draw_all(results: Results, directory: Path) -> dict[str, str]:
             figure.savefig(directory / f"{name}.svg", metadata={"Date": None})
             plt.close(figure)
             titles[name] = title
+    for old in directory.glob("*.svg"):
+        if old.stem not in titles:
+            old.unlink()
     return titles
 
 
@@ -131,15 +135,20 @@ def _lines(axes: Axes, lines: Mapping[str, tuple[Sequence[float], Sequence[float
     axes.legend()
 
 
+def _over_age(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], what: str) -> Figure:
+    figure, axes = plt.subplots(figsize=(10, 5.5))
+    _lines(axes, lines)
+    axes.set_xlabel("batches since the start of the query (constant live state)")
+    axes.set_ylabel(what)
+    return figure
+
+
 def _restore_over_age(results: Results) -> Drawn:
     """The second picture of the README."""
     lines = _ages(results, "restore at ", "restore", "total_ms")
     if not lines:
         return None
-    figure, axes = plt.subplots(figsize=(10, 5.5))
-    _lines(axes, lines)
-    axes.set_xlabel("batches since the start of the query (constant live state)")
-    axes.set_ylabel("restore on a new machine, ms")
+    figure = _over_age(lines, "restore on a new machine, ms")
     own = lines.get("incremental-full")
     last = own[1][-1] if own else 0
     if not own:
@@ -155,10 +164,7 @@ def _batch_over_age(results: Results) -> Drawn:
     lines = _ages(results, "batches to ", "batch", "wall_ms")
     if not lines:
         return None
-    figure, axes = plt.subplots(figsize=(10, 5.5))
-    _lines(axes, lines)
-    axes.set_xlabel("batches since the start of the query (constant live state)")
-    axes.set_ylabel("a batch (open, get and put, commit), ms")
+    figure = _over_age(lines, "a batch (open, get and put, commit), ms")
     return figure, "Cost of a batch over the age of the query"
 
 
@@ -166,10 +172,8 @@ def _storage_over_age(results: Results) -> Drawn:
     lines = _ages(results, "storage at ", "storage", "bytes")
     if not lines:
         return None
-    figure, axes = plt.subplots(figsize=(10, 5.5))
-    _lines(axes, {subject: (xs, [y / _MB for y in ys]) for subject, (xs, ys) in lines.items()})
-    axes.set_xlabel("batches since the start of the query (constant live state)")
-    axes.set_ylabel("in checkpoint storage, MB")
+    megabytes = {subject: (xs, [y / _MB for y in ys]) for subject, (xs, ys) in lines.items()}
+    figure = _over_age(megabytes, "in checkpoint storage, MB")
     return figure, "Bytes in checkpoint storage over the age of the query"
 
 

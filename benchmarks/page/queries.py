@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from benchmarks.page import goals
-from benchmarks.page.layout import images, spread, table
+from benchmarks.page.layout import images, measured, spread, table
 from benchmarks.page.plots import NAMES
 from benchmarks.results import Results
 
@@ -28,22 +28,21 @@ _FORMS = {
 def queries(results: Results, titles: Mapping[str, str]) -> str:
     text = "## Real queries\n\n" + images(titles, "queries")
     rows = []
-    for query, subjects in results.scenarios.get("queries", {}).get("queries", {}).items():
-        for subject, one in subjects.items():
-            if "durations_ms" in one:
-                share = goals.store_share(results, query, subject)
-                durations, operators = one["durations_ms"], one["operators"]
-                rows.append(
-                    (
-                        query,
-                        NAMES[subject],
-                        spread(durations["triggerExecution"]),
-                        spread(durations["addBatch"]),
-                        spread(operators["commitTimeMs"]),
-                        f"{operators['numRowsUpdated']['median']:.0f}",
-                        "" if share is None else f"{share:.1%}",
-                    )
-                )
+    by_query = results.scenarios.get("queries", {}).get("queries", {})
+    for query, subject, one in measured(by_query, "durations_ms"):
+        share = goals.store_share(results, query, subject)
+        durations, operators = one["durations_ms"], one["operators"]
+        rows.append(
+            (
+                query,
+                NAMES[subject],
+                spread(durations["triggerExecution"]),
+                spread(durations["addBatch"]),
+                spread(operators["commitTimeMs"]),
+                f"{operators['numRowsUpdated']['median']:.0f}",
+                "" if share is None else f"{share:.1%}",
+            )
+        )
     header = (
         "query",
         "provider",

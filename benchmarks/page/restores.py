@@ -1,4 +1,4 @@
-"""The sections on restores: by age, by size of the state, from far storage."""
+"""The sections on restores: by age, by size of the state, from far storage, from HDFS and S3."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from benchmarks.page.layout import comparison, images, spread, table
 from benchmarks.page.plots import NAMES
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results
-from benchmarks.scenarios import FAR_CASES
+from benchmarks.scenarios import services
+from benchmarks.scenarios.store_level import FAR_CASES
 
 _LAZY = "incremental-lazy"
 
@@ -59,17 +60,36 @@ def _far_recovery(results: Results) -> str:
     )
     for case, state in found:
         text += f"\n{state}\n\n" + comparison(results, "recovery", case)
-        text += "\n" + _lazy(results, case, cases[case])
+        text += "\n" + _lazy(results, "recovery", case, cases[case])
     return text
 
 
-def _lazy(results: Results, case: str, labels: Mapping[str, Any]) -> str:
+def on_services(results: Results, titles: Mapping[str, str]) -> str:
+    found = results.scenarios.get(services.SCENARIO, {}).get("cases", {})
+    cases = [case for case in (services.HDFS_CASE, services.S3_CASE) if found.get(case)]
+    if not cases:
+        return ""
+    text = (
+        "## Recovery from HDFS and S3\n\nFrom the start of a task on a fresh provider to its first row, and "
+        "to the end of its first batch, with checkpoints on a service of the loopback whose requests are "
+        f"{services.REQUEST_MS} ms late: before the client of Hadoop's own mini cluster asks (a stream "
+        "carries 100 MB a second), and in the S3 service of `moto` before it answers. `python -m benchmarks "
+        "--scenario services`; `--largest 5000000` adds that size on HDFS, without RocksDB's "
+        "changelogs.\n"
+    )
+    for case in cases:
+        text += f"\n### {case}\n\n" + comparison(results, services.SCENARIO, case)
+        text += "\n" + _lazy(results, services.SCENARIO, case, found[case])
+    return text
+
+
+def _lazy(results: Results, scenario: str, case: str, labels: Mapping[str, Any]) -> str:
     """How many times as long as a lazy restore the others take."""
     rows = []
     for label, subjects in labels.items():
         kind = next((one for one in ("restore", "recover") if one in subjects.get(_LAZY, {})), None)
         if kind is not None:
-            where = ("recovery", case, label)
+            where = (scenario, case, label)
             ratios = [results.ratio(where, peers, kind, _LAZY) for peers in ((OURS,), (HDFS,), CHANGELOG)]
             rows.append((label, *("" if ratio is None else str(ratio) for ratio in ratios)))
     header = ("against lazy", "eager", "HDFS-backed", "RocksDB + changelog")

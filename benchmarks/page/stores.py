@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from benchmarks import executors, large_store
 from benchmarks.page import goals
 from benchmarks.page.layout import MB, comparison, costs, images, spread, table
 from benchmarks.page.plots import NAMES
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results
-from benchmarks.scenarios import BUDGET_MB
+from benchmarks.scenarios import executors, large_store
+from benchmarks.scenarios.store_level import BUDGET_MB
 
 _PROJECTION = """
 ### Projection: a billion keys

@@ -22,7 +22,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{S
  *  - keys, batch, batches, value (bytes), budget (MiB)
  *  - start: memory (all keys were put since the start), base (all keys are in a compacted base, nothing in
  *    memory)
- *  - merge: a new base, made by ingesting, is offered after so many batches; 0: never
+ *  - merge: a new base, made by ingesting, is offered after this many batches; 0: never
  */
 object StateMicro {
   RocksDB.loadLibrary()
@@ -111,7 +111,7 @@ final class StateMicro(settings: Map[String, String], directory: File) {
     val size = 100000
     var n = 0
     while (n < keyCount) {
-      val transaction = state.tryBegin(state.tip, readOnly = false).get
+      val transaction = state.tryBegin(state.newest, readOnly = false).get
       val end = math.min(n + size, keyCount)
       while (n < end) {
         transaction.put(keyOf(n), value)
@@ -122,7 +122,7 @@ final class StateMicro(settings: Map[String, String], directory: File) {
     }
     if (settings("start") == "base") {
       build(compact = true)
-      state.reset(BaseDirectory(basePath.getPath, state.tip, keys, () => ()))
+      state.reset(BaseDirectory(basePath.getPath, state.newest, keys, () => ()))
     }
     times.clear()
   }
@@ -130,10 +130,10 @@ final class StateMicro(settings: Map[String, String], directory: File) {
   private def commit(transaction: Transaction): Unit = {
     val file = new File(directory, s"${deltas.size}.sst")
     keys = time("count")(transaction.keys)
-    val as = VersionId(transaction.at.version + 1, Some("x"))
-    val meta = Json.bytes(Json.obj("version" -> as.version, "id" -> as.id, "keys" -> keys))
+    val version = VersionId(transaction.version.number + 1, Some("x"))
+    val meta = Json.bytes(Json.obj("format" -> 1, "version" -> version.number, "id" -> version.id, "keys" -> keys))
     time("write")(transaction.writeDelta(file, meta))
-    time("committed")(transaction.committed(as))
+    time("committed")(transaction.committed(version))
     deltas += file
   }
 
@@ -163,7 +163,7 @@ final class StateMicro(settings: Map[String, String], directory: File) {
   private def offer(): Unit = {
     build(compact = baseDeltas % 100 < 10)
     val path = basePath
-    state.offerBase(BaseDirectory(path.getPath, state.tip, keys, () => ()))
+    state.offerBase(BaseDirectory(path.getPath, state.newest, keys, () => ()))
   }
 
   private def pick(): Long = pattern match {
@@ -178,7 +178,7 @@ final class StateMicro(settings: Map[String, String], directory: File) {
   private def step(): Unit = {
     val picked = Array.fill(batch)(keyOf(pick()))
     val start = now()
-    val transaction = time("open")(state.tryBegin(state.tip, readOnly = false).get)
+    val transaction = time("open")(state.tryBegin(state.newest, readOnly = false).get)
     pattern match {
       case "scan" | "ordered" =>
         touch(transaction, picked)

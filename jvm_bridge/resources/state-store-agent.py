@@ -24,8 +24,8 @@ def choose(archive: str, version: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.version_info < (3, 10):  # noqa: UP036
-        sys.exit(f"Python {sys.version.split()[0]} is too old for the agent, which needs 3.10 or newer")
+    if sys.version_info < (3, 9):  # noqa: UP036
+        sys.exit(f"Python {sys.version.split()[0]} is too old for the agent, which needs 3.9 or newer")
     del sys.path[0]
     choose(sys.argv[1], sys.argv[2])
     sys.argv[1:] = []

@@ -1,2 +1,2 @@
-"""The agent: one Python process beside each executor's JVM, which serves docs/protocol.md on a Unix
-socket."""
+"""The agent: one Python process beside each executor's JVM, which serves docs/protocol.md on a
+Unix socket."""

@@ -50,7 +50,7 @@ def _start(start: dict[str, Any]) -> tuple[Any, Any]:
     from state_store.agent import log
     from state_store.agent.calls import Calls
     from state_store.agent.files import FileConnections
-    from state_store.agent.server import Server
+    from state_store.agent.wire.server import Server
 
     log.start(start.get("log_level", "INFO"))
     for one in (signal.SIGINT, signal.SIGHUP):

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from state_store import __version__
-from state_store.agent.answers import (
+from state_store.agent.cleaning import clean_up
+from state_store.agent.committing import commit
+from state_store.agent.events import EventLog
+from state_store.agent.files import FileConnections
+from state_store.agent.merges.merging import MergeRequest
+from state_store.agent.merges.scheduler import MergeScheduler
+from state_store.agent.open_store import OpenStore
+from state_store.agent.restoring import fetch_deltas, found_damage, read_range, restore_store, seen_attempts
+from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
+from state_store.agent.wire.answers import (
     Answer,
     Cleaned,
     Committed,
@@ -24,13 +33,7 @@ from state_store.agent.answers import (
     SeenAttempts,
     Skipped,
 )
-from state_store.agent.cleaning import clean_up
-from state_store.agent.committing import commit
-from state_store.agent.events import EventLog
-from state_store.agent.files import FileConnections
-from state_store.agent.merging import MergeRequest
-from state_store.agent.open_store import OpenStore
-from state_store.agent.requests import (
+from state_store.agent.wire.requests import (
     AttemptsRequest,
     CleanupRequest,
     CommitRequest,
@@ -41,9 +44,6 @@ from state_store.agent.requests import (
     SnapshotRequest,
     StoreFields,
 )
-from state_store.agent.restoring import fetch_deltas, found_damage, read_range, restore_store, seen_attempts
-from state_store.agent.scheduler import MergeScheduler
-from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
 from state_store.errors import BusyError, InternalError
 from state_store.runtime import SYSTEM, Runtime
 from state_store.settings.options import by_name
@@ -105,11 +105,10 @@ class Calls:
             raise InternalError(f"the call {request['op']!r} lacks the argument {error}") from error
 
     def undelivered(self, request: dict[str, Any], answer: Answer) -> None:
-        """The JVM did not wait for the answer: directories that it was to have are released."""
-        if isinstance(answer, RestoredStore | DeltaFiles):
+        """The JVM did not wait for the answer: directories that it was to have are released. The base of a
+        merge is not: the JVM takes it from the event."""
+        if isinstance(answer, (RestoredStore, DeltaFiles)):
             self._released(request, answer.directory)
-        elif isinstance(answer, MergedStore):
-            self._released(request, answer.base.directory)
 
     def _ping(self, request: dict[str, Any]) -> Pong:
         return Pong(self._runtime.process_id(), __version__, _resident_bytes(), self._files.lent)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from state_store.agent.answers import Cleaned
 from state_store.agent.files import background
 from state_store.agent.open_store import OpenStore
-from state_store.agent.requests import CleanupRequest
+from state_store.agent.wire.answers import Cleaned
+from state_store.agent.wire.requests import CleanupRequest
 from state_store.checkpoint.names import VersionId
 from state_store.deletion.contents import StoreContents
 from state_store.deletion.policy import Cleanup

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state_store.agent.answers import Committed, SeenAttempts
 from state_store.agent.open_store import OpenStore
-from state_store.agent.requests import CommitRequest
+from state_store.agent.wire.answers import Committed, SeenAttempts
+from state_store.agent.wire.requests import CommitRequest
 from state_store.checkpoint.attempts import Seen
 from state_store.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName
 from state_store.errors import ConflictError, DamagedError, InternalError, MissingError
@@ -70,8 +70,8 @@ def _check_follows(delta: DeltaName, before: Chain) -> None:
 
 
 def learn_age(store: OpenStore, chain: Chain) -> None:
-    """Where full checkpoints are made by age and none is known, the chain's oldest file tells when it
-    began."""
+    """Where full checkpoints are made by age and none is known, the chain's oldest file tells when
+    it began."""
     options = store.options
     if not (options.full_interval_ms or options.full_schedule) or store.head.knows_full_age:
         return

@@ -11,12 +11,13 @@ import contextvars
 import socket
 from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import cast
 
 from state_store import errors
-from state_store.agent.frames import ProtocolError, read_frame, write_frame
+from state_store.agent.wire.frames import ProtocolError, read_frame, write_frame
 from state_store.errors import StorageError, UnknownOutcomeError
 from state_store.runtime import SYSTEM, Runtime
+from state_store.storage.file_requests import FileAnswer, FileRequest
 
 LEND_TIMEOUT_S = 60.0
 """How long a request waits for the JVM to lend its first connection."""
@@ -66,7 +67,7 @@ class FileConnections:
             self._lent += 1
             self._changed.notify_all()
 
-    def ask(self, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    def ask(self, request: FileRequest, body: bytes) -> tuple[FileAnswer, bytes]:
         """Sends a request and waits for the `ok` object and the body of the answer.
 
         Raises the StateStoreError that the JVM answers with. When the connection breaks meanwhile: raises
@@ -84,8 +85,8 @@ class FileConnections:
         finally:
             self._give_back(channel, in_background, usable)
         if "error" in answer:
-            raise errors.from_json(answer["error"])
-        return answer.get("ok", {}), data
+            raise errors.from_json(cast(errors.ErrorFields, answer["error"]))
+        return cast(FileAnswer, answer.get("ok", {})), data
 
     def _borrow(self, in_background: bool) -> socket.socket:
         """An idle connection. Requests take turns in the order in which they came, those of background work
@@ -125,17 +126,17 @@ class FileConnections:
 
 
 class StoreFiles:
-    """The file requests of one store (storage.FileSystemCalls): the JVM uses that store's configuration."""
+    """The file requests of one store (`FileSystemCalls`): the JVM uses that store's configuration."""
 
     def __init__(self, connections: FileConnections, store: int) -> None:
         self._connections = connections
         self._store = store
 
-    def fs(self, operation: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    def fs(self, operation: FileRequest, body: bytes) -> tuple[FileAnswer, bytes]:
         return self._connections.ask({**operation, "store": self._store}, body)
 
 
-def _exchange(channel: socket.socket, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+def _exchange(channel: socket.socket, request: FileRequest, body: bytes) -> tuple[dict[str, object], bytes]:
     write_frame(channel, request, body)
     frame = read_frame(channel)
     if frame is None:

@@ -15,19 +15,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.agent.answers import Ages
+from state_store.agent.wire.merge_answers import Ages
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
-from state_store.checkpoint.registry import Registry, StoredFile
+from state_store.checkpoint.registry import Registry
+from state_store.checkpoint.stored_file import StoredFile
 from state_store.errors import MissingError
 from state_store.files.workspace import Workspace
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.planning.cost import CostModel
 from state_store.planning.policy import Due, Policy, StoreStatistics
+from state_store.planning.restore_work import RestoreWork
 from state_store.runtime import Runtime
+from state_store.snapshots.assembly import Restored
 from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.publish import Published
-from state_store.snapshots.restore import Restored
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,15 @@ class StoreHead:
         with self._lock:
             return Ages(*self._statistics.ages_ms(now_ms))
 
-    def predict_restore_ms(self, chain: Chain) -> float:
-        """How long a restore of that chain would take now, with no local files."""
+    def forecast(self) -> CostModel:
+        """What restores are predicted by before the next one, which does not move it."""
         with self._lock:
-            return self._statistics.predict_restore_ms(chain)
+            return self._statistics.cost.frozen()
+
+    def is_lazy(self, work: RestoreWork) -> bool:
+        """Whether a restore that has to fetch these files is lazy, by what that would take now."""
+        with self._lock:
+            return self._statistics.cost.is_lazy(work)
 
     def due(self, chain: Chain) -> Due | None:
         """The merge that the policy wants of the version that `chain` ends at."""
@@ -97,13 +104,16 @@ class StoreHead:
 
     # ---- restore -----------------------------------------------------------------------------------------
 
-    def restored(self, restored: Restored) -> None:
-        """The store is now at the version restored, and the JVM is about to open its base."""
+    def restored(self, restored: Restored, end_requests: int = 0) -> None:
+        """The store is now at the version restored, and the JVM is about to open its base. This many requests
+        were made for the ends of its sparse files."""
         with self._lock:
-            cost, phases = self._statistics.cost, restored.phases
-            cost.observe_choice(phases["choose_ms"])
-            if not restored.fetched.local_files and not restored.sparse:
-                cost.observe_fetch(restored.fetched.files, restored.fetched.size_bytes, phases["fetch_ms"])
+            cost, phases, fetched = self._statistics.cost, restored.phases, restored.fetched
+            cost.observe_choice(phases["choose_ms"], RestoreWork.of_chain(restored.chain).archives)
+            if restored.sparse:
+                cost.observe_ends(len(restored.sparse), end_requests)
+            elif not fetched.local_files:
+                cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])
             files, size_bytes = len(restored.base.files) + len(restored.deltas), restored.chain.size_bytes
             cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=restored.thorough)
             cost.observe_ingestion(len(restored.chain.deltas) - len(restored.deltas), phases["ingest_ms"])

@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 from hashlib import sha256
 from pathlib import Path
 
@@ -50,9 +51,11 @@ class LocalRoots:
         root = parent / f"agent-{sha256(str(self._directory).encode('utf-8')).hexdigest()[:16]}"
         with self._lock:
             if root not in self._roots:
+                make_private(parent)
+                _refuse_exchangeable(parent)
                 for directory in (root, parent / KEPT):
-                    _refuse_foreign(directory)
-                make_private(root)
+                    make_private(directory)
+                    _keep_private(directory)
                 self._owners.append(_own(root))
                 self._roots.add(root)
                 _sweep(parent, root, self._runtime)
@@ -64,16 +67,37 @@ class LocalRoots:
             return list(self._roots)
 
 
-def _refuse_foreign(directory: Path) -> None:
-    """Raises OptionError where another user made it, who could change what is put there."""
-    with contextlib.suppress(FileNotFoundError):
-        if directory.stat().st_uid != os.getuid():
-            raise OptionError(
-                f"'{directory}' belongs to another user: set localDir to a directory that only this user may "
-                "write",
-                file=str(directory),
-                option=PREFIX + "localDir",
-            )
+def _refuse_exchangeable(parent: Path) -> None:
+    """Raises OptionError where another user could exchange what lies in `parent`: one that is not root owns
+    it or the link that leads to it, or others may write there and it has no sticky bit. Who may write by a
+    group that this process is in is trusted."""
+    directory = parent.resolve()
+    found = directory.lstat()
+    if not {parent.lstat().st_uid, found.st_uid} <= {os.getuid(), 0}:
+        raise _refusal(parent, "belongs to another user, who could exchange what is kept there", _BELOW)
+    is_others = found.st_mode & stat.S_IWGRP and found.st_gid not in {os.getegid(), *os.getgroups()}
+    if (found.st_mode & stat.S_IWOTH or is_others) and not found.st_mode & stat.S_ISVTX:
+        what = "may be written by other users, who could exchange what is kept there"
+        raise _refusal(parent, what, f"{_BELOW}, or 'chmod +t' it")
+
+
+def _keep_private(directory: Path) -> None:
+    """Raises OptionError where it is not a directory that this user made; one that others may read, as
+    release 0.1.0 left them, becomes private."""
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise _refusal(directory, "is a link or a file, not a directory that an agent made", "remove it")
+    if found.st_uid != os.getuid():
+        raise _refusal(directory, "belongs to another user", "set localDir to a directory of this user's")
+    if found.st_mode & 0o077:
+        directory.chmod(0o700)
+
+
+_BELOW = "set localDir to a directory below it that does not exist, which is then made for this user alone"
+
+
+def _refusal(directory: Path, what: str, remedy: str) -> OptionError:
+    return OptionError(f"'{directory}' {what}: {remedy}", file=str(directory), option=f"{PREFIX}localDir")
 
 
 def _own(root: Path) -> int:
@@ -90,9 +114,15 @@ def _own(root: Path) -> int:
 
 def _sweep(parent: Path, own: Path, runtime: Runtime) -> None:
     for root in parent.glob("agent-*"):
-        if root != own and _is_abandoned(root, runtime):
+        if root != own and _is_ours(root) and _is_abandoned(root, runtime):
             AGENT.info(f"'{root}' of an executor that is gone is removed")
             shutil.rmtree(root, ignore_errors=True)
+
+
+def _is_ours(root: Path) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return root.lstat().st_uid == os.getuid()
+    return False  # another agent removed it
 
 
 def _is_abandoned(root: Path, runtime: Runtime) -> bool:

@@ -8,11 +8,12 @@ from logging import LoggerAdapter
 from typing import Any
 
 from state_store.agent.head import StoreHead
-from state_store.agent.hydration import Hydrations
+from state_store.agent.lazy.hydrations import Hydrations
 from state_store.agent.store_id import StoreId
 from state_store.agent.suspicion import Suspicions
 from state_store.deletion.retention import Retention
 from state_store.files.bounded_storage import BoundedStorage
+from state_store.planning.requests import RequestTimes
 from state_store.runtime import Lock
 from state_store.settings.options import Options
 from state_store.snapshots.context import StoreContext
@@ -22,10 +23,11 @@ from state_store.snapshots.context import StoreContext
 class OpenStore:
     """What every operation on a store gets. Safe for any thread.
 
-    `instance` numbers the providers of the JVM: a store that is opened again is another. `prune` bounds the
-    local files that all stores keep; `suspicions` are those of all stores, too. `cleaning` is held by the one
-    clean-up at a time that `retention` allows, which works with `cleanup_storage` and sets the deadline
-    there.
+    `instance` numbers the providers of the JVM: a store that is opened again is another. `prune` bounds
+    the local files that all stores keep; `suspicions` are those of all stores, too. `cleaning` is held by
+    the one clean-up at a time that `retention` allows, which works with `cleanup_storage` and sets the
+    deadline there. `request_times` are those of all stores of a process in one storage of another machine,
+    None where storage is of this one.
     """
 
     instance: int
@@ -40,6 +42,7 @@ class OpenStore:
     prune: Callable[[], object]
     suspicions: Suspicions
     hydrations: Hydrations
+    request_times: RequestTimes | None
 
     def close(self) -> None:
         """Its local directories go, save what local recovery keeps."""

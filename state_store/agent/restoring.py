@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from state_store.agent.answers import DeltaFiles, ReadRange, RestoredStore, SeenAttempts
 from state_store.agent.committing import learn_age
 from state_store.agent.open_store import OpenStore
-from state_store.agent.requests import AttemptsRequest, DeltasRequest, RangeRequest, RestoreRequest
+from state_store.agent.wire.answers import DeltaFiles, ReadRange, RestoredStore, SeenAttempts
+from state_store.agent.wire.requests import AttemptsRequest, DeltasRequest, RangeRequest, RestoreRequest
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.listing import Listing
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.deletion.catalog import read_listing
 from state_store.errors import InternalError, MissingError, OptionError, StateStoreError
 from state_store.planning.chain import ChainDelta
-from state_store.settings.options import FILES, LAZY
+from state_store.planning.restore_work import RestoreWork
+from state_store.settings.options import FILES
 from state_store.settings.session import FORMAT_KEY
 from state_store.snapshots.attempt import look
-from state_store.snapshots.restore import restore, wanted_deltas
+from state_store.snapshots.measured_storage import MeasuredStorage
+from state_store.snapshots.restore import restore
+from state_store.snapshots.wanted_files import wanted_deltas
 
 
 def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
@@ -30,15 +34,19 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     location = store.store_id.location
     suspicion = store.suspicions.of(location)
     thorough = request.thorough or suspicion > 0 or store.options.restore_verification == FILES
-    options = store.options
+    forecast, context = store.head.forecast(), store.context
+    measured = None
+    if store.request_times is not None:
+        measured = MeasuredStorage(context.storage, store.request_times, context.runtime)
+        context = replace(context, storage=measured)
     try:
         restored = restore(
-            store.context,
+            context,
             request.version,
             start=request.start,
             thorough=thorough,
             ingest=request.ingest,
-            lazy_from_bytes=options.lazy_restore_threshold_bytes if options.restore_mode == LAZY else None,
+            is_lazy=store.head.is_lazy,
         )
     except MissingError as error:
         _refuse_number(read_listing(store.context.storage), request.version, error)
@@ -48,8 +56,8 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     directory = restored.base.directory
     if restored.sparse:
         store.hydrations.begin(directory, restored.sparse, _damage_teller(store, directory))
-    predicted_ms = store.head.predict_restore_ms(restored.chain)
-    store.head.restored(restored)
+    predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
+    store.head.restored(restored, measured.ranges if measured else 0)
     learn_age(store, restored.chain)
     for warning in restored.warnings:
         store.log.warning(warning)
@@ -104,14 +112,14 @@ def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
     version = request.version
     if version.checkpoint_id is None:
         version = listing.attempts.meant(version.number) or version
-    at: VersionId | None = version
-    while at is not None and at.number >= request.first:
-        if at not in names:
+    current: VersionId | None = version
+    while current is not None and current.number >= request.first:
+        if current not in names:
             _refuse_number(listing, version, None)
             Lineages(listing.deltas, []).plan(version)  # says what is missing
             break
-        path.append(names[at])
-        at = names[at].builds_on
+        path.append(names[current])
+        current = names[current].builds_on
     deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in reversed(path)]
     directory = context.workspace.new_base(request.version.number)
     try:

@@ -6,31 +6,37 @@ from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
+from urllib.parse import urlsplit
 
 from state_store.agent.files import FileConnections, StoreFiles
 from state_store.agent.head import StoreHead
-from state_store.agent.hydration import Hydrations
+from state_store.agent.lazy.budget import HydrationBudget
+from state_store.agent.lazy.hydrations import Hydrations
 from state_store.agent.local_roots import KEPT, LocalRoots
 from state_store.agent.log import AGENT, store_log
+from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.open_store import OpenStore
-from state_store.agent.requests import StoreFields
-from state_store.agent.scheduler import MergeScheduler
 from state_store.agent.suspicion import Suspicions
+from state_store.agent.wire.requests import StoreFields
 from state_store.deletion.retention import Retention
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import BusyError
 from state_store.files.bounded_storage import BoundedStorage
 from state_store.files.deadline import NEVER
 from state_store.files.local_cache import LocalCache
+from state_store.files.parts import PART_BYTES
+from state_store.files.sparse import end_bytes
 from state_store.files.workspace import Workspace
-from state_store.planning.cost import CostModel
+from state_store.planning.cost import CostModel, Laziness
 from state_store.planning.policy import Policy
+from state_store.planning.requests import FarStorage, RequestTimes
 from state_store.runtime import Runtime
 from state_store.settings.executor import ExecutorOptions
 from state_store.settings.options import FILES, Options, parse
+from state_store.snapshots.assembly import LEAST_SPARSE_DELTA_BYTES
 from state_store.snapshots.context import StoreContext
 from state_store.storage.contract import Storage
-from state_store.storage.hadoop import FileSystemCalls
+from state_store.storage.file_requests import FileSystemCalls
 
 WITHOUT_IDS = (
     "a query uses checkpoint format 1, under which Spark does not say which attempt at a version it took: "
@@ -79,6 +85,8 @@ class Stores:
         self._lock = runtime.lock()
         self._executor = ExecutorOptions(runtime)
         self._suspicions = Suspicions(runtime)
+        self._hydration = HydrationBudget(runtime)
+        self._request_times: dict[tuple[str, str], RequestTimes] = {}
         self._stores: dict[int, OpenStore] = {}
         self._closed: set[int] = set()
         self._warned_of_missing_ids = False
@@ -140,7 +148,13 @@ class Stores:
             runtime=runtime,
         )
         cleanup_storage = BoundedStorage(storage, NEVER, bound_deletions=True)
+        request_times = None if storage.is_local else self._times_of(store_id.location)
         policy = Policy(options, store_id.location)
+        log = store_log(store_id.label)
+        self._hydration.limit(
+            disk_bytes=options.hydration_disk_budget_bytes,
+            bytes_per_s=options.hydration_rate_limit_bytes_per_s,
+        )
         store = OpenStore(
             instance=fields.instance,
             store_id=store_id,
@@ -150,7 +164,7 @@ class Stores:
                 workspace,
                 policy,
                 runtime,
-                CostModel(thorough=options.restore_verification == FILES, is_local=storage.is_local),
+                _cost_model(options, storage, request_times),
             ),
             retention=Retention(
                 cleanup_storage,
@@ -160,13 +174,29 @@ class Stores:
             ),
             cleanup_storage=cleanup_storage,
             cleaning=runtime.lock(),
-            log=store_log(store_id.label),
+            log=log,
             prune=cache.prune,
             suspicions=self._suspicions,
-            hydrations=Hydrations(context, runtime, options.hydration_rate_limit_bytes_per_s),
+            hydrations=Hydrations(context, self._hydration, log),
+            request_times=request_times,
         )
         self._scheduler.add(store)
         return store
+
+    def _times_of(self, location: str) -> RequestTimes:
+        """What is known of the service that the location is in."""
+        uri = urlsplit(location)
+        service = uri.scheme, uri.netloc
+        return self._request_times.setdefault(service, RequestTimes(self._runtime.lock()))
+
+
+def _cost_model(options: Options, storage: Storage, request_times: RequestTimes | None) -> CostModel:
+    threads, far = options.transfer_threads, None
+    if request_times is not None:
+        far = FarStorage(request_times, threads, PART_BYTES, LEAST_SPARSE_DELTA_BYTES)
+    model = CostModel(thorough=options.restore_verification == FILES, is_local=storage.is_local, far=far)
+    model.laziness = Laziness.of(options, end_bytes)
+    return model
 
 
 def _digest(*names: str) -> str:

@@ -54,7 +54,7 @@ class AttemptId(NamedTuple):
 
 def next_ordinal(seen: Iterable[VersionId], version: int) -> int:
     """The ordinal of an attempt at `version` that begins where `seen` is in storage."""
-    ordinals = [_ordinal(one) for one in seen if one.number == version]
+    ordinals = [_ordinal(version_id) for version_id in seen if version_id.number == version]
     return 1 + max((ordinal for ordinal in ordinals if ordinal is not None), default=WITHOUT_ID)
 
 
@@ -89,17 +89,17 @@ class Attempts:
         no other after it had been written. Raises ConflictError where neither tells.
         """
         found = self._at(number) - self._refused
-        ordinals = {one: ordinal for one in found if (ordinal := _ordinal(one)) is not None}
+        ordinals = {version: ordinal for version in found if (ordinal := _ordinal(version)) is not None}
         if not ordinals:
             return None
         highest = max(ordinals.values())
-        best = {one for one, ordinal in ordinals.items() if ordinal == highest}
+        best = {version for version, ordinal in ordinals.items() if ordinal == highest}
         if len(best) > 1:
             best = (best & self._continued(number)) or best
         if len(best) > 1:
             best = self._first_written(best)
         if len(best) > 1:
-            files = "' and '".join(sorted(self._path(one) for one in best))
+            files = "' and '".join(sorted(self._path(version) for version in best))
             raise ConflictError(
                 f"'{files}' both claim to be version {number}, and were written at the same time: remove the "
                 "one that the query did not commit",
@@ -109,7 +109,7 @@ class Attempts:
 
     def with_sparks_ids(self, number: int) -> list[str]:
         """The files of the attempts at version `number` whose ids are Spark's (checkpoint format 2)."""
-        return sorted(self._path(one) for one in self._at(number) if _ordinal(one) is None)
+        return sorted(self._path(version) for version in self._at(number) if _ordinal(version) is None)
 
     def overtaken(self, own: VersionId, seen: Seen) -> str | None:
         """Why an attempt must not even be stored: when it began, one at its version was there that belongs to
@@ -135,7 +135,7 @@ class Attempts:
         mine = _ordinal(own)
         if own in self._refused:
             return "it was given up"
-        for other in sorted(self._deltas, key=lambda one: one.name):
+        for other in sorted(self._deltas, key=lambda delta: delta.name):
             at = other.version_id
             if at == own or at in seen:
                 continue
@@ -162,13 +162,13 @@ class Attempts:
         return None
 
     def _at(self, number: int) -> set[VersionId]:
-        snapshots = {one for one in self._snapshots if one.number == number}
+        snapshots = {version for version in self._snapshots if version.number == number}
         return snapshots | {delta.version_id for delta in self._deltas if delta.version == number}
 
     def _continued(self, number: int) -> set[VersionId]:
         """Those that a later delta builds on, or that a snapshot was made of: Spark has committed them."""
         later = {delta.builds_on for delta in self._deltas if delta.version == number + 1}
-        return {one for one in later if one is not None} | self._snapshots
+        return {version for version in later if version is not None} | self._snapshots
 
     def _first_written(self, attempts: set[VersionId]) -> set[VersionId]:
         times = {
@@ -177,7 +177,7 @@ class Attempts:
             if delta.version_id in attempts
         }
         first_ms = min(times.values(), default=0)
-        return {one for one, at_ms in times.items() if at_ms == first_ms}
+        return {version for version, at_ms in times.items() if at_ms == first_ms}
 
     def _path(self, version: VersionId) -> str:
         paths = [delta.path for delta in self._deltas if delta.version_id == version]

@@ -41,17 +41,17 @@ class Lineages:
         ConflictError when two deltas claim to be the same version.
         """
         deltas: list[DeltaName] = []
-        at: VersionId | None = version if version.number > 0 else None
-        while at is not None:
-            if at in self._snapshots and start in (None, at):
-                return Plan(version, SnapshotName(*at), tuple(reversed(deltas)))
-            if start is not None and at.number <= start.number:
+        current: VersionId | None = version if version.number > 0 else None
+        while current is not None:
+            if current in self._snapshots and start in (None, current):
+                return Plan(version, SnapshotName(*current), tuple(reversed(deltas)))
+            if start is not None and current.number <= start.number:
                 raise self._no_such_start(version, start)
-            delta = self.delta(at)
+            delta = self.delta(current)
             if delta is None:
-                raise self._missing(version, at)
+                raise self._missing(version, current)
             deltas.append(delta)
-            at = delta.builds_on
+            current = delta.builds_on
         if start is not None:
             raise self._no_such_start(version, start)
         return Plan(version, None, tuple(reversed(deltas)))
@@ -59,11 +59,11 @@ class Lineages:
     def history(self, version: VersionId) -> list[VersionId]:
         """`version` and those that it came from, newest first, as far back as the listing has deltas."""
         found: list[VersionId] = []
-        at: VersionId | None = version
-        while at is not None and (at in self._deltas or at in self._snapshots):
-            found.append(at)
-            delta = self.delta(at)
-            at = None if delta is None else delta.builds_on
+        current: VersionId | None = version
+        while current is not None and (current in self._deltas or current in self._snapshots):
+            found.append(current)
+            delta = self.delta(current)
+            current = None if delta is None else delta.builds_on
         return found
 
     def restorable(self) -> list[VersionId]:
@@ -88,9 +88,9 @@ class Lineages:
             )
         return found[0] if found else None
 
-    def _missing(self, version: VersionId, at: VersionId) -> MissingError:
-        lacking = missing_delta_path(at)
-        needed = "" if at == version else f", which version {version} builds on,"
+    def _missing(self, version: VersionId, ancestor: VersionId) -> MissingError:
+        lacking = missing_delta_path(ancestor)
+        needed = "" if ancestor == version else f", which version {version} builds on,"
         return MissingError(
             f"version {version} cannot be restored: there is no '{lacking}'{needed} and no snapshot at or "
             f"after it; {describe_restorable(self.restorable())}",
@@ -100,7 +100,7 @@ class Lineages:
     def _no_such_start(self, version: VersionId, start: VersionId) -> MissingError:
         file = SnapshotName(*start).path
         why = "is not on the lineage of that version" if start in self._snapshots else "does not exist"
-        available = ", ".join(str(at) for at in sorted(self._snapshots, key=version_order)) or "none"
+        available = ", ".join(str(one) for one in sorted(self._snapshots, key=version_order)) or "none"
         return MissingError(
             f"version {version} cannot be read from the snapshot '{file}': it {why}; "
             f"snapshots there are: {available}",

@@ -24,6 +24,8 @@ from state_store.checkpoint.names import (
 MANIFEST_NAME = "manifest.json"
 INCREMENTAL = "incremental"
 FULL = "full"
+INGEST = "ingest"
+"""The kind of a merge that publishes nothing, so that no manifest has it."""
 
 _DATABASE_NAME = re.compile(r"[0-9]{6,20}\.sst")
 _DEEPEST_LEVEL = 6

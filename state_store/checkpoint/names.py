@@ -30,7 +30,7 @@ _ID = r"[0-9A-Za-z-]{1,100}"
 _DELTA = re.compile(rf"([0-9]{{20}})(?:_({_ID})_({_ID})_([0-9a-f]{{8}}))?\.sst")
 _REFUSED = re.compile(rf"([0-9]{{20}})_({_ID})\.refused")
 _SNAPSHOT = re.compile(rf"([0-9]{{20}})(?:_({_ID}))?\.zip")
-_CLAIM = re.compile(rf"{_ID}\.json")
+_FILE_LIST = re.compile(rf"{_ID}\.json")
 _SHARED = re.compile(r"([0-9]{20})-([0-9a-f]{8})-([0-9]{1,20})\.sst")
 
 
@@ -235,7 +235,7 @@ def tombstone_path(cleaner: str) -> str:
 
 def is_file_list_name(name: str) -> bool:
     """Whether `name`, without its directory, is that of a lease or a tombstone."""
-    return _CLAIM.fullmatch(name) is not None
+    return _FILE_LIST.fullmatch(name) is not None
 
 
 def is_checkpoint_id(text: str) -> bool:

@@ -16,58 +16,15 @@ from typing import NamedTuple
 
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.listing import Listing
-from state_store.checkpoint.manifest import FileEntry, Manifest
+from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import (
-    DELTA_DIRECTORY,
-    SNAPSHOT_DIRECTORY,
     DeltaName,
     SnapshotName,
     VersionId,
     version_order,
 )
+from state_store.checkpoint.stored_file import StoredFile, delta_of
 from state_store.errors import MissingError
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file that checkpoints need: `path` below the store's directory, `origin` the version that wrote it.
-
-    `sha256` (64 hexadecimal digits) is known once a snapshot's manifest names the file; before that, a delta
-    has the CRC-32 of its name (None under format 1).
-    """
-
-    path: str
-    size_bytes: int
-    origin: int
-    sha256: str | None = None
-    crc32: int | None = None
-
-    @property
-    def name(self) -> str:
-        """The file name, without its directory."""
-        return self.path.rpartition("/")[2]
-
-    @property
-    def is_snapshot(self) -> bool:
-        """Whether it is a snapshot's archive."""
-        return self.path.startswith(SNAPSHOT_DIRECTORY + "/")
-
-    @classmethod
-    def of_delta(cls, delta: DeltaName, size_bytes: int) -> StoredFile:
-        """The delta as its name and its size in a listing describe it."""
-        return cls(delta.path, size_bytes, delta.version, crc32=delta.crc)
-
-    @classmethod
-    def of_snapshot(cls, snapshot: SnapshotName, size_bytes: int) -> StoredFile:
-        """The snapshot's archive as its name and its size in a listing describe it."""
-        return cls(snapshot.path, size_bytes, snapshot.version)
-
-    @classmethod
-    def of_entry(cls, entry: FileEntry) -> StoredFile:
-        """An SST as a snapshot's manifest describes it."""
-        directory, _, name = entry.path.partition("/")
-        delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
-        return cls(entry.path, entry.size_bytes, entry.origin, entry.sha256, delta.crc if delta else None)
 
 
 class _Base:
@@ -212,7 +169,7 @@ class Registry:
         `manifests` are those of the snapshots that can be read; a snapshot whose
         files are not all there counts as absent.
         """
-        usable = whole_snapshots(listing, manifests)
+        usable = restorable_snapshots(listing, manifests)
         lineages = Lineages(listing.deltas, usable)
         registry = cls()
         made: dict[VersionId | None, _Needs] = {None: _NOTHING}
@@ -323,7 +280,7 @@ def _snapshot_files(manifest: Manifest, size_bytes: int) -> list[StoredFile]:
     return [archive, *(StoredFile.of_entry(entry) for entry in manifest.files)]
 
 
-def whole_snapshots(
+def restorable_snapshots(
     listing: Listing, manifests: Mapping[SnapshotName, Manifest]
 ) -> dict[SnapshotName, Manifest]:
     """The snapshots whose files all exist, with the sizes that their manifests give."""
@@ -334,10 +291,3 @@ def whole_snapshots(
         if snapshot in manifests
         and all(sizes.get(entry.path) == entry.size_bytes for entry in manifests[snapshot].files)
     }
-
-
-def delta_of(path: str) -> VersionId | None:
-    """The version whose delta is at `path`; None when the path is not a delta's."""
-    directory, _, name = path.partition("/")
-    delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
-    return None if delta is None else delta.version_id

@@ -7,7 +7,7 @@ import click
 from state_store.cli.command import command, json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
-from state_store.dataset.copying import copy_checkpoint
+from state_store.dataset.rewriting.copying import copy_checkpoint
 from state_store.query import Query
 
 _NOTE = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or abfs: URIs."

@@ -17,7 +17,7 @@ _COLUMNS = (text_column("option"), text_column("type"), text_column("default"), 
 
 
 def _complete(_ctx: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    return [one.name for one in OPTIONS if one.name.startswith(begun)]
+    return [option.name for option in OPTIONS if option.name.startswith(begun)]
 
 
 @command("options", examples=("", "restoreObjective", "restoreObjective=5s memoryBudget=1g", "--conf"))
@@ -37,12 +37,13 @@ def options(names: tuple[str, ...], markdown: bool, conf: bool, as_json: bool) -
     if markdown or conf:
         output().out(pages.reference() if markdown else pages.template(), end="", highlight=False)
     elif as_json:
-        print_json([_json(one) for one in named or OPTIONS])
+        print_json([_json(option) for option in named or OPTIONS])
     elif named:
-        output().print("\n\n".join(_explained(one) for one in named))
+        output().print("\n\n".join(_explained(option) for option in named))
     else:
         rows = (
-            (one.name, one.type.name, one.default or "-", textwrap.shorten(one.doc, 72)) for one in OPTIONS
+            (option.name, option.type.name, option.default or "-", textwrap.shorten(option.doc, 72))
+            for option in OPTIONS
         )
         print_table(_COLUMNS, rows)
 
@@ -50,7 +51,7 @@ def options(names: tuple[str, ...], markdown: bool, conf: bool, as_json: bool) -
 def _named(given: str) -> Option:
     name, equals, value = given.partition("=")
     name = name.removeprefix(PREFIX)
-    found = next((one for one in OPTIONS if one.name == name), None)
+    found = next((option for option in OPTIONS if option.name == name), None)
     if found is None or equals:
         parse({name: value})
     if found is None:
@@ -58,25 +59,25 @@ def _named(given: str) -> Option:
     return found
 
 
-def _row(one: Option) -> tuple[object, ...]:
-    return one.name, one.type.name, one.default or "-", textwrap.shorten(one.doc, 72)
+def _row(option: Option) -> tuple[object, ...]:
+    return option.name, option.type.name, option.default or "-", textwrap.shorten(option.doc, 72)
 
 
-def _explained(one: Option) -> str:
-    kind = f"{one.type.name}, in {one.unit}" if one.unit else one.type.name
-    facts = f"{kind}; default {one.default or 'empty'}; scope: {one.scope}"
-    return f"{one.key}\n  {facts}\n  {one.doc}\n  Trade-off: {one.trade_off}"
+def _explained(option: Option) -> str:
+    kind = f"{option.type.name}, in {option.unit}" if option.unit else option.type.name
+    facts = f"{kind}; default {option.default or 'empty'}; scope: {option.scope}"
+    return f"{option.key}\n  {facts}\n  {option.doc}\n  Trade-off: {option.trade_off}"
 
 
-def _json(one: Option) -> dict[str, str]:
+def _json(option: Option) -> dict[str, str]:
     return {
-        "name": one.name,
-        "key": one.key,
-        "type": one.type.name,
-        "unit": one.unit,
-        "default": one.default,
-        "group": one.group,
-        "scope": one.scope,
-        "doc": one.doc,
-        "trade_off": one.trade_off,
+        "name": option.name,
+        "key": option.key,
+        "type": option.type.name,
+        "unit": option.unit,
+        "default": option.default,
+        "group": option.group,
+        "scope": option.scope,
+        "doc": option.doc,
+        "trade_off": option.trade_off,
     }

@@ -8,7 +8,7 @@ from state_store.cli.command import command, json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
 from state_store.cli.rows.chosen import check_pyarrow
-from state_store.dataset.repartition import repartition as write_repartitioned
+from state_store.dataset.rewriting.repartition import repartition as write_repartitioned
 from state_store.query import Query
 
 _NOTE = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or abfs: URIs."

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import shutil
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from state_store.dataset.columns import FAMILY_BYTES, PARTITION, Columns
+from state_store.dataset.columns import FAMILY_BYTES, Columns, renamed
 from state_store.dataset.partitions import Partitions, opened
 from state_store.dataset.pinned import PinnedVersion
+from state_store.engine.pages import Stretches
 from state_store.engine.table import read_records
 from state_store.errors import MissingError, OptionError
+from state_store.older_python import zip
+from state_store.rows.packed import joined, split_values
 from state_store.snapshots.local_database import LocalDatabase
 
 if TYPE_CHECKING:
@@ -26,17 +28,6 @@ ROWS = 1 << 14
 
 Change = tuple[bytes, "bytes | None", "bytes | None"]
 """A key with the id of its column family, what was there before, and after."""
-
-
-@dataclass(frozen=True)
-class KeyVersion:
-    """A key at a version: whether the version's batch wrote it (`is_changed`), and its row, None where it has
-    none. `committed_ms` is when the version was written, by the storage's clock."""
-
-    version: int
-    committed_ms: int
-    is_changed: bool
-    row: dict[str, Any] | None
 
 
 class Changes:
@@ -59,41 +50,6 @@ class Changes:
 
         self._check(since)
         return pyarrow.RecordBatchReader.from_batches(_feed_schema(self._columns), self._feeds(since))
-
-    def of_key(self, key: bytes, number: int) -> list[KeyVersion]:
-        """The values of an encoded key in a partition, oldest first, as far back as deltas go."""
-        partitions = self._partitions
-        with partitions.pinned(partitions.version, 0) as pins:
-            pin = pins[number]
-            versions = [delta.version for delta in pin.lineage]
-            first = _first_of_run(versions)
-            value = self._value_before(key, number, first)
-            found = []
-            for delta in pin.lineage[versions.index(first) :] if versions else []:
-                changed = dict(
-                    _records(pin, delta.version, key[:FAMILY_BYTES], partitions.directory / "delta")
-                )
-                is_changed = key in changed
-                value = changed.get(key, value)
-                row = None if value is None else self._columns.decode([key], [value], number).to_pylist()[0]
-                found.append(KeyVersion(delta.version, pin.committed_ms(delta), is_changed, row))
-            return found
-
-    def _value_before(self, key: bytes, number: int, first: int) -> bytes | None:
-        """The value of a key before version `first`; None, too, where that version is gone."""
-        if first <= 1:
-            return None
-        directory = self._partitions.directory / "before"
-        try:
-            with (
-                self._partitions.pinned(first - 1) as pins,
-                opened(pins[number].restore(directory)) as database,
-            ):
-                return database.get(key)
-        except MissingError:
-            return None
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
 
     def _check(self, since: int) -> None:
         if not 0 <= since <= self._partitions.version:
@@ -143,18 +99,8 @@ class Changes:
                     if family is None:
                         continue
                     prefix = family.id.to_bytes(FAMILY_BYTES, "big")
-                    records = _records(pins[number], version, prefix, partitions.directory / "delta")
+                    records = records_of(pins[number], version, prefix, partitions.directory / "delta")
                     yield from _feed_batches(self._columns, version, records, number)
-
-
-def _first_of_run(versions: list[int]) -> int:
-    """Where the run of numbers begins that the last one ends; 0 without any."""
-    first = versions[-1] if versions else 0
-    for version in reversed(versions):
-        if version < first - 1:
-            break
-        first = version
-    return first
 
 
 def _touched(
@@ -166,11 +112,11 @@ def _touched(
         return None
     found: dict[bytes, bytes | None] = {}
     for delta in pin.lineage:
-        found.update(_records(pin, delta.version, family, directory))
+        found.update(records_of(pin, delta.version, family, directory))
     return found
 
 
-def _records(
+def records_of(
     pin: PinnedVersion, version: int, family: bytes, directory: Path
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """What the delta of a version of the lineage changed in a column family. Raises MissingError where the
@@ -188,19 +134,18 @@ def _records(
 
 
 def _diff_schema(columns: Columns) -> pyarrow.Schema:
-    """`change`, the columns of the key, `before` and `after` (structs of the others), the partition."""
+    """`change`, the columns of the key, `before` and `after` (structs of the others, or lists of these), the
+    partition."""
     import pyarrow
 
-    values = pyarrow.struct(columns.value_fields)
-    return pyarrow.schema(
-        [
-            pyarrow.field("change", pyarrow.string(), False),
-            *columns.key_fields,
-            pyarrow.field("before", values),
-            pyarrow.field("after", values),
-            columns.schema.field(PARTITION),
-        ]
-    )
+    first = [pyarrow.field("change", pyarrow.string(), False)]
+    last = [
+        pyarrow.field("before", columns.value_type),
+        pyarrow.field("after", columns.value_type),
+        columns.partition_field,
+    ]
+    taken = {field.name for field in (*first, *last)}
+    return pyarrow.schema([*first, *renamed(columns.key_fields, taken, "key_"), *last])
 
 
 def _diff_batches(
@@ -220,8 +165,8 @@ def _diff_batches(
         arrays = [
             pyarrow.array(kinds),
             *columns.keys(list(keys)),
-            columns.values(list(before)),
-            columns.values(list(after)),
+            columns.whole_values(list(before)),
+            columns.whole_values(list(after)),
             pyarrow.repeat(pyarrow.scalar(partition, pyarrow.int32()), len(chunk)),
         ]
         yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
@@ -232,26 +177,37 @@ def _feed_schema(columns: Columns) -> pyarrow.Schema:
     was removed."""
     import pyarrow
 
-    return pyarrow.schema(
+    return rows_schema(
+        columns,
         [
             pyarrow.field("version", pyarrow.int64(), False),
             pyarrow.field("batch", pyarrow.int64(), False),
             pyarrow.field("change", pyarrow.string(), False),
-            *columns.key_fields,
-            *(field.with_nullable(True) for field in columns.value_fields),
-            columns.schema.field(PARTITION),
-        ]
+        ],
+    )
+
+
+def rows_schema(columns: Columns, first: Sequence[pyarrow.Field]) -> pyarrow.Schema:
+    """The columns of a state after `first`, those of the value nullable. One that has the name of another
+    gets `key_` or `value_` in front."""
+    import pyarrow
+
+    taken = {field.name for field in (*first, columns.partition_field)}
+    keys = renamed(columns.key_fields, taken, "key_")
+    values = renamed(columns.value_fields, taken, "value_")
+    return pyarrow.schema(
+        [*first, *keys, *(field.with_nullable(True) for field in values), columns.partition_field]
     )
 
 
 def _feed_batches(
     columns: Columns, version: int, records: Iterable[tuple[bytes, bytes | None]], partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The records of one delta as batches of `_feed_schema`."""
+    """The records of one delta as batches of `_feed_schema`; of a list a row for each element."""
     import pyarrow
 
     schema = _feed_schema(columns)
-    pending = iter(records)
+    pending = _elements(records) if columns.view.is_list else iter(records)
     while chunk := list(itertools.islice(pending, ROWS)):
         keys, values = zip(*chunk, strict=True)
         count = len(chunk)
@@ -264,6 +220,16 @@ def _feed_batches(
             pyarrow.repeat(pyarrow.scalar(partition, pyarrow.int32()), count),
         ]
         yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _elements(records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes | None]]:
+    """The elements of lists, each with the list's key."""
+    for key, value in records:
+        if value is None:
+            yield key, None
+            continue
+        _, parts = split_values(joined([value]))
+        yield from ((key, element) for element in Stretches(*parts).texts())
 
 
 def _looked_up(base: LocalDatabase | None, touched: dict[bytes, bytes | None]) -> Iterator[Change]:

@@ -1,6 +1,7 @@
 """The columns of a view: those of the key, then those of the value, then the partition.
 
-A column of the value that has the name of one before it gets `value_` in front.
+A column of the value that has the name of one before it gets `value_` in front, the partition `state_` where
+a column of the key has its name.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Union
 
 from state_store.dataset.views import View
 from state_store.engine.pages import Stretches
 from state_store.errors import MissingError, OptionError
+from state_store.older_python import zip
 from state_store.rows.avro import decode_avro, decode_avro_keys
 from state_store.rows.avro_encoder import encode_avro, encode_avro_keys
 from state_store.rows.decoder import decode_fields
@@ -31,7 +33,7 @@ NO_TIMEOUT = -1
 """What Spark has as the time-out of a group that has none."""
 
 
-Encoded = list[bytes] | tuple[Any, Any, Any]
+Encoded = Union[list[bytes], tuple[Any, Any, Any]]
 """Keys or values: texts, or parts of bytes (data, starts, lengths)."""
 
 
@@ -55,6 +57,7 @@ class Columns:
 
         self.view = view
         every = {column.field.name: column for column in _columns(view)}
+        self._partition = next(column.field for column in every.values() if column.number < 0)
         names = list(every) if chosen is None else list(dict.fromkeys(chosen))
         unknown = [name for name in names if name not in every]
         if unknown:
@@ -64,6 +67,19 @@ class Columns:
         self._values = sorted({one.number for one in self._columns if not one.of_key and one.number >= 0})
         self.schema: pyarrow.Schema = pyarrow.schema([column.field for column in self._columns])
         self.key_names = [column.field.name for column in every.values() if column.of_key]
+
+    @property
+    def partition_field(self) -> pyarrow.Field:
+        """The column that has the number of the partition."""
+        return self._partition
+
+    @property
+    def value_type(self) -> pyarrow.DataType:
+        """What `whole_values` gives."""
+        import pyarrow
+
+        one = pyarrow.struct(self.value_fields)
+        return pyarrow.list_(pyarrow.field("element", one, False)) if self.view.is_list else one
 
     @property
     def key_fields(self) -> list[pyarrow.Field]:
@@ -83,6 +99,8 @@ class Columns:
 
         present = [value for value in values if value is not None]
         columns = [column for column in self._columns if not column.of_key and column.number >= 0]
+        if not columns:
+            return pyarrow.array([None if one is None else {} for one in values], pyarrow.struct([]))
         decoded = dict(zip(self._values, self._decoded_values(present), strict=True))
         arrays = [_inner(decoded[column.number], column) for column in columns]
         found = pyarrow.StructArray.from_arrays(arrays, fields=[column.field for column in columns])
@@ -91,6 +109,20 @@ class Columns:
             pyarrow.array([None if one is None else next(places) for one in values], pyarrow.int64())
         )
 
+    def whole_values(self, values: list[bytes | None]) -> pyarrow.Array:
+        """As `values`, of a list all of its elements together. Raises as `decode`."""
+        import numpy
+        import pyarrow
+
+        if not self.view.is_list:
+            return self.values(values)
+        nulls = numpy.array([value is None for value in values], bool)
+        owners, parts = split_values(joined([value for value in values if value is not None]))
+        elements = self.values(list(Stretches(*parts).texts()))
+        ends = numpy.searchsorted(numpy.flatnonzero(~nulls)[owners], numpy.arange(len(values)), "right")
+        offsets = pyarrow.array([0, *ends], pyarrow.int32())
+        return pyarrow.ListArray.from_arrays(offsets, elements, self.value_type, mask=pyarrow.array(nulls))
+
     def encode(self, batch: pyarrow.RecordBatch) -> tuple[list[bytes], list[bytes], list[pyarrow.Array]]:
         """The reverse of `decode`: the keys, without the id of a column family, and the values of rows that
         have all columns by name, and the columns of the keys. Columns that are not shown are 0.
@@ -98,6 +130,8 @@ class Columns:
         What a row need not say is whether it has matched (it has not), and when its state expires (never).
         Raises MissingError for a column that lacks, OptionError for one of another type.
         """
+        import pyarrow
+
         schema, count = self.view.schema, batch.num_rows
         by_place = {(one.of_key, one.number, one.inner): one for one in self._columns}
         keys = [
@@ -110,6 +144,8 @@ class Columns:
         for number, field in enumerate(schema.value):
             if (False, number, None) in by_place:
                 values.append(_typed(batch, by_place[False, number, None].field, self._default(field.name)))
+            elif self.view.has_no_values:
+                values.append(pyarrow.nulls(count, field.type))
             else:
                 inner = [by_place[False, number, place].field for place in range(field.type.num_fields)]
                 values.append(_struct([_typed(batch, one) for one in inner], field))
@@ -127,7 +163,7 @@ class Columns:
         """The value of a column that rows may lack."""
         if self.view.has_groups and name == "timeoutTimestamp":
             return NO_TIMEOUT
-        return False if self.view.hidden and name == "matched" else None
+        return False if self.view.is_side and name == "matched" else None
 
     def decode(self, keys: Encoded, values: Encoded, partition: int) -> pyarrow.RecordBatch:
         """The rows as a batch; keys have the id of the column family in front. Raises FormatError and
@@ -221,6 +257,18 @@ def _struct(columns: Sequence[pyarrow.Array], field: pyarrow.Field) -> pyarrow.S
     return pyarrow.StructArray.from_arrays(columns, fields=fields, mask=pyarrow.array(nulls))
 
 
+def renamed(fields: Sequence[pyarrow.Field], taken: set[str], prefix: str) -> list[pyarrow.Field]:
+    """The fields, those whose names are taken with `prefix` in front; their names are taken then."""
+    found = []
+    for field in fields:
+        name = field.name
+        while name in taken:
+            name = prefix + name
+        taken.add(name)
+        found.append(field.with_name(name))
+    return found
+
+
 def _texts(rows: Encoded) -> list[bytes]:
     return list(Stretches(*rows).texts()) if isinstance(rows, tuple) else rows
 
@@ -236,22 +284,21 @@ def _inner(array: pyarrow.Array, column: Column) -> pyarrow.Array:
 def _columns(view: View) -> Iterator[Column]:
     import pyarrow
 
-    taken = {PARTITION}
-    for number, field in enumerate(view.schema.key):
-        if field.name not in view.hidden:
-            taken.add(field.name)
-            yield Column(field, True, number)
+    keys = [(number, one) for number, one in enumerate(view.schema.key) if one.name not in view.hidden]
+    taken = {one.name for _, one in keys} | {PARTITION}
+    yield from (Column(one, True, number) for number, one in keys)
     for number, field in enumerate(view.schema.value):
+        if view.has_no_values:
+            break
         if number == 0 and view.has_groups and pyarrow.types.is_struct(field.type):
             inner: Sequence[tuple[int | None, pyarrow.Field]] = [
                 (place, field.type.field(place).with_nullable(True)) for place in range(field.type.num_fields)
             ]
         else:
             inner = [(None, field)]
-        for place, one in inner:
-            name = one.name
-            while name in taken:
-                name = f"value_{name}"
-            taken.add(name)
-            yield Column(one.with_name(name), False, number, place)
-    yield Column(pyarrow.field(PARTITION, pyarrow.int32(), False), False, -1)
+        named = renamed([one for _, one in inner], taken, "value_")
+        for (place, _), one in zip(inner, named, strict=True):
+            yield Column(one, False, number, place)
+    partition = pyarrow.field(PARTITION, pyarrow.int32(), False)
+    names = {one.name for _, one in keys}
+    yield Column(renamed([partition], names, "state_")[0], False, -1)

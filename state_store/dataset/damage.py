@@ -13,6 +13,7 @@ from state_store.dataset.columns import FAMILY_BYTES, Columns
 from state_store.dataset.views import View
 from state_store.engine.table import key_bounds
 from state_store.errors import DamagedError, MissingError, StateStoreError
+from state_store.older_python import zip
 from state_store.storage.contract import Storage
 
 T = TypeVar("T")
@@ -58,8 +59,8 @@ def _keys_in(file: str | None, view: View, family: ColumnFamily, storage: Storag
         return "the damaged file has none of them, but the version cannot be made without it"
     texts = [
         f"{side} {_shown(view, bound)}"
-        for side, bound, of in zip(("from", "to"), bounds, (low, high), strict=True)
-        if of == family.id
+        for side, bound, family_id in zip(("from", "to"), bounds, (low, high), strict=True)
+        if family_id == family.id
     ]
     return f"the damaged file has rows with keys {' '.join(texts)}" if texts else None
 

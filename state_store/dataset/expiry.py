@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.dataset.columns import Columns
-from state_store.dataset.views import View
+from state_store.dataset.views import EVENT_TIMERS, EXPIRES_MS, TIMER_MS, View
 from state_store.query import Query
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 WATERMARK, TIME = "watermark", "time"
 """The clocks: the watermark that a batch left, and the time at which the next one ran, or now."""
 
-_TIMEOUT, _EXPIRES_MICROS, _TTL = "timeoutTimestamp", "expiresAtMicros", "ttlExpirationMs"
+_TIMEOUT, _EXPIRES_MICROS = "timeoutTimestamp", "expiresAtMicros"
 
 
 @dataclass(frozen=True)
 class Expired:
-    """Of `looked_at` rows so many have had their time by `column`: the next batch may remove them. `at_ms` is
-    what the clock (`watermark`, or `time`) shows to that batch, milliseconds since 1970 UTC."""
+    """How many of `looked_at` rows have had their time by `column`: the next batch may remove them. `at_ms`
+    is what the clock (`watermark`, or `time`) shows to that batch, milliseconds since 1970 UTC."""
 
     column: str
     clock: str
@@ -53,8 +53,12 @@ class Expiry:
         next_ms = query.batch_ms(batch + 1)
         time_ms = now_ms if next_ms is None else next_ms
         names = {column.name: column.type for column in Columns(view).schema}
-        if _TTL in names:
-            return cls(view, _TTL, TIME, time_ms)
+        if EXPIRES_MS in names:
+            return cls(view, EXPIRES_MS, TIME, time_ms)
+        if view.has_timers:
+            by_watermark = view.schema.family.startswith(EVENT_TIMERS)
+            clock = (WATERMARK, watermark_ms) if by_watermark else (TIME, time_ms)
+            return cls(view, TIMER_MS, *clock)
         if _EXPIRES_MICROS in names:
             return cls(view, _EXPIRES_MICROS, WATERMARK, watermark_ms)
         if view.has_groups and _TIMEOUT in names:
@@ -72,7 +76,7 @@ class Expiry:
         times, least = batch.column(0), -(2**63)
         if pyarrow.types.is_struct(times.type):
             times = times.flatten()[times.type.get_field_index("end")].cast(pyarrow.int64())
-        at = self.at_ms if self.column in (_TIMEOUT, _TTL) else self.at_ms * 1000
+        at = self.at_ms if self.column in (_TIMEOUT, EXPIRES_MS, TIMER_MS) else self.at_ms * 1000
         if self.column == _TIMEOUT:  # -1 where there is none; Spark asks for times before the watermark
             at, least = at - 1, 0
         is_over = pyarrow.compute.and_(

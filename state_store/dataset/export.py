@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from state_store.dataset.places import local_path, new_directory
 from state_store.errors import ConflictError, OptionError
 
 if TYPE_CHECKING:
@@ -25,18 +26,37 @@ def export(
     """Writes the batches of each partition to `part-<number>.parquet` in a new directory; gives the number of
     rows. `described` is what the files say of themselves.
 
-    Raises ConflictError where the directory exists, OptionError for a type that Parquet has not. What was
-    written stays when it fails half way, without the file `_SUCCESS`.
+    `target` is a path or a URI that `open_storage` knows; files for another storage are made in the directory
+    of temporary files. Raises ConflictError where the directory exists, OptionError for a type that Parquet
+    has not, StorageError as the storage does. What was written stays when it fails half way, without the file
+    `_SUCCESS`.
     """
-    directory = Path(target)
+    schema = schema.with_metadata({METADATA: json.dumps(described).encode()})
+    directory = local_path(target)
+    if directory is None:
+        with new_directory(str(target)) as remote:
+            return _write_all(partitions, schema, remote.scratch, remote.move)
     if directory.exists():
         raise ConflictError(f"'{directory}' exists already; it is not replaced", file=str(directory))
     directory.mkdir(parents=True)
-    schema = schema.with_metadata({METADATA: json.dumps(described).encode()})
-    rows = sum(
-        _write(batches, schema, directory / f"part-{number:05}.parquet") for number, batches in partitions
-    )
-    (directory / "_SUCCESS").touch()
+    return _write_all(partitions, schema, directory, lambda _: None)
+
+
+def _write_all(
+    partitions: Iterable[tuple[int, Iterable[pyarrow.RecordBatch]]],
+    schema: pyarrow.Schema,
+    directory: Path,
+    written: Callable[[Path], None],
+) -> int:
+    """Writes the files of all partitions and calls `written` for each."""
+    rows = 0
+    for number, batches in partitions:
+        path = directory / f"part-{number:05}.parquet"
+        rows += _write(batches, schema, path)
+        written(path)
+    success = directory / "_SUCCESS"
+    success.touch()
+    written(success)
     return rows
 
 

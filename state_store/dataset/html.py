@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
 
 _LONGEST = 80
 
@@ -13,6 +14,11 @@ def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]])
     head = "".join(f"<th>{html.escape(one)}</th>" for one in headings)
     body = "".join(f"<tr>{''.join(f'<td>{_cell(one)}</td>' for one in row)}</tr>" for row in rows)
     return f"<p>{html.escape(title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def moment(ms: int) -> str:
+    """A wall clock time, to the second, from milliseconds since 1970 UTC."""
+    return f"{datetime.fromtimestamp(ms // 1000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _cell(value: object) -> str:

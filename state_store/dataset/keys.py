@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from state_store.dataset.columns import FAMILY_BYTES, encoded_keys
 from state_store.dataset.views import View
 from state_store.errors import FormatError, OptionError
+from state_store.older_python import zip
 from state_store.rows.hashing import partitions_of
 
 if TYPE_CHECKING:
@@ -119,13 +121,50 @@ def _equals(
     return found
 
 
+def scalar_of(text: str, kind: pyarrow.DataType) -> pyarrow.Scalar:
+    """What a text stands for: structs and lists are JSON, moments without a zone are UTC.
+
+    Raises ArrowException or ValueError where it stands for nothing.
+    """
+    import pyarrow
+
+    types = pyarrow.types
+    if types.is_string(kind):
+        return pyarrow.scalar(text, kind)
+    if types.is_nested(kind):
+        return pyarrow.scalar(_of_json(json.loads(text), kind), kind)
+    if types.is_timestamp(kind) and kind.tz is not None:
+        try:
+            return pyarrow.scalar(text).cast(kind)
+        except pyarrow.ArrowInvalid:
+            return pyarrow.scalar(text).cast(pyarrow.timestamp(kind.unit)).cast(kind)
+    return pyarrow.scalar(text).cast(kind)
+
+
+def _of_json(value: Any, kind: pyarrow.DataType) -> Any:
+    import pyarrow
+
+    if isinstance(value, str):
+        return scalar_of(value, kind).as_py()
+    if isinstance(value, list) and pyarrow.types.is_struct(kind):
+        raise ValueError("a struct is a JSON object")
+    if isinstance(value, dict) and pyarrow.types.is_struct(kind):
+        unknown = [name for name in value if kind.get_field_index(name) < 0]
+        if unknown:
+            raise ValueError(f"it has no field '{unknown[0]}'")
+        return {name: _of_json(one, kind.field(name).type) for name, one in value.items()}
+    if isinstance(value, list) and pyarrow.types.is_list(kind):
+        return [_of_json(one, kind.value_type) for one in value]
+    return value
+
+
 def _typed(value: Any, field: pyarrow.Field) -> pyarrow.Array:
     """One value as the column's type; a text is read as what it stands for."""
     import pyarrow
 
     try:
-        if isinstance(value, str) and not pyarrow.types.is_string(field.type):
-            return pyarrow.array([value]).cast(field.type)
+        if isinstance(value, str):
+            return pyarrow.array([scalar_of(value, field.type).as_py()], field.type)
         return pyarrow.array([value], field.type)
     except (pyarrow.ArrowException, TypeError, ValueError) as error:
         raise OptionError(

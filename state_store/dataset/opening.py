@@ -7,7 +7,7 @@ from datetime import datetime
 
 from state_store.dataset.state import State
 from state_store.dataset.versions import version_number
-from state_store.dataset.views import view
+from state_store.dataset.views import view_at
 from state_store.errors import OptionError
 from state_store.query import DEFAULT_NAME, Query
 from state_store.runtime import SYSTEM, Runtime
@@ -58,7 +58,7 @@ def open(
     number = version_number(query, version, batch, at)
     return State(
         query,
-        view(query, operator, store),
+        view_at(query, operator, store, number - 1),
         number,
         partitions,
         skip_damaged=on_damage == "skip",

@@ -17,6 +17,7 @@ from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
 from state_store.files.transfer import parallel
+from state_store.older_python import zip
 from state_store.query import LISTED_AT_ONCE, Progress, Query, StoreKey
 from state_store.runtime import SYSTEM, Runtime
 from state_store.snapshots.local_database import LocalDatabase
@@ -56,7 +57,7 @@ class Partitions:
         self._pins = self._pinned(version, None)
         self.directory = Path(tempfile.mkdtemp(prefix="state-store-"))
         self._local: dict[int, LocalDatabase] = {}
-        self._families: dict[int, ColumnFamily | None] = {}
+        self._families: dict[int, Mapping[str, ColumnFamily]] = {}
         self._finalizer = weakref.finalize(self, _let_go, self._pins, self.directory)
 
     def close(self) -> None:
@@ -79,8 +80,17 @@ class Partitions:
                 self.forget(partition)
 
     @contextmanager
+    def brought(self, partition: int) -> Iterator[LocalDatabase]:
+        """The local database of a partition, which stays; if it is made, that is told."""
+        if self.is_local(partition):
+            yield self.base(partition)
+            return
+        with self.told([self._pins[partition]], self.size_bytes(partition)):
+            yield self.base(partition)
+
+    @contextmanager
     def told(self, pins: Iterable[PinnedVersion], size_bytes: int) -> Iterator[None]:
-        """While a partition is read, of which `pins` are going to bring so many bytes."""
+        """While a partition is read, of which `pins` are going to bring this many bytes."""
         progress = self._progress
         if progress is None:
             yield
@@ -169,11 +179,15 @@ class Partitions:
         family = self._described_family(partition)
         return None if family is None else family.id
 
-    def _described_family(self, partition: int) -> ColumnFamily | None:
+    def described_families(self, partition: int) -> Mapping[str, ColumnFamily]:
+        """All column families of a partition, as its files say: nothing is restored."""
         if partition not in self._families:
-            families = self._pins[partition].column_families(self.directory / f"count-{partition}")
-            self._families[partition] = families.get(self.view.schema.family)
+            directory = self.directory / f"count-{partition}"
+            self._families[partition] = self._pins[partition].column_families(directory)
         return self._families[partition]
+
+    def _described_family(self, partition: int) -> ColumnFamily | None:
+        return self.described_families(partition).get(self.view.schema.family)
 
     def size_bytes(self, partition: int) -> int:
         """Of the files of a partition that a restore reads, all column families."""

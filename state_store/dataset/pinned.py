@@ -19,7 +19,7 @@ from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DELTA_DIRECTORY, SNAPSHOT_DIRECTORY, DeltaName, VersionId
 from state_store.dataset.versions import identified
 from state_store.deletion.catalog import listing_of, read_archive
-from state_store.deletion.lease import Lease
+from state_store.deletion.lease import DEFAULT_EXPIRY_MS, Lease
 from state_store.engine.settings import DatabaseSettings
 from state_store.engine.table import read_metadata
 from state_store.errors import MissingError, StateStoreError, StorageError
@@ -28,12 +28,13 @@ from state_store.files.workspace import Workspace
 from state_store.planning.chain import ChainDelta
 from state_store.query import Progress, StoreKey
 from state_store.runtime import SYSTEM, Runtime
+from state_store.snapshots.assembly import Restored
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import LocalDatabase
-from state_store.snapshots.restore import Restored, restore, wanted_deltas
+from state_store.snapshots.restore import restore
+from state_store.snapshots.wanted_files import wanted_deltas
 from state_store.storage.contract import Entry, Storage
 
-LEASE_EXPIRY_MS = 3_600_000
 MOST_OPEN_FILES = 512
 _TRIES = 3
 
@@ -180,7 +181,7 @@ class PinnedVersion:
         return version, _Pinned(self.storage, entries, kept)
 
     def _hold(self, paths: set[str]) -> None:
-        lease = Lease(self.storage, expiry_ms=LEASE_EXPIRY_MS, runtime=self._runtime)
+        lease = Lease(self.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._runtime)
         try:
             lost = lease.hold(paths)
         except StorageError:

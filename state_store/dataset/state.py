@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from state_store.dataset.changes import Changes, KeyVersion
+from state_store.dataset.changes import Changes
 from state_store.dataset.columns import FAMILY_BYTES, Columns
 from state_store.dataset.expiry import Expiry
 from state_store.dataset.export import export
+from state_store.dataset.history import KeyVersion
 from state_store.dataset.html import table
-from state_store.dataset.keys import Key, key_bytes, key_columns, key_filter, partition_of
-from state_store.dataset.partitions import READING, Partitions, opened
+from state_store.dataset.keys import Key, key_columns, key_filter
+from state_store.dataset.lookups import Lookups
+from state_store.dataset.partitions import READING, Partitions
 from state_store.dataset.stats import RECENT, SAMPLE, Statistics, statistics
+from state_store.dataset.versions import version_number
 from state_store.dataset.views import View
 from state_store.engine.rows import rows
-from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
+from state_store.errors import DamagedError, OptionError, StateStoreError
 from state_store.query import Progress, Query
 from state_store.runtime import SYSTEM, Runtime
 
@@ -61,6 +65,7 @@ class State:
         self._partitions = Partitions(
             query, view, number, partitions, skip_damaged=skip_damaged, runtime=runtime
         )
+        self._lookups = Lookups(self._partitions, self.columns, self.of_partition)
 
     def __enter__(self) -> State:
         return self
@@ -105,6 +110,11 @@ class State:
     def partitions(self) -> tuple[int, ...]:
         """The numbers of the partitions."""
         return self._partitions.numbers
+
+    @property
+    def has_one_row_a_key(self) -> bool:
+        """Whether a key never has several rows: it has in lists, and on a side of a join."""
+        return not (self.view.is_side or self.view.is_list)
 
     @property
     def lost(self) -> Mapping[int, StateStoreError]:
@@ -187,7 +197,7 @@ class State:
         largest rows, how much the last `recent` versions changed, since when keys have not been changed, and
         how many rows have had their time.
 
-        sample: sizes are those of so many partitions, evenly chosen (None: of all, which reads everything).
+        sample: sizes are those of this many partitions, evenly chosen (None: of all, which reads everything).
         """
         expiry = Expiry.of(self._query, self.view, self.batch, self._runtime.wall_ms())
         return statistics(self._partitions, self.columns, sample, recent, expiry)
@@ -197,26 +207,18 @@ class State:
 
         key: a value where keys have one column, else a sequence of values in the order of the columns or a
         mapping from their names. Its partition is found as Spark finds it. Raises OptionError for a key of
-        other columns or types, and for views where a key has several rows: there, `scan` with `key_filter`.
+        other columns or types, and for views where a key has several rows: there, `rows_of`.
         """
-        if self.view.hidden:
-            raise OptionError(f"a key has several rows in '{self.view.name}': scan with a filter")
-        if self.view.schema.layout.is_ordered:  # such keys are not encoded here
-            return next(iter(self.to_arrow(filter=self.key_filter(key)).to_pylist()), None)
-        columns = key_columns(self.view, key)
-        partition = partition_of(self.view, columns)
-        for number in self.partitions if partition is None else [partition]:
-            if number not in self.partitions:
-                raise MissingError(f"the key is in partition {number}, which was not opened")
-            family = self._partitions.family(number)
-            if family is None:
-                continue
-            encoded = key_bytes(self.view, columns, family.id)
-            with opened(self._partitions.base(number)) as database:
-                value = database.get(encoded)
-            if value is not None:
-                return dict(self.columns.decode([encoded], [value], number).to_pylist()[0])
-        return None
+        if not self.has_one_row_a_key:
+            raise OptionError(f"a key has several rows in '{self.view.name}': rows_of gives all")
+        found = self.rows_of(key).to_pylist()
+        return dict(found[0]) if found else None
+
+    def rows_of(self, key: Key) -> pyarrow.Table:
+        """All rows of a key, none where there is none: one, but of a list one for each element, and of a side
+        of a join each that waits. Only the partition that the key is in is read; of a side, all of it.
+        Raises OptionError as `get`."""
+        return self._lookups.rows(key)
 
     def key_filter(self, key: Key) -> pyarrow.compute.Expression:
         """Which rows have the key, for `scan`. Raises OptionError as `get` does, and for columns of lists."""
@@ -224,41 +226,40 @@ class State:
 
     # ---- over time ---------------------------------------------------------------------------------------
 
-    def diff(self, since: int) -> pyarrow.RecordBatchReader:
-        """What changed after version `since` (0: the empty state), up to this one: rows of `change` (added,
-        changed, removed), the key, and its values `before` and `after`.
+    def diff(self, since: int | datetime) -> pyarrow.RecordBatchReader:
+        """What changed after version `since` (0: the empty state; a `datetime`: the newest then), up to this
+        one: rows of `change` (added, changed, removed), the key, and its values `before` and `after`.
 
         From the deltas, where all are still there, else from both versions. Raises MissingError when `since`
         is not there any more.
         """
-        return Changes(self._partitions, self.columns).diff(since)
+        return Changes(self._partitions, self.columns).diff(self._number(since))
 
     def history(self, key: Key) -> list[KeyVersion]:
         """The state of a key at every version up to this one that can still be told, oldest first.
 
-        Raises OptionError as `get`.
+        Raises OptionError for a key of other columns or types. A list's versions have all of its elements,
+        those of a side of a join all rows that wait with the key; for a side, all of its partition is read.
         """
-        columns = key_columns(self.view, key)
-        partition = partition_of(self.view, columns)
-        numbers = self.partitions if partition is None else (partition,)
-        found = [self._history_in(number, columns) for number in numbers]
-        return next((one for one in found if any(at.row is not None for at in one)), found[0])
+        return self._lookups.versions(key)
 
-    def changes(self, since: int) -> pyarrow.RecordBatchReader:
+    def history_rows(self, key: Key, *, every: bool = True) -> pyarrow.Table:
+        """The same as rows of `version`, `batch`, `committed`, `change` (put, removed; null where the version
+        did not write the key) and the columns of the state, which are null where the key has none: a row for
+        each element of a list, and for each row that waits on a side of a join. Without `every`, only of
+        versions that wrote the key."""
+        return self._lookups.history(key, every=every)
+
+    def changes(self, since: int | datetime) -> pyarrow.RecordBatchReader:
         """What each version after `since`, up to this one, changed, version by version: rows of `version`,
         `batch`, `change` (put, removed) and the columns of the state.
 
         Raises MissingError when the delta of a version is not there any more.
         """
-        return Changes(self._partitions, self.columns).feed(since)
+        return Changes(self._partitions, self.columns).feed(self._number(since))
 
-    def _history_in(self, number: int, columns: list[pyarrow.Array]) -> list[KeyVersion]:
-        """The versions of a key in one partition."""
-        family = self._partitions.family(number)
-        if family is None:
-            return []
-        encoded = key_bytes(self.view, columns, family.id)
-        return Changes(self._partitions, self.columns).of_key(encoded, number)
+    def _number(self, since: int | datetime) -> int:
+        return version_number(self._query, at=since) if isinstance(since, datetime) else since
 
     def _filtered(
         self,

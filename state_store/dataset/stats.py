@@ -13,6 +13,7 @@ from state_store.dataset.expiry import Expired, Expiry
 from state_store.dataset.partitions import READING, Partitions
 from state_store.engine.pages import Page
 from state_store.engine.rows import rows
+from state_store.older_python import zip
 
 SAMPLE = 4
 RECENT = 10

@@ -1,8 +1,8 @@
 """What a store's directory holds: one reading of it, in the order that safe deletion needs.
 
-Snapshots and their manifests come first, then tombstones, then deltas and shared files. So a snapshot that
-looks whole here and has no condemned file cannot lose one afterwards: who condemns a file later sees that
-snapshot.
+Snapshots and their manifests come first, then tombstones, then deltas and shared files. So a snapshot
+that looks whole here and has no condemned file cannot lose one afterwards: who condemns a file later sees
+that snapshot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from state_store.checkpoint.names import (
     TEMPORARY_SUFFIX,
     SnapshotName,
 )
-from state_store.checkpoint.registry import Registry, whole_snapshots
+from state_store.checkpoint.registry import Registry, restorable_snapshots
 from state_store.deletion.catalog import listing_of, read_archive
 from state_store.deletion.markers import Tombstones
 from state_store.errors import DamagedError, FormatError, MissingError
@@ -30,8 +30,8 @@ from state_store.storage.contract import Entry, Storage
 
 @dataclass(frozen=True)
 class ReadSnapshot:
-    """A snapshot as it was listed and read; `manifest` is None when its archive cannot be used, `error` says
-    why."""
+    """A snapshot as it was listed and read; `manifest` is None when its archive cannot be used, `error`
+    says why."""
 
     entry: Entry
     manifest: Manifest | None
@@ -84,14 +84,14 @@ class StoreContents:
         return {name: read.manifest for name, read in self.snapshots.items() if read.manifest is not None}
 
     @cached_property
-    def whole(self) -> dict[SnapshotName, Manifest]:
+    def restorable_snapshots(self) -> dict[SnapshotName, Manifest]:
         """The snapshots that can be restored from now: all their files are there."""
-        return whole_snapshots(self.listing, self.manifests)
+        return restorable_snapshots(self.listing, self.manifests)
 
     @cached_property
     def lineages(self) -> Lineages:
         """The versions that can be made from what is there."""
-        return Lineages(self.listing.deltas, self.whole)
+        return Lineages(self.listing.deltas, self.restorable_snapshots)
 
     @property
     def unfinished(self) -> dict[str, Entry]:
@@ -115,8 +115,8 @@ class StoreContents:
 def read_snapshots(
     storage: Storage, known: Mapping[SnapshotName, ReadSnapshot]
 ) -> dict[SnapshotName, ReadSnapshot]:
-    """The snapshots there are now; archives that are as they were in `known`, and whole, are not read
-    again."""
+    """The snapshots there are now; archives that are as they were in `known`, and whole, are not
+    read again."""
     return _read_snapshots(storage, storage.list_files(SNAPSHOT_DIRECTORY), known)
 
 

@@ -17,8 +17,9 @@ class Judgement:
     """What becomes of the files in `contents` when `newest` is the newest version and those from `floor` up
     stay.
 
-    A snapshot is *certain* when it is whole and neither it nor one of its files is condemned: nobody can be
-    about to break it. The others are in doubt: what is decided holds whether or not they come to nothing.
+    A snapshot is *uncondemned* when all its files are there and neither it nor one of them is condemned:
+    nobody can be about to break it. The others are in doubt: what is decided holds whether they stay
+    restorable or not.
     """
 
     contents: StoreContents
@@ -28,9 +29,9 @@ class Judgement:
     @classmethod
     def of_all(cls, contents: StoreContents, newest: VersionId) -> Judgement:
         """Every version stays that can be made without the files that a clean-up condemned before it died."""
-        whole = cls(contents, newest, 0)
-        deltas = [delta for delta in contents.listing.deltas if delta.path not in whole.condemned]
-        staying = Lineages(deltas, whole.certain).restorable()
+        everything = cls(contents, newest, 0)
+        deltas = [delta for delta in contents.listing.deltas if delta.path not in everything.condemned]
+        staying = Lineages(deltas, everything.uncondemned_snapshots).restorable()
         return cls(contents, newest, min((version.number for version in staying), default=0))
 
     @cached_property
@@ -43,10 +44,10 @@ class Judgement:
         return self.contents.tombstones.condemned()
 
     @cached_property
-    def certain(self) -> dict[SnapshotName, Manifest]:
+    def uncondemned_snapshots(self) -> dict[SnapshotName, Manifest]:
         return {
             name: manifest
-            for name, manifest in self.contents.whole.items()
+            for name, manifest in self.contents.restorable_snapshots.items()
             if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])
         }
 
@@ -56,7 +57,7 @@ class Judgement:
         restorable = self.registry.checkpoints()
         if self.newest not in restorable:
             return f"version {self.newest} cannot be restored from the files that are there"
-        surely = set(self._certain_registry.checkpoints())
+        surely = set(self._uncondemned_registry.checkpoints())
         doubtful = [version for version in restorable if version not in surely]
         if doubtful:
             return (
@@ -77,7 +78,7 @@ class Judgement:
         ]
 
     def candidates(self, orphaned_before_ms: float) -> set[str]:
-        """The files that no version that stays needs, whether or not the snapshots in doubt come to nothing.
+        """The files that no version that stays needs, whether the snapshots in doubt stay restorable or not.
 
         A shared file that no snapshot names may be on its way into one: see `_orphans`.
         """
@@ -100,12 +101,12 @@ class Judgement:
         return old - kept
 
     @cached_property
-    def _certain_registry(self) -> Registry:
-        return Registry.rebuild(self.contents.listing, self.certain, floor=self.floor)
+    def _uncondemned_registry(self) -> Registry:
+        return Registry.rebuild(self.contents.listing, self.uncondemned_snapshots, floor=self.floor)
 
     @cached_property
     def _needed(self) -> frozenset[str]:
-        registries = (self._certain_registry, self.registry)
+        registries = (self._uncondemned_registry, self.registry)
         return frozenset(file.path for registry in registries for file in registry.entries())
 
     @cached_property

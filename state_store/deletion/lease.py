@@ -29,13 +29,16 @@ from state_store.errors import BusyError, StateStoreError
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Storage
 
+DEFAULT_EXPIRY_MS = 3_600_000
+"""As the option leaseExpiry has it."""
+
 
 class Lease:
     """The lease of one snapshot; a context manager that gives it back. Used by one thread at a time.
 
-    Every method raises StorageError and its kin as the storage does; a lease that is not given back runs out
-    `expiry_ms` after it was written, which is measured here on a clock that never jumps; the wall clock is
-    what the lease says for others. `warnings` tell what was found damaged.
+    Every method raises what the storage raises (StorageError and its subclasses). A lease that is not given
+    back runs out `expiry_ms` after it was written, which is measured here on a clock that never jumps; the
+    wall clock is what the lease says for others. `warnings` tell what was found damaged.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from state_store.checkpoint.names import VersionId
 from state_store.checkpoint.registry import Registry
+from state_store.deletion.lease import DEFAULT_EXPIRY_MS
 from state_store.storage.contract import Entry
 
 # The newest version may belong to a batch that Spark has not committed; a restart then needs the one before.
@@ -18,15 +19,15 @@ class RetentionPolicy:
     """What to keep. `batches` is Spark's `minBatchesToRetain`; `checkpoints` and `age_ms` narrow it (0: do
     not).
 
-    `lease_expiry_ms` is for leases that do not say when they run out: those of release 0.1.0, and damaged
-    ones. An unfinished file, or one that no snapshot ever named, is swept when older than
-    `temporary_expiry_ms`.
+    `lease_expiry_ms` is for leases that do not say when they run out: those of release 0.1.0,
+    and damaged ones. An unfinished file, or one that no snapshot ever named, is swept when older
+    than `temporary_expiry_ms`.
     """
 
     batches: int
     checkpoints: int = 0
     age_ms: int = 0
-    lease_expiry_ms: int = 3_600_000
+    lease_expiry_ms: int = DEFAULT_EXPIRY_MS
     temporary_expiry_ms: int = 86_400_000
 
     @property

@@ -44,15 +44,15 @@ def preview(
     }
     candidates = judgement.old_candidates(before_ms) | (contents.entries.keys() & set(discarded))
     live = [lease.terms for path, lease in leases.leases.items() if path not in expired]
-    held = frozenset().union(*(candidates if terms is None else terms.files for terms in live))
+    in_use = frozenset().union(*(candidates if terms is None else terms.files for terms in live))
     named = {
         entry.path
         for name, manifest in contents.manifests.items()
         if name.path not in candidates
         for entry in manifest.files
     }
-    doomed = candidates - held - named
-    left = contents.entries.keys() - doomed
+    deletable = candidates - in_use - named
+    left = contents.entries.keys() - deletable
     finished = {path for path, files in tombstones.files.items() if not files & left}
     unfinished: Mapping[str, Entry] = {
         **contents.unfinished,
@@ -62,8 +62,8 @@ def preview(
     }
     return Cleanup(
         floor=judgement.floor,
-        deleted=tuple(sorted(doomed)),
-        deleted_bytes=sum(contents.entries[path].size_bytes for path in doomed),
+        deleted=tuple(sorted(deletable)),
+        deleted_bytes=sum(contents.entries[path].size_bytes for path in deletable),
         swept={
             **{path: tombstones.entries[path] for path in finished},
             **{path: entry for path, entry in unfinished.items() if entry.modified_ms < before_ms},

@@ -154,8 +154,8 @@ class Retention:
         before_ms: float | None,
         discarded: Collection[str],
     ) -> tuple[list[str], dict[str, Entry], list[str]]:
-        """The files that it deleted, the leases, tombstones and unfinished writes that it did, and
-        warnings."""
+        """The files that it deleted, the leases, tombstones and unfinished writes that it did,
+        and warnings."""
         if before_ms is None:
             # The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
             newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
@@ -171,19 +171,19 @@ class Retention:
         leases = Leases.read(self._storage)
         expired = self._expired(leases.leases, written)
         live = {path: lease.terms for path, lease in leases.leases.items() if path not in expired}
-        held = self._referenced_files(contents, candidates).union(
+        in_use = self._referenced_files(contents, candidates).union(
             *(candidates if terms is None else terms.files for terms in live.values())
         )
-        doomed = candidates - held
-        _check(doomed, judgement)
-        self._delete_all(path for path in doomed if path.startswith(SNAPSHOT_DIRECTORY))
-        self._delete_all(path for path in doomed if not path.startswith(SNAPSHOT_DIRECTORY))
-        buried = self._delete_finished_tombstones(contents, judgement, written, candidates, doomed)
+        deletable = candidates - in_use
+        _check(deletable, judgement)
+        self._delete_all(path for path in deletable if path.startswith(SNAPSHOT_DIRECTORY))
+        self._delete_all(path for path in deletable if not path.startswith(SNAPSHOT_DIRECTORY))
+        finished = self._delete_finished_tombstones(contents, judgement, written, candidates, deletable)
         unfinished = {**contents.unfinished, **contents.tombstones.unfinished, **leases.unfinished}
         dead = {path: lease.entry for path, lease in leases.leases.items() if path in expired}
         dead = {path: entry for path, entry in dead.items() if entry.modified_ms < marks_ms}
         swept = self._sweep(dead, unfinished, unfinished_ms)
-        return sorted(doomed), {**buried, **swept}, self._doubts(live)
+        return sorted(deletable), {**finished, **swept}, self._doubts(live)
 
     def _doubts(self, leases: Mapping[str, LeaseTerms | None]) -> list[str]:
         return [
@@ -279,12 +279,12 @@ class Retention:
         return expired | dead
 
 
-def _check(doomed: set[str], judgement: Judgement) -> None:
+def _check(deletable: set[str], judgement: Judgement) -> None:
     """What has to be so before files may be deleted, asked in another way than it was decided. Raises
     InternalError, and none is deleted."""
-    needed = {file.path for file in judgement.registry.entries()} & doomed
+    needed = {file.path for file in judgement.registry.entries()} & deletable
     kinds = (is_sst_path, is_snapshot_path, is_refused_path)
-    foreign = {path for path in doomed if not any(is_one(path) for is_one in kinds)}
+    foreign = {path for path in deletable if not any(is_one(path) for is_one in kinds)}
     if needed or foreign:
         raise InternalError(
             f"a clean-up was about to delete '{min(needed | foreign)}', which "

@@ -29,13 +29,14 @@ from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.deletion.catalog import read_listing
-from state_store.deletion.lease import Lease
+from state_store.deletion.lease import DEFAULT_EXPIRY_MS, Lease
 from state_store.engine.database import Database
+from state_store.engine.delta_writer import write_delta
 from state_store.engine.settings import DatabaseSettings
-from state_store.engine.sst import write_delta
 from state_store.errors import InternalError, MissingError
 from state_store.files.local_cache import StoreCache
 from state_store.files.workspace import Workspace
+from state_store.older_python import zip
 from state_store.rows.decoder import decode
 from state_store.rows.raw import to_table
 from state_store.runtime import SYSTEM, Runtime
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 DEFAULT_FAMILY = "default"
 EMPTY = VersionId(0, None)
-_LEASE_EXPIRY_MS = 3_600_000
 
 
 class EmbeddedStore:
@@ -257,7 +257,7 @@ class EmbeddedStore:
         finally:
             shutil.rmtree(restored.directory, ignore_errors=True)
         try:
-            lease = Lease(self._context.storage, expiry_ms=_LEASE_EXPIRY_MS, runtime=self._context.runtime)
+            lease = Lease(self._context.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._context.runtime)
             return publish(self._context, merged, lease, full=full)
         finally:
             shutil.rmtree(merged.directory, ignore_errors=True)

@@ -1,6 +1,7 @@
 """RocksDB behind one door: the only package that imports `rocksdict`.
 
-`database` opens, ingests, compacts and reads; `sst` writes delta files; `settings` has the table options that
+`database` opens, ingests, compacts and reads; `sst` writes delta files; `table` and `pages` read tables
+without RocksDB, `rows` and `merging` those of a database, page by page; `settings` has the table options that
 both planes rely on; `failures` turns rocksdict's bare exceptions into ours. `rocksdict` is loaded when a
 database is first opened; `require` tells at once whether it can be.
 """
@@ -13,7 +14,7 @@ import sys
 from state_store.errors import InternalError
 
 ROCKSDB_VERSION = "9.8.4"
-"""RocksDB inside the supported rocksdict, and inside the rocksdbjni that Spark 4.2 and 4.3 ship."""
+"""RocksDB inside the supported rocksdict, and inside the rocksdbjni that Spark 4.0 to 4.3 ship."""
 
 
 def require() -> None:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from state_store.engine.database import Database, TableFile
-from state_store.engine.merging import merged
-from state_store.engine.pages import PAGE_BYTES, Page, pages
+from state_store.engine.page_reader import PAGE_BYTES, pages
+from state_store.engine.pages import Page
 from state_store.engine.settings import DatabaseSettings
+from state_store.engine.sorted_runs import merged
 
 _YOUNG_BYTES = 32 << 20
 """Of pages of younger runs, of all of them together, where there are not very many."""

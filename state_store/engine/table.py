@@ -1,4 +1,4 @@
-"""Delta files read record by record, removals included, which an open database no longer shows.
+"""Delta files read record by record, removals included, which an open database no longer shows; and blocks.
 
 Deltas are RocksDB's block-based tables of `format_version` 5, uncompressed, with an index of one level whose
 entries stand each by itself (docs/format.md). Whoever reads one has compared its checksum before.

@@ -7,7 +7,6 @@ import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from state_store.checkpoint.metadata import DeltaMetadata
@@ -16,6 +15,7 @@ from state_store.dataset.pinned import PinnedVersion
 from state_store.engine.table import read_metadata, read_records
 from state_store.estimation.tables import FAMILY_BYTES, TableSize, table_size
 from state_store.estimation.touches import Touches, observed
+from state_store.older_python import pairwise
 
 MOST_DELTAS = 32
 MOST_BYTES = 32 << 20
@@ -105,7 +105,7 @@ class DeltaSample:
         return observed(counts, windows, self.keys, self.new)
 
     def _distinct(self, width: int) -> float:
-        """Different keys in so many batches in a row, on average."""
+        """Different keys in this many batches in a row, on average."""
         starts = range(0, self.batches - width + 1, width)
         found = sum(
             len(frozenset().union(*(one.written for one in deltas[first : first + width])))

@@ -15,7 +15,8 @@ from state_store.errors import OptionError
 from state_store.estimation.memory import memory_for
 from state_store.estimation.simulation import Sample, SimulatedStore
 from state_store.estimation.workload import Workload
-from state_store.planning.cost import CostModel
+from state_store.files.sparse import end_bytes
+from state_store.planning.cost import CostModel, Laziness
 from state_store.settings.options import FILES, parse
 
 RETAIN = 100
@@ -52,7 +53,7 @@ class Estimate:
     write_amplification: bytes uploaded for each byte of the deltas. merges_per_hour: those that are
     incremental; full_per_hour: full checkpoints. restore_bytes, restore_files, restore_ms: of one partition
     on a machine that has none of its files. memory_bytes: the memoryBudget with which `hit_ratio` of the
-    look-ups find their row in memory, on each of `executors`. batches: so many were looked at, after others
+    look-ups find their row in memory, on each of `executors`. batches: this many were looked at, after others
     in which the store got there; is_steady: over whole cycles from one full checkpoint to another.
     """
 
@@ -121,7 +122,7 @@ def estimate(
     narrows. executors: among which partitions are spread. maintenance_ms: Spark's
     `stateStore.maintenanceInterval`, after which clean-ups run. cost: what restores are predicted by; as for
     storage of which nothing is known but that it is not of this machine, where it is not given. settings: of
-    databases, for tests. batches: at most so many are looked at.
+    databases, for tests. batches: at most this many are looked at.
 
     Raises OptionError for options that do not exist and numbers that cannot be.
     """
@@ -134,6 +135,7 @@ def estimate(
     retention = RetentionPolicy(retain, parsed.retained_checkpoints, parsed.retained_age_ms)
     model = CostModel() if cost is None else copy.copy(cost)
     model.thorough = parsed.restore_verification == FILES
+    model.laziness = Laziness.of(parsed, end_bytes)
     store = SimulatedStore(
         workload,
         parsed,

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from state_store.checkpoint.manifest import FileEntry
 from state_store.engine.settings import SIZE_RATIO_PERCENT, DatabaseSettings
+from state_store.older_python import pairwise
 
 DEEPEST = 6
 _LEFT_OUT_PERCENT = 10
@@ -23,7 +23,7 @@ _UNCOUNTED_BYTES = 6_500
 
 @dataclass(frozen=True)
 class Run:
-    """A sorted run that covers the changes of so many batches; the oldest holds every key as well."""
+    """A sorted run that covers the changes of this many batches; the oldest holds every key as well."""
 
     batches: int
     level: int
@@ -105,6 +105,6 @@ def _similar(runs: Sequence[Run]) -> tuple[int, int] | None:
 
 
 def _surplus(runs: Sequence[Run], settings: DatabaseSettings) -> tuple[int, int] | None:
-    """The youngest, so many that no more than `max_runs` are left."""
+    """The youngest, so that no more than `max_runs` are left."""
     more = len(runs) - settings.max_runs
     return (0, more + 1) if more > 0 else None

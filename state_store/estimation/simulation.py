@@ -16,7 +16,8 @@ from state_store.checkpoint.names import (
     DeltaName,
     SharedName,
 )
-from state_store.checkpoint.registry import Registry, StoredFile
+from state_store.checkpoint.registry import Registry
+from state_store.checkpoint.stored_file import StoredFile
 from state_store.deletion.policy import RetentionPolicy
 from state_store.engine.settings import DatabaseSettings
 from state_store.estimation.runs import Run, compact_all, compact_runs, file_sizes, ingested
@@ -162,7 +163,7 @@ class SimulatedStore:
         return Run(batches, level, tuple(self._new_file(size_bytes, level) for size_bytes in sizes))
 
     def _last_changes(self, batches: int) -> tuple[float, float]:
-        """Puts and removals that so many batches in a row leave, each key once."""
+        """Puts and removals that this many batches in a row leave, each key once."""
         removals = self._removals * batches
         written = self._touches.distinct(batches)
         lifetime = self._keys / self._removals if self._removals else float("inf")

@@ -31,12 +31,12 @@ class TableSize:
     removal_bytes: float
 
     def of(self, puts: float, removals: float = 0.0) -> int:
-        """Bytes of a file with so many records."""
+        """Bytes of a file with this many records."""
         return max(1, round(self.file_bytes + puts * self.put_bytes + removals * self.removal_bytes))
 
 
 def table_size(key_bytes: float, value_bytes: float, records: float, ratio: float = 1.0) -> TableSize:
-    """The sizes of files of about so many records, whose blocks are compressed to `ratio` of their bytes.
+    """The sizes of files of about this many records, whose blocks are compressed to `ratio` of their bytes.
 
     Keys begin alike, as rows of Spark's do, and go on at random, so that neighbours in order share the more
     bytes the more there are.

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from state_store.older_python import zip
+
 _SINGLE_RANKS = 32
 _CLASSES_PER_OCTAVE = 4
 _LONGEST_BATCHES = 1e9
@@ -13,7 +15,7 @@ _LONGEST_BATCHES = 1e9
 
 @dataclass(frozen=True)
 class KeyClass:
-    """So many keys that are each written `rate` times a batch on average, independently of each other."""
+    """This many keys that are each written `rate` times a batch on average, independently of each other."""
 
     keys: float
     rate: float
@@ -23,7 +25,7 @@ class KeyClass:
 class Touches:
     """The keys that batches write: those of `classes`, which are there, and `new` ones that were not.
 
-    `windows` are counts of different keys in so many batches that follow each other, where they were
+    `windows` are counts of different keys in this many batches that follow each other, where they were
     measured, by the number of batches, from 1 up.
     """
 
@@ -32,7 +34,7 @@ class Touches:
     windows: tuple[tuple[int, float], ...] = ()
 
     def distinct(self, batches: float) -> float:
-        """How many different keys so many batches in a row write."""
+        """How many different keys this many batches in a row write."""
         measured = _between(self.windows, batches)
         if measured is not None:
             return measured
@@ -43,7 +45,7 @@ class Touches:
         return min(more, count * (batches / longest) ** self._growth())
 
     def hit_ratio(self, batches: float) -> float:
-        """The share of the keys that a batch writes, but new ones, that one of the last so many wrote."""
+        """The share of the keys that a batch writes, but new ones, that one of the last this many wrote."""
         weights = [one.keys * -math.expm1(-one.rate) for one in self.classes]
         hits = sum(
             weight * -math.expm1(-one.rate * batches)
@@ -62,7 +64,7 @@ class Touches:
         return high
 
     def divided(self, parts: float) -> Touches:
-        """The touches of one of so many partitions, which a hash of the keys makes alike."""
+        """The touches of one of this many partitions, which a hash of the keys makes alike."""
         return Touches(
             tuple(replace(one, keys=one.keys / parts) for one in self.classes),
             self.new / parts,
@@ -81,7 +83,7 @@ class Touches:
 
 
 def evenly(keys: float, updates: float, new: float = 0.0) -> Touches:
-    """Every key is written as often as any other: each batch writes so many that are there."""
+    """Every key is written as often as any other: each batch writes this many that are there."""
     return Touches((KeyClass(keys, _rate(updates, keys)),) if updates > 0 else (), new)
 
 
@@ -102,7 +104,7 @@ def zipf(keys: float, updates: float, exponent: float, new: float = 0.0) -> Touc
 
 
 def observed(counts: Sequence[int], windows: Sequence[tuple[int, float]], keys: float, new: float) -> Touches:
-    """What the deltas of `windows[-1][0]` batches in a row show of a store that has so many keys.
+    """What the deltas of `windows[-1][0]` batches in a row show of a store that has this many keys.
 
     `counts[c]` keys were written in c of these batches, c from 0 (which is not looked at); `windows` are
     different keys by the number of batches; a batch has `new` keys that were not there before, which are
@@ -134,7 +136,7 @@ def _singles(share: float) -> float:
 
 
 def _rate(updates: float, keys: float) -> float:
-    """Writes a batch of each of the keys, so that a batch writes so many different ones."""
+    """Writes a batch of each of the keys, so that a batch writes this many different ones."""
     return -math.log1p(-min(updates / max(keys, 1e-9), 1 - 1e-9))
 
 

@@ -19,12 +19,12 @@ COMPRESSED_TO = 0.5
 class Workload:
     """One store of a query in all its partitions together, which are alike. Numbers are averages.
 
-    keys: there are so many, all the time; key_bytes, value_bytes: of the encoded rows, as `stats` shows them:
+    keys: how many there are all the time; key_bytes, value_bytes: of the encoded rows, as `stats` shows them:
     in Spark's format 8 bytes for each 64 columns and 8 for each column, and for a text its bytes rounded up
     to 8 in addition.
 
     updates_per_batch: different keys that a batch writes, those counted that were not there before, which are
-    `new_per_batch`. So many are removed, or `removed_per_batch`; the number of keys stays as it is. zipf: the
+    `new_per_batch`. As many are removed, or `removed_per_batch`; the number of keys stays as it is. zipf: the
     exponent of Zipf's law by which keys are written; 0: all as often as any other.
 
     delta_table, merged_table, touches: measured, in place of what follows from the numbers above, and from

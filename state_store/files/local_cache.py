@@ -80,8 +80,8 @@ class StoreCache:
         return file if file.is_file() else None
 
     def keep(self, path: str, local: Path) -> None:
-        """Keeps `local`, which must never be modified again, as `path`. A
-        failure is not one: nothing is kept."""
+        """Keeps `local`, which must never be modified again, as `path`. If that fails, nothing is kept, and
+        no error is raised."""
         self._place(path, lambda file: link_or_copy(local, file))
 
     def adopt(self, path: str, local: Path) -> None:

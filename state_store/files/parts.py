@@ -49,8 +49,8 @@ def check_count(storage: Storage, path: str, offset: int, length: int, count: in
 
 
 def fetch_part_again(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
-    """As `fetch_part`; what fails once is tried once more, since the other parts would be fetched for
-    nothing."""
+    """As `fetch_part`; what fails once is tried once more, since the other parts would be fetched
+    for nothing."""
     for attempt in range(_TRIES):
         try:
             fetch_part(storage, path, local, offset, length)

@@ -37,6 +37,11 @@ class SparseFile:
         return Wanted(self.path, self.size_bytes, directory / self.name, sha256=self.sha256, crc32=self.crc32)
 
 
+def end_bytes(size_bytes: int) -> int:
+    """How much of a file of that size is fetched at first."""
+    return min(size_bytes, max(_LEAST_END_BYTES, size_bytes // _END_SHARE))
+
+
 def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> SparseFile | None:
     """Makes the file at its target, below `directory`, with nothing in it but its end: index, filter,
     properties. None, and no file, where that cannot be told from the rest, or that it is the file that is
@@ -49,7 +54,7 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> SparseFile
     if not wanted.verifiable or (wanted.tail_sha256 is None and not wanted.names_itself):
         return None
     size = wanted.size_bytes
-    length = min(size, max(_LEAST_END_BYTES, size // _END_SHARE))
+    length = end_bytes(size)
     end = _read(storage, wanted.path, size - length, length)
     needed = metadata_bytes(end)
     if needed is None or needed > size or not is_plain_end(end):

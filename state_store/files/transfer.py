@@ -14,6 +14,7 @@ from state_store.errors import DamagedError
 from state_store.files.checksums import crc32_of, sha256_of, sha256_of_end
 from state_store.files.local_cache import StoreCache
 from state_store.files.parts import PART_BYTES, fetch_part_again, make_hole
+from state_store.older_python import zip
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Storage
 from state_store.storage.durable import link_or_copy
@@ -26,9 +27,9 @@ R = TypeVar("R")
 class Wanted:
     """A file to bring to `target`: `path` below the store's directory, and what is known of its content.
 
-    Without `sha256` and `crc32` only the size is checked, and no local copy is trusted. `tail_sha256` is that
-    of the last `tail_bytes` bytes. A file that `names_itself` says inside what it is, and its reader checks
-    it.
+    Without `sha256` and `crc32` only the size is checked, and no local copy is trusted. `tail_sha256` is
+    that of the last `tail_bytes` bytes. A file that `names_itself` says inside what it is, and its reader
+    checks it.
     """
 
     path: str

@@ -71,8 +71,8 @@ class Workspace:
 
 
 def make_private(directory: Path) -> None:
-    """Makes `directory` and the parents that it lacks, for their owner alone; one that exists stays as it
-    is."""
+    """Makes `directory` and the parents that it lacks, for their owner alone; one that exists stays as
+    it is."""
     if directory.is_dir():
         return
     make_private(directory.parent)

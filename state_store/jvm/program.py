@@ -56,7 +56,7 @@ _OUT_OF_MEMORY = 3
 class JvmProgram:
     """A context manager: at its end the JVM is gone, and so are its temporary files. One thread at a time."""
 
-    def __init__(self, main: str, asked: Mapping[str, Any], *, memory: str | None = None) -> None:
+    def __init__(self, main: str, asked: Mapping[str, object], *, memory: str | None = None) -> None:
         """`main` is a class; `memory` the size of the heap, such as `4g`, None for Java's default.
 
         Raises OptionError where there is no Java, no Spark or no jar."""

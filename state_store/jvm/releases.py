@@ -18,7 +18,7 @@ class Release:
 
     minor: its first two numbers, which name the jar. tested: the version that the tests run on.
     least_python: the oldest Python that this release of PySpark runs on.
-    in_full: whether `make test` runs on it.
+    in_full: whether `make test` runs more on it than a few operators, and installs packages for it.
     """
 
     minor: str

@@ -11,12 +11,23 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
-from state_store.dataset import logs
+from state_store.dataset.rewriting import logs
 from state_store.errors import ConflictError, MissingError, OptionError, StateStoreError, from_json
 from state_store.jvm.installed import installed_spark
 from state_store.jvm.program import JvmProgram
+from state_store.migration.copying import (
+    PROGRAM,
+    CopiedStore,
+    CopyFailed,
+    CopyRequest,
+    RowsCopied,
+    Side,
+    StoreBegun,
+    StoreDone,
+    event_of,
+)
 from state_store.migration.presence import check_present
 from state_store.migration.stores import INCREMENTAL, ROCKSDB, STORES, StateStore, of_provider
 from state_store.query import Operator, Query, StoreKey
@@ -24,7 +35,6 @@ from state_store.settings.option import PREFIX
 from state_store.settings.session import FORMAT_KEY, PROVIDER_KEY
 from state_store.storage import open_storage
 
-_MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.migration.Migration"
 _HADOOP = "spark.hadoop."
 _ROW_CHECKSUMS = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 _SIDES = ("left", "right")
@@ -39,7 +49,7 @@ class RowProgress(Protocol):
     """Hears of the copying. Called by one thread."""
 
     def expect(self, rows: int) -> None:
-        """A store is begun with, which has about so many rows."""
+        """A store is begun with, which has about this many rows."""
 
     def moved(self, rows: int) -> None:
         """Adds to the rows that were copied."""
@@ -119,7 +129,7 @@ class _Migration:
     def run(self, threads: int, memory: str | None, progress: RowProgress | None) -> Migrated:
         planned = self._query.planned_batch()
         try:
-            with JvmProgram(_MAIN, self._asked(threads), memory=memory) as program:
+            with JvmProgram(PROGRAM, self._request(threads).to_json(), memory=memory) as program:
                 for operator in self._query.operators:
                     logs.copy_operator(self._source, self._target, operator)
                 ids, rows = _heard(program, progress)
@@ -185,47 +195,38 @@ class _Migration:
             pins[_ROW_CHECKSUMS] = "false"  # its files have checksums of their own
         return pins
 
-    def _asked(self, threads: int) -> dict[str, Any]:
+    def _request(self, threads: int) -> CopyRequest:
         given = {name: value for name, value in self._conf.items() if not name.startswith(_HADOOP)}
         given.setdefault(f"{PREFIX}agentPython", sys.executable)
-        return {
-            "version": self._batch + 1,
-            "threads": threads,
-            "hadoop": {
+        source_conf = {**self._pinned, **given}
+        return CopyRequest(
+            version=self._batch + 1,
+            threads=threads,
+            hadoop={
                 name.removeprefix(_HADOOP): value
                 for name, value in self._conf.items()
                 if name.startswith(_HADOOP)
             },
-            "source": _side(
-                logs.hadoop_uri(self._query.location),
-                self._from,
-                self._source_format,
-                {**self._pinned, **given},
-            ),
-            "target": _side(
-                self._location, self._to, self._format, {**self._pinned, **given, **self._new_pins()}
-            ),
-            "stores": [
-                self._described(operator, store)
+            source=_side(logs.hadoop_uri(self._query.location), self._from, self._source_format, source_conf),
+            target=_side(self._location, self._to, self._format, {**source_conf, **self._new_pins()}),
+            stores=[
+                self._copied(operator, store)
                 for operator in self._query.operators
                 for store in operator.stores
             ],
-        }
+        )
 
-    def _described(self, operator: Operator, store: str) -> dict[str, Any]:
-        files = operator.schema_files.get(store, ())
+    def _copied(self, operator: Operator, store: str) -> CopiedStore:
         keys = [StoreKey(operator.id, number, store) for number in range(operator.stores[store])]
-        return {
-            "operator": operator.id,
-            "name": store,
-            "prefix_columns": operator.prefix_columns.get(store, 0),
-            "lists": [*operator.lists, *_LISTS],
-            "internal": _INDEXES,
-            "schema_files": [f"{self._location}/{path}" for path in files],
-            "partitions": [
-                {"partition": key.partition, "id": self._versions[key].checkpoint_id} for key in keys
-            ],
-        }
+        return CopiedStore(
+            operator=operator.id,
+            name=store,
+            prefix_columns=operator.prefix_columns.get(store, 0),
+            lists=[*operator.lists, *_LISTS],
+            internal=_INDEXES,
+            schema_files=[f"{self._location}/{path}" for path in operator.schema_files.get(store, ())],
+            partitions=[self._versions[key].checkpoint_id for key in keys],
+        )
 
     def _by_operator(self, ids: Mapping[StoreKey, str]) -> dict[str, list[list[str]]]:
         """As the commit log has them: for each operator, for each partition, the ids of its stores."""
@@ -243,39 +244,32 @@ def _is_empty(location: str) -> bool:
     return not (open_storage(location).directories() or open_storage(parent or slash or ".").list_files(name))
 
 
-def _side(
-    location: str, store: StateStore, checkpoint_format: int, conf: Mapping[str, str]
-) -> dict[str, Any]:
-    return {
-        "state": f"{location}/state",
-        "conf": {**conf, **dict(store.conf), FORMAT_KEY: str(checkpoint_format)},
-    }
+def _side(location: str, store: StateStore, checkpoint_format: int, conf: Mapping[str, str]) -> Side:
+    return Side(location, {**conf, **dict(store.conf), FORMAT_KEY: str(checkpoint_format)})
 
 
 def _heard(program: JvmProgram, progress: RowProgress | None) -> tuple[dict[StoreKey, str], int]:
     """The ids of the versions that were written, and how many rows there are. Raises what it tells."""
     ids: dict[StoreKey, str] = {}
     rows = told = announced = done = 0
-    for event in program.events():
-        if "error" in event:
-            raise from_json(event["error"])
-        if "done" in event:
-            store = event["done"]
-            key = StoreKey(store["operator"], store["partition"], store["name"])
-            rows, done = rows + store["rows"], done + 1
-            if store["id"] is not None:
-                ids[key] = store["id"]
+    for event in map(event_of, program.events()):
+        if isinstance(event, CopyFailed):
+            raise event.error
+        if isinstance(event, StoreDone):
+            rows, done = rows + event.rows, done + 1
+            if event.checkpoint_id is not None:
+                ids[event.key] = event.checkpoint_id
         if progress is None:
             continue
-        if "expected" in event:
+        if isinstance(event, StoreBegun):
             announced += 1
-            progress.expect(event["expected"])
-        elif "rows" in event:
-            progress.moved(event["rows"] - told)
-            told = event["rows"]
-        elif "done" in event:
+            progress.expect(event.rows)
+        elif isinstance(event, RowsCopied):
+            progress.moved(event.rows - told)
+            told = event.rows
+        else:
             if announced < done:  # its number of rows was not known before
                 announced += 1
-                progress.expect(event["done"]["rows"])
+                progress.expect(event.rows)
             progress.store_done()
     return ids, rows

@@ -119,14 +119,14 @@ class Chain:
         """The deltas from `after` to `version`, oldest first; None when this chain does not know them."""
         by_version = {delta.name.version_id: delta for delta in self.deltas}
         path: list[ChainDelta] = []
-        at: VersionId | None = version
-        while at is not None and at != after:
-            delta = by_version.get(at)
+        current: VersionId | None = version
+        while current is not None and current != after:
+            delta = by_version.get(current)
             if delta is None:
                 return None
             path.append(delta)
-            at = delta.name.builds_on
-        return tuple(reversed(path)) if at == after else None
+            current = delta.name.builds_on
+        return tuple(reversed(path)) if current == after else None
 
     def paths(self) -> set[str]:
         """The SST files below the store's directory."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from state_store.checkpoint.manifest import FULL, INCREMENTAL, Manifest
 from state_store.planning.chain import Chain
-from state_store.planning.cost import RestoreWork
+from state_store.planning.restore_work import RestoreWork
 from state_store.planning.schedule import Schedule, jitter
 from state_store.planning.statistics import StoreStatistics, oldest_run_bytes
 from state_store.settings.options import Options

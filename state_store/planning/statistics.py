@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from state_store.checkpoint.manifest import FULL, Manifest
 from state_store.planning.chain import Chain
-from state_store.planning.cost import CostModel, RestoreWork
+from state_store.planning.cost import CostModel
+from state_store.planning.restore_work import RestoreWork
 
 
 class StoreStatistics:
@@ -30,7 +31,7 @@ class StoreStatistics:
         self._begun_ms = at_ms
 
     def note_commit(self, keys: int) -> None:
-        """The newest version has so many keys."""
+        """The newest version has this many keys."""
         self.keys = keys
 
     def note_snapshot(self, snapshot: Manifest | None, full: Manifest | None = None) -> None:
@@ -75,7 +76,7 @@ class StoreStatistics:
 
     def predict_restore_ms(self, chain: Chain) -> float:
         """Of the chain as it is, with no local files."""
-        return self.cost.predict_restore_ms(RestoreWork(chain.files, chain.size_bytes, len(chain.deltas)))
+        return self.cost.predict_restore_ms(RestoreWork.of_chain(chain))
 
 
 def oldest_run_bytes(snapshot: Manifest) -> int:

@@ -14,7 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import DamagedError, FormatError
-from state_store.rows.keys import KeyLayout, ordered_numbers
+from state_store.older_python import zip
+from state_store.rows.keys import KeyLayout
+from state_store.rows.ordering import ordered_numbers
 
 if TYPE_CHECKING:
     import pyarrow
@@ -181,7 +183,7 @@ def _nullable(reader: Reader) -> Reader:
 
 
 def _blocks(reader: Reader) -> Reader:
-    """The elements of an array or a map: blocks of so many, up to one of none."""
+    """The elements of an array or a map: blocks of this many, up to one of none."""
 
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
         found: list[Any] = []

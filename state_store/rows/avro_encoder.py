@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import FormatError
+from state_store.older_python import zip
 from state_store.rows.avro import NUMBER_BYTES, SIZE_BYTES, decimal_bytes
 from state_store.rows.encoder import element_counts, unscaled_numbers
 from state_store.rows.keys import KeyLayout
+from state_store.rows.ordering import binary_of, ordered_bytes
 from state_store.rows.packed import ENCODING_VERSION
 
 if TYPE_CHECKING:
@@ -33,17 +35,22 @@ def encode_avro(columns: Sequence[pyarrow.Array], number: int, count: int) -> li
 def encode_avro_keys(
     columns: Sequence[pyarrow.Array], layout: KeyLayout, number: int, count: int
 ) -> list[bytes]:
-    """Keys in their layout. Raises as `encode_avro`, and for keys that order their rows."""
+    """Keys in their layout. Raises as `encode_avro`."""
     if not layout.first:
         return encode_avro(columns, number, count)
-    if layout.is_ordered:
-        raise FormatError("keys that order their rows cannot be written")
-    firsts = _records([columns[place] for place in layout.first], count)
+    chosen = [columns[place] for place in layout.first]
+    firsts = _records(_halves(chosen) if layout.is_ordered else chosen, count)
     rests = encode_avro([columns[place] for place in layout.others(len(columns))], number, count)
     return [
         (len(first) + 1).to_bytes(SIZE_BYTES, "little") + _VERSION + first + rest
         for first, rest in zip(firsts, rests, strict=True)
     ]
+
+
+def _halves(columns: Sequence[pyarrow.Array]) -> list[pyarrow.Array]:
+    """Columns that order keys, each as two: the byte that says of which sign it is, and the number."""
+    tables = map(ordered_bytes, columns)
+    return [binary_of(half) for table in tables for half in (table[:, :1], table[:, 1:])]
 
 
 def _records(columns: Sequence[pyarrow.Array], count: int) -> list[bytes]:

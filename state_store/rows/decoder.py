@@ -11,12 +11,12 @@ A key that is encoded for range or prefix scans has another layout (`state_store
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import DamagedError, FormatError
-from state_store.rows.packed import WORD, Packed, gathered, words_anywhere
-from state_store.rows.types import is_variant
+from state_store.rows.packed import WORD, Packed, gathered
+from state_store.rows.region import Region
+from state_store.rows.types import is_geospatial, is_variant
 
 if TYPE_CHECKING:
     import pyarrow
@@ -35,7 +35,7 @@ def decode(rows: Sequence[bytes] | Packed, schema: pyarrow.Schema) -> pyarrow.Re
     import pyarrow
 
     packed = rows if isinstance(rows, Packed) else Packed.of(rows)
-    columns = Region.of(packed).fields(list(schema))
+    columns = _fields_of(Region.of(packed), list(schema))
     if not columns:
         return pyarrow.RecordBatch.from_struct_array(_empty_structs(len(packed)))
     return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
@@ -51,12 +51,12 @@ def decode_fields(
     """The columns numbered `only`, in order (None: all), of rows with the byte of their version in front,
     each after `skip` other bytes: texts, or parts of bytes (data, starts, lengths). Raises as `decode`."""
     if not isinstance(rows, tuple):
-        return Region.of(Packed.of(rows, skip=skip)).fields(fields, only)
+        return _fields_of(Region.of(Packed.of(rows, skip=skip)), fields, only)
     wanted = [field for number, field in enumerate(fields) if only is None or number in only]
     data, starts, lengths = rows
     aligned = not all(_lies_anywhere(field.type) for field in wanted)
     packed = Packed.of_slices(data, starts + skip, lengths - skip, aligned=aligned)
-    return Region.of(packed).fields(fields, only)
+    return _fields_of(Region.of(packed), fields, only)
 
 
 def _lies_anywhere(kind: pyarrow.DataType) -> bool:
@@ -68,99 +68,27 @@ def _lies_anywhere(kind: pyarrow.DataType) -> bool:
     return is_bytes or types.is_null(kind) or width_of(kind) is not None
 
 
-@dataclass(frozen=True)
-class Region:
-    """Stretches of `data`, each of which has offsets relative to its start; `stride` is the distance of the
-    starts where that is always the same (None: it is not), and `aligned` says that they are multiples of
-    8."""
+def _fields_of(
+    region: Region, fields: Sequence[pyarrow.Field], only: Collection[int] | None = None
+) -> list[pyarrow.Array]:
+    """The columns of rows that lie there; those numbered `only`, in order (None: all)."""
+    import numpy
 
-    data: Any
-    starts: Any
-    ends: Any
-    stride: int | None = None
-    aligned: bool = True
-
-    @classmethod
-    def of(cls, packed: Packed) -> Region:
-        starts, ends = packed.starts, packed.starts + packed.lengths
-        if len(packed.data) % WORD or (starts & (WORD - 1)).any():
-            return cls(packed.data, starts, ends, aligned=False)
-        steps = starts[1:] - starts[:-1]
-        is_even = len(steps) > 0 and steps[0] > 0 and bool((steps == steps[0]).all())
-        return cls(packed.data, starts, ends, int(steps[0]) if is_even else None)
-
-    def fields(
-        self, fields: Sequence[pyarrow.Field], only: Collection[int] | None = None
-    ) -> list[pyarrow.Array]:
-        """The columns of rows that lie here; those numbered `only`, in order (None: all)."""
-        import numpy
-
-        bitmap_bytes = _bitmap_bytes(len(fields))
-        self._check_room(bitmap_bytes + len(fields) * WORD, len(fields))
-        columns: list[pyarrow.Array] = []
-        none = numpy.zeros(len(self.starts), bool)
-        bitmap, missing = none, 0
-        for index, field in enumerate(fields):
-            if index % 64 == 0:
-                bitmap = self._words(index // 64 * WORD)
-                missing = int(numpy.bitwise_or.reduce(bitmap))
-            if only is not None and index not in only:
-                continue
-            nulls = (bitmap >> (index % 64)) & 1 == 1 if missing >> (index % 64) & 1 else none
-            words = self._words(bitmap_bytes + index * WORD)
-            columns.append(_array(field, _narrowed(words, field.type), nulls, self))
-        return columns
-
-    def taken(self, chosen: Any) -> Region:
-        """Some of the stretches, by number."""
-        return Region(self.data, self.starts[chosen], self.ends[chosen])
-
-    def parts(self, words: Any, nulls: Any) -> Region:
-        """What words of offset and length refer to; nothing for nulls. Raises DamagedError."""
-        import numpy
-
-        offsets = numpy.where(nulls, 0, words >> 32)
-        sizes = numpy.where(nulls, 0, words & 0xFFFFFFFF)
-        starts = self.starts + offsets
-        ends = starts + sizes
-        wrong = (offsets < 0) | (ends > self.ends)
-        if wrong.any():
-            row = int(numpy.flatnonzero(wrong)[0])
-            first = int(offsets[row])
-            raise DamagedError(
-                f"a row of {self.ends[row] - self.starts[row]} bytes refers to bytes {first} to "
-                f"{first + int(sizes[row])}"
-            )
-        return Region(self.data, starts, ends)
-
-    def at(self, places: Any, kind: str) -> Any:
-        """The number of numpy's type `kind` at each place, a multiple of its size."""
-        import numpy
-
-        view = self.data.view(kind)
-        return view[places // numpy.dtype(kind).itemsize]
-
-    def _words(self, offset: int) -> Any:
-        """The 64-bit word of every row `offset` bytes after its start."""
-        if not self.aligned:
-            return words_anywhere(self.data)[self.starts + offset]
-        words = self.data.view("<i8")
-        if self.stride is None:
-            return words[(self.starts + offset) >> 3]
-        first = (int(self.starts[0]) + offset) // WORD
-        step = self.stride // WORD
-        return words[first : first + step * (len(self.starts) - 1) + 1 : step]
-
-    def _check_room(self, least: int, fields: int) -> None:
-        import numpy
-
-        short = self.ends - self.starts < least
-        if short.any():
-            row = int(numpy.flatnonzero(short)[0])
-            length = int(self.ends[row] - self.starts[row])
-            raise DamagedError(
-                f"a row of {fields} fields has {length + 1} bytes, at least {least + 1} are needed"
-            )
+    bitmap_bytes = _bitmap_bytes(len(fields))
+    region.check_room(bitmap_bytes + len(fields) * WORD, len(fields))
+    columns: list[pyarrow.Array] = []
+    none = numpy.zeros(len(region.starts), bool)
+    bitmap, missing = none, 0
+    for index, field in enumerate(fields):
+        if index % 64 == 0:
+            bitmap = region.words(index // 64 * WORD)
+            missing = int(numpy.bitwise_or.reduce(bitmap))
+        if only is not None and index not in only:
+            continue
+        nulls = (bitmap >> (index % 64)) & 1 == 1 if missing >> (index % 64) & 1 else none
+        words = region.words(bitmap_bytes + index * WORD)
+        columns.append(_array(field, _narrowed(words, field.type), nulls, region))
+    return columns
 
 
 def _array(field: pyarrow.Field, raw: Any, nulls: Any, region: Region) -> pyarrow.Array:
@@ -306,7 +234,12 @@ def _structs(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> py
     known = numpy.flatnonzero(~nulls)
     parts = region.parts(raw, nulls).taken(known)
     fields = [kind.field(index) for index in range(kind.num_fields)]
-    columns = _variant_columns(fields, parts) if is_variant(kind) else parts.fields(fields)
+    if is_variant(kind):
+        columns = _variant_columns(fields, parts)
+    elif is_geospatial(kind):
+        columns = _geospatial_columns(fields, parts)
+    else:
+        columns = _fields_of(parts, fields)
     found = pyarrow.StructArray.from_arrays(columns, fields=fields) if fields else _empty_structs(len(known))
     return _spread(found, nulls)
 
@@ -325,6 +258,17 @@ def _variant_columns(fields: list[pyarrow.Field], parts: Region) -> list[pyarrow
         _bytes(fields[0], Region(parts.data, parts.starts + 4, middles), present),
         _bytes(fields[1], Region(parts.data, middles, parts.ends), present),
     ]
+
+
+def _geospatial_columns(fields: list[pyarrow.Field], parts: Region) -> list[pyarrow.Array]:
+    """4 bytes that tell the reference system, and the shape as WKB."""
+    import numpy
+
+    if (parts.ends - parts.starts < 4).any():
+        raise DamagedError("a geometry or geography has less than 4 bytes")
+    present = numpy.zeros(len(parts.starts), bool)
+    systems = _built(fields[0].type, present, [parts.at(parts.starts, "<i4")])
+    return [systems, _bytes(fields[1], Region(parts.data, parts.starts + 4, parts.ends), present)]
 
 
 def _spread(found: pyarrow.Array, nulls: Any) -> pyarrow.Array:

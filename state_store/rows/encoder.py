@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import FormatError
+from state_store.older_python import zip
 from state_store.rows.decoder import SMALL_DECIMAL, width_of
 from state_store.rows.keys import KeyLayout
+from state_store.rows.ordering import binary_of, ordered_bytes
 from state_store.rows.packed import ENCODING_VERSION, WORD
-from state_store.rows.types import is_variant
+from state_store.rows.types import is_geospatial, is_variant
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,12 +31,12 @@ def encode(columns: Sequence[pyarrow.Array], count: int, *, before: bytes = b"")
 def encode_keys(
     columns: Sequence[pyarrow.Array], count: int, layout: KeyLayout, *, before: bytes = b""
 ) -> list[bytes]:
-    """Keys in their layout, each with `before` in front. Raises FormatError for one that orders its rows."""
+    """Keys in their layout, each with `before` in front. Raises FormatError as `encode`, and for a type that
+    does not order keys."""
     if not layout.first:
         return encode(columns, count, before=before)
-    if layout.is_ordered:
-        raise FormatError("keys that order their rows cannot be written")
-    first = encode([columns[number] for number in layout.first], count)
+    chosen = [columns[number] for number in layout.first]
+    first = encode([binary_of(ordered_bytes(one)) for one in chosen] if layout.is_ordered else chosen, count)
     rest = encode([columns[number] for number in layout.others(len(columns))], count)
     return [
         before + len(one).to_bytes(4, "little") + one + other for one, other in zip(first, rest, strict=True)
@@ -120,7 +122,9 @@ def _blobs(column: pyarrow.Array, *, keeps_room: bool) -> _Blobs:
     if types.is_interval(kind):
         return _intervals(column, keeps_room=keeps_room)
     if types.is_struct(kind):
-        return _variants(column) if is_variant(kind) else _structs(column)
+        if is_variant(kind):
+            return _variants(column)
+        return _geospatial(column) if is_geospatial(kind) else _structs(column)
     if types.is_map(kind):
         return _maps(column)
     if types.is_list(kind):
@@ -216,14 +220,31 @@ def _structs(column: pyarrow.Array) -> _Blobs:
 
 
 def _variants(column: pyarrow.Array) -> _Blobs:
+    """The size of the value in 4 bytes, the value, the metadata."""
     import numpy
 
     value, metadata = (_bytes(one) for one in column.flatten())
-    nulls = _nulls(column)
     sizes = value.lengths.astype("<u4").view(numpy.uint8).reshape(-1, 4)
+    return _joined(column, sizes, value, metadata)
+
+
+def _geospatial(column: pyarrow.Array) -> _Blobs:
+    """The number of the reference system in 4 bytes, the shape as WKB."""
+    import numpy
+    import pyarrow
+
+    systems, shape = column.flatten()
+    numbers = systems.fill_null(0).cast(pyarrow.int32()).to_numpy(zero_copy_only=False).astype("<i4")
+    return _joined(column, numbers.view(numpy.uint8).reshape(-1, 4), _bytes(shape))
+
+
+def _joined(column: pyarrow.Array, heads: Any, *blobs: _Blobs) -> _Blobs:
+    """The 4 bytes of each head and what follows them, nothing for nulls of the column."""
+    import numpy
+
+    nulls = _nulls(column)
     parts = [
-        size.tobytes() + one + other
-        for size, one, other in zip(sizes, _texts(b"", value), _texts(b"", metadata), strict=True)
+        b"".join(one) for one in zip(map(bytes, heads), *(_texts(b"", each) for each in blobs), strict=True)
     ]
     lengths = numpy.array([0 if null else len(part) for part, null in zip(parts, nulls, strict=True)], "<i8")
     data = numpy.frombuffer(b"".join(parts), numpy.uint8)

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import FormatError
+from state_store.older_python import zip
 from state_store.rows.decoder import width_of
 from state_store.rows.encoder import unscaled_numbers
-from state_store.rows.types import is_collated, is_variant
+from state_store.rows.types import is_collated, is_geospatial, is_variant
 
 if TYPE_CHECKING:
     import pyarrow
@@ -42,7 +43,7 @@ def _hashed(column: pyarrow.Array, seeds: Any) -> Any:
     kind, types = column.type, pyarrow.types
     if types.is_null(kind) or not len(column):
         return seeds
-    if types.is_struct(kind) and not is_variant(kind):
+    if types.is_struct(kind) and not is_variant(kind) and not is_geospatial(kind):
         found = seeds
         for inner in column.flatten():
             found = _hashed(inner, found)

@@ -2,9 +2,8 @@
 
 - plain: a row;
 - prefix: 4 bytes that tell the size of the first part, a row of the first columns, a row of the others;
-- range: the same, where the columns of the first part are those that order the rows: each is a byte that
-  says negative (0), not negative (1) or null (2), then the number, big-endian, the bits of a negative float
-  inverted.
+- range: the same, where the columns of the first part are those that order the rows
+  (`state_store.rows.ordering`).
 """
 
 from __future__ import annotations
@@ -13,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from state_store.errors import DamagedError, FormatError
-from state_store.rows.decoder import decode_fields, width_of
+from state_store.errors import DamagedError
+from state_store.older_python import zip
+from state_store.rows.decoder import decode_fields
+from state_store.rows.ordering import ordered_numbers
 from state_store.rows.packed import joined
 
 if TYPE_CHECKING:
     import pyarrow
 
-_NEGATIVE, _NULL = 0, 2
 _SIZE_BYTES = 4
 
 
@@ -85,25 +85,3 @@ def _first_columns(
         return decode_fields(part, chosen)
     encoded = decode_fields(part, [pyarrow.field(field.name, pyarrow.binary()) for field in chosen])
     return [ordered_numbers(field, column) for field, column in zip(chosen, encoded, strict=True)]
-
-
-def ordered_numbers(field: pyarrow.Field, encoded: pyarrow.Array) -> pyarrow.Array:
-    """Numbers from a byte for their sign and their bytes, big-endian. Raises FormatError for a type that does
-    not order keys, DamagedError for other bytes."""
-    import numpy
-    import pyarrow
-
-    width = width_of(field.type)
-    if width is None or pyarrow.types.is_boolean(field.type):
-        raise FormatError(f"column '{field.name}' of type {field.type} cannot order keys")
-    count = len(encoded)
-    data = numpy.frombuffer(encoded.buffers()[2] or b"", numpy.uint8)[: count * (width + 1)]
-    if encoded.null_count or len(data) != count * (width + 1):
-        raise DamagedError(f"a key has not {width + 1} bytes for column '{field.name}'")
-    table = data.reshape(count, width + 1)
-    values = numpy.ascontiguousarray(table[:, 1:]).view(f">i{width}").reshape(-1).astype(f"<i{width}")
-    if pyarrow.types.is_floating(field.type):
-        values = numpy.where(table[:, 0] == _NEGATIVE, ~values, values)
-    nulls = table[:, 0] == _NULL
-    validity = pyarrow.py_buffer(numpy.packbits(~nulls, bitorder="little")) if nulls.any() else None
-    return pyarrow.Array.from_buffers(field.type, count, [validity, pyarrow.py_buffer(values)])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_store.errors import DamagedError, FormatError
+from state_store.older_python import zip
 
 ENCODING_VERSION = 0
 """The byte before each of Spark's rows in a state store."""

@@ -10,6 +10,7 @@
 | interval of days to seconds, of years to months | duration[us], int32 (months) |
 | interval (calendar) | month_day_nano_interval |
 | variant | struct of `value` and `metadata`, as Spark itself hands it to Arrow |
+| geometry, geography | struct of `srid` and `wkb`, as Spark itself hands it to Arrow |
 | struct, array, map | struct, list, map |
 | void | null |
 
@@ -34,10 +35,17 @@ SPARK_TYPE = b"spark_type"
 COLLATIONS = "__COLLATIONS"
 """Where Spark's metadata of a field has the collations of its strings."""
 
+GEOARROW_NAME, GEOARROW_METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
+"""Keys of the metadata by which readers of GeoArrow know a column, and how its coordinates are meant."""
+
 _VARIANT_MARK = {b"variant": b"true"}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 _TEXT = re.compile(r"string( collate \w+)?|(var)?char\(\d+\)")
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
+_GEOSPATIAL = re.compile(r"(geometry|geography)\((\w+:-?\w+)(?:,\s*\w+)?\)")
+_SRIDS = {"OGC:CRS84": 4326, "OGC:CRS83": 4269, "OGC:CRS27": 4267, "SRID:ANY": -1}
+"""Numbers of the reference systems whose names have not theirs; -1: each value has its own."""
+
 _YEAR_MONTH = re.compile(r"interval (year|month)( to month)?")
 
 
@@ -59,6 +67,12 @@ def schema_of(text: str, *, file: str) -> pyarrow.Schema:
 def is_variant(kind: pyarrow.DataType) -> bool:
     """Whether the struct stands for a variant."""
     return kind.num_fields == 2 and (kind.field(1).metadata or {}).get(b"variant") == b"true"
+
+
+def is_geospatial(kind: pyarrow.DataType) -> bool:
+    """Whether the struct stands for a geometry or a geography."""
+    marks = kind.field(1).metadata or {} if kind.num_fields == 2 else {}
+    return b"geometry" in marks or b"geography" in marks
 
 
 def is_collated(field: pyarrow.Field) -> bool:
@@ -115,9 +129,27 @@ def _atomic(spark: str, file: str) -> pyarrow.DataType:
         return pyarrow.duration("us")
     if _YEAR_MONTH.fullmatch(spark):
         return pyarrow.int32()
+    if found := _GEOSPATIAL.fullmatch(spark):
+        return _geospatial(found[1], found[2])
     if spark.startswith("time("):
         return pyarrow.time64("ns")
     raise _unknown(spark, file)
+
+
+def _geospatial(name: str, system: str) -> pyarrow.DataType:
+    """A geometry or geography, in the reference system that all values have, or each its own (`SRID:ANY`).
+
+    Only a geometry is marked for readers of GeoArrow: some refuse a table with edges along a sphere.
+    """
+    import pyarrow
+
+    srid = _SRIDS.get(system) or int(system.rpartition(":")[2])
+    marks = {name.encode(): b"true", b"srid": str(srid).encode()}
+    if name == "geometry":
+        meant = {"crs": system, "crs_type": "authority_code"} if srid > 0 else {}
+        marks |= {GEOARROW_NAME: b"geoarrow.wkb", GEOARROW_METADATA: json.dumps(meant).encode()}
+    wkb = pyarrow.field("wkb", pyarrow.binary(), False, marks)
+    return pyarrow.struct([pyarrow.field("srid", pyarrow.int32(), False), wkb])
 
 
 def _simple() -> dict[str, pyarrow.DataType]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from state_store.older_python import zip
+
 _RANGES = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 _ITEM = re.compile(r"(?:\*|(\d+)(?:-(\d+))?)(?:/(\d+))?")
 

@@ -1,9 +1,9 @@
 """Every option of the state store, declared once.
 
-An option is a field of `Options` made with `option`: its name below `PREFIX`, type,
-default, what it means and what it trades. The reference page (docs/options.md), the template
-(conf/spark-defaults.conf) and `state-store options` are generated from here; `parse` reads the texts
-that Spark hands over. To add an option, add a field to its group and run `make docs`.
+An option is a field of `Options` made with `option`: its name below `PREFIX`, type, default, what it means
+and what it trades. The reference page (docs/options.md), the template (conf/spark-defaults.conf) and
+`state-store options` are generated from here; `parse` reads the texts that Spark hands over. To add an
+option, add a field to its group and run `make docs`.
 
 Values: sizes are `int` bytes, durations are `int` milliseconds. Texts follow Spark: `512m`, `1g`,
 `500ms`, `30s`, `10min`, `1h`, `7d`. Everything here is immutable and safe for any thread.
@@ -34,7 +34,7 @@ from state_store.settings.option_types import (
 BLOCKS, FILES = "blocks", "files"
 """What restores verify."""
 
-EAGER, LAZY = "eager", "lazy"
+EAGER, LAZY, AUTO = "eager", "lazy", "auto"
 """When restores fetch what is not local."""
 
 
@@ -48,9 +48,9 @@ class Options:
         "512m",
         scope=EXECUTOR,
         group="Memory and local disk",
-        doc="""Memory that all state stores of one executor share: recent changes, their index, the cache of
-        RocksDB blocks, and 40 MiB (a quarter, if that is less) for the agent's process. It is taken outside
-        the Java heap, so count it into spark.executor.memoryOverhead.""",
+        doc="""Memory that all state stores of one executor share: recent changes, their index, with
+        snapshotCompression=lz4 the cache of RocksDB blocks, and 40 MiB (a quarter, if that is less) for the
+        agent's process. It is taken outside the Java heap: count it into spark.executor.memoryOverhead.""",
         trade_off="""More keeps more of the working set in memory (gets served from the index cost less than
         those that go to files); less leaves room for Python workers. State may be many times larger than
         this.""",
@@ -79,6 +79,7 @@ class Options:
         "localRecoveryBudget",
         BYTES,
         "20g",
+        scope=EXECUTOR,
         group="Memory and local disk",
         doc="""Local disk that files kept for local recovery may take, for all stores of one executor; the
         oldest go first.""",
@@ -97,36 +98,67 @@ class Options:
         trade_off="""With files no batch fails for a damaged file, but a restore reads all of the state: about
         a second for each GB, and a multiple of that where storage is remote.""",
     )
+    verification_rate_limit_bytes_per_s: int = option(
+        "verificationRateLimit",
+        BYTES,
+        "0",
+        scope=EXECUTOR,
+        group="Memory and local disk",
+        doc="""Bytes a second of files that restores have linked or fetched which one executor reads and
+        verifies in the background, where no batch has read them yet. Damage is named with file and offset,
+        and the next batch begins with a restore that reads the file again from checkpoint storage, or does
+        without it. Compressed files are left out. 0: nothing is verified before it is read.""",
+        trade_off="""Damage is found while older files can still mend it, and before a batch fails for it;
+        every restore then reads all of the state after all, beside the batches.""",
+    )
     restore_mode: str = option(
         "restoreMode",
-        one_of(EAGER, LAZY),
-        EAGER,
+        one_of(AUTO, EAGER, LAZY),
+        AUTO,
         group="Memory and local disk",
-        doc="""Whether a restore fetches all files before the first row is read. With lazy it fetches the ends
-        of files that are not local, where they have lazyRestoreThreshold bytes or more; rows are then read
-        from checkpoint storage as they are needed, and whole files are fetched meanwhile, those first that
-        are read. Merges wait until the files that they build on are whole. Where checkpoint storage is on a
+        doc="""Whether a restore fetches all files before the first row is read. With eager it does. With lazy
+        it fetches the ends of files that are not local, where they have lazyRestoreThreshold bytes or more;
+        rows are then read from checkpoint storage as they are needed, and whole files are fetched meanwhile,
+        those first that are read. Merges wait until the files that they build on are whole. With auto a
+        restore is lazy where fetching all files is expected to take longer than restoreObjective, by what
+        transfers of this store have taken (until then, at 200 MiB a second). Where checkpoint storage is on a
         local disk, or files are compressed, restores are eager.""",
         trade_off="""With lazy the first batch starts at once, and a look-up of a row that is not there yet
         waits for a request to checkpoint storage: that pays where a batch touches few rows, or rows that lie
-        together.""",
+        together, or the state is large. Storage that goes away meanwhile fails the batch.""",
     )
     lazy_restore_threshold_bytes: int = option(
         "lazyRestoreThreshold",
         BYTES,
         "64m",
         group="Memory and local disk",
-        doc="Least bytes of files that are not local for which a restore is lazy, where restoreMode says so.",
+        doc="""Least bytes of files that are not local for which a restore is lazy, where restoreMode is lazy
+        or auto.""",
         trade_off="Files that are fetched within a second are better fetched at once.",
     )
     hydration_rate_limit_bytes_per_s: int = option(
         "hydrationRateLimit",
         BYTES,
         "0",
+        scope=EXECUTOR,
         group="Memory and local disk",
-        doc="""Bytes a second that one store fetches in the background after a lazy restore. 0: no limit.""",
+        doc="""Bytes a second that all stores of one executor fetch in the background after lazy restores.
+        0: no limit.""",
         trade_off="""A limit leaves bandwidth to the batches of many partitions that are restored at a time;
         merges wait the longer.""",
+    )
+    hydration_disk_budget_bytes: int = option(
+        "hydrationDiskBudget",
+        BYTES,
+        "0",
+        scope=EXECUTOR,
+        group="Memory and local disk",
+        doc="""Local disk that files which lazy restores left in checkpoint storage may take, for all stores
+        of one executor. A file that has no room stays there, and its rows are read from there as they are
+        needed; what that brings counts too, and is never refused. A merge fetches the files that it builds on
+        however little room there is. 0: no limit.""",
+        trade_off="""A budget keeps executors with small disks running on a state that is larger; look-ups
+        go on waiting for requests to checkpoint storage.""",
     )
     restore_objective_ms: int = option(
         "restoreObjective",
@@ -134,9 +166,10 @@ class Options:
         "10s",
         group="Merges",
         doc="""The longest that the restore of one store may take, as predicted from the measured restores and
-        merges of this store. When the prediction is above it an incremental merge is made if that is enough,
-        or else a full checkpoint if that is enough and saves at least half of the bytes that it uploads. A
-        state that takes longer by itself is not rewritten for this reason. 0 switches this trigger off.""",
+        merges of this store; of a lazy one, until the first row can be read. When the prediction is above it
+        an incremental merge is made if that is enough, or else a full checkpoint if that is enough and saves
+        at least half of the bytes that it uploads. A state that takes longer by itself is not rewritten for
+        this reason. 0 switches this trigger off.""",
         trade_off="""A shorter objective merges more often: more CPU and more bytes uploaded per byte of
         change.""",
     )
@@ -238,7 +271,7 @@ class Options:
         at_least(INT, 0),
         "2000",
         group="Full checkpoints",
-        doc="""A full checkpoint is made when so many deltas were committed since the last one, or up to a
+        doc="""A full checkpoint is made when this many deltas were committed since the last one, or up to a
         tenth fewer, each partition by its own number, unless fullScheduleJitter is 0. 0: never for this
         reason.""",
         trade_off="A shorter chain depends on fewer old files; each full checkpoint uploads the whole state.",
@@ -248,7 +281,7 @@ class Options:
         at_least(INT, 0),
         "100",
         group="Full checkpoints",
-        doc="""A full checkpoint is made when so many incremental merges followed the last one. 0: never for
+        doc="""A full checkpoint is made when this many incremental merges followed the last one. 0: never for
         this reason.""",
         trade_off="As fullAfterDeltas, counted in merges.",
     )

@@ -16,8 +16,8 @@ from state_store.storage.contract import Storage
 
 
 def look(storage: Storage, first: int) -> Attempts:
-    """The attempts at versions from `first` up that there are now, from one listing. Raises as the storage
-    does."""
+    """The attempts at versions from `first` up that there are now, from one listing. Raises as the
+    storage does."""
     least = f"{first:020d}"
     entries = storage.list_files(DELTA_DIRECTORY)
     return Listing.from_files(

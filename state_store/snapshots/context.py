@@ -18,6 +18,9 @@ from state_store.storage.contract import Storage
 T = TypeVar("T")
 R = TypeVar("R")
 
+THREADS = 8
+"""How many transfers go on at a time where no option says it."""
+
 
 @dataclass(frozen=True)
 class StoreContext:
@@ -30,7 +33,7 @@ class StoreContext:
     cache: StoreCache
     workspace: Workspace
     settings: DatabaseSettings
-    transfer_threads: int = 8
+    transfer_threads: int = THREADS
     deadline: Deadline = NEVER
     runtime: Runtime = SYSTEM
 

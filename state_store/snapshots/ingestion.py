@@ -13,14 +13,15 @@ from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.engine.database import Database
 from state_store.errors import DamagedError
+from state_store.older_python import zip
 from state_store.planning.chain import ChainDelta
 from state_store.snapshots.local_database import DatabaseFile
 from state_store.storage.contract import Storage
 
 
 def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
-    """Ingests the deltas that lie in `directory` under their own names; gives their files by database
-    name."""
+    """Ingests the deltas that lie in `directory` under their own names; gives their files by
+    database name."""
     if all(delta.name.crc is not None for delta in deltas):
         return _ingest(database, deltas, directory)
     found: dict[str, DatabaseFile] = {}
@@ -56,8 +57,8 @@ def _ingest(database: Database, deltas: list[ChainDelta], directory: Path) -> di
 def describe(
     database: Database, known: Mapping[str, DatabaseFile], version: VersionId
 ) -> dict[str, DatabaseFile]:
-    """The live files of an open database by name: those in `known`, and others as written by `version` just
-    now."""
+    """The live files of an open database by name: those in `known`, and others as written by `version`
+    just now."""
     return {
         file.name: replace(known[file.name], level=file.level)
         if file.name in known

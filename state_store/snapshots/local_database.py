@@ -27,7 +27,7 @@ class DatabaseFile:
 
 @dataclass(frozen=True)
 class LocalDatabase:
-    """A database at `version` with so many `keys`. Nothing in `directory` is modified: merges work on links.
+    """A database at `version` with this many `keys`. Nothing in `directory` is changed: merges work on links.
 
     `files` are its SSTs by name in the directory, `snapshot` the manifest of the newest snapshot that it was
     made from (None: made from deltas alone).

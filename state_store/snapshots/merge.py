@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.checkpoint.manifest import FULL, INCREMENTAL
+from state_store.checkpoint.manifest import FULL, INCREMENTAL, INGEST
 from state_store.checkpoint.names import VersionId
 from state_store.engine.database import Database, TableFile, small_files, tidy
 from state_store.errors import DamagedError, InternalError
@@ -24,10 +24,9 @@ from state_store.planning.chain import ChainDelta
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.ingestion import check_files, check_version, describe, ingest_deltas
 from state_store.snapshots.local_database import LocalDatabase
-from state_store.snapshots.restore import wanted_deltas
+from state_store.snapshots.wanted_files import wanted_deltas
 from state_store.storage.durable import link_or_copy
 
-INGEST = "ingest"
 KINDS = (INGEST, INCREMENTAL, FULL)
 
 MOST_RUNS = 16
@@ -36,8 +35,8 @@ MOST_RUNS = 16
 
 @dataclass(frozen=True)
 class Merged:
-    """The new base and the milliseconds by phase: link, fetch (of deltas that are not local), ingest,
-    compact."""
+    """The new base and the milliseconds by phase: link, fetch (of deltas that are not local),
+    ingest, compact."""
 
     base: LocalDatabase
     phases: dict[str, float]
@@ -52,8 +51,8 @@ def merge(
 ) -> Merged:
     """The base of `version`, which `deltas` lead to from `base`; `kind` is one of KINDS.
 
-    Raises DamagedError or MissingError for a delta, BusyError past the site's deadline, StorageError when the
-    disk fails. On failure nothing is left behind.
+    Raises DamagedError or MissingError for a delta, BusyError past the context's deadline, StorageError when
+    the disk fails. On failure nothing is left behind.
     """
     directory = context.workspace.new_base(version.number)
     try:

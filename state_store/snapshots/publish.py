@@ -22,6 +22,7 @@ from state_store.engine.database import rocksdb_version, small_files, table_numb
 from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError
 from state_store.files.checksums import sha256_of, sha256_of_end
 from state_store.files.sst_end import end_bytes
+from state_store.older_python import zip
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import DatabaseFile, LocalDatabase
 
@@ -33,8 +34,8 @@ WRITER = f"incremental-state-store {__version__}"
 class Published:
     """The snapshot: its base (every file has a path now), manifest and archive size; what was uploaded.
 
-    `shared_files` were in storage before; `own_files` belong to no older snapshot (deltas taken over
-    included).
+    `shared_files` were in storage before; `own_files` belong to no older snapshot (deltas taken
+    over included).
     """
 
     base: LocalDatabase
@@ -57,8 +58,8 @@ def publish(
     """Makes a snapshot of `base` under `lease`, a fresh one, which is given back. With `full` nothing is
     shared.
 
-    When the site's deadline passes before the archive is written, or an upload fails, what was uploaded is
-    deleted again. The lease works with a storage of its own, that of the site without a deadline: once the
+    When the context's deadline passes before the archive is written, or an upload fails, what was uploaded is
+    deleted again. The lease works with a storage of its own, that of the context without a deadline: once the
     archive may be visible, nothing is given up half way.
 
     Raises BusyError past the deadline, ConflictError when there is a snapshot of that version already (never
@@ -169,8 +170,8 @@ def _tail_of(path: Path) -> Tail | None:
 
 
 def _may_share(path: str | None) -> bool:
-    """A delta without an id may be replaced by a batch that release 0.1.0 runs again: no snapshot refers to
-    it."""
+    """A delta without an id may be replaced by a batch that release 0.1.0 runs again: no snapshot refers
+    to it."""
     if path is None:
         return False
     directory, _, name = path.partition("/")

@@ -15,11 +15,12 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Union
 
 from state_store.checkpoint.names import TEMPORARY_SUFFIX
 from state_store.runtime import SYSTEM
 
-StrPath = str | os.PathLike[str]
+StrPath = Union[str, os.PathLike[str]]
 
 _LOG = logging.getLogger(__name__)
 _SAID_OF: set[int] = set()

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any, Protocol
 
 from state_store.errors import ConflictError, MissingError, StorageError
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Entry, Storage, check_path, new_local_file
+from state_store.storage.file_requests import FileAnswer, FileRequest, FileSystemCalls
 from state_store.storage.remedies import with_remedy
 
 CHUNK_BYTES = 32 << 20
@@ -21,16 +21,6 @@ CHUNK_BYTES = 32 << 20
 
 PAGE_ENTRIES = 20_000
 """Files that one answer to `list` names; with names of 100 characters, about 3.5 MB."""
-
-
-class FileSystemCalls(Protocol):
-    """The JVM's side: one file request, safe for any thread.
-
-    Takes the request and a body; gives the `ok` object of the answer and a body.
-    Raises the StateStoreError that the `error` object stands for.
-    """
-
-    def fs(self, operation: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]: ...
 
 
 class HadoopStorage(Storage):
@@ -48,7 +38,7 @@ class HadoopStorage(Storage):
         more = True
         while more:
             after = entries[-1].name if entries else None
-            answer, _ = self._call("list", directory, after=after, most=PAGE_ENTRIES)
+            answer, _ = self._call({"fs": "list", "path": directory, "after": after, "most": PAGE_ENTRIES})
             entries += [Entry(one["name"], one["bytes"], one["modified_ms"]) for one in answer["entries"]]
             more = answer["more"]
         return sorted(entries, key=lambda entry: entry.name)
@@ -58,7 +48,7 @@ class HadoopStorage(Storage):
         left = length
         while left is None or left > 0:
             asked = CHUNK_BYTES if left is None else min(left, CHUNK_BYTES)
-            _, part = self._call("read", path, offset=offset, length=asked)
+            _, part = self._call({"fs": "read", "path": path, "offset": offset, "length": asked})
             parts.append(part)
             offset += len(part)
             left = None if left is None else left - len(part)
@@ -74,27 +64,29 @@ class HadoopStorage(Storage):
                 self.upload(Path(file.name), path, overwrite=overwrite)
             return
         self._make_parent(path)
-        self._call("write", path, data, overwrite=overwrite)
+        self._call({"fs": "write", "path": path, "overwrite": overwrite}, data)
 
     def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
         if not local.is_file():
             raise StorageError(f"cannot upload '{local}': it is not a file", file=str(local))
         self._make_parent(path)
-        self._call("write", path, upload=str(local), overwrite=overwrite)
+        self._call({"fs": "write", "path": path, "upload": str(local), "overwrite": overwrite})
 
     def download(self, path: str, local: Path) -> None:
         with new_local_file(local):
-            self._call("download", path, to=str(local))
+            self._call({"fs": "download", "path": path, "to": str(local)})
 
     def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
-        answer, _ = self._call("download", path, to=str(local), offset=offset, length=length)
+        answer, _ = self._call(
+            {"fs": "download", "path": path, "to": str(local), "offset": offset, "length": length}
+        )
         return int(answer["bytes"])
 
     def delete(self, path: str) -> None:
-        self._call("delete", path)
+        self._call({"fs": "delete", "path": path})
 
     def exists(self, path: str) -> bool:
-        answer, _ = self._call("exists", path)
+        answer, _ = self._call({"fs": "exists", "path": path})
         return bool(answer["exists"])
 
     def _make_parent(self, path: str) -> None:
@@ -103,16 +95,15 @@ class HadoopStorage(Storage):
         with self._lock:
             if parent in self._made:
                 return
-        self._call("mkdirs", parent)
+        self._call({"fs": "mkdirs", "path": parent})
         with self._lock:
             self._made.add(parent)
 
-    def _call(
-        self, operation: str, path: str, body: bytes = b"", **arguments: Any
-    ) -> tuple[dict[str, Any], bytes]:
-        uri = f"{self.location}/{check_path(path)}"
+    def _call(self, request: FileRequest, body: bytes = b"") -> tuple[FileAnswer, bytes]:
+        """`path` of the request is below this storage's location."""
+        operation, uri = request["fs"], f"{self.location}/{check_path(request['path'])}"
         try:
-            return self._jvm.fs({"fs": operation, "path": uri, **arguments}, body)
+            return self._jvm.fs({**request, "path": uri}, body)
         except MissingError as error:
             raise MissingError(f"'{uri}' does not exist ({error.message})", file=uri) from error
         except ConflictError as error:

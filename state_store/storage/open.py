@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 from state_store.errors import OptionError, StorageError
 from state_store.storage.contract import Storage
-from state_store.storage.hadoop import FileSystemCalls, HadoopStorage
+from state_store.storage.file_requests import FileSystemCalls
+from state_store.storage.hadoop import HadoopStorage
 from state_store.storage.local import LocalStorage
 from state_store.storage.mounts import warn_of_cached_attributes
 

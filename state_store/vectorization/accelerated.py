@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from state_store.vectorization import group_frames, pandas_frames
 from state_store.vectorization.changes import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
 from state_store.vectorization.columns import struct_type
 from state_store.vectorization.context import NO_TIMESTAMP, Header
-from state_store.vectorization.frame_runs import FrameRuns
+from state_store.vectorization.frames import group_frames, pandas_frames
+from state_store.vectorization.frames.frame_runs import FrameRuns
 
 MORE = 2
 

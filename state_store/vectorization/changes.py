@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from state_store.older_python import zip
 from state_store.vectorization.columns import struct_type
 from state_store.vectorization.context import NO_TIMESTAMP
 from state_store.vectorization.result import Changes

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state_store.older_python import zip
 from state_store.vectorization.columns import conform, struct_type
 from state_store.vectorization.context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Context
 from state_store.vectorization.errors import BadResultError

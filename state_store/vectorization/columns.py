@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from state_store.older_python import zip
 from state_store.vectorization.errors import BadResultError
 
 

@@ -84,7 +84,7 @@ class PerGroupFunction(BatchedFunction):
 
     def caller(self, header: Any) -> Caller:
         """What takes the tables of a call apart into groups."""
-        from state_store.vectorization.group_calls import GroupCaller
+        from state_store.vectorization.plain.calls import GroupCaller
 
         return GroupCaller(self.func, header)
 

@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from state_store.vectorization import binding, pandas_frames
+from state_store.older_python import zip
+from state_store.vectorization import binding
 from state_store.vectorization.checking import STATE_EXTRAS, Call
 from state_store.vectorization.context import EXISTS, GROUP, NO_TIMESTAMP, Header
 from state_store.vectorization.errors import BadResultError
+from state_store.vectorization.frames import pandas_frames
 from state_store.vectorization.result import Changes
 from state_store.vectorization.stream import check_names, key_names
 

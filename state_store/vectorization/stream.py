@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from state_store.vectorization import pandas_frames, polars_frames
+from state_store.older_python import zip
 from state_store.vectorization.changes import ChangeWriter
 from state_store.vectorization.checking import STATE_EXTRAS, Call, check
 from state_store.vectorization.columns import struct_type
 from state_store.vectorization.context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Header
 from state_store.vectorization.errors import BadResultError, GroupTooLargeError
+from state_store.vectorization.frames import pandas_frames, polars_frames
 from state_store.vectorization.pieces import OpenGroup
 from state_store.vectorization.result import Changes, Result
 

@@ -22,15 +22,16 @@ from runtimes import AdjustedRuntime
 
 from state_store import errors
 from state_store.agent.calls import Calls
-from state_store.agent.frames import ProtocolError, read_frame, write_frame
-from state_store.agent.merging import MergeRequest
+from state_store.agent.merges.merging import MergeRequest
 from state_store.agent.open_store import OpenStore
+from state_store.agent.wire.frames import ProtocolError, read_frame, write_frame
 from state_store.checkpoint.attempts import AttemptId
 from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import VersionId, parent_of
 from state_store.engine.database import Database
+from state_store.engine.delta_writer import write_delta
 from state_store.engine.settings import DatabaseSettings
-from state_store.engine.sst import write_delta
+from state_store.storage.contract import Entry
 from state_store.storage.local import LocalStorage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -158,33 +159,33 @@ def _ask(channel: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
 def serve(storage: LocalStorage, header: dict[str, Any], body: bytes) -> tuple[Any, bytes]:
     """One file request of docs/protocol.md."""
     path = header["path"].removeprefix("remote:/").strip("/")
-    match header["fs"]:
-        case "list":
-            entries = storage.list_files(path)
-            after = header.get("after")
-            page = [entry for entry in entries if after is None or entry.name > after][: header["most"]]
-            more = bool(page) and page[-1] != entries[-1]
-            fields = [
-                {"name": entry.name, "bytes": entry.size_bytes, "modified_ms": entry.modified_ms}
-                for entry in page
-            ]
-            return {"entries": fields, "more": more}, b""
-        case "read":
-            return {}, storage.read(path, header["offset"], header["length"])
-        case "write" if "upload" in header:
-            storage.write(path, Path(header["upload"]).read_bytes(), overwrite=header["overwrite"])
-        case "write":
-            storage.write(path, body, overwrite=header["overwrite"])
-        case "download" if "length" in header:
-            count = storage.download_part(path, Path(header["to"]), header["offset"], header["length"])
-            return {"bytes": count}, b""
-        case "download":
-            Path(header["to"]).write_bytes(storage.read(path))
-        case "delete":
-            storage.delete(path)
-        case "exists":
-            return {"exists": storage.exists(path)}, b""
+    operation = header["fs"]
+    if operation == "list":
+        return _page(storage.list_files(path), header.get("after"), header["most"]), b""
+    if operation == "read":
+        return {}, storage.read(path, header["offset"], header["length"])
+    if operation == "exists":
+        return {"exists": storage.exists(path)}, b""
+    if operation == "download" and "length" in header:
+        count = storage.download_part(path, Path(header["to"]), header["offset"], header["length"])
+        return {"bytes": count}, b""
+    if operation == "download":
+        Path(header["to"]).write_bytes(storage.read(path))
+    elif operation == "write":
+        data = Path(header["upload"]).read_bytes() if "upload" in header else body
+        storage.write(path, data, overwrite=header["overwrite"])
+    elif operation == "delete":
+        storage.delete(path)
     return {}, b""
+
+
+def _page(entries: list[Entry], after: str | None, most: int) -> dict[str, Any]:
+    """The entries after that name, at most this many."""
+    page = [entry for entry in entries if after is None or entry.name > after][:most]
+    fields = [
+        {"name": entry.name, "bytes": entry.size_bytes, "modified_ms": entry.modified_ms} for entry in page
+    ]
+    return {"entries": fields, "more": bool(page) and page[-1] != entries[-1]}
 
 
 class InProcess:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import select
 import socket
@@ -16,10 +15,11 @@ import pytest
 
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 from state_store.agent.files import FileConnections, background
-from state_store.agent.frames import read_frame, write_frame
+from state_store.agent.wire.frames import read_frame, write_frame
 from state_store.errors import BusyError, StorageError, UnknownOutcomeError
 from state_store.files.bounded_storage import BoundedStorage
 from state_store.files.deadline import Deadline
+from state_store.older_python import pairwise
 from state_store.storage import hadoop
 from state_store.storage.local import LocalStorage
 
@@ -29,7 +29,7 @@ def rows(number: int, count: int = 100) -> dict[bytes, bytes | None]:
 
 
 class Together:
-    """Keeps requests of one kind until so many are there at once."""
+    """Keeps requests of one kind until this many are there at once."""
 
     def __init__(self, operation: str, count: int) -> None:
         self._operation, self._missing = operation, count
@@ -299,6 +299,6 @@ def test_requests_take_turns(tmp_path: Path) -> None:
         thread.join(PATIENCE_S)
     turns = [place for place, path in enumerate(served) if path == "writer"]
     assert len(turns) == 20
-    waits = [later - earlier for earlier, later in itertools.pairwise(turns)]
+    waits = [later - earlier for earlier, later in pairwise(turns)]
     assert statistics.median(waits) <= 8, waits  # not the longest: the writer may be slow to ask
     theirs.close()

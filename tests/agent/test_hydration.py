@@ -6,20 +6,23 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults import Call, FaultyStorage
 from runtimes import AdjustedRuntime
 
 from agent.harness import PATIENCE_S, InProcess, Job, contents, rows_of
-from state_store.agent import hydration
 from state_store.agent.calls import Calls
+from state_store.agent.lazy import hydration
+from state_store.agent.lazy.budget import HydrationBudget
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import BusyError, DamagedError, InternalError, MissingError, StorageError
 from state_store.files.deadline import Deadline
-from state_store.snapshots import restore
+from state_store.files.transfer import Wanted, difference
+from state_store.snapshots import assembly
 from state_store.storage.local import LocalStorage
 
 
@@ -150,6 +153,25 @@ def test_whole_files_come_in_the_background(written: Job, tmp_path: Path) -> Non
     assert (answer["sparse"], answer["fetched_files"]) == ([], 0)
 
 
+@pytest.mark.parametrize("limit", ["0", "1g"])
+def test_files_are_compared_when_nothing_is_left_to_fetch(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """But each at once where fetching is slowed down."""
+    job = reader(written, tmp_path / "reader", transferThreads="1", hydrationRateLimit=limit)
+    fetched: list[int] = []
+
+    def compare(wanted: Wanted) -> str | None:
+        fetched.append(len(job.client.reads))
+        return difference(wanted)
+
+    monkeypatch.setattr(hydration, "difference", compare)
+    directory, sparse = restored(job)
+    whole(job, directory)
+    assert len(fetched) == len(sparse) > 2
+    assert (fetched[0] == len(job.client.reads)) == (limit == "0")
+
+
 def test_what_is_asked_for_comes_first(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow(monkeypatch)
     job = reader(written, tmp_path / "reader")
@@ -163,7 +185,7 @@ def test_what_is_asked_for_comes_first(written: Job, tmp_path: Path, monkeypatch
 @pytest.fixture
 def sparse_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deltas are read before they are there however small they are."""
-    monkeypatch.setattr(restore, "LEAST_SPARSE_DELTA_BYTES", 1)
+    monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", 1)
 
 
 @pytest.mark.usefixtures("sparse_deltas")
@@ -195,12 +217,7 @@ def test_large_deltas_come_in_the_background_and_merges_wait_for_them(
     job = reader(written, tmp_path / "reader")
     answer = job.restore_by_blocks(5)
     job.commit({b"\0\0more": b"1"})
-    with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(job.merge, "full")
-        with pytest.raises(TimeoutError):
-            merging.result(0.2)
-        go_on()
-        merged = merging.result(PATIENCE_S)
+    merged = merged_when_let_go(job, go_on)
     assert contents(merged["directory"]) == job.state
     assert rows_of(answer) == written.state
     again = reader(written, tmp_path / "reader")
@@ -221,12 +238,7 @@ def test_a_merge_of_deltas_alone_fetches_none_a_second_time(
     assert len(answer["sparse"]) == 3
     job.client.reads.clear()
     job.client.downloads = 0
-    with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(job.merge, "full")
-        with pytest.raises(TimeoutError):
-            merging.result(0.2)
-        go_on()
-        merged = merging.result(PATIENCE_S)
+    merged = merged_when_let_go(job, go_on)
     assert contents(merged["directory"]) == young.state
     stored = sum(path.stat().st_size for path in young.location.glob("delta/*"))
     assert sum(length for _, length in job.client.reads) == stored
@@ -264,6 +276,15 @@ def held_back(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
             one.start()
 
     return go_on
+
+
+def merged_when_let_go(job: Job, go_on: Callable[[], None]) -> dict[str, Any]:
+    """What comes of a full merge, which waits until `go_on` is called."""
+    with ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(job.merge, "full")
+        assert wait([merging], 0.2).not_done
+        go_on()
+        return merging.result(PATIENCE_S)
 
 
 def test_storage_that_fails_loses_nothing(
@@ -311,12 +332,7 @@ def test_a_merge_waits_for_the_files_that_it_builds_on(
     job = reader(written, tmp_path / "reader")
     restored(job)
     job.commit({b"\0\0more": b"1"})
-    with ThreadPoolExecutor(1) as pool:
-        merging = pool.submit(job.merge, "full")
-        with pytest.raises(TimeoutError):
-            merging.result(0.2)
-        go_on()
-        assert contents(merging.result(PATIENCE_S)["directory"]) == job.state
+    assert contents(merged_when_let_go(job, go_on)["directory"]) == job.state
 
 
 def test_an_agent_that_replaces_a_dead_one_goes_on(
@@ -364,14 +380,110 @@ def test_a_file_that_is_gone_ends_the_wait(
 def test_it_is_eager_where_that_is_asked_for_or_nothing_is_gained(
     written: Job, tmp_path: Path, change: str
 ) -> None:
-    options = {"eager": {"restoreMode": "eager"}, "threshold": {"lazyRestoreThreshold": "1g"}}.get(change, {})
+    changes = {"eager": {"restoreMode": "eager"}, "threshold": {"lazyRestoreThreshold": "1g"}}
     client = Far(tmp_path / "reader") if change != "ends" else InProcess(tmp_path / "reader")
-    lazy = {"restoreMode": "lazy", "lazyRestoreThreshold": "1", **options}
-    job = Job(client, written.location, **lazy)
+    assert sparse_of(written, client, **{"restoreMode": "lazy", **changes.get(change, {})}) == []
+
+
+def sparse_of(written: Job, client: InProcess, **options: str) -> list[str]:
+    """The sparse files of the newest version as another agent restores it; its rows must be right."""
+    job = Job(client, written.location, **{"lazyRestoreThreshold": "1", **options})
     job.versions = dict(written.versions)
     answer = job.restore_by_blocks(5)
-    assert answer["sparse"] == []
     assert job.rows(5) == written.state
+    return answer["sparse"]
+
+
+def test_what_has_no_room_stays_and_is_read_from_storage(
+    written: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = reader(written, tmp_path / "reader", hydrationDiskBudget="450k")
+    directory, sparse = restored(job)
+    running = job.open_store.hydrations._running[directory]
+    idle(running)
+    sizes = {name: (directory / name).stat().st_size for name in sparse}
+    taken = [name for name in sparse if name not in running._missing]
+    assert 0 < sum(sizes[name] for name in taken) <= 450 << 10
+    progress = job.commit({b"\0\0more": b"1"})["hydration"]
+    left = sum(sizes.values()) - sum(sizes[name] for name in taken)
+    assert (progress["left_bytes"], progress["without_room_bytes"]) == (left, left)
+    assert caplog.text.count("hydrationDiskBudget has no room") == 1
+    for name in running._missing:
+        job.call("range", directory=str(directory), name=name, offset=0, length=sizes[name])
+    assert contents(directory) == written.versions[3][1]
+    assert job.commit({b"\0\0more": b"2"})["hydration"]["on_demand_bytes"] == left
+    assert caplog.text.count("hydrationDiskBudget has no room") == 1
+
+
+def test_room_that_is_there_as_the_last_thread_ends_is_not_missed(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader", hydrationDiskBudget="1")
+    directory, _ = restored(job)
+    running = job.open_store.hydrations._running[directory]
+    monkeypatch.undo()
+    running._threads = 8  # of which none has ended yet when it has found no room
+    for _ in range(8):
+        assert running._next() is None
+    whole(job, directory)
+    assert contents(directory) == written.versions[3][1]
+
+
+def test_what_is_gone_makes_room_for_others(written: Job, tmp_path: Path) -> None:
+    job = reader(written, tmp_path / "reader", hydrationDiskBudget="450k", localRecovery="false")
+    first, _ = restored(job)
+    idle(job.open_store.hydrations._running[first])
+    second, sparse = restored(job)
+    running = job.open_store.hydrations._running[second]
+    idle(running)
+    job.commit({b"\0\0more": b"1"})
+    idle(running)
+    assert running._missing == set(sparse)
+    job.call("release", directory=str(first))
+    assert not first.exists()
+    job.commit({b"\0\0more": b"2"})
+    idle(running)
+    assert 0 < len(running._missing) < len(sparse)
+
+
+def test_a_merge_fetches_what_it_needs_however_little_room_there_is(written: Job, tmp_path: Path) -> None:
+    job = reader(written, tmp_path / "reader", hydrationDiskBudget="1k", mergeTimeout="30s")
+    directory, sparse = restored(job)
+    idle(job.open_store.hydrations._running[directory])
+    assert len(job.open_store.hydrations._running[directory]._missing) == len(sparse)
+    job.commit({b"\0\0more": b"1"})
+    assert contents(job.merge("full")["directory"]) == job.state
+
+
+def test_all_stores_of_an_executor_keep_to_one_rate(tmp_path: Path) -> None:
+    now_s = 0.0
+
+    class Clock(AdjustedRuntime):
+        def monotonic_s(self) -> float:
+            return now_s
+
+    budget = HydrationBudget(Clock(wall_ms=None))
+    assert [budget.turn_s(100), budget.turn_s(100)] == [0.0, 0.0]
+    budget.limit(disk_bytes=0, bytes_per_s=100)
+    assert [budget.turn_s(100), budget.turn_s(50), budget.turn_s(1)] == [0.0, 1.0, 1.5]
+    now_s = 10.0
+    assert budget.turn_s(1) == 10.0
+
+
+def idle(running: hydration.Hydration) -> None:
+    """Waits until nothing is being fetched."""
+    end_s = time.monotonic() + PATIENCE_S
+    while running._threads:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize(("objective", "is_lazy"), [("1ms", True), ("10s", False), ("0", False)])
+def test_by_itself_it_is_lazy_where_it_would_take_longer_than_the_objective(
+    written: Job, tmp_path: Path, objective: str, is_lazy: bool
+) -> None:
+    assert bool(sparse_of(written, Far(tmp_path / "reader"), restoreObjective=objective)) == is_lazy
 
 
 def test_what_is_released_is_fetched_no_more(

@@ -93,7 +93,7 @@ def test_an_answer_that_nobody_waits_for_leaves_no_directory(tmp_path: Path) -> 
         for server in job.client.files:
             server.delay_s = 0.1
         impatient = agent.connect()
-        from state_store.agent.frames import write_frame
+        from state_store.agent.wire.frames import write_frame
 
         for op in ({"op": "restore"}, {"op": "deltas", "first": 1}):
             impatient = agent.connect()
@@ -105,6 +105,21 @@ def test_an_answer_that_nobody_waits_for_leaves_no_directory(tmp_path: Path) -> 
             time.sleep(0.02)
         time.sleep(0.5)
         assert len(list(root.glob("base-*"))) == newest
+
+
+def test_a_base_stays_that_an_event_has_given_although_nobody_waits_for_the_answer(tmp_path: Path) -> None:
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
+    job.commit(rows(1))
+    request = {"op": "snapshot", "store": job.store, "version": job.version, "id": job.id, "kind": "full"}
+    calls = job.client.calls
+    calls.undelivered(request, calls.handle(request))
+    (event,) = job.events()
+    base = event["merged"]["base"]["directory"]
+    job.commit(rows(2))
+    job.merge("full")
+    assert contents(base) == job.versions[1][1]
+    job.call("release", directory=base)
+    assert not Path(base).exists()
 
 
 # ---- executors that died together with their agent ------------------------------------------------------
@@ -212,12 +227,109 @@ def test_local_directories_are_this_users_alone(tmp_path: Path) -> None:
     assert (tmp_path / "disk/kept").stat().st_mode & 0o777 == 0o700
 
 
+def test_local_directories_that_others_may_read_become_private(tmp_path: Path) -> None:
+    """As release 0.1.0 left them."""
+    roots = LocalRoots(Path("/one"))
+    options = parse({"localDir": str(tmp_path / "disk")})
+    root = roots.of(options)
+    for directory in (root, root.parent / "kept"):
+        directory.chmod(0o755)
+    assert LocalRoots(Path("/one")).of(options) == root
+    assert [one.stat().st_mode & 0o777 for one in (root, root.parent / "kept")] == [0o700, 0o700]
+
+
+def own_by_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of `path` belongs to another user from now on, who is not root."""
+    lstat = Path.lstat
+
+    def foreign(self: Path) -> os.stat_result:
+        found = lstat(self)
+        if self != path:
+            return found
+        return os.stat_result((*found[:4], os.getuid() + 1, *found[5:10]))
+
+    monkeypatch.setattr(Path, "lstat", foreign)
+
+
+def refusal(local_dir: Path) -> OptionError:
+    with pytest.raises(OptionError) as caught:
+        LocalRoots(Path("/one")).of(parse({"localDir": str(local_dir)}))
+    assert caught.value.option.endswith("localDir")
+    return caught.value
+
+
 def test_a_local_directory_that_another_user_made_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "disk/kept").mkdir(parents=True)
-    user = os.getuid()
-    monkeypatch.setattr(os, "getuid", lambda: user + 1)
-    with pytest.raises(OptionError, match="kept' belongs to another user") as caught:
-        Job(InProcess(tmp_path / "agent"), tmp_path / "state", localDir=str(tmp_path / "disk"))
-    assert caught.value.option.endswith("localDir")
+    disk = tmp_path / "disk"
+    (disk / "kept").mkdir(parents=True)
+    own_by_another(disk / "kept", monkeypatch)
+    assert "kept' belongs to another user" in str(refusal(disk))
+    assert not list(disk.glob("agent-*/owner"))
+
+
+def test_a_link_instead_of_a_local_directory_is_refused(tmp_path: Path) -> None:
+    """Whoever may write what it leads to could exchange files."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "disk/kept").symlink_to(tmp_path / "elsewhere")
+    assert "kept' is a link" in str(refusal(tmp_path / "disk"))
+    (tmp_path / "disk/kept").unlink()
+    (tmp_path / "disk/kept").touch()
+    assert "kept' is a link or a file" in str(refusal(tmp_path / "disk"))
+
+
+@pytest.mark.parametrize("which", ["directory", "target", "link"])
+def test_a_local_directory_below_one_of_another_user_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """Its owner could exchange the directories in it, or what the link leads to."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    own_by_another(tmp_path / ("link" if which == "link" else "disk"), monkeypatch)
+    error = refusal(tmp_path / ("disk" if which == "directory" else "link"))
+    assert "belongs to another user, who could exchange" in str(error)
+    assert not list((tmp_path / "disk").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("mode", "own_group", "is_refused"),
+    [
+        (0o777, True, True),
+        (0o1777, False, False),
+        (0o775, True, False),
+        (0o775, False, True),
+        (0o755, False, False),
+    ],
+)
+def test_who_may_write_beside_the_local_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, own_group: bool, is_refused: bool
+) -> None:
+    """Others only where the sticky bit keeps them from exchanging what is not theirs; whoever is in a group
+    that this process is in is trusted."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    disk.chmod(mode)
+    group = disk.stat().st_gid
+    groups = [group] if own_group else [group + 1]
+    monkeypatch.setattr(os, "getegid", lambda: groups[0])
+    monkeypatch.setattr(os, "getgroups", lambda: groups)
+    if is_refused:
+        assert "may be written by other users, who could exchange" in str(refusal(disk))
+    below = disk / "below"
+    assert LocalRoots(Path("/one")).of(parse({"localDir": str(below)})).parent == below
+    if not is_refused:
+        assert LocalRoots(Path("/one")).of(parse({"localDir": str(disk)})).parent == disk
+
+
+def test_directories_of_other_users_are_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = tmp_path / "disk/agent-0123456789abcdef"
+    theirs.mkdir(parents=True)
+    long_ago_s = time.time() - local_roots.FOREIGN_LEASE_S - 60
+    os.utime(theirs, (long_ago_s, long_ago_s))
+    with monkeypatch.context() as patch:
+        own_by_another(theirs, patch)
+        LocalRoots(Path("/one")).of(parse({"localDir": str(tmp_path / "disk")}))
+        assert theirs.is_dir()
+    LocalRoots(Path("/two")).of(parse({"localDir": str(tmp_path / "disk")}))
+    assert not theirs.exists()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from state_store.agent.merge_queue import MergeLimits, MergeQueue
-from state_store.agent.merging import MergeRequest
+from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue
+from state_store.agent.merges.merging import MergeRequest
 from state_store.checkpoint.names import VersionId
 
 
@@ -130,8 +130,8 @@ def test_an_ingest_that_succeeds_does_not_hide_that_snapshots_fail() -> None:
 
 def test_a_merge_that_somebody_waits_for_counts_for_no_limit() -> None:
     waiting = queue(1, 2)
-    assert waiting.claim(1, request("full"))
-    assert not waiting.claim(1, request("full"))
+    assert waiting.start_now(1, request("full"))
+    assert not waiting.start_now(1, request("full"))
     waiting.ask(2, request("incremental"))
     assert waiting.next(0.0) == (2, request("incremental"))
     assert waiting.is_running(1)
@@ -144,3 +144,18 @@ def test_a_store_that_is_closed_asks_for_nothing() -> None:
     waiting.ask(1, request("full"))
     assert waiting.next(0.0) is None
     assert waiting.ended(1, 0.0, succeeded=False) == 0
+
+
+def test_a_merge_of_a_store_that_is_gone_counts_until_it_has_ended() -> None:
+    waiting = queue(1, 2)
+    waiting.ask(1, request("incremental"))
+    waiting.ask(2, request("incremental"))
+    assert waiting.next(0.0) == (1, request("incremental"))
+    waiting.ask(1, request("full"))
+    waiting.remove(1)
+    waiting.ask(1, request("full"))
+    assert waiting.next(0.0) is None
+    assert waiting.ended(1, 1.0, succeeded=False) == 0
+    assert waiting.next(1.0) == (2, request("incremental"))
+    waiting.ended(2, 2.0, succeeded=True)
+    assert waiting.next(100.0) is None, "nothing of it waits any more"

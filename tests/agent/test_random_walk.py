@@ -123,7 +123,7 @@ class TwoExecutors(RuleBasedStateMachine):
     def load(self, version: int) -> None:
         job = self.jobs[self.owner]
         job.versions[version] = self.lineage[version]
-        assert contents(job.restore(version)["directory"]) == self.lineage[version][1]
+        assert job.rows(version) == self.lineage[version][1]
 
     @invariant()
     def the_registry_is_what_the_files_say(self) -> None:
@@ -143,7 +143,7 @@ class TwoExecutors(RuleBasedStateMachine):
         fresh = self.executor("fresh")
         for version in {self.oldest, self.newest}:
             fresh.versions[version] = self.lineage[version]
-            assert contents(fresh.restore(version)["directory"]) == self.lineage[version][1]
+            assert fresh.rows(version) == self.lineage[version][1]
         fresh.call("close")
         shutil.rmtree(self.root / "fresh")
 

@@ -12,9 +12,15 @@ from pathlib import Path
 import pytest
 
 from agent.harness import AgentClient
-from state_store.agent import server
 from state_store.agent.files import FileConnections
-from state_store.agent.frames import MAX_BODY_BYTES, MAX_HEADER_BYTES, ProtocolError, read_frame, write_frame
+from state_store.agent.wire import server
+from state_store.agent.wire.frames import (
+    MAX_BODY_BYTES,
+    MAX_HEADER_BYTES,
+    ProtocolError,
+    read_frame,
+    write_frame,
+)
 from state_store.errors import InternalError
 
 

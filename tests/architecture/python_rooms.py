@@ -16,6 +16,9 @@ PACKAGE = "state_store"
 FREE_FOR_ALL = {"__version__"}
 """What the package itself has for its parts. It collects its other names from the rooms, for users."""
 
+OLDER_PYTHON = "older_python"
+"""A module that is to every room as the standard library."""
+
 
 def _room(purpose: str, may_use: str = "") -> Room:
     return Room(purpose, frozenset(may_use.split()))
@@ -67,7 +70,7 @@ ROOMS: Mapping[str, Room] = {
     ),
     "estimation": _room(
         "what a store is going to take: the planning of many batches, on sizes alone",
-        "errors runtime settings checkpoint storage engine planning deletion snapshots query dataset",
+        "errors runtime settings checkpoint storage files engine planning deletion snapshots query dataset",
     ),
     "migration": _room(
         "a query moved from one state store to another",
@@ -125,11 +128,12 @@ def used_rooms(root: Path) -> dict[str, set[str]]:
     used: dict[str, set[str]] = {}
     for source in sources(root):
         room = room_of(module_of(source, root))
-        if room != PACKAGE:
+        if room not in (PACKAGE, OLDER_PYTHON):
             used.setdefault(room, set()).update(
                 room_of(module)
                 for module, name in imported(source, root)
-                if room_of(module) != room and (module != PACKAGE or name not in FREE_FOR_ALL)
+                if room_of(module) not in (room, OLDER_PYTHON)
+                and (module != PACKAGE or name not in FREE_FOR_ALL)
             )
     return used
 

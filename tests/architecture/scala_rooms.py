@@ -41,7 +41,7 @@ ROOMS: Mapping[str, Room] = {
     "agent": _room("the agent's process and the calls to it", "release settings checkpoint"),
     "local": _room(
         "a store as an executor has it: its versions, its agent, its merges",
-        "checkpoint memory base transaction agent",
+        "settings checkpoint memory base transaction agent",
     ),
     "rows": _room("Spark's rows to bytes and back", "release checkpoint memory transaction"),
     ROOT: _room(

@@ -60,3 +60,9 @@ def test_memory_outside_the_heap_is_used_through_one_object(checkout: Path) -> N
     raw = re.compile(r"\bPlatform\s*\.|\bUnsafe\b\.|\bsun\.misc\b|unsafe\.Platform")
     using = {path.name for path in _sources(checkout) if raw.search(path.read_text(encoding="utf-8"))}
     assert using == {"OffHeap.scala", "MemoryGuard.scala"}
+
+
+def test_json_is_read_into_types_where_it_comes_in(checkout: Path) -> None:
+    readers = {path.name for path in _sources(checkout) if "JsonNode" in path.read_text(encoding="utf-8")}
+    formats = {"Json.scala", "ColumnFamilies.scala", "Declarations.scala", "MigrationRequest.scala"}
+    assert readers == formats | {"Answers.scala"}

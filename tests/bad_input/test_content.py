@@ -14,7 +14,7 @@ import pytest
 from agent.harness import InProcess, Job, contents
 
 from state_store.checkpoint.names import lease_path, tombstone_path
-from state_store.engine.sst import write_delta
+from state_store.engine.delta_writer import write_delta
 from state_store.errors import DamagedError, FormatError, MissingError, StateStoreError
 from state_store.storage.local import LocalStorage
 

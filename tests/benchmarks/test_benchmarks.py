@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +11,19 @@ import pyspark
 import pytest
 import scala_jars
 
-from benchmarks import executors, jvm, large_store, providers, recorded, scenarios, statistics
-from benchmarks.page import goals, report
+from benchmarks import recorded, statistics
+from benchmarks.environment import jvm, providers
+from benchmarks.page import goals, plots, report
 from benchmarks.page.reasons import REASONS
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results, errors
 from benchmarks.runner import STORE_LEVEL
+from benchmarks.scenarios import executors, large_store, services, store_level
 
-MINIATURE = scenarios.Extent("quick", keys=500, segments=1, batches=2, largest=1_000)
+MINIATURE = store_level.Extent("quick", keys=500, segments=1, batches=2, largest=1_000)
 
 
 def _subjects() -> list[providers.Variant]:
-    return [*scenarios.peers(256)[:3], providers.incremental(64)]
+    return [*store_level.peers(256)[:3], providers.incremental(64)]
 
 
 def _has_jar() -> bool:
@@ -39,11 +42,11 @@ def quick_java() -> Iterator[None]:
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Each kind of step once, with all providers at hand."""
     batches = [
-        scenarios.batches(MINIATURE, pattern, 50, maintenance_every=1, warmup_segments=0)
+        store_level.batches(MINIATURE, pattern, 50, maintenance_every=1, warmup_segments=0)
         for pattern in ("uniform", "zipf", "append", "sliding", "read-only")
     ]
     plain = [
-        scenarios.load(500),
+        store_level.load(500),
         *batches,
         {"do": "scan", "repetitions": 1},
         {"do": "scan", "label": "scan with uncommitted rows", "repetitions": 1, "uncommitted": 20},
@@ -54,19 +57,19 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Results:
         {"do": "verify"},
     ]
     prefix = [
-        scenarios.load(500),
+        store_level.load(500),
         batches[0],
         {"do": "prefix", "scans": 20, "repetitions": 1},
         {"do": "verify"},
     ]
     ordered = [one for one in _subjects() if one.name != "hdfs"]
-    first = [scenarios.load(500), {"do": "first", "rows": 100, "repetitions": 1}]
+    first = [store_level.load(500), {"do": "first", "rows": 100, "repetitions": 1}]
     ours = _has_jar()
     cases = [
-        scenarios.case("plain", _subjects(), plain, ours=ours),
-        scenarios.case("prefix", _subjects(), prefix, ours=ours, layout="prefix"),
-        scenarios.case("range", ordered, first, ours=ours, layout="range"),
-        scenarios.case("stores", _subjects(), [scenarios.load(200), batches[0]], ours=ours, stores=3),
+        store_level.case("plain", _subjects(), plain, ours=ours),
+        store_level.case("prefix", _subjects(), prefix, ours=ours, layout="prefix"),
+        store_level.case("range", ordered, first, ours=ours, layout="range"),
+        store_level.case("stores", _subjects(), [store_level.load(200), batches[0]], ours=ours, stores=3),
     ]
     events = jvm.run(cases, heap_mb=1024, timeout_s=600, log=tmp_path_factory.mktemp("log") / "driver.log")
     specs = {case["name"]: case for case in cases}
@@ -142,7 +145,7 @@ def test_report_is_made_of_results_alone(measured: Results, tmp_path: Path) -> N
 @pytest.mark.spark
 def test_wrong_content_is_an_error(tmp_path: Path) -> None:
     """A store that loses its last batch does not pass."""
-    one = scenarios.case("wrong", [providers.HDFS], [scenarios.load(100), {"do": "verify"}], ours=False)
+    one = store_level.case("wrong", [providers.HDFS], [store_level.load(100), {"do": "verify"}], ours=False)
     one["subjects"][0]["provider"] = "org.apache.spark.sql.statestore.benchmark.ForgetfulProvider"
     forgetful = scala_jars.compiled("forgetful", [Path(__file__).with_name("ForgetfulProvider.scala")])
     log = tmp_path / "driver.log"
@@ -185,7 +188,7 @@ def test_goals_say_by_how_much_they_are_missed() -> None:
 
 
 def test_every_scenario_is_declared_for_every_extent() -> None:
-    for extent in scenarios.EXTENTS.values():
+    for extent in store_level.EXTENTS.values():
         for name, scenario in STORE_LEVEL.items():
             runs = scenario(extent, True)
             subjects = {one["name"] for run in runs for case in run.cases for one in case["subjects"]}
@@ -196,7 +199,7 @@ def test_every_scenario_is_declared_for_every_extent() -> None:
 
 
 def _executor(count: int, unit: int) -> tuple[dict, dict]:
-    """A case of so many stores, each of which takes a multiple of `unit` of everything, and its results."""
+    """A case of this many stores, each of which takes a multiple of `unit` of everything, and its results."""
 
     def one(value: float) -> dict:
         return {"median": value, "n": 1}
@@ -268,3 +271,30 @@ def test_reasons_are_given_for_settings_that_are_goals() -> None:
 def test_spread_of_known_numbers() -> None:
     found = statistics.spread([1, 2, 3, 4, 100])
     assert (found["median"], found["q1"], found["q3"], found["min"], found["max"]) == (3, 2, 4, 1, 100)
+
+
+def test_pictures_that_are_not_drawn_any_more_are_deleted(tmp_path: Path) -> None:
+    for name in ("speed.svg", "no-longer-drawn.svg", "of-somebody-else.txt"):
+        (tmp_path / name).touch()
+    steps = {f"batches to {age}": {OURS: {"batch": {"wall_ms": {"median": 1.0}}}} for age in (10, 20)}
+    titles = plots.draw_all(Results({"age": {"cases": {"age": steps}}}), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["batch-over-age.svg", "of-somebody-else.txt"]
+    assert titles == {"batch-over-age": "Cost of a batch over the age of the query"}
+
+
+def test_services_take_the_sizes_that_are_asked_for() -> None:
+    """The larger a state is, the fewer of Spark's stores can be waited for."""
+    quick, standard = store_level.EXTENTS["quick"], store_level.EXTENTS["standard"]
+    assert services.sizes(quick) == [1_000]
+    assert services.sizes(standard) == [500_000]
+    assert services.sizes(dataclasses.replace(standard, largest=50_000_000)) == [
+        500_000,
+        5_000_000,
+        50_000_000,
+    ]
+    runs = services.hdfs_runs(dataclasses.replace(standard, largest=50_000_000), True, "hdfs://host:1")
+    compared = [{one["name"] for one in run.cases[0]["subjects"]} for run in runs]
+    assert compared[0] > compared[1] > compared[2] == {"rocksdb", "incremental", "incremental-lazy"}
+    (small,) = services.s3_runs(standard, True, {"fs.s3a.endpoint": "http://localhost:1"})
+    assert {one["name"] for one in small.cases[0]["subjects"]} == compared[0]
+    assert small.cases[0]["storage"].startswith("s3a://")

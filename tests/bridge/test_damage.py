@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from damage.harms import flips, replacements, truncations
 from driver import DriverError, Jvm, gone
+
+from state_store.checkpoint.names import DeltaName
+from state_store.engine.delta_writer import write_delta
 
 pytestmark = pytest.mark.spark
 
@@ -113,8 +120,44 @@ def test_a_delta_that_cannot_be_opened_is_fetched_again_within_the_task(jvm: Jvm
     assert "all files are verified now" in jvm.log
 
 
+class _NewerRecord:
+    """What the delta at `path` says of itself, in a format to come."""
+
+    def __init__(self, path: Path) -> None:
+        text = path.read_bytes().decode("latin-1")
+        self._fields, _ = json.JSONDecoder().raw_decode(text, text.index('{"format":1'))
+
+    def to_json(self) -> bytes:
+        return json.dumps({**self._fields, "format": 2}).encode()
+
+
+def test_a_delta_of_a_newer_format_is_refused_by_name(jvm: Jvm, tmp_path: Path) -> None:
+    """Nothing else of it is new, so that nothing else is in the way; and it is not taken for damaged."""
+    location = tmp_path / "state"
+    jvm.provider("writer", location)
+    first = jvm.batch("writer", 0, None, one="1")
+    at = jvm.batch("writer", *first, two="2")
+    *_, path = sorted(location.glob("**/delta/*.sst"))
+    name = DeltaName.parse(path.name)
+    assert name is not None and name.version == 2
+    _, crc = write_delta(tmp_path / "newer.sst", [(b"\0\0key", b"value")], _NewerRecord(path))
+    path.unlink()
+    newer = path.with_name(replace(name, crc=crc).name)
+    (tmp_path / "newer.sst").rename(newer)
+    jvm.provider("reader", location, localRecovery="false")
+    log = len(jvm.log)
+    with pytest.raises(
+        DriverError, match=rf"(?s)\[format\].*{at[1]}.*has checkpoint format 2.*Use a release"
+    ):
+        jvm.rows("reader", *at)
+    with pytest.raises(DriverError, match=r"(?s)\[format\].*has checkpoint format 2.*Use a release"):
+        jvm("changes", provider="reader", **{"from": 1}, to=2, id=at[1])
+    assert "all files are verified now" not in jvm.log[log:]
+    assert jvm.rows("reader", *first) == {"one": "1"}
+
+
 def _with_snapshot(jvm: Jvm, rows: dict[str, str]) -> tuple[int, str]:
-    """A first version with those rows, and its snapshot."""
+    """A first version with those rows, and its snapshot, by the provider `writer`."""
     jvm("begin", provider="writer", store="forced", version=0, force=True)
     jvm("put", store="forced", rows=rows)
     committed = jvm("commit", store="forced")
@@ -136,7 +179,7 @@ class TestLazyRestores:
         """Location, rows, version and id of a store whose files are far."""
         location = f"probe://{tmp_path}/state"
         rows = {f"key{n}": f"value{n}" * 20 for n in range(2500)}
-        jvm.provider("writer", location)
+        jvm.provider("writer", location, hydrationRateLimit=LAZY["hydrationRateLimit"])
         return location, rows, *_with_snapshot(jvm, rows)
 
     def test_rows_are_read_as_they_are_needed(self, jvm: Jvm, written: tuple) -> None:
@@ -152,7 +195,7 @@ class TestLazyRestores:
         """A state without a snapshot: it has no files but deltas."""
         location = f"probe://{tmp_path}/state"
         rows = {f"key{n}": f"{n:04d}" * 250 for n in range(2500)}
-        jvm.provider("writer", location)
+        jvm.provider("writer", location, hydrationRateLimit=LAZY["hydrationRateLimit"])
         version, id = jvm.batch("writer", 0, None, **rows)
         jvm.provider("reader", location, **LAZY)
         jvm("begin", provider="reader", store="s", version=version, id=id)
@@ -185,3 +228,65 @@ class TestLazyRestores:
         jvm("release", store="s")
         jvm("on_fs", operation="never", action="fail")
         assert jvm.rows("reader", *at) == rows
+
+
+class TestBackgroundVerification:
+    """Of what a restore has linked, in another directory than that of the provider that wrote it."""
+
+    @pytest.fixture
+    def written(self, jvm: Jvm, tmp_path: Path) -> Callable[..., tuple[str, dict[str, str], int, str]]:
+        def write(rate: str) -> tuple[str, dict[str, str], int, str]:
+            """Location, rows, version and id of a store whose files are kept on the local disk, too."""
+            location = f"probe://{tmp_path}/state"
+            rows = {f"key{n}": f"value{n}" * 20 for n in range(2500)}
+            jvm.provider("writer", location, localDir=str(tmp_path / "local"), verificationRateLimit=rate)
+            return location, rows, *_with_snapshot(jvm, rows)
+
+        return write
+
+    def read(self, jvm: Jvm, location: str, local: Path, at: list, **options: str) -> tuple[int, str, dict]:
+        """A batch of a provider that has to restore, which reads one block; its version, id and metrics."""
+        jvm.provider("reader", location, localDir=str(local), **options)
+        return self.batch(jvm, at)
+
+    def batch(self, jvm: Jvm, at: list) -> tuple[int, str, dict]:
+        jvm("begin", provider="reader", store="s", version=at[0], id=at[1])
+        jvm("get", store="s", key="key2499")
+        committed = jvm("commit", store="s")
+        return committed["version"], committed["id"], jvm("metrics", store="s")["custom"]
+
+    def test_a_damaged_block_that_no_batch_reads_is_found(
+        self, jvm: Jvm, tmp_path: Path, written: Callable[..., tuple]
+    ) -> None:
+        location, rows, *at = written("100m")
+        (kept,) = (tmp_path / "local").glob("kept/*/delta@*")
+        data = bytearray(kept.read_bytes())
+        data[1000] ^= 4
+        kept.unlink()
+        kept.write_bytes(data)
+        *at, first = self.read(jvm, location, tmp_path / "local", at, verificationRateLimit="100m")
+        found = r"damaged where no batch has read it yet; .*\.sst is damaged at byte 0: the checksum"
+        assert gone(lambda: not re.search(found, jvm.log))
+        *at, second = self.batch(jvm, at)
+        assert first["incrementalDamagedFiles"] + second["incrementalDamagedFiles"] == 1
+        assert second["incrementalRestoreCount"] == 1
+        assert jvm.rows("reader", *at) == rows
+        assert (kept.stat().st_size, kept.read_bytes()[1000]) == (len(data), data[1000] ^ 4)
+        assert self.batch(jvm, at)[-1]["incrementalDamagedFiles"] == 0
+
+    def test_a_file_that_is_not_there_as_a_whole_is_left_to_its_fetching(
+        self, jvm: Jvm, tmp_path: Path, written: Callable[..., tuple]
+    ) -> None:
+        location, _, *at = written("100m")
+        options = {"restoreMode": "lazy", "lazyRestoreThreshold": "1", "verificationRateLimit": "100m"}
+        *_, metrics = self.read(jvm, location, tmp_path / "other", at, **options)
+        assert (metrics["incrementalVerifiedBytes"], metrics["incrementalVerificationLeftBytes"]) == (0, 0)
+
+    def test_it_keeps_to_its_rate(self, jvm: Jvm, tmp_path: Path, written: Callable[..., tuple]) -> None:
+        location, _, *at = written("16k")
+        *at, first = self.read(jvm, location, tmp_path / "local", at, verificationRateLimit="16k")
+        *_, second = self.batch(jvm, at)
+        kept = min((tmp_path / "local").glob("kept/*/delta@*"))
+        read = first["incrementalVerifiedBytes"] + second["incrementalVerifiedBytes"]
+        assert read <= 128 << 10
+        assert read + second["incrementalVerificationLeftBytes"] == kept.stat().st_size > 200_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -139,6 +140,30 @@ def _forced(
     return committed["version"], committed["id"], {**rows, "forced": str(version)}
 
 
+def test_a_call_that_is_asked_again_says_what_the_jvm_has_open_by_then(jvm: Jvm, tmp_path: Path) -> None:
+    """The base of a merge that ended during the call: the next agent would remove what nobody has open."""
+    disk = tmp_path / "disk"
+    jvm.provider("p", f"probe://{tmp_path}/state", localDir=str(disk))
+    version, id = jvm.batch("p", 0, a="1")
+    first, done, told = jvm.agent() or 0, jvm("actions"), jvm.log.count("Merge (")
+    jvm("begin", provider="p", store="slow", version=version, id=id)
+    jvm("put", store="slow", rows={"b": "slow"})
+    jvm("on_fs", operation="create", action="sleep", ms=30000)
+    jvm("commit", store="slow", thread="commit")
+    assert gone(lambda: jvm("actions") == done), "its delta is on its way"
+    _forced(jvm, version, id, {})
+    assert gone(lambda: jvm.log.count("Merge (") == told)
+    bases = set(disk.glob("agent-*/*/base-*"))
+    assert bases
+    jvm("on_fs", operation="create", action="sleep", ms=3000)
+    os.kill(first, signal.SIGKILL)
+    assert gone(lambda: jvm("actions") == done + 1), "another agent has been asked, and has opened the store"
+    assert bases <= set(disk.glob("agent-*/*/base-*")), "the base that was offered is still there"
+    committed = jvm("await", thread="commit")
+    assert jvm.agent() != first
+    assert jvm.rows("p", committed["version"], committed["id"]) == {"a": "1", "b": "slow"}
+
+
 def test_agents_that_die_each_time_are_an_error_that_says_so(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", f"probe://{tmp_path}/state")
     version, id = jvm.batch("p", 0, a="1")
@@ -240,3 +265,24 @@ def test_log_lines_of_the_agent_are_in_the_log_of_the_jvm(jvm: Jvm, tmp_path: Pa
     agent = jvm.agent()
     line = f"INFO AgentLog: agent {agent}, store 0/0/default: merged version 1"
     assert gone(lambda: line not in jvm.log), "it comes by another way than the answer"
+
+
+def test_an_executor_that_is_killed_between_the_parts_of_a_file_leaves_nothing(
+    jvm: Jvm, own_jvm: Jvm, tmp_path: Path
+) -> None:
+    location = f"probe://{tmp_path}/state"
+    rows = {f"k{number:02}": secrets.token_hex(1 << 19) for number in range(18)}  # of 1 MiB: three parts
+    jvm.provider("p", location)
+    at = jvm.batch("p", 0, **rows)
+    own_jvm.provider("q", location, transferThreads="1")
+    own_jvm("on_fs", operation="open", nth=3, action="sleep", ms=600_000)
+    own_jvm("begin", provider="q", store="s", version=at[0], id=at[1], read=True, thread="task")
+    assert gone(lambda: own_jvm("actions") == 0), "the third part was not asked for"
+    agent = own_jvm.agent() or 0
+    partial = [path for path in own_jvm.tmp.rglob("*.sst") if path.stat().st_size > 16 << 20]
+    assert [path.stat().st_blocks * 512 < path.stat().st_size for path in partial] == [True]
+    own_jvm.kill()
+    assert gone(lambda: alive(agent))
+    assert gone(lambda: bool(_remains(own_jvm))), _remains(own_jvm)
+    jvm.provider("r", location, transferThreads="1", localRecovery="false")
+    assert jvm.rows("r", *at) == rows

@@ -46,6 +46,57 @@ def test_under_format_1_a_retry_replaces_the_version(jvm: Jvm, tmp_path: Path) -
     assert jvm.rows("q", 2) == {"a": "1", "b": "second"}
 
 
+def test_under_format_1_memory_forgets_what_another_executor_has_committed_anew(
+    jvm: Jvm, tmp_path: Path
+) -> None:
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    for name in ("p", "q"):
+        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    jvm.batch("p", 0, a="1")
+    jvm.batch("p", 1, b="first")
+    jvm.batch("q", 1, b="second")
+    with pytest.raises(DriverError, match="version 2, which it builds on, was committed anew"):
+        jvm.batch("p", 2, c="3")
+    assert jvm.rows("p", 2) == {"a": "1", "b": "second"}
+    jvm.batch("p", 2, c="3")
+    assert jvm.rows("p", 3) == jvm.rows("q", 3) == {"a": "1", "b": "second", "c": "3"}
+
+
+def test_under_format_1_a_task_looks_again_after_an_attempt_that_failed(jvm: Jvm, tmp_path: Path) -> None:
+    """An attempt whose delta was stored and whose commit failed: the next job's task knows of it."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    jvm("provider", provider="p", location=f"probe://{tmp_path}/state", conf=conf)
+    jvm.batch("p", 0, a="1")
+    for store in ("first", "second"):
+        jvm("begin", provider="p", store=store, version=1, first=True)
+        jvm("put", store=store, rows={"b": store})
+        if store == "first":
+            jvm("on_fs", operation="list", action="fail")
+            with pytest.raises(DriverError, match="the probe refuses"):
+                jvm("commit", store=store)
+    jvm("commit", store="second")
+    deltas = sorted(path.name for path in (tmp_path / "state/0/0/delta").glob(f"{2:020d}_*"))
+    assert [name.split("_")[1].split("-")[0] for name in deltas] == ["a0", "a1"]
+    jvm("provider", provider="q", location=f"probe://{tmp_path}/state", conf=conf)
+    assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "second"}
+
+
+def test_under_format_1_memory_forgets_what_a_task_committed_that_failed(jvm: Jvm, tmp_path: Path) -> None:
+    """Where another executor has made the version since, the next task does not build on it."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    for name in ("p", "q"):
+        jvm("provider", provider=name, location=str(tmp_path / "state"), conf=conf)
+    jvm.batch("p", 0, a="1")
+    jvm("begin", provider="p", store="s", version=1, first=True)
+    jvm("put", store="s", rows={"b": "first"})
+    jvm("commit", store="s")
+    jvm("fail_task", store="s")
+    assert gone(lambda: not list((tmp_path / "state/0/0/delta").glob("*.refused")))
+    jvm.batch("q", 1, b="second")
+    jvm.batch("p", 2, c="3")
+    assert jvm.rows("p", 3) == jvm.rows("q", 3) == {"a": "1", "b": "second", "c": "3"}
+
+
 def test_a_reader_keeps_its_view_while_another_thread_commits(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
     version, id = jvm.batch("p", 0, a="1", b="1")
@@ -142,9 +193,11 @@ def test_a_snapshot_that_spark_forces_is_there_after_the_commit(jvm: Jvm, tmp_pa
     version, id = jvm.batch("p", 0, a="1")
     jvm("begin", provider="p", store="s", version=version, id=id, force=True)
     jvm("put", store="s", rows={"b": "2"})
+    heard_before = jvm.log.count("Merge (")
     committed = jvm("commit", store="s")
     snapshots = list((tmp_path / "state/0/0/snapshot").iterdir())
     assert [path.name for path in snapshots] == [f"{2:020d}_{committed['id']}.zip"]
+    assert gone(lambda: jvm.log.count("Merge (") == heard_before)
     custom = jvm("metrics", store="s")["custom"]
     assert (custom["incrementalForcedSnapshots"], custom["incrementalMergeCount"]) == (1, 1)
     jvm("begin", provider="p", store="t", version=2, id=committed["id"])
@@ -291,6 +344,20 @@ def test_storage_that_refuses_a_commit_is_an_error_with_the_file_and_loses_nothi
         jvm.batch("p", version, id, b="2")
     version, id = jvm.batch("p", version, id, b="3")
     assert jvm.rows("p", version, id) == {"a": "1", "b": "3"}
+
+
+def test_a_restore_fetches_several_files_at_once(jvm: Jvm, tmp_path: Path) -> None:
+    """As many as the option says: each waits until the others are there."""
+    location, options = f"probe://{tmp_path}/state", {"transferThreads": "4", "maxDeltas": "100"}
+    jvm.provider("p", location, **options)
+    version, id = 0, None
+    for number in range(8):
+        version, id = jvm.batch("p", version, id, **{f"k{number}": "1"})
+    jvm.provider("q", location, localRecovery="false", **options)
+    done = jvm("actions")
+    jvm("on_fs", operation="open", times=4, action="meet")
+    assert len(jvm.rows("q", version, id)) == 8
+    assert jvm("actions") == done + 4
 
 
 def test_merges_may_fail_as_often_as_the_option_says(jvm: Jvm, tmp_path: Path) -> None:

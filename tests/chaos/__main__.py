@@ -1,4 +1,4 @@
-"""`python -m chaos`: runs so many faults, checks, and says what happened."""
+"""`python -m chaos`: runs this many faults, checks, and says what happened."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import scala_jars
 
-from chaos import verdict
+from chaos import checkpoints, verdict
 from chaos.cluster import Cluster
 from chaos.life import Life, draw_questions
-from chaos.plan import Plan, plans
+from chaos.plan import STORAGES, Plan, plans
 from chaos.questions import QUESTIONS
 from chaos.summary import Summary
 
@@ -30,21 +30,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--faults", type=int, default=60, help="how many (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
     parser.add_argument("--life", type=int, default=None, help="play this one alone")
+    parser.add_argument("--storage", choices=STORAGES, default="local", help="of the checkpoints")
+    parser.add_argument(
+        "--queries", type=int, default=QUERIES_A_LIFE, help="at a time (default: %(default)s)"
+    )
     parser.add_argument("--formats", type=int, nargs="+", default=(2, 1), help="of checkpoints")
     parser.add_argument("--keep", action="store_true", help="keep the files even if all went well")
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # no process is left behind
     seed = random.SystemRandom().randrange(100_000) if given.seed is None else given.seed
-    chosen = plans(seed, given.faults, tuple(given.formats))
+    chosen = plans(seed, given.faults, tuple(given.formats), STORAGES[given.storage])
     if given.life is not None:
         chosen = [plan for plan in chosen if plan.life == given.life]
     formats = " ".join(map(str, given.formats))
     command = f"python -m chaos --faults {given.faults} --seed {seed} --formats {formats}"
+    command += f" --storage {given.storage} --queries {given.queries}"
     room = Path(tempfile.mkdtemp(prefix="chaos-"))
     _say(f"{command}\nfiles are in {room}")
     summary, wrong = Summary(), []
     for plan in chosen:
-        if not _play(plan, room / f"life-{plan.life}", summary):
+        if not _play(plan, given.storage, given.queries, room / f"life-{plan.life}", summary):
             wrong.append(f"{command} --life {plan.life}")
             _say(f"life {plan.life} is wrong; again: {wrong[-1]}")
         elif not given.keep:
@@ -57,21 +62,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if wrong else 0
 
 
-def _play(plan: Plan, room: Path, summary: Summary) -> bool:
-    """Plays the plan on a cluster of its own, and checks; whether all was right."""
+def _play(plan: Plan, storage: str, queries: int, room: Path, summary: Summary) -> bool:
+    """Plays the plan on a cluster and a storage of its own, and checks; whether all was right."""
     began = time.monotonic()
-    names = draw_questions(random.Random(f"{plan.seed}/{plan.life}"), QUERIES_A_LIFE, QUESTIONS)
+    names = draw_questions(random.Random(f"{plan.seed}/{plan.life}"), queries, QUESTIONS)
     _say(f"{plan}: {', '.join(names)}")
     try:
-        with Cluster(room / "cluster") as cluster:
-            life = Life(cluster, plan, names, room / "life", [scala_jars.probes_jar()], _say)
-            life.play()
-        verdict.check(life)
+        with checkpoints.STORAGES[storage](room / "life") as place:
+            with Cluster(room / "cluster") as cluster:
+                life = Life(cluster, plan, place, names, room / "life", [scala_jars.probes_jar()], _say)
+                life.play()
+            verdict.check(life)
+            took_s = time.monotonic() - began
+            summary.add(life, took_s)
     except Exception:  # one life that is wrong, however, does not end the others
         traceback.print_exc()
         return False
-    took_s = time.monotonic() - began
-    summary.add(life, took_s)
     _say(f"life {plan.life} is right after {took_s:.0f} s")
     return True
 

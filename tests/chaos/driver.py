@@ -2,11 +2,11 @@
 
     python -m chaos.driver PLAN
 
-PLAN is a JSON file: `room`, `questions` (names), `options` (Spark's), `generation`. A query that
-fails is started again, and why it failed is kept below `errors`. When the file `complete` is in the room, the
-queries are run to the end of the input, the state that Spark reads is written below `state`, and `done` ends
-the life. A driver whose generation is not that of the file `generation` starts nothing any more: it woke up
-beside its successor.
+PLAN is a JSON file: `room`, `uri` and `own_uri` (those of `Checkpoints`), `questions` (names), `options`
+(Spark's), `generation`. A query that fails, or does not start, is started again; why is kept below `errors`.
+When the file `complete` is in the room, the queries are run to the end of the input, the state that Spark
+reads is written below `state`, and `done` ends the life. A driver whose generation is not that of the file
+`generation` starts nothing any more: it woke up beside its successor.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from chaos import sink, state
+from chaos.checkpoints import checkpoint_of, output_of
 from chaos.questions import QUESTIONS, Question
 from chaos.stream import SCHEMA, STREAMS
 
@@ -36,6 +37,8 @@ class Driver:
 
     def __init__(self, plan: dict[str, Any]) -> None:
         self.room = Path(plan["room"])
+        self._uri: str = plan["uri"]
+        self._own_uri: str = plan["own_uri"]
         self._generation: int = plan["generation"]
         self._questions = [QUESTIONS[name] for name in plan["questions"]]
         self._running: dict[Question, StreamingQuery] = {}
@@ -68,15 +71,19 @@ class Driver:
             if query is None or not query.isActive:
                 if query is not None:
                     self._note(question, str(query.exception()))
+                    del self._running[question]
                 if self._is_current():
-                    self._running[question] = self._start(question)
+                    try:
+                        self._running[question] = self._start(question)
+                    except Exception as error:  # as long as the storage is out
+                        self._note(question, str(error))
 
     def _start(self, question: Question) -> StreamingQuery:
         reader = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", _MOST_FILES)
         streams = (reader.json(str(self.room / "input" / stream)) for stream in STREAMS)
         writer = question.query(*streams).writeStream.queryName(question.name).outputMode(question.mode)
-        writer = writer.option("checkpointLocation", str(self.room / "checkpoint" / question.name))
-        return writer.foreachBatch(sink.batch_writer(self.room / "output" / question.name)).start()
+        writer = writer.option("checkpointLocation", checkpoint_of(self._uri, question.name))
+        return writer.foreachBatch(sink.batch_writer(output_of(self._own_uri), question.name)).start()
 
     def _read_all(self) -> bool:
         """Waits for the end of the input; False if a query has failed meanwhile."""
@@ -85,13 +92,15 @@ class Driver:
                 query.processAllAvailable()
             except Exception:
                 return False
-        return all(query.isActive for query in self._running.values())
+        return len(self._running) == len(self._questions) and all(
+            query.isActive for query in self._running.values()
+        )
 
     def _write_state(self) -> None:
         for question in self._questions:
             for side in question.sides:
                 to = self.room / "state" / f"{question.name}-{side}.json"
-                state.write_by_spark(self.spark, self.room / "checkpoint" / question.name, side, to)
+                state.write_by_spark(self.spark, checkpoint_of(self._uri, question.name), side, to)
 
     def _note(self, question: Question, why: str) -> None:
         errors = self.room / "errors"

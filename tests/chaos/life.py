@@ -9,27 +9,26 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos import stream
+from chaos.checkpoints import Checkpoints, checkpoint_of
 from chaos.cluster import Cluster
+from chaos.feed import Feeder, newest_batch
 from chaos.options import session_options
 from chaos.plan import Fault, Plan
 from chaos.processes import Process
+from chaos.questions import WITH_PYTHON
+from state_store.storage import open_storage
 
 _PERIOD_S = 0.05
 _READY_S = 600
 _PROGRESS_S = 600
 _VICTIM_S = 600
 _END_S = 1200
-_AHEAD = 3
-"""Files that the input is ahead of the query that has read most."""
-
 _FAULTS_WITHOUT_PROGRESS = 3
 _AWAKE_S = 6
 """How long a driver that was resumed lives on beside its successor."""
@@ -41,16 +40,18 @@ class Stuck(AssertionError):
 
 @dataclass
 class Stopped:
-    """Processes that sleep, the time at which they are to be resumed, and a driver's to be killed."""
+    """Processes that sleep, the time at which they are to be resumed, and a driver's to be killed; or an
+    outage of the storage, which ends then."""
 
     processes: list[Process]
     resume_at: float
     driver: subprocess.Popen | None = None
+    outage: contextlib.ExitStack | None = None
 
 
 @dataclass
 class Life:
-    """Plays `plan` with the named questions on the cluster; its files are below `room`.
+    """Plays `plan` with the named questions on the cluster; its files are below `room`, and `checkpoints`.
 
     After `play`: `faults` by kind, `files` of each stream, `generations` of drivers, `seen` (every executor
     and agent there was), `log` (what was done, line by line).
@@ -58,14 +59,15 @@ class Life:
 
     cluster: Cluster
     plan: Plan
+    checkpoints: Checkpoints
     questions: Sequence[str]
     room: Path
     jars: Sequence[Path]
     say: Callable[[str], None] = print
     faults: Counter[str] = field(default_factory=Counter)
-    files: int = 0
     generations: int = 0
     seen: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
+    _feeder: Feeder | None = None
     _driver: subprocess.Popen | None = None
     _stopped: list[Stopped] = field(default_factory=list)
     _awake: list[tuple[float, subprocess.Popen]] = field(default_factory=list)
@@ -76,53 +78,50 @@ class Life:
         """What chaos.TaskJournal wrote."""
         return self.room / "tasks.tsv"
 
-    def checkpoint(self, question: str) -> Path:
-        return self.room / "checkpoint" / question
+    @property
+    def files(self) -> int:
+        """How many there are of each stream."""
+        return self.feeder.files
+
+    @property
+    def feeder(self) -> Feeder:
+        assert self._feeder is not None
+        return self._feeder
+
+    def checkpoint(self, question: str) -> str:
+        """Its URI, for a program without a JVM."""
+        return checkpoint_of(self.checkpoints.own_uri, question)
+
+    def committed(self, question: str) -> int:
+        """The newest batch that Spark has committed; -1 if there is none."""
+        return newest_batch(open_storage(self.checkpoint(question)), "commits")
 
     def play(self) -> None:
         """Raises Stuck, with what the drivers said last, if the queries do not go on."""
         self.room.mkdir(parents=True)
-        for name in stream.STREAMS:
-            stream.write(self.room / "input" / name, self.plan.seed, name, 0)
-        self.files = 1
-        over = threading.Event()
-        feeder = threading.Thread(target=self._feed, args=(over,), daemon=True)
+        checkpoints = [self.checkpoint(question) for question in self.questions]
+        feeder = self._feeder = Feeder(self.room / "input", self.plan.seed, checkpoints)
         try:
             self._spawn()
             feeder.start()
             self._await_ready()
-            progress = [self._committed()]
+            progress = [[*feeder.commits]]
             for fault in self.plan.faults:
                 self._sleep(fault.after_s)
                 self._do(fault)
-                progress = [*progress, self._committed()][-_FAULTS_WITHOUT_PROGRESS:]
+                progress = [*progress, [*feeder.commits]][-_FAULTS_WITHOUT_PROGRESS:]
                 self._await(
-                    lambda past=progress[0]: self._committed() != past, _PROGRESS_S, "no query committed"
+                    lambda past=progress[0]: feeder.commits != past, _PROGRESS_S, "no query committed"
                 )
             self._resume_all()
-            over.set()
-            feeder.join()
+            feeder.end()
             (self.room / "complete").touch()
             self._await((self.room / "done").exists, _END_S, "the queries do not come to the end")
         finally:
-            over.set()
             self._end()
+            feeder.end()
 
-    # ---- input and drivers -------------------------------------------------------------------------------
-
-    def _feed(self, over: threading.Event) -> None:
-        """Keeps the input ahead of the query that has read most."""
-        while not over.wait(_PERIOD_S):
-            while self.files < max(self._newest("offsets")) + _AHEAD:
-                for name in stream.STREAMS:
-                    stream.write(self.room / "input" / name, self.plan.seed, name, self.files)
-                self.files += 1
-
-    def _newest(self, log: str) -> list[int]:
-        return [newest_batch(self.checkpoint(question) / log) for question in self.questions]
-
-    def _committed(self) -> list[int]:
-        return self._newest("commits")
+    # ---- drivers -------------------------------------------------------------------------------
 
     def _spawn(self) -> None:
         self.generations += 1
@@ -131,8 +130,10 @@ class Life:
         generation.replace(self.room / "generation")
         plan = {
             "room": str(self.room),
+            "uri": self.checkpoints.uri,
+            "own_uri": self.checkpoints.own_uri,
             "questions": list(self.questions),
-            "options": session_options(self.plan, self.cluster, self.journal, self.jars),
+            "options": session_options(self.plan, self.cluster, self.checkpoints, self.journal, self.jars),
             "generation": self.generations,
         }
         path = self.room / f"plan-{self.generations}.json"
@@ -160,6 +161,9 @@ class Life:
     # ---- faults ------------------------------------------------------------------------------------------
 
     def _do(self, fault: Fault) -> None:
+        if fault.kind in self.checkpoints.outages:
+            self._break_storage(fault)
+            return
         if fault.target == "machine":
             self._resume_all(lambda one: one.driver is None)
         victims: list[list[Process]] = []
@@ -170,19 +174,27 @@ class Life:
 
         self._await(found, _VICTIM_S, f"there is no {fault.target} for {fault}")
         victim = victims[min(int(fault.choice * len(victims)), len(victims) - 1)]
-        in_batch = sum(
-            begun > done for begun, done in zip(self._newest("offsets"), self._committed(), strict=True)
-        )
         if not self._hit(fault, victim):
             self._do(fault)  # it ended by itself, just before
             return
-        self.faults[fault.kind] += 1
-        at_s = time.monotonic() - self._began
-        self.say(f"  {at_s:7.1f} s  {fault} ({victim[0].pid}), {in_batch} queries in mid-batch")
+        self._count(fault, f"{fault} ({victim[0].pid})")
         if fault.target == "driver":
             self._replace_driver(fault, victim)
         elif fault.stops:
             self._stopped.append(Stopped(victim, time.monotonic() + fault.for_s))
+
+    def _break_storage(self, fault: Fault) -> None:
+        self._resume_all(lambda one: one.outage is not None)
+        outage = contextlib.ExitStack()
+        outage.enter_context(self.checkpoints.outages[fault.kind]())
+        self._stopped.append(Stopped([], time.monotonic() + fault.for_s, outage=outage))
+        self._count(fault, str(fault))
+
+    def _count(self, fault: Fault, what: str) -> None:
+        self.faults[fault.kind] += 1
+        at_s, feeder = time.monotonic() - self._began, self.feeder
+        in_batch = sum(begun > done for begun, done in zip(feeder.offsets, feeder.commits, strict=True))
+        self.say(f"  {at_s:7.1f} s  {what}, {in_batch} queries in mid-batch")
 
     def _victims(self, fault: Fault) -> list[list[Process]]:
         """What the fault may be done to, in the order in which it was started."""
@@ -226,6 +238,8 @@ class Life:
         self._stopped.remove(stopped)
         for process in stopped.processes:
             process.resume()
+        if stopped.outage is not None:
+            stopped.outage.close()
         if stopped.driver is not None:
             self._awake.append((time.monotonic() + _AWAKE_S, stopped.driver))
 
@@ -273,15 +287,13 @@ class Life:
         return self._driver_log().read_text(errors="replace")[-4000:]
 
     def _end(self) -> None:
-        """Ends the drivers; the cluster goes on."""
-        for one in self._stopped:
-            for process in one.processes:
-                process.resume()
-        drivers = [self._driver, *(one.driver for one in self._stopped), *(one for _, one in self._awake)]
-        for driver in drivers:
+        """Ends the drivers; the cluster and the storage go on."""
+        while self._stopped:
+            self._resume(self._stopped[0])
+        for driver in [self._driver, *(one for _, one in self._awake)]:
             if driver is not None:
                 _end_session(driver)
-        self._stopped, self._awake = [], []
+        self._awake = []
 
 
 def _end_session(driver: subprocess.Popen) -> None:
@@ -291,17 +303,9 @@ def _end_session(driver: subprocess.Popen) -> None:
     driver.wait()
 
 
-def newest_batch(log: Path) -> int:
-    """The newest batch in one of Spark's logs; -1 if there is none."""
-    return max((int(name) for name in _names(log) if name.isdigit()), default=-1)
-
-
-def _names(directory: Path) -> Iterable[str]:
-    with contextlib.suppress(FileNotFoundError):
-        return [path.name for path in directory.iterdir()]
-    return ()
-
-
 def draw_questions(rng: random.Random, count: int, names: Iterable[str]) -> list[str]:
-    """So many of the names."""
-    return sorted(rng.sample(sorted(names), count))
+    """This many of the names, with one of the queries among them whose Python workers can be hit."""
+    while True:
+        drawn = sorted(rng.sample(sorted(names), count))
+        if not WITH_PYTHON.isdisjoint(drawn):
+            return drawn

@@ -8,6 +8,7 @@ from pathlib import Path
 import quick_java
 
 import state_store
+from chaos.checkpoints import Checkpoints
 from chaos.cluster import CORES, Cluster, quick_start
 from chaos.plan import STORES, Plan
 
@@ -15,13 +16,15 @@ JOURNAL = "spark.chaos.journal"
 """The file that chaos.TaskJournal writes."""
 
 
-def session_options(plan: Plan, cluster: Cluster, journal: Path, jars: Iterable[Path]) -> dict[str, str]:
+def session_options(
+    plan: Plan, cluster: Cluster, checkpoints: Checkpoints, journal: Path, jars: Iterable[Path]
+) -> dict[str, str]:
     """All options of the driver of a life on the cluster."""
     patience = f"{cluster.noticed_after_s}s"
     ours = state_store.spark_conf(
         {"tolerableFailedMerges": -1, "callTimeout": patience, **plan.profile.store}
     )
-    all_jars = [*ours.get("spark.jars", "").split(","), *map(str, jars)]
+    all_jars = [*ours.get("spark.jars", "").split(","), *map(str, [*jars, *checkpoints.jars])]
     return {
         **_SESSION,
         **_LOSSES,
@@ -32,6 +35,7 @@ def session_options(plan: Plan, cluster: Cluster, journal: Path, jars: Iterable[
         "spark.executorEnv.PYTHONPATH": cluster.environment()["PYTHONPATH"],
         **ours,
         **plan.profile.spark,
+        **checkpoints.options,
         STORES + "checkpointFormatVersion": str(plan.checkpoint_format),
         "spark.jars": ",".join(filter(None, all_jars)),
         "spark.extraListeners": "statestore.chaos.TaskJournal",
@@ -51,7 +55,7 @@ _SESSION = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.streaming.pollingDelay": "50ms",
-    **quick_java.CHECKPOINT_FILES,
+    **quick_java.WORKERS,
     "spark.python.worker.faulthandler.enabled": "true",
 }
 _LOSSES = {

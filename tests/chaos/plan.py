@@ -30,12 +30,24 @@ KINDS: Mapping[str, int] = {
 """The kinds of faults and how often each is drawn. `machine` is a worker of the cluster with all that it has
 started; a driver that is stopped is replaced at once, and wakes up beside its successor."""
 
+_ON_S3 = {kind: weight for kind, weight in KINDS.items() if kind != "stop-driver"}
+STORAGES: Mapping[str, Mapping[str, int]] = {
+    "local": KINDS,
+    "hdfs": {**KINDS, "stop-datanode": 20, "stop-storage": 15},
+    "s3": {**_ON_S3, "stop-storage": 30},
+}
+"""The kinds for each storage of checkpoints. `storage` is the whole service; a DataNode that is stopped is
+gone with its connections, and started anew. On S3 no driver wakes up beside its successor: nothing keeps the
+two from writing one entry of Spark's own logs, which S3A moves to its name by a copy."""
+
 _STOPS_S: Mapping[str, tuple[float, float]] = {
     "stop-executor": (0.3, 25),
     "stop-agent": (0.3, 20),
     "stop-python": (0.3, 8),
     "stop-machine": (4, 75),
     "stop-driver": (8, 25),
+    "stop-datanode": (2, 15),
+    "stop-storage": (0.3, 20),
 }
 """The shortest and the longest time that a process of a kind stays stopped."""
 
@@ -54,7 +66,7 @@ class Fault:
 
     @property
     def target(self) -> str:
-        """What it is done to: executor, agent, python, machine or driver."""
+        """What it is done to: executor, agent, python, machine, driver, datanode or storage."""
         return self.kind.partition("-")[2]
 
     @property
@@ -139,23 +151,25 @@ class Plan:
         )
 
 
-def plans(seed: int, faults: int, formats: tuple[int, ...] = (2, 1)) -> list[Plan]:
-    """The lives in which so many faults happen; the same for the same arguments on every machine."""
+def plans(
+    seed: int, faults: int, formats: tuple[int, ...] = (2, 1), kinds: Mapping[str, int] = KINDS
+) -> list[Plan]:
+    """The lives in which this many faults happen; the same for the same arguments on every machine."""
     lives = -(-faults // FAULTS_A_LIFE)
     shares = [faults // lives + (life < faults % lives) for life in range(lives)]
-    return [_plan(seed, life, share, formats) for life, share in enumerate(shares)]
+    return [_plan(seed, life, share, formats, kinds) for life, share in enumerate(shares)]
 
 
-def _plan(seed: int, life: int, faults: int, formats: tuple[int, ...]) -> Plan:
+def _plan(seed: int, life: int, faults: int, formats: tuple[int, ...], kinds: Mapping[str, int]) -> Plan:
     rng = random.Random(f"{seed}/{life}")
     profile = PROFILES[(seed + life) % len(PROFILES)]
     # With as many profiles as an even number, each would meet one format only.
     checkpoint_format = formats[(life + life // len(PROFILES)) % len(formats)]
-    return Plan(seed, life, checkpoint_format, profile, tuple(_fault(rng) for _ in range(faults)))
+    return Plan(seed, life, checkpoint_format, profile, tuple(_fault(rng, kinds) for _ in range(faults)))
 
 
-def _fault(rng: random.Random) -> Fault:
-    (kind,) = rng.choices(list(KINDS), weights=list(KINDS.values()))
+def _fault(rng: random.Random, kinds: Mapping[str, int]) -> Fault:
+    (kind,) = rng.choices(list(kinds), weights=list(kinds.values()))
     after_s = min(rng.expovariate(1 / _MEAN_PAUSE_S), _LONGEST_PAUSE_S)
     choice, (least_s, most_s) = rng.random(), _STOPS_S.get(kind, (0.0, 0.0))
     # Short and long stops alike: a pause, one that a time-out ends, and one that outlives everything.

@@ -33,7 +33,12 @@ class Process:
                 "SparkSubmit": "driver",
             }
         else:
-            roles = {"state_store_agent": "agent", "pyspark.daemon": "python", "chaos.driver": "driver"}
+            roles = {
+                "state_store_agent": "agent",
+                "pyspark.daemon": "python",
+                "prepared_workers": "python",
+                "chaos.driver": "driver",
+            }
         return next((role for words, role in roles.items() if words in self.arguments), "")
 
     def send(self, number: int) -> bool:

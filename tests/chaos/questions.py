@@ -39,7 +39,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False)
 class Question:
-    """One query. `answer` gets all events and all answers; with `upsert`, the last row of each key (so many
+    """One query. `answer` gets all events and all answers; with `upsert`, the last row of each key (that many
     columns) counts."""
 
     name: str
@@ -236,3 +236,6 @@ QUESTIONS: Mapping[str, Question] = {
         Question("join", _join, "append", _answer_join, sides=("left", "right")),
     )
 }
+
+WITH_PYTHON = frozenset({"pandas", "vectorized"})
+"""Those that have Python workers."""

@@ -3,43 +3,55 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from state_store.errors import ConflictError
+from state_store.storage import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def batch_writer(directory: Path) -> Callable[[DataFrame, int], None]:
-    """A foreachBatch function that writes one file for each batch, whole or not at all; several drivers may
-    write.
+_WRITTEN, _DIFFERS = ".json", ".differs"
+
+
+def batch_writer(location: str, name: str) -> Callable[[DataFrame, int], None]:
+    """A foreachBatch function that writes one file for each batch, whole or not at all, into the directory
+    `name` of a storage; several drivers may write.
 
     Raises AssertionError when a batch that was written before is run again with another result.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    storage = open_storage(location)
 
     def write(frame: DataFrame, batch_id: int) -> None:
-        path = directory / f"{batch_id:06}.json"
+        path = f"{name}/{batch_id:06}"
         rows = sorted((tuple(row) for row in frame.collect()), key=repr)
-        text = json.dumps(rows)
-        fresh = directory / f".{batch_id:06}-{os.getpid()}"
-        fresh.write_text(text)
-        try:
-            path.hardlink_to(fresh)
-        except FileExistsError:
-            before = path.read_text()
-            if before != text:
-                (directory / f"{batch_id:06}.differs").write_text(text)
-                raise AssertionError(f"batch {batch_id} was {before}, and run again it is {text}") from None
-        finally:
-            fresh.unlink()
+        text = json.dumps(rows).encode()
+        if not storage.exists(path + _WRITTEN):
+            with suppress(ConflictError):
+                storage.write(path + _WRITTEN, text)
+        before = storage.read(path + _WRITTEN)
+        if before != text:
+            storage.write(path + _DIFFERS, text, overwrite=True)
+            raise AssertionError(f"batch {batch_id} was {before!r}, and run again it is {text!r}")
 
     return write
 
 
-def read_batches(directory: Path) -> list[list[tuple]]:
+def read_batches(location: str, name: str) -> list[list[tuple]]:
     """The rows of all batches, in order of batch number."""
-    texts = [path.read_text() for path in sorted(directory.glob("*.json"))]
+    storage = open_storage(location)
+    texts = [storage.read(f"{name}/{file}") for file in _files(location, name, _WRITTEN)]
     return [[tuple(row) for row in json.loads(text)] for text in texts]
+
+
+def repeated(location: str, name: str) -> list[str]:
+    """A line for each batch whose repetition differed."""
+    files = _files(location, name, _DIFFERS)
+    return [f"{location}/{name}/{file}: a batch that was run again said something else" for file in files]
+
+
+def _files(location: str, name: str, suffix: str) -> list[str]:
+    return [entry.name for entry in open_storage(location).list_files(name) if entry.name.endswith(suffix)]

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 Rows = list[tuple]
 
 
-def write_by_spark(spark: SparkSession, checkpoint: Path, side: str, to: Path) -> None:
+def write_by_spark(spark: SparkSession, checkpoint: str, side: str, to: Path) -> None:
     """Writes the rows that Spark reads, and their schema, into the file `to`."""
     reader = spark.read.format("statestore")
     if side:
         reader = reader.option("joinSide", side)
-    frame = reader.load(str(checkpoint)).select("key", "value")
+    frame = reader.load(checkpoint).select("key", "value")
     rows = [tuple(_flat(row)) for row in frame.collect()]
     to.parent.mkdir(parents=True, exist_ok=True)
     to.write_text(json.dumps({"schema": frame.schema.jsonValue(), "rows": rows}))
@@ -36,7 +36,7 @@ def by_spark(written: Path) -> Rows:
     return [tuple(row) for row in json.loads(written.read_text())["rows"]]
 
 
-def by_state_store(checkpoint: Path, side: str, written: Path) -> Rows:
+def by_state_store(checkpoint: str, side: str, written: Path) -> Rows:
     """The same rows, of the version that Spark committed last, decoded without Spark; only the schema is
     taken from the file that `write_by_spark` wrote."""
     from pyspark.sql.pandas.types import to_arrow_schema
@@ -44,14 +44,14 @@ def by_state_store(checkpoint: Path, side: str, written: Path) -> Rows:
 
     schema = to_arrow_schema(StructType.fromJson(json.loads(written.read_text())["schema"]), timezone="UTC")
     rows: Rows = []
-    for key, version in Query.open(str(checkpoint)).committed().items():
+    for key, version in Query.open(checkpoint).committed().items():
         family = "default"
         if side and key.name == "default":
             family = f"{side}-keyWithIndexToValue"
         elif side and key.name != f"{side}-keyWithIndexToValue":
             continue
         with EmbeddedStore.open(
-            str(checkpoint / key.path), version=version, has_checkpoint_ids=version.checkpoint_id is not None
+            f"{checkpoint}/{key.path}", version=version, has_checkpoint_ids=version.checkpoint_id is not None
         ) as store:
             pairs = list(store.scan(family=family))
         keys = _decoded([pair[0] for pair in pairs], schema.field("key").type)

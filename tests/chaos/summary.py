@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
-from chaos.life import Life, newest_batch
+from chaos.life import Life
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Summary:
         self.seconds += seconds
         self.processes += Counter({role: len(found) for role, found in life.seen.items()})
         for question in life.questions:
-            self.batches += newest_batch(life.checkpoint(question) / "commits") + 1
+            self.batches += life.committed(question) + 1
         self._add_tasks(life)
         for errors in (life.room / "errors").glob("*.jsonl"):
             for line in errors.read_text().splitlines():

@@ -65,6 +65,7 @@ def _await(condition) -> None:
         ("java org.apache.spark.deploy.worker.Worker --cores 2", True, "worker"),
         ("python /tmp/a/agent.py /tmp/a/state_store_agent.zip 1", False, "agent"),
         ("python -m pyspark.daemon pyspark.worker", False, "python"),
+        ("python -m prepared_workers pyspark.worker", False, "python"),
         ("python -m chaos.driver plan.json", False, "driver"),
         ("sleep 60", False, ""),
     ],
@@ -74,15 +75,16 @@ def test_the_role_of_a_process(arguments, java, role):
 
 
 def test_a_batch_that_is_run_again_must_say_the_same(tmp_path):
-    write = sink.batch_writer(tmp_path / "out")
+    out = str(tmp_path)
+    write = sink.batch_writer(out, "out")
     write(_frame([("a", 1), ("b", None)]), 0)
     write(_frame([("b", None), ("a", 1)]), 0)
-    assert sink.read_batches(tmp_path / "out") == [[("a", 1), ("b", None)]]
-    assert verdict.repeated(tmp_path / "out") == []
+    assert sink.read_batches(out, "out") == [[("a", 1), ("b", None)]]
+    assert sink.repeated(out, "out") == []
     with pytest.raises(AssertionError, match=r"batch 0 was .* and run again it is"):
         write(_frame([("a", 2), ("b", None)]), 0)
-    assert len(verdict.repeated(tmp_path / "out")) == 1
-    assert sink.read_batches(tmp_path / "out") == [[("a", 1), ("b", None)]]
+    assert len(sink.repeated(out, "out")) == 1
+    assert sink.read_batches(out, "out") == [[("a", 1), ("b", None)]]
 
 
 def _frame(rows: list[tuple]) -> SimpleNamespace:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
 import pytest
 
 from chaos import stream
-from chaos.plan import FAULTS_A_LIFE, KINDS, PROFILES, plans
-from chaos.questions import QUESTIONS, note
+from chaos.life import draw_questions
+from chaos.plan import FAULTS_A_LIFE, KINDS, PROFILES, STORAGES, plans
+from chaos.questions import QUESTIONS, WITH_PYTHON, note
 
 
 def test_the_same_seed_makes_the_same_plans():
@@ -30,8 +32,14 @@ def test_many_faults_meet_every_kind_every_profile_and_both_formats():
     assert {plan.checkpoint_format for plan in made} == {1, 2}
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_every_fault_that_a_storage_has_meets_it(storage):
+    made = plans(1, 500, kinds=STORAGES[storage])
+    assert {fault.kind for plan in made for fault in plan.faults} == set(STORAGES[storage])
+
+
 def test_what_is_stopped_is_resumed_and_nothing_else_takes_time():
-    faults = [fault for plan in plans(2, 300) for fault in plan.faults]
+    faults = [fault for plan in plans(2, 300, kinds=STORAGES["hdfs"]) for fault in plan.faults]
     assert {fault.stops for fault in faults} == {True, False}
     assert all((fault.for_s > 0) == fault.stops for fault in faults)
 
@@ -64,3 +72,8 @@ def test_every_answer_has_output_and_state(question):
     assert answer.output
     assert set(answer.state) == set(question.sides)
     assert all(answer.state.values())
+
+
+def test_there_are_python_workers_to_hit_however_few_the_queries():
+    drawn = [draw_questions(random.Random(seed), 1, QUESTIONS) for seed in range(50)]
+    assert {name for names in drawn for name in names} == WITH_PYTHON

@@ -7,10 +7,10 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
 from chaos import sink, state, stream
-from chaos.life import Life, newest_batch
+from chaos.checkpoints import output_of
+from chaos.life import Life
 from chaos.questions import QUESTIONS, Question
 from state_store.errors import StateStoreError
 
@@ -25,12 +25,12 @@ def check(life: Life) -> None:
     }
     wrong = []
     for name in life.questions:
-        question, room = QUESTIONS[name], life.room
+        question = QUESTIONS[name]
         answer = question.answer(inputs["events"], inputs["answers"])
-        wrong += repeated(room / "output" / name)
-        wrong += difference(f"output of {name}", _output(question, room / "output" / name), answer.output)
+        wrong += sink.repeated(output_of(life.checkpoints.own_uri), name)
+        wrong += difference(f"output of {name}", _output(question, life), answer.output)
         for side in question.sides:
-            written = room / "state" / f"{name}-{side}.json"
+            written = life.room / "state" / f"{name}-{side}.json"
             expected = answer.state[side]
             assert expected, f"a query without state tests nothing: {name}, {side}"
             what = f"state of {name} {side}".rstrip()
@@ -45,19 +45,14 @@ def check(life: Life) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def _output(question: Question, directory: Path) -> Rows:
-    batches = sink.read_batches(directory)
-    newest = newest_batch(directory.parents[1] / "checkpoint" / question.name / "commits")
+def _output(question: Question, life: Life) -> Rows:
+    batches = sink.read_batches(output_of(life.checkpoints.own_uri), question.name)
+    newest = life.committed(question.name)
     assert len(batches) == newest + 1, f"{question.name} wrote {len(batches)} batches of {newest + 1}"
     rows = [row for batch in batches for row in batch]
     if question.upsert:
         rows = list({row[: question.upsert]: row for row in rows}.values())
     return rows
-
-
-def repeated(directory: Path) -> list[str]:
-    """A line for each batch whose repetition differed."""
-    return [f"{path}: a batch that was run again said something else" for path in directory.glob("*.differs")]
 
 
 def difference(what: str, actual: Iterable[tuple], expected: Iterable[tuple]) -> list[str]:
@@ -74,9 +69,9 @@ def _some(rows: Counter[tuple]) -> str:
     return str([repr(row)[:200] for row in sorted(rows, key=repr)[:3]])
 
 
-def _verified(checkpoint: Path) -> list[str]:
+def _verified(checkpoint: str) -> list[str]:
     """What `state-store verify` finds."""
-    command = [sys.executable, "-m", "state_store.cli", "verify", str(checkpoint), "--all-versions", "--json"]
+    command = [sys.executable, "-m", "state_store.cli", "verify", checkpoint, "--all-versions", "--json"]
     done = subprocess.run(command, capture_output=True, text=True)
     try:
         findings = [finding for one in json.loads(done.stdout)["stores"] for finding in one["findings"]]

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from state_store.checkpoint.lineage import Lineages
 from state_store.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
-from state_store.checkpoint.registry import Registry, StoredFile, _Base, _Needs
+from state_store.checkpoint.registry import Registry, _Base, _Needs
+from state_store.checkpoint.stored_file import StoredFile
 from state_store.errors import MissingError
 
 

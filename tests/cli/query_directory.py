@@ -15,19 +15,20 @@ from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.deletion.lease import Lease
 from state_store.engine.database import Database
+from state_store.engine.delta_writer import write_delta
 from state_store.engine.settings import DatabaseSettings
-from state_store.engine.sst import write_delta
 from state_store.errors import StateStoreError
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
 from state_store.query import StoreKey
 from state_store.settings.options import Options
 from state_store.settings.session import PROVIDER_CLASS, PROVIDER_KEY
+from state_store.snapshots.assembly import Restored
 from state_store.snapshots.context import StoreContext
 from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.merge import merge
 from state_store.snapshots.publish import Published, publish
-from state_store.snapshots.restore import Restored, restore
+from state_store.snapshots.restore import restore
 from state_store.storage import Storage, open_storage
 
 Rows = dict[bytes, "bytes | None"]
@@ -59,6 +60,8 @@ class QueryDirectory:
         self._before, self._older = copy.deepcopy(self.state), dict(self.newest)
         self._provider = provider
         self._names = names
+        self.uncounted: dict[str, int] = {}
+        """By how much the records that are written count too few rows, of a `family` or the `store`."""
         self.scratch.mkdir(parents=True, exist_ok=True)
         self._describe(partitions)
 
@@ -119,12 +122,13 @@ class QueryDirectory:
             state.pop(name, None)
         parent_id = parent_of(parent or VersionId(0, None))
         puts = sum(value is not None for value in rows.values())
-        families = {"default": ColumnFamily(0, False, len(state))}
+        counts = {what: len(state) - self.uncounted.get(what, 0) for what in ("family", "store")}
+        families = {"default": ColumnFamily(0, False, counts["family"])}
         record = DeltaMetadata(
             at.number,
             at.checkpoint_id,
             parent_id,
-            len(state),
+            counts["store"],
             puts,
             len(rows) - puts,
             families,

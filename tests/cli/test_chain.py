@@ -7,8 +7,10 @@ import json
 import pytest
 from dataset.golden_states import VERSIONS, checkpoint
 
+import state_store
 from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.query import Filter, StoreKey
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,18 @@ def test_what_is_read_is_what_the_checkpoint_lists(flights, version, capsys):
         bases = [link["version"] for link in read if link["snapshot"]]
         assert bases == ([listed["snapshot"]["version"]] if listed["snapshot"] else [])
         assert len(read) - len(bases) == listed["deltas"]
+
+
+def test_notebooks_show_it_and_the_versions_that_can_be_restored(flights):
+    chains = state_store.chain(flights)
+    shown = chains[StoreKey(0, 1)]._repr_html_()
+    assert f"store 0/1/default, version {VERSIONS[-1]}: from snapshot" in shown
+    assert shown.count("<tr>") == len(chains[StoreKey(0, 1)].links) + 1
+    assert f"<td>{chains.largest.size_bytes}</td>" in chains._repr_html_()
+    checkpoints = state_store.checkpoints(flights, Filter(partition=0))
+    assert list(checkpoints) == [StoreKey(0, 0)]
+    assert checkpoints._repr_html_().count("<tr>") == len(VERSIONS) + 1
+    assert "1 partitions" in checkpoints._repr_html_()
 
 
 def test_it_is_drawn(flights, capsys):

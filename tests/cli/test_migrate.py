@@ -259,6 +259,15 @@ def test_schemas_are_named_where_they_are(tmp_path, program):
     assert program.asked["stores"][0]["schema_files"] == expected
 
 
+def test_column_families_of_joins_are_copied_as_spark_uses_them(tmp_path, program):
+    """A join of format 4 has several values a key in all of them; the indexes of times count as no keys."""
+    migrate(str(query_of(tmp_path, ROCKSDB)), str(tmp_path / "target"), "incremental")
+    asked = program.asked["stores"][0]
+    indexes = {"left-tsWithKey", "right-tsWithKey"}
+    assert {*asked["lists"]} >= indexes | {"left-keyWithTsToValues", "right-keyWithTsToValues"}
+    assert {*asked["internal"]} == indexes
+
+
 def test_checksums_of_rows_are_left_to_sparks_stores(tmp_path, program):
     source = query_of(tmp_path, ROCKSDB)
     checksums = "spark.sql.streaming.stateStore.rowChecksum.enabled"

@@ -17,7 +17,7 @@ from state_store.checkpoint.file_list import LeaseTerms
 from state_store.checkpoint.names import SharedName, VersionId, lease_path
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.cli.stores.repairing import DISCARD, REBUILD, REMOVE, Repair, repair_store
+from state_store.cli.stores.repair_steps import DISCARD, REBUILD, REMOVE, Repair, repair_store
 from state_store.errors import StateStoreError
 from state_store.query import StoreKey
 from state_store.storage.local import LocalStorage

@@ -6,6 +6,7 @@ import csv
 import datetime
 import io
 import json
+import math
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -14,6 +15,7 @@ from dataset.golden_states import VERSIONS, checkpoint, expected
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.cli.rows.printed import plain, rows_as_values
 from state_store.cli.rows.where import condition
 from state_store.errors import OptionError
 
@@ -35,6 +37,7 @@ def run(capsys, *words: str, code: int = 0) -> str:
 
 
 ROWS = expected("flights", VERSIONS[-1])
+GONE = {"carrier": "C4", "partition_id": 1}
 
 
 def test_a_table_has_the_rows_and_says_of_which_version(flights, capsys):
@@ -108,6 +111,69 @@ def test_one_key(flights, capsys):
     assert "no key nobody in version" in run(capsys, "get", flights, "nobody", code=exit_codes.NOT_FOUND)
 
 
+@pytest.mark.parametrize("command", ["show", "get", "diff", "history"])
+def test_rows_come_out_in_every_form(command, flights, tmp_path, capsys):
+    """The same rows for programs: an object a line, an array, CSV, printed or in a file, and Parquet."""
+    words = [command, flights, *{"get": ["C1"], "history": ["C1"], "diff": ["1"]}.get(command, [])]
+    lines = [json.loads(line) for line in run(capsys, *words, "--format", "json").splitlines()]
+    assert lines and lines[0]["carrier"].startswith("C")
+    array = json.loads(run(capsys, *words, "--json"))
+    if command == "history":
+        assert [one["row"] for one in array] == [
+            {name: one[name] for name in ROWS[0]} for one in lines if one["change"] == "put"
+        ]
+        assert [(one["version"], one["is_changed"]) for one in array] == [
+            (one["version"], one["change"] is not None) for one in lines
+        ]
+    else:
+        assert array == (lines[0] if command == "get" else lines)
+    text = run(capsys, *words, "--format", "csv")
+    table = list(csv.DictReader(io.StringIO(text)))
+    assert [list(row) for row in table] == [list(row) for row in lines]
+    assert [row["carrier"] for row in table] == [row["carrier"] for row in lines]
+    run(capsys, *words, "--format", "csv", "--output", str(tmp_path / "rows.csv"))
+    assert (tmp_path / "rows.csv").read_text(encoding="utf-8") == text
+    run(capsys, *words, "--format", "parquet", "--output", str(tmp_path / "rows.parquet"))
+    found = pa.parquet.read_table(tmp_path / "rows.parquet").to_pylist()
+    assert [plain(row) for row in found] == lines
+    assert "give --output" in run(capsys, *words, "--format", "parquet", code=exit_codes.USAGE)
+    assert "exclude each other" in run(capsys, *words, "--format", "csv", "--json", code=exit_codes.USAGE)
+
+
+def test_what_is_no_number_is_json_all_the_same():
+    """As Spark writes it: JSON has no such numbers."""
+    values = {"x": [math.nan, math.inf, -math.inf, 1.5]}
+    assert json.dumps(plain(values), allow_nan=False) == '{"x": ["NaN", "Infinity", "-Infinity", 1.5]}'
+
+
+def test_moments_that_python_has_not_are_texts():
+    late = pa.array([1 << 58, None], pa.timestamp("us", "UTC"))
+    struct = pa.StructArray.from_arrays([late, pa.array([1, 2])], ["at", "n"], mask=pa.array([False, True]))
+    found = rows_as_values(pa.record_batch({"late": late, "struct": struct}))
+    assert found[0]["late"] == found[0]["struct"]["at"] == "11103-08-29 17:22:31.711744Z"
+    assert found[1] == {"late": None, "struct": None} and found[0]["struct"]["n"] == 1
+    with pytest.raises(OptionError, match="write --format parquet"):
+        rows_as_values(pa.record_batch({"all": pa.array([[1 << 58]], pa.list_(pa.timestamp("us")))}))
+
+
+def test_a_failure_is_json_for_programs(flights, capsys):
+    error = run(capsys, "get", flights, "nobody", "--json", code=exit_codes.NOT_FOUND)
+    assert json.loads(error)["error"]["kind"] == "missing"
+
+
+def test_versions_that_did_not_write_a_key(flights, capsys):
+    """C4 falls silent: the versions after its last row have it, but did not write it, until it is removed."""
+    lines = [
+        json.loads(line)
+        for line in run(capsys, "history", flights, "C4", "--every", "--format", "json").splitlines()
+    ]
+    assert [row["version"] for row in lines] == list(VERSIONS)
+    for row in lines:
+        known = [one for one in expected("flights", row["version"]) if one["carrier"] == "C4"]
+        assert [{name: row[name] for name in ROWS[0]}] == (known or [{**dict.fromkeys(ROWS[0]), **GONE}])
+    assert None in [row["change"] for row in lines]
+
+
 def test_mistakes_are_named(flights, capsys):
     assert "no column 'speed'" in run(capsys, "show", flights, "--where", "speed > 1", code=exit_codes.USAGE)
     assert "no column 'speed'" in run(
@@ -124,6 +190,7 @@ TABLE = pa.table(
         "name": ["a", "b = <>", None],
         "day": [datetime.date(2024, 1, 1), datetime.date(2024, 2, 1), None],
         "at": [{"x": 1.5}, {"x": None}, None],
+        "moment": pa.array([1704067200000001, 1, None], pa.timestamp("us", "UTC")),
         "ok": [True, False, None],
     }
 )
@@ -144,6 +211,7 @@ TABLE = pa.table(
         ("n is null", [None]),
         ("day >= '2024-01-15'", [2]),
         ("at.x > 1", [1]),
+        ("moment > '2024-01-01 00:00:00' and moment < '2024-01-02T00:00:00+01:00'", [1]),
         ("at.x is null and n is not NULL", [2]),
         ("ok", [1]),
         ("not ok", [2]),

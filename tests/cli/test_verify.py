@@ -107,6 +107,28 @@ def test_before_the_first_commit_the_files_alone_are_checked(query):
     assert (verdict.restored, verdict.findings) == (None, ())
 
 
+@pytest.mark.parametrize(
+    ("what", "told"),
+    [
+        ("family", "column family 'default' has 70 rows, but the record counts 69"),
+        ("store", "there are 70 rows, but the record counts 69"),
+    ],
+)
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_record_that_counts_a_row_too_few_is_a_problem(query, what, told, merged):
+    """Executors that have this many rows in memory would not look for others in the base."""
+    query.uncounted[what] = 1
+    query.commit(rows(60, 10))
+    if merged:
+        query.merge(FIRST, "incremental")
+    verdict = verify_store(FIRST, query.store(FIRST), lambda: query.newest[FIRST], every=True)
+    (finding,) = verdict.findings
+    assert (finding.kind, finding.version) == ("damaged", query.newest[FIRST])
+    assert told in finding.what
+    assert f"{7:020}" in finding.file
+    assert finding.file.startswith("snapshot/" if merged else "delta/")
+
+
 @pytest.mark.parametrize("harm", ["flip", "truncate"])
 @pytest.mark.parametrize("prefix", [f"{6:020}_", f"{4:020}-"], ids=["delta", "table"])
 def test_a_damage_is_told_in_the_words_of_a_restore(query, harm, prefix):

@@ -20,24 +20,27 @@ NEWEST = 9
 FULL_AT, INCREMENTAL_AT = 3, 6
 KEY = StoreKey(0, 0)
 _ROWS = 60
+_FAMILIES = {"default": 0, "index": 1}
 
 
 @dataclass
 class Subject:
     """A store in `root`: `NEWEST` versions, a full snapshot of version `FULL_AT` and an incremental one of
     `INCREMENTAL_AT`, a lease, a tombstone. With `cleaned` only what the versions from `INCREMENTAL_AT` up
-    need is left. `versions` are the rows of each version.
+    need is left. `versions` are the rows of each version. With the `compression` lz4 each value is one byte,
+    again and again.
     """
 
     root: Path
     ids: bool
     cleaned: bool
     seed: int = 0
+    compression: str = "none"
     versions: dict[int, tuple[str | None, dict[bytes, bytes]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
-        job = Job(self._client("writer"), self.location, ids=self.ids, families={"default": 0, "index": 1})
+        job = Job(self._client("writer"), self.location, ids=self.ids, families=_FAMILIES)
         chance = random.Random(self.seed)
         for number in range(1, NEWEST + 1):
             job.commit(self._changes(number, chance))
@@ -92,7 +95,7 @@ class Subject:
         shutil.rmtree(local, ignore_errors=True)
         if local_files:
             shutil.copytree(self.root / "writer/kept", local / "kept", copy_function=os.link)
-        job = Job(self._client(name), self.location, ids=self.ids, retain=retain)
+        job = Job(self._client(name), self.location, ids=self.ids, families=_FAMILIES, retain=retain)
         job.versions = dict(self.versions)
         return job
 
@@ -113,16 +116,20 @@ class Subject:
         return verify_store(KEY, LocalStorage(self.location), lambda: newest, every=True)
 
     def _client(self, name: str) -> InProcess:
-        return InProcess(self.root / name, size_amplification_percent=1000)
+        return InProcess(self.root / name, size_amplification_percent=1000, compression=self.compression)
 
     def _changes(self, number: int, chance: random.Random) -> dict[bytes, bytes | None]:
         rows: dict[bytes, bytes | None] = {
-            b"\0\0%02d-%03d" % (number, row): chance.randbytes(chance.randrange(100)) for row in range(_ROWS)
+            b"\0\0%02d-%03d" % (number, row): self._value(chance) for row in range(_ROWS)
         }
         rows |= {b"\0\1%03d" % row: chance.randbytes(4) for row in range(number * 5, number * 5 + 10)}
         if number > 1:
             rows |= {b"\0\0%02d-%03d" % (number - 1, row): None for row in range(0, _ROWS, 7)}
         return rows
+
+    def _value(self, chance: random.Random) -> bytes:
+        length = chance.randrange(100)
+        return chance.randbytes(length) if self.compression == "none" else chance.randbytes(1) * length
 
     def _clean(self) -> None:
         """What a clean-up leaves that keeps the versions from `INCREMENTAL_AT` up."""

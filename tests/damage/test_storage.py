@@ -22,6 +22,7 @@ from state_store.checkpoint.archive import unpack
 from state_store.checkpoint.file_list import LeaseTerms
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.errors import StateStoreError
+from state_store.files.sst_end import is_plain
 
 REMEDIES = ("versions that can be restored", "no version of this store can be restored", "newer one")
 VARIANTS = ["everything", "cleaned"]
@@ -190,6 +191,22 @@ def test_no_damage_gives_wrong_rows(subjects, ids: bool, variant: str, kind: str
     found = list(cases(subject, stranger, kind, chance, in_each=1, cuts=2))
     for number, (path, harm) in enumerate(chance.sample(found, min(SAMPLE, len(found)))):
         Case(subject, kind, path, harm).check(healing=number == 0)
+
+
+@pytest.fixture(scope="module")
+def compressed(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
+    root = tmp_path_factory.mktemp("compressed")
+    made = [Subject(root / f"{seed}", True, False, seed, compression="lz4") for seed in (1, 2)]
+    assert not any(map(is_plain, made[0].location.glob("shared/*")))
+    return made
+
+
+@pytest.mark.parametrize("kind", ["shared", "snapshot", pytest.param("delta", marks=pytest.mark.long)])
+def test_no_damage_of_compressed_tables_gives_wrong_rows(compressed: list[Subject], kind: str) -> None:
+    chance = random.Random(f"compressed {kind}")
+    found = list(cases(*compressed, kind, chance, in_each=1, cuts=2))
+    for number, (path, harm) in enumerate(chance.sample(found, min(SAMPLE, len(found)))):
+        Case(compressed[0], kind, path, harm).check(healing=number == 0)
 
 
 @pytest.mark.long

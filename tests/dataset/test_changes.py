@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -128,6 +130,23 @@ def test_the_command(tmp_path, capsys):
     assert main(["diff", directory, "1", "--feed"]) == 0
     assert "put" in capsys.readouterr().out
     assert main(["diff", directory, "3", "2"]) == exit_codes.USAGE
+
+
+def test_versions_by_batch_and_by_time(tmp_path, capsys):
+    directory = str(checkpoint("flights", tmp_path))
+    for path in (Path(directory) / "commits").glob("[0-9]*"):
+        os.utime(path, (1_700_000_000 + int(path.name), 1_700_000_000 + int(path.name)))
+    moment = datetime.datetime.fromtimestamp(1_700_000_001, datetime.timezone.utc)
+    with state_store.open(directory) as state:
+        assert state.diff(moment).read_all() == state.diff(2).read_all()
+        assert state.changes(moment).read_all() == state.changes(2).read_all()
+    told = []
+    for older, newer in (("2", "3"), ("batch:1", "batch:2"), (f"{moment:%FT%T}", "2023-11-14 22:13:22")):
+        assert main(["diff", directory, older, newer, "--json"]) == 0
+        told.append(json.loads(capsys.readouterr().out))
+    assert told[0] == told[1] == told[2] != []
+    assert main(["diff", directory, "batch:x"]) == exit_codes.USAGE
+    assert "does not match the formats" in capsys.readouterr().err
 
 
 def test_leases_of_both_versions_are_given_back(tmp_path):

@@ -12,8 +12,8 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, clean_up, expected, in_order, shown
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.dataset import copying
-from state_store.dataset.copying import copy_checkpoint
+from state_store.dataset.rewriting import copying
+from state_store.dataset.rewriting.copying import copy_checkpoint
 from state_store.errors import ConflictError
 from state_store.query import Query
 

@@ -18,6 +18,8 @@ WINDOW = pa.struct([("start", MS), ("end", MS)])
 WATERMARK_MS, NEXT_MS, NOW_MS = 50_000, 60_000, 90_000
 
 KEY = [pa.field("key", pa.string())]
+TIMER = [pa.field("key", pa.struct(KEY)), pa.field("expiryTimestampMs", pa.int64())]
+FAMILIES = {"event timers": "$eventTimers_keyToTimestamp", "processing timers": "$procTimers_keyToTimestamp"}
 VIEWS = {
     "time-out": (
         KEY,
@@ -29,6 +31,8 @@ VIEWS = {
         [pa.field("value", pa.struct([("n", pa.int64())])), pa.field("ttlExpirationMs", pa.int64())],
     ),
     "window": ([pa.field("window", WINDOW), *KEY], [pa.field("count", pa.int64())]),
+    "event timers": (TIMER, [pa.field("__dummy__", pa.null())]),
+    "processing timers": (TIMER, [pa.field("__dummy__", pa.null())]),
     "plain": (KEY, [pa.field("count", pa.int64())]),
 }
 
@@ -37,7 +41,7 @@ def expiry(
     kind: str, *, watermark_ms: int | None = WATERMARK_MS, next_ms: int | None = NEXT_MS
 ) -> Expiry | None:
     key, value = VIEWS[kind]
-    schema = FamilySchema(DEFAULT_FAMILY, pa.schema(key), pa.schema(value), KeyLayout(()))
+    schema = FamilySchema(FAMILIES.get(kind, DEFAULT_FAMILY), pa.schema(key), pa.schema(value), KeyLayout(()))
     view = View("default", Operator(0, "test", {"default": 1}), "default", schema)
     query = SimpleNamespace(next_watermark_ms=lambda batch: watermark_ms, batch_ms=lambda batch: next_ms)
     return Expiry.of(query, view, 7, NOW_MS)
@@ -54,6 +58,8 @@ def rows(found: Expiry, values: list) -> pa.RecordBatch:
         ("time-out", "timeoutTimestamp", WATERMARK, [-1, None, 49_999, 50_000, 50_001], 1),
         ("deduplication", "expiresAtMicros", WATERMARK, [None, 49_999_999, 50_000_000, 50_000_001], 2),
         ("time to live", "ttlExpirationMs", TIME, [None, 59_999, 60_000, 60_001], 2),
+        ("event timers", "expiryTimestampMs", WATERMARK, [49_999, 50_000, 50_001], 2),
+        ("processing timers", "expiryTimestampMs", TIME, [59_999, 60_000, 60_001], 2),
         (
             "window",
             "window",

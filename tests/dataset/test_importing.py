@@ -14,7 +14,7 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.dataset.importing import import_rows
+from state_store.dataset.rewriting.importing import import_rows
 from state_store.embedded.store import EmbeddedStore
 from state_store.errors import MissingError, OptionError
 from state_store.query import Query

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
-from state_store.dataset.keys import partitioning_columns, places_of
+from state_store.dataset.keys import key_columns, partitioning_columns, places_of
 from state_store.dataset.schemas import FamilySchema
 from state_store.dataset.views import View
-from state_store.errors import FormatError
+from state_store.errors import FormatError, OptionError
 from state_store.query import Operator
 from state_store.rows.hashing import partitions_of
 from state_store.rows.keys import KeyLayout
@@ -68,6 +70,21 @@ def test_all_that_spark_keeps_for_a_key_is_in_its_partition(columns, layout, is_
     expected = partitions_of(KEYS.flatten(), list(KEY), PARTITIONS).tolist()
     assert len(set(expected)) > 5
     assert places_of(view, chosen, len(KEYS), PARTITIONS).tolist() == expected
+
+
+WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])
+
+
+def test_keys_as_texts():
+    """What `show` prints of a key can be given as a text: of windows and other structs as JSON."""
+    key = {"window": pa.array([{"start": 0, "end": 60_000_000}], WINDOW), "tags": pa.array([["a", None]])}
+    view = view_of(key, KeyLayout())
+    for start in ("1970-01-01T00:00:00+00:00", "1970-01-01 00:00:00", "1970-01-01T01:00:00+01:00"):
+        window = json.dumps({"start": start, "end": "1970-01-01T00:01:00Z"})
+        assert key_columns(view, (window, '["a", null]')) == list(key.values())
+    for wrong in ("1970", '{"start": "soon"}', '{"begin": "1970-01-01"}', "[]"):
+        with pytest.raises(OptionError, match="no value of column 'window'"):
+            key_columns(view, (wrong, "[]"))
 
 
 def test_keys_that_are_not_known_are_not_moved():

@@ -12,6 +12,7 @@ import pytest
 
 import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order
+from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.query import Query, StoreKey
 from state_store.storage import open_storage
@@ -47,8 +48,15 @@ def test_a_state_there(place, tmp_path, capsys):
     assert main(["export", copy, str(tmp_path / "exported")]) == 0
     exported = pyarrow.dataset.dataset(tmp_path / "exported", format="parquet").to_table()
     assert in_order(exported.to_pylist()) == rows
-    assert main(["import", copy, str(tmp_path / "exported"), filled]) == 0
-    assert rows_of(filled) == rows
+    assert main(["export", copy, f"{place}/exported/"]) == 0
+    assert main(["export", copy, f"{place}/exported"]) == exit_codes.RETRY
+    for number, given in enumerate((f"{place}/exported", f"{place}/exported/part-00000.parquet")):
+        assert main(["import", copy, given, f"{filled}{number}"]) == 0
+        assert rows_of(f"{filled}{number}") == [row for row in rows if not number or not row["partition_id"]]
+    assert main(["import", copy, f"{place}/nothing", f"{filled}-no"]) == exit_codes.NOT_FOUND
+    assert main(["show", copy, "--format", "csv", "--output", f"{place}/rows.csv"]) == 0
+    assert main(["show", copy, "--format", "csv", "--output", f"{place}/rows.csv"]) == exit_codes.RETRY
+    assert len(open_storage(place).read("rows.csv").splitlines()) == len(rows) + 1
     assert main(["repartition", copy, f"{place}/more", "--partitions", "3"]) == 0
     without = [{**row, "partition_id": 0} for row in rows_of(f"{place}/more")]
     assert in_order(without) == in_order({**row, "partition_id": 0} for row in rows)

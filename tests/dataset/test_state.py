@@ -127,6 +127,43 @@ def test_sides_of_a_join(form, tmp_path):
         state_store.open(directory)
 
 
+@pytest.mark.parametrize("form", ["ids", "no-ids"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_side_of_a_join_over_time(form, side, tmp_path):
+    """At each version a key has the rows that wait there; the version wrote it where those are others."""
+    directory = str(shutil.copytree(JOIN / form, tmp_path / form))
+    with state_store.open(directory, store=side) as state:
+        history = state.history(1)
+        table = state.history_rows(1).to_pylist()
+        assert [one.version for one in history] == list(range(history[0].version, state.version + 1))
+    before = None
+    for at in history:
+        with state_store.open(directory, store=side, version=at.version) as then:
+            found = in_order(then.rows_of(1).to_pylist())
+        assert in_order(at.rows) == found
+        assert before is None or at.is_changed == (found != before)
+        told = [row for row in table if row["version"] == at.version]
+        assert [row["value"] for row in told] == [row["value"] for row in at.rows] or [None]
+        before = found
+    assert len({len(at.rows) for at in history}) > 1
+
+
+@pytest.mark.parametrize("form", ["ids", "no-ids"])
+def test_a_history_begins_where_a_version_can_still_be_made(form, tmp_path):
+    """Before the first delta that is left there is nothing any more: what is older comes from version 4."""
+    directory = shutil.copytree(JOIN / form, tmp_path / form)
+    for number in (1, 2):
+        for file in directory.glob(f"state/0/*/left-keyWithIndexToValue/[ds]*/{number:020}*"):
+            file.unlink()
+    with state_store.open(str(directory), store="left") as state:
+        history = state.history(1)
+        assert in_order(history[-1].rows) == in_order(state.rows_of(1).to_pylist()) != []
+    assert [one.version for one in history] == [4, 5, 6]
+    for at in history:
+        with state_store.open(str(directory), store="left", version=at.version) as then:
+            assert in_order(at.rows) == in_order(then.rows_of(1).to_pylist())
+
+
 def test_versions_by_batch_and_time(flights):
     logs = sorted((Path(flights) / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     for number, path in enumerate(logs):

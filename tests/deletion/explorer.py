@@ -94,7 +94,7 @@ def explore(
     """Visits every state that the programs can reach once they were led, and calls `check` in each.
 
     With `switches`, every state that schedules lead to in which a program that could go on gives way to
-    another at most so many times: that is where nearly all faults of a protocol show.
+    another at most this many times: that is where nearly all faults of a protocol show.
 
     With `time_jumps_ms`, time may pass by these amounts, one after the other, between any two steps. With
     `storage_jump_ms`, the storage's clock may jump ahead by that, once, at any moment. Up to `faults` calls

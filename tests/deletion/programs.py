@@ -19,7 +19,7 @@ from runtimes import AdjustedRuntime
 from deletion import stores
 from deletion.explorer import END, TIME, Exploration, Files, Lead, Operation, Program, State, explore, run
 from state_store.checkpoint.lineage import Lineages
-from state_store.checkpoint.registry import whole_snapshots
+from state_store.checkpoint.registry import restorable_snapshots
 from state_store.deletion.lease import Lease
 from state_store.deletion.policy import RetentionPolicy
 from state_store.deletion.retention import Retention
@@ -177,7 +177,7 @@ RANDOM: dict[str, Any] = {"switches": 8, "time_jumps_ms": (EXPIRY_MS // 2, EXPIR
 @functools.lru_cache(None)
 def _restorable(files: frozenset[tuple[str, bytes]]) -> frozenset:
     held = dict(files)
-    whole = whole_snapshots(stores.listing(held), stores.manifests(held))
+    whole = restorable_snapshots(stores.listing(held), stores.manifests(held))
     return frozenset(Lineages(stores.listing(held).deltas, whole).restorable())
 
 

@@ -17,7 +17,7 @@ from state_store.checkpoint.names import (
     VersionId,
     origin_of,
 )
-from state_store.checkpoint.registry import whole_snapshots
+from state_store.checkpoint.registry import restorable_snapshots
 from state_store.errors import DamagedError
 
 _DATABASE = {"CURRENT": b"MANIFEST-000005\n", "MANIFEST-000005": b"", "OPTIONS-000007": b""}
@@ -100,4 +100,4 @@ def listing(files: dict[str, bytes]) -> Listing:
 def broken_snapshots(files: dict[str, bytes]) -> list[SnapshotName]:
     """Snapshots that name a file that is not there."""
     read = manifests(files)
-    return sorted(read.keys() - whole_snapshots(listing(files), read).keys(), key=lambda name: name.name)
+    return sorted(read.keys() - restorable_snapshots(listing(files), read).keys(), key=lambda name: name.name)

@@ -97,14 +97,18 @@ def check(storage: LocalStorage, chance: random.Random) -> None:
     """
     for _ in range(3):
         before = newest(storage)
-        inventory = StoreContents.read(storage)
+        contents = StoreContents.read(storage)
         floor = max(1, newest(storage) - KEEP + 1)
         broken = [
-            name for name in inventory.snapshots.keys() - inventory.whole.keys() if name.version >= floor
+            name
+            for name in contents.snapshots.keys() - contents.restorable_snapshots.keys()
+            if name.version >= floor
+            for name in contents.snapshots.keys() - contents.restorable_snapshots.keys()
+            if name.version >= floor
         ]
         if broken:
             raise AssertionError(f"files are gone of {broken}")
-        found = {version.number for version in inventory.registry(0).checkpoints()}
+        found = {version.number for version in contents.registry(0).checkpoints()}
         missing = set(range(floor, before + 1)) - found
         if not missing:
             return

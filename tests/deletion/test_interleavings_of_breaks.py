@@ -145,8 +145,8 @@ def _in_order(*directories: str) -> type[StoreContents]:
 
 class _NeverDoubts(Judgement):
     @property
-    def certain(self):
-        return self.contents.whole
+    def uncondemned_snapshots(self):
+        return self.contents.restorable_snapshots
 
 
 class _SweepsYoungOrphans(Judgement):

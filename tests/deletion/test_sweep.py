@@ -25,7 +25,7 @@ CLOCK = AdjustedRuntime(wall_ms=lambda: NOW_MS)
 
 def bucket(files: dict[str, tuple[bytes, int]]) -> Bucket:
     """Storage with files, given with their ages in milliseconds."""
-    made = Bucket(lambda: NOW_MS)
+    made = Bucket("memory:///store", lambda: NOW_MS)
     made.files = {path: (data, NOW_MS - age_ms) for path, (data, age_ms) in files.items()}
     return made
 
@@ -152,7 +152,11 @@ def test_nothing_goes_that_a_version_needs_or_that_is_young(files):
     if stores.version(NEWEST) in before.lineages.restorable() and done.skipped is None:
         assert stores.version(NEWEST) in after.lineages.restorable()
     if done.skipped is None:
-        assert not [name for name in before.whole if name in after.snapshots and name not in after.whole]
+        assert not [
+            name
+            for name in before.restorable_snapshots
+            if name in after.snapshots and name not in after.restorable_snapshots
+        ]
 
 
 def _surely_restorable(contents: StoreContents) -> set[VersionId]:
@@ -161,7 +165,7 @@ def _surely_restorable(contents: StoreContents) -> set[VersionId]:
     deltas = [one for one in contents.listing.deltas if one.path not in condemned]
     whole = [
         name
-        for name, manifest in contents.whole.items()
+        for name, manifest in contents.restorable_snapshots.items()
         if condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])
     ]
     return set(Lineages(deltas, whole).restorable())

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-NOT_OURS = ("[STATE_STORE_CHECKPOINT_IDS_NOT_SUPPORTED]", "No space left on device", "oom-kill")
+NOT_OURS = (
+    "[STATE_STORE_CHECKPOINT_IDS_NOT_SUPPORTED]",
+    "CheckpointInfo length",
+    "No space left on device",
+    "oom-kill",
+)
 """Texts of Spark or the operating system."""
 
 _ADJACENT = re.compile(r'"\s*\+?\s*(?:\n\s*)?[fsr]{0,2}"')

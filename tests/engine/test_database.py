@@ -17,8 +17,8 @@ from state_store.engine.database import (
     tidy,
     written_compression,
 )
+from state_store.engine.delta_writer import write_delta
 from state_store.engine.settings import DatabaseSettings
-from state_store.engine.sst import write_delta
 from state_store.errors import BusyError, DamagedError, StateStoreError, StorageError
 
 SETTINGS = DatabaseSettings(threads=1, max_runs=2, size_amplification_percent=1000)

@@ -6,6 +6,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -15,11 +16,11 @@ from hypothesis import strategies as st
 
 from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.engine.database import Database
-from state_store.engine.merging import merged
+from state_store.engine.delta_writer import write_delta
 from state_store.engine.pages import Page, Stretches
 from state_store.engine.rows import rows
 from state_store.engine.settings import DatabaseSettings
-from state_store.engine.sst import write_delta
+from state_store.engine.sorted_runs import merged
 from state_store.engine.table import read_records
 from state_store.errors import DamagedError
 
@@ -77,7 +78,7 @@ def test_many_blocks_in_many_groups(tmp_path, monkeypatch):
     monkeypatch.setattr("state_store.engine.rows.PAGE_BYTES", 10_000)
     monkeypatch.setattr("state_store.engine.rows._YOUNG_BYTES", 0)
     monkeypatch.setattr("state_store.engine.rows._LEAST_PAGE_BYTES", 5_000)
-    monkeypatch.setattr("state_store.engine.pages._MATRIX_BYTES", 30_000)
+    monkeypatch.setattr("state_store.engine.page_reader._MATRIX_BYTES", 30_000)
     deltas: list[Delta] = [
         {
             b"\0\0" + b"k" * (number % 90) + number.to_bytes(4, "big"): b"v" * (number % 300)
@@ -131,11 +132,24 @@ def test_no_more_than_a_page_of_each_run_is_read_ahead():
     }
 
 
-def test_keys_with_the_same_hash_are_told_apart(monkeypatch):
-    monkeypatch.setattr("state_store.engine.merging._HASHES", 1)
-    runs = [[page([b"b"], b"new")], [page([b"a", b"b", b"c"], b"old")]]
+def test_of_several_runs_the_newest_counts():
+    """Also where a key is the first or the last of a run, and where a removal is the newest."""
+    newest = replace(page([b"b", b"d"], b"3"), removed=numpy.array([False, True]))
+    runs = [[newest], [page([b"a", b"b", b"d"], b"2")], [page([b"b", b"c", b"d"], b"1")]]
     found = [row for one in merged([iter(run) for run in runs]) for row in of_page(one)]
-    assert sorted(found) == [(b"a", b"old"), (b"b", b"new"), (b"c", b"old")]
+    assert sorted(found) == [(b"a", b"2"), (b"b", b"3"), (b"c", b"1")]
+
+
+def test_a_few_records_are_looked_for_in_many():
+    """Of neighbours of what is there, of what is not, and of what lies beyond both ends."""
+    many = [number.to_bytes(2, "big") for number in range(10, 5000, 3)]
+    few = [number.to_bytes(2, "big") for number in (9, 10, 11, 13, 14, 4999, 5000)]
+    taken = replace(page(few, b"new"), removed=numpy.array([False, True, False, False, True, False, True]))
+    found = dict(row for one in merged([iter([taken]), iter([page(many, b"old")])]) for row in of_page(one))
+    expected = dict.fromkeys(many, b"old") | dict.fromkeys(few, b"new")
+    for gone in (10, 14, 5000):
+        del expected[gone.to_bytes(2, "big")]
+    assert found == expected
 
 
 def page(keys: list[bytes], value: bytes) -> Page:

@@ -41,7 +41,7 @@ class History:
     uploaded: list[int] = field(default_factory=list)
 
     def run(self, batches: int) -> None:
-        """Runs so many batches, each merge done before the next."""
+        """Runs this many batches, each merge done before the next."""
         store = self.root / "state" / "0" / "0"
         self._write("state/0/_metadata/metadata", _METADATA)
         client = InProcess(self.root.parent / "local", now_ms=self._now_ms, file_bytes=FILE_BYTES)

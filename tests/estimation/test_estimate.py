@@ -14,7 +14,8 @@ from state_store.errors import OptionError
 from state_store.estimation.estimate import Estimate, estimate
 from state_store.estimation.simulation import SimulatedStore
 from state_store.estimation.workload import Workload
-from state_store.planning.cost import CostModel, RestoreWork
+from state_store.planning.cost import CostModel
+from state_store.planning.restore_work import RestoreWork
 from state_store.settings.options import parse
 
 KEYS, RETAIN, FULL_EVERY, BATCHES = 4_000, 10, 30, 100

@@ -1,5 +1,4 @@
-"""Writes the golden files of the checkpoint format that this release
-writes: run once for each format version.
+"""Writes the golden files of the checkpoint format that this release writes: run once for each version.
 
     python tests/golden/write.py tests/golden/format-1
 

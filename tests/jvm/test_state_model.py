@@ -52,6 +52,17 @@ def test_random_walk_in_a_budget_that_holds_nothing(class_path: str, tmp_path: P
     assert "budget 4096 " in walk(class_path, tmp_path, "StateModel", 7, 60, 4096)
 
 
+SHARED_LONG = [pytest.param(seed, 120, marks=pytest.mark.long) for seed in range(2, 8)]
+
+
+@pytest.mark.parametrize(("seed", "steps"), [(1, 30), *SHARED_LONG])
+def test_stores_of_several_threads_in_one_budget(
+    class_path: str, tmp_path: Path, seed: int, steps: int
+) -> None:
+    told = walk(class_path, tmp_path, "SharedWalks", seed, 4, steps)
+    assert told.count("commit=") == 4
+
+
 def test_single_pieces(class_path: str, tmp_path: Path) -> None:
     assert "9 pieces agree" in walk(class_path, tmp_path, "StatePieces")
 

@@ -53,9 +53,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         description="Break the code in one line after the other; tests must see it."
     )
     parser.add_argument("--only", action="append", help="those with this word in name or file (repeatable)")
-    parser.add_argument("--sample", type=int, help="so many, drawn by the seed")
+    parser.add_argument("--sample", type=int, help="this many, drawn by the seed")
     parser.add_argument("--seed", type=int, default=int(time.time()) // 86400, help="default: the day")
-    parser.add_argument("--jobs", type=int, default=2, help="so many at a time (default: 2)")
+    parser.add_argument("--jobs", type=int, default=2, help="this many at a time (default: 2)")
     parser.add_argument("--list", action="store_true", help="name them and say whose text is not found")
     return parser.parse_args(arguments)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mutants import run
+from mutants import run, workshop
 from mutants.mutant import Mutant
 
 CONFTEST = """
@@ -80,6 +80,17 @@ def test_tests_that_fail_without_a_mutant_prove_nothing(
     monkeypatch.setattr(run, "ALL", [UNSEEN])
     assert run.main(["--jobs", "1"]) == 1
     assert "fail on the code as it is" in capsys.readouterr().out
+
+
+def test_tests_that_do_not_end_decide_nothing(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        run, "ALL", [broken("double never ends", "return n + n", "import time; time.sleep(600)")]
+    )
+    monkeypatch.setattr(workshop, "TEST_LIMIT_S", 3)
+    assert run.main(["--jobs", "1"]) == 1
+    assert "NO END   code_of_toy.py: double never ends" in capsys.readouterr().out
 
 
 def test_a_sample_is_drawn_by_its_seed(

@@ -13,15 +13,15 @@ from mutants.mutant import Mutant, StaleMutantError, mutated
 from mutants.scala import ScalaMutants
 
 TEST_LIMIT_S = 900
-CAUGHT, SURVIVED, STALE, BROKEN = "caught", "SURVIVED", "STALE", "BROKEN"
+CAUGHT, SURVIVED, STALE, BROKEN, UNDECIDED = "caught", "SURVIVED", "STALE", "BROKEN", "NO END"
 
 _TESTS_FAILED, _ALL_PASSED = 1, 0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: one of CAUGHT, SURVIVED, STALE (its text is not found) and BROKEN (the tests
-    could not be run at all); `told` explains.
+    """What became of a mutant: one of CAUGHT, SURVIVED, STALE (its text is not found), BROKEN (the tests
+    could not be run at all) and UNDECIDED (they did not end, as on a busy machine); `told` explains.
     """
 
     mutant: Mutant
@@ -75,9 +75,9 @@ class Workshop:
         return None if done is not None and done.returncode == _ALL_PASSED else _last_words(done)
 
     def _judge(self, mutant: Mutant) -> Verdict:
-        done = self._run(list(mutant.tests))
+        done = self._run(list(mutant.tests), TEST_LIMIT_S)
         if done is None:
-            return Verdict(mutant, CAUGHT, f"the tests did not end in {TEST_LIMIT_S} s")
+            return Verdict(mutant, UNDECIDED, f"the tests did not end in {TEST_LIMIT_S} s")
         if done.returncode == _TESTS_FAILED:
             failed = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
             return Verdict(mutant, CAUGHT, failed[0].split(" - ")[0] if failed else "")
@@ -85,7 +85,7 @@ class Workshop:
             return Verdict(mutant, SURVIVED)
         return Verdict(mutant, BROKEN, _last_words(done))
 
-    def _run(self, tests: list[str], limit_s: int = TEST_LIMIT_S) -> subprocess.CompletedProcess[str] | None:
+    def _run(self, tests: list[str], limit_s: int) -> subprocess.CompletedProcess[str] | None:
         """None when it took too long."""
         environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         environment |= self._scala.environment()

@@ -11,13 +11,18 @@ from pathlib import Path
 import pytest
 from environments import (
     DIST_VARIABLE,
+    LEFT_OVER,
     SPARKS,
+    STALE_JAR,
     Environment,
+    built_sdist,
     built_wheel,
     environment_of,
     run,
     spark_environment,
 )
+
+from state_store.jvm.releases import jar_name
 
 
 @pytest.fixture(scope="session")
@@ -40,16 +45,33 @@ def builder(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture(scope="session")
 def wheel(checkout: Path, tree: Path, builder: Environment, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel with the jars for all releases of Spark that are tested."""
+    """The wheel with the jars for all releases of Spark that are tested.
+
+    The tree that it is built from has what may not be shipped, too: `STALE_JAR` and `LEFT_OVER`.
+    """
     if DIST_VARIABLE in os.environ:
         (built,) = (checkout / os.environ[DIST_VARIABLE]).glob("*.whl")
         return built
     full = tmp_path_factory.mktemp("with-jars") / "tree"
     shutil.copytree(tree, full)
+    (full / STALE_JAR).parent.mkdir()
     for spark in SPARKS:
         run(environment_of(checkout, spark), "-m", "state_store.jvm.build", cwd=checkout)
-    shutil.copytree(checkout / "state_store/jars", full / "state_store/jars")
+        shutil.copy(checkout / "state_store/jars" / jar_name(spark), full / "state_store/jars")
+    (full / STALE_JAR).write_bytes(b"of other sources")
+    (full / "build/lib" / LEFT_OVER).parent.mkdir(parents=True)
+    (full / "build/lib" / LEFT_OVER).touch()
     return built_wheel(builder, full)
+
+
+@pytest.fixture(scope="session")
+def sdist(checkout: Path, tree: Path, builder: Environment, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source archive."""
+    if DIST_VARIABLE in os.environ:
+        (built,) = (checkout / os.environ[DIST_VARIABLE]).glob("*.tar.gz")
+        return built
+    room = tmp_path_factory.mktemp("sdist")
+    return built_sdist(builder, shutil.copytree(tree, room / "tree"), room)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import quick_java
 
-from state_store.jvm.releases import RELEASES
+from state_store.jvm.releases import RELEASES, jar_name
 
 DIST_VARIABLE = "STATE_STORE_TEST_DIST"
 """Names a directory with the artefacts of a release, which are then tested, with all Sparks."""
@@ -21,12 +21,23 @@ SPARKS = [
     for release in RELEASES
     if release.runs_here() and (release.in_full or DIST_VARIABLE in os.environ)
 ]
+STALE_JAR = f"state_store/jars/{jar_name(RELEASES[0].minor)}"
+"""Is in the tree that the wheel is built from, but is not of its sources."""
+
+LEFT_OVER = "state_store/renamed_since.py"
+"""Was built from that tree once, and is not in it any more."""
+
 SITE = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
 
 
-def of_a_small_query() -> dict[str, str]:
-    """Variables of the process that runs it."""
-    return {"JAVA_TOOL_OPTIONS": quick_java.spark_options()}
+def of_a_small_query(spark: str) -> dict[str, str]:
+    """Variables of the process that runs it, on that Spark.
+
+    The tests' own environment has lent its Spark; under its own path, the archive of classes fits.
+    """
+    if spark != SPARKS[-1]:
+        return {"JAVA_TOOL_OPTIONS": quick_java.QUICK_START}
+    return {"JAVA_TOOL_OPTIONS": quick_java.spark_options(), "SPARK_HOME": str(quick_java.SPARK_HOME)}
 
 
 def run(

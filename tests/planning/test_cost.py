@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from state_store.planning.cost import CostModel, Rate, RestoreWork
+from state_store.files.sparse import end_bytes
+from state_store.planning.cost import CostModel, Laziness, Rate
+from state_store.planning.restore_work import RestoreWork
+from state_store.settings.options import parse
 
 MIB = 1 << 20
 
@@ -71,3 +74,36 @@ def test_uploads_tell_until_something_was_fetched() -> None:
         cost.observe_fetch(8, 64 * MIB, 0.5)
         cost.observe_upload(8, 64 * MIB, 8000.0)
     assert uploaded_ms > 10 * before_ms > 10 * cost.predict_restore_ms(work(80))
+
+
+def lazy(cost: CostModel, **texts: str) -> CostModel:
+    options = parse({"restoreMode": "lazy", "lazyRestoreThreshold": "256m", **texts})
+    cost.laziness = Laziness.of(options, end_bytes)
+    return cost
+
+
+def test_a_lazy_restore_costs_by_files_and_their_ends() -> None:
+    cost, eager = lazy(learned(40.0)), learned(40.0)
+    small, large = work(31), work(320)
+    assert cost.predict_restore_ms(small) == eager.predict_restore_ms(small) > 1000
+    assert cost.predict_restore_ms(large) < eager.predict_restore_ms(large) / 5
+    ends = RestoreWork(large.files, large.files * end_bytes(8 * MIB), 0)
+    assert cost.predict_restore_ms(large) == eager.predict_restore_ms(ends)
+
+
+def test_thorough_restores_and_those_of_local_storage_are_not_lazy() -> None:
+    for cost in (CostModel(thorough=True), CostModel(is_local=True)):
+        before_ms = cost.predict_restore_ms(work(320))
+        assert lazy(cost).predict_restore_ms(work(320)) == before_ms
+        assert not cost.is_lazy(work(320))
+
+
+def test_by_itself_a_restore_is_lazy_where_it_would_take_longer_than_the_objective() -> None:
+    slow, quick = (lazy(learned(ms), restoreMode="auto", restoreObjective="4s") for ms in (80.0, 8.0))
+    assert [slow.is_lazy(work(files)) for files in (40, 60)] == [False, True]
+    assert [quick.is_lazy(work(files)) for files in (400, 600)] == [False, True]
+    assert not lazy(slow, restoreMode="auto", lazyRestoreThreshold="8g").is_lazy(work(1023))
+    assert lazy(slow, restoreMode="auto", lazyRestoreThreshold="8g").is_lazy(work(1024))
+    assert [lazy(slow, restoreMode="lazy").is_lazy(work(files)) for files in (31, 32)] == [False, True]
+    assert not lazy(slow, restoreMode="auto", restoreObjective="0").is_lazy(work(1000))
+    assert not lazy(slow, restoreMode="eager").is_lazy(work(1000))

@@ -8,9 +8,11 @@ import pytest
 
 from state_store.checkpoint.manifest import FileEntry, Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
+from state_store.files.sparse import end_bytes
 from state_store.planning.chain import Chain, ChainDelta
-from state_store.planning.cost import RestoreWork
+from state_store.planning.cost import Laziness
 from state_store.planning.policy import Due, Policy
+from state_store.planning.restore_work import RestoreWork
 from state_store.planning.statistics import StoreStatistics
 from state_store.settings.options import parse
 
@@ -285,6 +287,16 @@ def test_measured_restores_move_the_prediction() -> None:
     assert slow.predict_restore_ms(at) > 4 * fast.predict_restore_ms(at)
     objective_ms = int(fast.predict_restore_ms(at)) + 1
     assert due(policy(restoreObjective=f"{objective_ms}ms"), at, fast) is None
+
+
+def test_bytes_that_a_lazy_restore_leaves_are_not_rewritten() -> None:
+    full = snapshot(sizes=(8 * MIB,))
+    eager, lazy = history(full), history(full)
+    lazy.cost.laziness = Laziness(4 * MIB, 0, end_bytes)
+    heavy = chain(60, MIB, on=full)
+    rule = policy(restoreObjective=f"{int(eager.predict_restore_ms(heavy)) // 2}ms")
+    assert kind_of(due(rule, heavy, eager), "restoreObjective") == "full"
+    assert due(rule, heavy, lazy) is None
 
 
 def test_no_merge_is_asked_for_where_none_would_help() -> None:

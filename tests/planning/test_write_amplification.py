@@ -12,8 +12,9 @@ import pytest
 from state_store.checkpoint.manifest import FULL, FileEntry, Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.planning.chain import Chain, ChainDelta
-from state_store.planning.cost import CostModel, RestoreWork
+from state_store.planning.cost import CostModel
 from state_store.planning.policy import FULL_LEAST_SAVING, Policy
+from state_store.planning.restore_work import RestoreWork
 from state_store.planning.statistics import StoreStatistics
 from state_store.settings.options import parse
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from state_store.rows.types import schema_of
 
 VARIANT = schema_of('{"fields": [{"name": "x", "type": "variant"}]}', file="test").field("x").type
+SHAPE = schema_of('{"fields": [{"name": "x", "type": "geometry(SRID:ANY)"}]}', file="test").field("x").type
 MOMENTS = st.datetimes(datetime.datetime(1, 1, 2), datetime.datetime(9999, 12, 30))
 LONGEST = datetime.timedelta(days=100_000_000)
 UTC = datetime.timezone.utc
@@ -45,6 +46,9 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
     ),
     pa.null(): st.none(),
     VARIANT: st.fixed_dictionaries({"value": st.binary(max_size=9), "metadata": st.binary(max_size=9)}),
+    SHAPE: st.fixed_dictionaries(
+        {"srid": st.integers(-(1 << 31), (1 << 31) - 1), "wkb": st.binary(max_size=30)}
+    ),
     **{
         kind: _decimals(kind)
         for kind in (pa.decimal128(5, 2), pa.decimal128(18, 0), pa.decimal128(38, 10), pa.decimal128(20, 3))

@@ -171,6 +171,7 @@ def test_keys_with_a_prefix_and_keys_that_are_ordered():
     named = [pa.field("at", pa.int64()), fields[0]]
     columns = decode_avro_keys(keys, named, KeyLayout((0,), is_ordered=True), {0: named})
     assert [one.to_pylist() for one in columns] == [[at for _, at in moments], [{"k": "b"}, {"k": "b"}]]
+    assert encode_avro_keys(columns, KeyLayout((0,), is_ordered=True), 0, 2) == keys
 
 
 @given(VALUES, st.data())

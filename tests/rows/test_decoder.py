@@ -130,6 +130,17 @@ def test_damaged_rows_are_an_error_or_other_values(batch: pa.RecordBatch, data: 
         decode([bytes(broken), *rows[1:]], batch.schema).validate()
 
 
+def test_rows_of_other_columns_than_the_schema_has() -> None:
+    """What a row has beyond its columns is left out, as by Spark; one that lacks a column says so."""
+    schema = pa.schema([("a", pa.int64()), ("b", pa.string())])
+    columns = [pa.array([5]), pa.array(["text"]), pa.array([[1, 2]]), pa.array([7])]
+    assert decode(encode(columns, 1), schema).to_pylist() == [{"a": 5, "b": "text"}]
+    with pytest.raises(
+        DamagedError, match="17 bytes, at least 25 are needed: it was written with other columns"
+    ):
+        decode(encode(columns[:1], 1), schema)
+
+
 def test_rows_that_are_no_rows() -> None:
     schema = pa.schema([("x", pa.string())])
     with pytest.raises(DamagedError, match="at least 17"):

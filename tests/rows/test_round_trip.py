@@ -10,12 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rows.arrays import batches
+from rows.arrays import VALUES, batches
 from state_store.errors import FormatError
 from state_store.rows.decoder import decode, decode_fields
 from state_store.rows.encoder import encode, encode_keys
 from state_store.rows.hashing import partitions_of
 from state_store.rows.keys import KeyLayout, decode_keys
+
+ORDERED = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]
 
 
 @settings(max_examples=50)
@@ -77,6 +79,27 @@ def test_keys_that_order_their_rows() -> None:
     fields = [pa.field("name", pa.string()), pa.field("at", pa.int64())]
     names, found = decode_keys(keys, fields, KeyLayout((1,), is_ordered=True), skip=2)
     assert (names.to_pylist(), found.to_pylist()) == (["a", None, "c"], numbers)
+    assert encode_keys([names, found], 3, KeyLayout((1,), is_ordered=True), before=b"\0\1") == keys
+
+
+@pytest.mark.parametrize("kind", ORDERED, ids=str)
+@settings(max_examples=12)
+@given(st.data())
+def test_keys_sort_as_the_numbers_that_order_them(kind: pa.DataType, data: st.DataObject) -> None:
+    numbers = data.draw(st.lists(VALUES[kind], min_size=1, max_size=9))
+    ordered, name = pa.array([*numbers, None], kind)[:-1], pa.array(["x"] * len(numbers))
+    layout = KeyLayout((0,), is_ordered=True)
+    keys = encode_keys([ordered, name], len(numbers), layout)
+    found, _ = decode_keys(keys, [pa.field("at", kind), pa.field("name", pa.string())], layout)
+    assert found.to_pylist() == numbers
+    by_bytes = [number for _, number in sorted(zip(keys, numbers, strict=True))]
+    assert by_bytes == sorted(numbers)
+
+
+def test_other_types_do_not_order_keys() -> None:
+    for column in (pa.array(["a"]), pa.array([True]), pa.array([Decimal("1.5")])):
+        with pytest.raises(FormatError, match="cannot order keys"):
+            encode_keys([column, column], 1, KeyLayout((0,), is_ordered=True))
 
 
 def test_the_hash_is_that_of_sparks_documentation() -> None:

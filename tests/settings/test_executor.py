@@ -37,4 +37,13 @@ def test_when_nothing_is_open_any_more_the_next_query_decides():
 
 def test_these_options_are_shared():
     names = {option.name for option in OPTIONS if option.scope == EXECUTOR}
-    assert names == {"memoryBudget", "maxConcurrentMerges", "agentStartTimeout", "logLevel"}
+    assert names == {
+        "memoryBudget",
+        "localRecoveryBudget",
+        "verificationRateLimit",
+        "hydrationRateLimit",
+        "hydrationDiskBudget",
+        "maxConcurrentMerges",
+        "agentStartTimeout",
+        "logLevel",
+    }

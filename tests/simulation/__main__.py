@@ -49,25 +49,26 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run simulated histories.")
     parser.add_argument("seed", type=int)
-    parser.add_argument("--count", type=int, default=1, help="so many seeds from that on (default: 1)")
+    parser.add_argument("--count", type=int, default=1, help="this many seeds from that on (default: 1)")
     parser.add_argument(
         "--format", type=int, choices=(1, 2), default=2, help="checkpoint format (default: 2)"
     )
     parser.add_argument("--batches", type=int, help="length of the history (default: as the seed says)")
     parser.add_argument("--profile", choices=sorted(set(PROFILES)), help="faults (default: as the seed says)")
-    parser.add_argument("--jobs", type=int, default=1, help="so many at a time (default: 1)")
+    parser.add_argument("--partitions", type=int, default=2, help="of the state (default: 2)")
+    parser.add_argument("--jobs", type=int, default=1, help="this many at a time (default: 1)")
     parser.add_argument("--trace", action="store_true", help="print what happened")
     return parser.parse_args()
 
 
 def _arguments(given: argparse.Namespace) -> tuple[object, ...]:
-    return given.format, given.batches, given.profile, given.trace
+    return given.format, given.batches, given.profile, given.partitions, given.trace
 
 
 def _one(
-    seed: int, format_: int, batches: int | None, profile: str | None, trace: bool
+    seed: int, format_: int, batches: int | None, profile: str | None, partitions: int, trace: bool
 ) -> tuple[int, str | None, dict[str, int]]:
-    history = History(seed, ids=format_ == 2, batches=batches, profile=profile)
+    history = History(seed, ids=format_ == 2, batches=batches, profile=profile, partitions=partitions)
     error = None
     try:
         history.run()
@@ -75,7 +76,7 @@ def _one(
         error = traceback.format_exc()
     if trace:
         print("\n".join(history.trace))
-    counts = {**history.counts, "batches": len(history.committed) - 1, "steps": history.scheduler.steps}
+    counts = {**history.counts, "batches": history.committed, "steps": history.scheduler.steps}
     return seed, error, counts
 
 

@@ -6,8 +6,8 @@ import contextlib
 import random
 from typing import TYPE_CHECKING
 
-from simulation.cluster import EMPTY, rows_of
 from simulation.storage import DistantStorage, storage_clock
+from simulation.truth import EMPTY, rows_of
 from state_store.embedded.store import EmbeddedStore
 from state_store.errors import StateStoreError
 
@@ -93,27 +93,29 @@ class Deeds:
         history = self._history
         number = len(self._scheduler.processes)
         process = self._scheduler.process(f"outside-{number}")
-        version = chance.choice(history.committed[-2:])
+        partition = history.any_partition(chance)
+        version = chance.choice(partition.committed[-2:])
         if version == EMPTY:
             return
         directory = history.site.directory / f"outside-{number}"
 
         def work() -> None:
-            storage = DistantStorage(history.bucket, history.weather, self._scheduler, process)
+            storage = DistantStorage(partition.bucket, history.weather, self._scheduler, process)
             with contextlib.suppress(StateStoreError):
                 store = EmbeddedStore(
                     storage, directory, has_checkpoint_ids=history.ids, runtime=process.runtime
                 )
                 with store:
-                    store.load(history.named(version))
-                    history.truth.check(version, rows_of(store), "a read")
+                    store.load(partition.named(version))
+                    partition.truth.check(version, rows_of(store), "a read")
                     store.checkpoint(full=True)
 
         self._scheduler.start(process, "full", work)
 
     def _ask_for_a_snapshot(self, chance: random.Random) -> None:
         executor = chance.choice(self._executors)
-        provider = executor.providers.get(f"run-{self._history.runs}")
+        partition = self._history.any_partition(chance)
+        provider = executor.providers.get((self._history.run_id, partition.number))
         if provider is None or provider.newest is None:
             return
         kind = chance.choice(["incremental", "full"])
@@ -126,11 +128,11 @@ class Deeds:
 
     def _power_cut(self, chance: random.Random) -> None:
         """The storage loses some of what it was given last; what it keeps of it may be empty."""
-        files = self._history.bucket.files
         now_ms = storage_clock(self._scheduler)()
-        for path, (_, at_ms) in sorted(files.items()):
-            if now_ms - at_ms < 10_000 and chance.random() < 0.3:
-                if chance.random() < 0.5:
-                    del files[path]
-                else:
-                    files[path] = b"", at_ms
+        for files in [partition.bucket.files for partition in self._history.partitions]:
+            for path, (_, at_ms) in sorted(files.items()):
+                if now_ms - at_ms < 10_000 and chance.random() < 0.3:
+                    if chance.random() < 0.5:
+                        del files[path]
+                    else:
+                        files[path] = b"", at_ms

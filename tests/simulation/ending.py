@@ -6,8 +6,10 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulation.cluster import EMPTY, Provider, Version, rows_of
+from simulation.partition import Partition
+from simulation.provider import Provider
 from simulation.terms import LONGEST_LEASE_S, TEMPORARY_EXPIRY_S, QueryFailedError
+from simulation.truth import EMPTY, Version, rows_of
 from state_store.checkpoint.names import VersionId
 from state_store.cli.stores.verification import verify_store
 from state_store.deletion.contents import StoreContents
@@ -39,29 +41,34 @@ def calm_down(history: History) -> None:
     for process in history.scheduler.processes:
         process.wall_ahead_ms = 30 * 86_400_000  # a lease by a clock that was ahead runs out late
     _quiet_batch(history)
-    provider = _last_provider(history)
-    made = provider.snapshot("full")
-    assert "base" in made or "skipped" in made, made
+    for provider in _last_providers(history):
+        made = provider.snapshot("full")
+        assert "base" in made or "skipped" in made, made
     for _ in range(history.retain + 1):  # a clean-up looks at leases when it has files to delete
         _quiet_batch(history)
     history.scheduler.sleep(LONGEST_LEASE_S + TEMPORARY_EXPIRY_S)
     _quiet_batch(history)
-    provider = _last_provider(history)
-    version, id_ = provider.newest or EMPTY
+    providers = _last_providers(history)
     for one in history.executors:
         one.check_local_files()
-    cleaned = provider._call("cleanup", version=version, id=id_)
-    history.note("last clean-up", cleaned["deleted_files"])
+    for provider in providers:
+        version, id_ = provider.newest or EMPTY
+        cleaned = provider._call("cleanup", version=version, id=id_)
+        history.note("last clean-up", cleaned["deleted_files"])
     for executor in history.executors[1:]:
         executor.kill()
-    provider.close()
-    left = [path for path in history.executors[0].directory.rglob("*") if path.name.startswith(_WORK)]
+    for provider in providers:
+        provider.close()
+    last = history.executors[0]
+    left = [path for path in last.directory.rglob("*") if path.name.startswith(_WORK)]
     assert not left, f"left on the local disk: {left}"
+    if last.agent is not None and not last.providers:
+        last.agent.check_closed()
 
 
 def _quiet_batch(history: History) -> None:
-    count = len(history.committed)
-    while len(history.committed) == count:
+    count = history.committed
+    while history.committed == count:
         try:
             history.batch(_Preferring(history.chance.getrandbits(32)))
         except QueryFailedError:
@@ -69,30 +76,34 @@ def _quiet_batch(history: History) -> None:
     history.scheduler.sleep(1)
 
 
-def _last_provider(history: History) -> Provider:
-    return history.executors[0].provider(f"run-{history.runs}")
+def _last_providers(history: History) -> list[Provider]:
+    return [history.executors[0].provider(history.run_id, one) for one in history.partitions]
 
 
 def check_end(history: History, directory: Path) -> None:
     """Every retained version is restored exactly, `verify` is content, nothing is left over."""
-    retained = [version for version in history.committed[-history.retain :] if version != EMPTY]
+    for partition in history.partitions:
+        _check_partition(history, partition, directory)
+
+
+def _check_partition(history: History, partition: Partition, directory: Path) -> None:
+    retained = [version for version in partition.committed[-history.retain :] if version != EMPTY]
     for version in retained:
-        _check_restored(history, version, directory / f"end-{version[0]}")
+        _check_restored(history, partition, version, directory / f"end-{partition.number}-{version[0]}")
     if history.is_lying:
         return
-    newest = history.committed[-1]
-    verdict = verify_store(StoreKey(0, 0), history.bucket, lambda: history.named(newest), every=True)
+    newest, bucket = partition.committed[-1], partition.bucket
+    key = StoreKey(0, partition.number)
+    verdict = verify_store(key, bucket, lambda: partition.named(newest), every=True)
     assert not verdict.findings, f"verify finds {verdict.findings}"
     assert verdict.restored == VersionId(*newest)
-    contents = StoreContents.read(history.bucket)
+    contents = StoreContents.read(bucket)
     floor = newest[0] - history.retain + 1
     needed = {file.path for file in contents.registry(floor).entries()}
     over = [
-        path
-        for path in sorted(history.bucket.files)
-        if path not in needed and not _is_attempt(path, floor, contents)
+        path for path in sorted(bucket.files) if path not in needed and not _is_attempt(path, floor, contents)
     ]
-    assert not over, f"left in checkpoint storage: {over}"
+    assert not over, f"left in the checkpoint storage of partition {partition.number}: {over}"
 
 
 def _is_attempt(path: str, floor: int, contents: StoreContents) -> bool:
@@ -101,11 +112,11 @@ def _is_attempt(path: str, floor: int, contents: StoreContents) -> bool:
     return any(one.path == path and one.version >= floor for one in (*listing.deltas, *listing.refused))
 
 
-def _check_restored(history: History, version: Version, directory: Path) -> None:
+def _check_restored(history: History, partition: Partition, version: Version, directory: Path) -> None:
     try:
-        with EmbeddedStore(history.bucket, directory, has_checkpoint_ids=history.ids) as store:
-            store.load(history.named(version))
-            history.truth.check(version, rows_of(store), "the last restore")
+        with EmbeddedStore(partition.bucket, directory, has_checkpoint_ids=history.ids) as store:
+            store.load(partition.named(version))
+            partition.truth.check(version, rows_of(store), "the last restore")
     except (DamagedError, MissingError):
         if not history.is_lying:
             raise

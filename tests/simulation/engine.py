@@ -1,7 +1,9 @@
 """A model of `engine.database.Database`: the same methods and kinds of files, quick and deterministic.
 
-Tables are sorted lists of records as JSON under a checksum. A directory has them, `CURRENT`, the `MANIFEST-*`
-that it names (the tables with their levels, oldest first) and an `OPTIONS-*`, as RocksDB's have.
+Tables are sorted lists of records as JSON, and an end that has their checksum and their number: who knows the
+end of a file knows which one it is, and who reads its records whether they are whole. A directory has tables,
+`CURRENT`, the `MANIFEST-*` that it names (the tables with their levels, oldest first) and an `OPTIONS-*`, as
+RocksDB's have.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from state_store.checkpoint.metadata import META_KEY, DeltaMetadata
+from state_store.checkpoint.names import VersionId
 from state_store.engine.database import TableFile, table_number
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import BusyError, DamagedError, MissingError
@@ -21,27 +24,53 @@ Records = dict[bytes, "bytes | None"]
 _OLDEST_LEVEL = 6
 
 
+END_BYTES = 24
+"""Of each table: the checksum and the number of its records, and what tells that it is an end."""
+
+_END = b" table\n"
+
+
 def pack_table(records: Records) -> bytes:
     """A table of these records; None is a removal."""
     rows = [[key.hex(), None if value is None else value.hex()] for key, value in sorted(records.items())]
     data = json.dumps(rows).encode()
-    return b"%08x\n" % zlib.crc32(data) + data
+    return data + b"%08x %08d" % (zlib.crc32(data), len(rows)) + _END
 
 
 def unpack_table(data: bytes, file: str) -> Records:
     """The records. Raises DamagedError."""
-    head, _, body = data.partition(b"\n")
-    if head != b"%08x" % zlib.crc32(body):
+    body, end = data[:-END_BYTES], data[-END_BYTES:]
+    if not is_end(end) or end[:8] != b"%08x" % zlib.crc32(body):
         raise DamagedError(f"'{file}' is damaged: its checksum is wrong", file=file)
     return {
         bytes.fromhex(key): None if value is None else bytes.fromhex(value) for key, value in json.loads(body)
     }
 
 
+def is_end(end: bytes) -> bool:
+    """Whether a table ends with these bytes."""
+    return len(end) >= END_BYTES and end.endswith(_END)
+
+
+def end_bytes(path: Path) -> int | None:
+    """As `files.sst_end.end_bytes`."""
+    return END_BYTES if is_end(path.read_bytes()) else None
+
+
+def metadata_bytes(end: bytes) -> int | None:
+    """As `files.sst_end.metadata_bytes`."""
+    return END_BYTES if is_end(end) else None
+
+
+def is_plain(path: Path) -> bool:
+    """As `files.sst_end.is_plain`: no table is compressed."""
+    return is_end(path.read_bytes())
+
+
 def write_delta(
     path: Path, changes: Iterable[tuple[bytes, bytes | None]], metadata: DeltaMetadata
 ) -> tuple[int, int]:
-    """As `engine.sst.write_delta`: the bytes and the CRC-32 of the delta."""
+    """As `engine.delta_writer.write_delta`: the bytes and the CRC-32 of the delta."""
     data = pack_table({**dict(changes), META_KEY: metadata.to_json()})
     path.write_bytes(data)
     return len(data), zlib.crc32(data)
@@ -49,8 +78,20 @@ def write_delta(
 
 def rows_of(directory: Path) -> dict[bytes, bytes]:
     """What the database in `directory` has, without the reserved record."""
+    return {key: value for key, value in records_of(directory).items() if key != META_KEY}
+
+
+def records_of(directory: Path) -> dict[bytes, bytes]:
+    """What the database in `directory` has, with the reserved record."""
     with ModelDatabase(directory, DatabaseSettings()) as database:
-        return {key: value for key, value in database.scan() if key != META_KEY}
+        return dict(database.scan())
+
+
+def version_of(record: bytes | None) -> VersionId:
+    """The version that a reserved record says it is of. Raises DamagedError where there is none."""
+    if record is None:
+        raise DamagedError("the reserved record is missing")
+    return DeltaMetadata.from_json(record, file="a table").version_id
 
 
 class ModelDatabase:
@@ -112,7 +153,7 @@ class ModelDatabase:
 
     def files(self) -> list[TableFile]:
         found = [
-            TableFile(name, level, (self.directory / name).stat().st_size, len(self._records(name)))
+            TableFile(name, level, (self.directory / name).stat().st_size, self._count(name))
             for name, level in self._tables
         ]
         return sorted(found, key=lambda file: table_number(file.name))
@@ -135,6 +176,14 @@ class ModelDatabase:
     def _records(self, name: str) -> Records:
         path = self.directory / name
         return unpack_table(path.read_bytes(), str(path))
+
+    def _count(self, name: str) -> int:
+        """The number of records, as the end of a table tells it: that reads none of them."""
+        path = self.directory / name
+        end = path.read_bytes()[-END_BYTES:]
+        if not is_end(end) or not end[9:17].isdigit():
+            raise DamagedError(f"'{path}' is damaged: it has no end", file=str(path))
+        return int(end[9:17])
 
     def _merged(self, names: Iterable[str]) -> Records:
         records: Records = {}

@@ -2,66 +2,43 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import random
-import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-from unittest import mock
 
-from simulation.cluster import EMPTY, Executor, Site, Task, Truth, Version, random_changes
 from simulation.deeds import Deeds
 from simulation.ending import calm_down, check_end
-from simulation.engine import ModelDatabase
+from simulation.executor import Executor
+from simulation.machine import machine
+from simulation.partition import Partition, Terms
+from simulation.provider import Task
 from simulation.scheduler import Scheduler, Thread
-from simulation.storage import Bucket, Weather, storage_clock
+from simulation.site import Site
+from simulation.stage import Stage
+from simulation.storage import Weather, storage_clock
 from simulation.terms import LEASE_EXPIRY_S, TEMPORARY_EXPIRY_S, QueryFailedError
-from state_store.checkpoint.archive import unpack
-from state_store.checkpoint.lineage import Lineages
-from state_store.checkpoint.listing import Listing
-from state_store.checkpoint.manifest import Manifest
-from state_store.checkpoint.names import SnapshotName, VersionId
-from state_store.checkpoint.registry import whole_snapshots
-from state_store.errors import DamagedError, FormatError, MissingError, StateStoreError
-from state_store.runtime import SystemRuntime
 
 HONEST = ("error-before", "error-after", "unavailable", "full-disk")
 DAMAGE = ("damaged-read", "short-read")
 LYING = ("torn-write", "silently-torn-write", "stale-listing")
 
-MOST_FAILURES = 4
-"""Attempts at a task before the query fails, as Spark's `spark.task.maxFailures`."""
-
 PROFILES = ("calm", "failing", "failing", "failing", "damaging", "lying")
-
-
-@dataclass
-class _Attempt:
-    """A task that runs, or ran, on an executor."""
-
-    executor: Executor
-    before: Version
-    thread: Thread | None = None
-    version: Version | None = None
-    has_failed: bool = False
-
-    @property
-    def is_lost(self) -> bool:
-        return self.executor.is_dead and self.version is None
 
 
 class History:
     """The history of one seed. `run` raises AssertionError where something is not as it must be.
 
-    `committed` are the versions that Spark has committed, `trace` says what happened, step by step. In a
-    prompt history nobody is slower than a lease allows.
+    The state has this many `partitions`; `trace` says what happened, step by step. In a prompt history nobody
+    is slower than a lease allows.
     """
 
     def __init__(
-        self, seed: int, *, ids: bool = True, batches: int | None = None, profile: str | None = None
+        self,
+        seed: int,
+        *,
+        ids: bool = True,
+        batches: int | None = None,
+        profile: str | None = None,
+        partitions: int = 2,
     ) -> None:
         self.chance = random.Random(f"{seed} history")
         self.seed = seed
@@ -72,20 +49,19 @@ class History:
         self.batches = batches or self.batches
         self.scheduler = Scheduler(seed)
         self.weather = Weather(self.scheduler, random.Random(f"{seed} weather"))
-        self.bucket = _WatchedBucket(self)
-        self.truth = Truth(any_attempt=self.is_lying and not ids)
-        self.committed: list[Version] = [EMPTY]
         self.counts: dict[str, int] = {}
         self.ids = ids
         self.retain = self.chance.randrange(2, 5)
-        self.runs = self._applications = 1
+        terms = Terms(ids, self.retain, self.is_lying, self.is_prompt)
+        clock_ms = storage_clock(self.scheduler)
+        self.partitions = [Partition(number, terms, clock_ms) for number in range(partitions)]
+        self._runs = self._applications = 1
         self._jobs = self._tasks = 0
         self.executors: list[Executor] = []
         self._born = 0
         self._driver: Thread | None = None
         self.is_calm = self.is_quiet = False
         self.driver_dies = False
-        self._manifests: dict[bytes, Manifest | None] = {}
         self.site: Any = None
 
     @property
@@ -96,29 +72,43 @@ class History:
     def is_lying(self) -> bool:
         return self.profile == "lying"
 
+    @property
+    def is_honest(self) -> bool:
+        """Whether storage gives what it was given, where it gives something."""
+        return self.profile in ("calm", "failing")
+
+    @property
+    def run_id(self) -> str:
+        """That of the query's run."""
+        return f"run-{self._runs}"
+
+    @property
+    def committed(self) -> int:
+        """How many batches were committed."""
+        return len(self.partitions[0].committed) - 1
+
     def run(self) -> None:
-        with tempfile.TemporaryDirectory(prefix="simulation-", dir=_memory()) as name, _model_engine():
-            directory = Path(name)
+        with machine() as directory:
             self.site = Site(
                 self.scheduler,
-                self.bucket,
+                self.partitions,
                 self.weather,
-                self.truth,
                 self.ids,
                 self.retain,
+                self.is_honest,
                 self._options(),
                 directory,
+                self.count,
             )
             self._set_weather()
-            with _no_system():
-                self.scheduler.run(self._main)
+            self.scheduler.run(self._main)
             check_end(self, directory)
 
     # ---- the set-up --------------------------------------------------------------------------------------
 
     def _options(self) -> dict[str, str]:
         chance = self.chance
-        return {
+        options = {
             "maxDeltas": str(chance.randrange(1, 5)),
             "fullAfterMerges": str(chance.randrange(0, 5)),
             "minPauseBetweenMerges": chance.choice(["0", "2s"]),
@@ -129,7 +119,14 @@ class History:
             "cleanupTimeout": "60s",
             "transferThreads": str(chance.randrange(1, 4)),
             "localRecovery": chance.choice(["true", "false"]),
+            "restoreMode": chance.choice(["eager", "eager", "lazy"]),
+            "lazyRestoreThreshold": chance.choice(["1", "2k"]),
+            "hydrationRateLimit": chance.choice(["0", "200"]),
+            "restoreVerification": chance.choice(["blocks", "blocks", "blocks", "files"]),
         }
+        if len(self.partitions) > 1:
+            options["hydrationDiskBudget"] = chance.choice(["2k", "1g"])
+        return options
 
     def _set_weather(self) -> None:
         chance, weather = self.chance, self.weather
@@ -142,6 +139,8 @@ class History:
         if names:
             weather.names = tuple(chance.sample(names, chance.randrange(1, len(names) + 1)))
             weather.rate = chance.choice([0.003, 0.01, 0.05])
+        if self.profile == "damaging":
+            weather.damaged_tables_rate = chance.choice([0.0, 0.1, 0.3])
         weather.usual_s = chance.choice([0.02, 0.2, 1.0])
         weather.slow_rate = chance.choice([0.0, 0.01, 0.05])
         weather.slow_s = 2.0 if self.is_prompt else chance.choice([2.0, 20.0, 150.0])
@@ -154,7 +153,7 @@ class History:
             self.executors.append(self.new_executor())
         self.scheduler.start(self.scheduler.process("chaos"), "chaos", Deeds(self).go_on)
         tries = 0
-        while len(self.committed) <= self.batches:
+        while self.committed < self.batches:
             tries += 1
             if tries > 3 * self.batches:
                 break  # the faults leave it no chance; what is there must be right all the same
@@ -162,165 +161,58 @@ class History:
                 self.batch(self.chance)
             except QueryFailedError:
                 self.note("the query starts again")
-                self.runs += 1
+                self._runs += 1
                 self.scheduler.sleep(self.chance.uniform(0, 5))
             self.scheduler.sleep(self.chance.uniform(0, 3))
         calm_down(self)
 
     def batch(self, chance: random.Random) -> None:
-        before = self.committed[-1]
+        """One batch. Raises QueryFailedError where the query has to start again."""
         self._jobs += 1
-        attempts = [self._launch(before, self._preferred(chance), again=False)]
-        failures = 0
-        may_speculate = chance.random() < 0.3
-        patience_s = chance.uniform(0.5, 20)
-        until_s = self.scheduler.now_s + patience_s
-        while not (done := [one for one in attempts if one.version is not None]):
+        stages = [Stage(self, partition, chance) for partition in self.partitions]
+        while open_stages := [one for one in stages if one.winner is None]:
             if self.driver_dies:
                 self.driver_dies = False
                 self._applications += 1
                 raise QueryFailedError
-            over = [one for one in attempts if one.has_failed or one.is_lost]
-            if len(over) > failures:
-                failures = len(over)
-                if failures >= MOST_FAILURES:
-                    raise QueryFailedError
-            if len(over) == len(attempts):
-                attempts.append(self._launch(before, chance.choice(self.executors)))
-            elif self.scheduler.now_s >= until_s:
-                is_stuck = self.scheduler.now_s >= until_s + 60
-                if is_stuck or (may_speculate and len(attempts) < 3):
-                    attempts.append(self._launch(before, chance.choice(self.executors)))
-                    until_s = self.scheduler.now_s + (patience_s if not is_stuck else 0)
+            for stage in open_stages:
+                stage.go_on()
             self.scheduler.wait(chance.uniform(0.1, 5))
         if chance.random() < 0.05 and not self.is_calm:
-            raise QueryFailedError  # the driver dies between the task's success and its own log
-        winner = done[0].version
-        assert winner is not None
-        self.committed.append(winner)
-        self.note("committed", winner[0], winner[1])
+            raise QueryFailedError  # the driver dies between the tasks' success and its own log
+        for partition, stage in zip(self.partitions, stages, strict=True):
+            winner = stage.winner
+            assert winner is not None
+            partition.committed.append(winner)
+            self.note("committed", winner[0], winner[1], "in partition", partition.number)
 
-    def _preferred(self, chance: random.Random) -> Executor:
+    def preferred(self, chance: random.Random) -> Executor:
+        """Where a task runs if nothing speaks against it."""
         return self.executors[0] if chance.random() < 0.8 else chance.choice(self.executors)
 
-    def _launch(self, before: Version, executor: Executor, *, again: bool = True) -> _Attempt:
-        attempt = _Attempt(executor, before)
-        provider = executor.provider(f"run-{self.runs}")
+    def new_task(self, *, again: bool) -> Task:
         self._tasks += 1
         application = self._applications
-        task = Task(f"{application:08x}", self._tasks, again, lambda: application == self._applications)
-        # Without ids two copies of a task have to come to the same rows: nobody tells which one Spark took.
-        change = random_changes(self.chance if self.ids else random.Random(f"{self.seed} job {self._jobs}"))
-        self.note("task of", before[0] + 1, "on", executor.name)
+        return Task(f"{application:08x}", self._tasks, again, lambda: application == self._applications)
 
-        def work() -> None:
-            try:
-                attempt.version = provider.run_task(before, change, task)
-            except StateStoreError as error:
-                self.scheduler.note("task failed:", type(error).__name__, error)
-                attempt.has_failed = True
-                self._check_error(error, before)
-            if self._driver is not None and not self._driver.has_ended:
-                self.scheduler.wake(self._driver)
+    def chance_of_job(self, partition: int) -> random.Random:
+        """The same for all tasks of one partition in one batch."""
+        return random.Random(f"{self.seed} job {self._jobs}" + (f" {partition}" if partition else ""))
 
-        attempt.thread = self.scheduler.start(executor.jvm, f"task-{before[0] + 1}", work)
-        return attempt
+    def wake_driver(self) -> None:
+        if self._driver is not None and not self._driver.has_ended:
+            self.scheduler.wake(self._driver)
 
-    def _check_error(self, error: StateStoreError, before: Version) -> None:
-        """What a task of the newest version may fail with."""
-        self.count(f"task: {error.kind}")
-        if isinstance(error, MissingError | DamagedError | FormatError):
-            is_honest = self.profile in ("calm", "failing")
-            is_current = before == self.committed[-1]
-            assert not (is_honest and is_current), f"a task of the current batch failed: {error}"
-        assert not self.is_quiet, f"without faults a task failed: {error}"
+    def any_partition(self, chance: random.Random) -> Partition:
+        return self.partitions[0] if len(self.partitions) == 1 else chance.choice(self.partitions)
 
     def new_executor(self) -> Executor:
         self._born += 1
         ahead_ms = self.chance.choice([0, 0, -3_600_000, 3_600_000])
         return Executor(self.site, f"executor-{self._born}", ahead_ms)
 
-    # ---- what holds all the time -------------------------------------------------------------------------
-
-    def named(self, version: Version) -> VersionId:
-        """As Spark names it."""
-        return VersionId(version[0], version[1] if self.ids else None)
-
-    def changed(self, path: str) -> None:
-        """A file of the bucket came or went: what is retained can be restored by somebody who begins now, and
-        where nobody was slow, every snapshot that is retained is whole."""
-        if self.is_lying or not path.startswith(("delta/", "shared/", "snapshot/")):
-            return
-        newest = max(number for number, _ in self.truth.rows)
-        floor = max(1, newest - self.retain + 1)
-        wanted = {
-            VersionId(*one) for one in self.committed if one[0] >= floor or one == self.committed[-1]
-        } - {VersionId(*EMPTY)}
-        listing = Listing.from_files((path, len(data)) for path, (data, _) in self.bucket.files.items())
-        manifests = {}
-        for name in listing.snapshots:
-            manifest = self._manifest(name)
-            if manifest is not None:
-                manifests[name] = manifest
-        whole = whole_snapshots(listing, manifests)
-        missing = wanted - set(Lineages(listing.deltas, whole).restorable())
-        assert not missing, f"since '{path}' came or went, {missing} cannot be restored"
-        broken = [name.path for name in manifests.keys() - whole.keys() if name.version >= floor]
-        assert not (broken and self.is_prompt), f"since '{path}' came or went, {broken} lack files"
-
-    def _manifest(self, name: SnapshotName) -> Manifest | None:
-        data = self.bucket.files[name.path][0]
-        if data not in self._manifests:
-            try:
-                self._manifests[data] = unpack(data, file=name.path).manifest
-            except DamagedError:
-                self._manifests[data] = None
-        return self._manifests[data]
-
     def note(self, *words: object) -> None:
         self.scheduler.note("--", *words)
 
     def count(self, what: str) -> None:
         self.counts[what] = self.counts.get(what, 0) + 1
-
-
-class _WatchedBucket(Bucket):
-    def __init__(self, history: History) -> None:
-        super().__init__(storage_clock(history.scheduler))
-        self._history = history
-
-    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
-        super().write(path, data, overwrite=overwrite)
-        if path.startswith("snapshot/"):
-            self._history.changed(path)
-
-    def delete(self, path: str) -> None:
-        super().delete(path)
-        self._history.changed(path)
-
-
-def _memory() -> str | None:
-    """Where files take no disk."""
-    shared = Path("/dev/shm")
-    return str(shared) if shared.is_dir() else None
-
-
-@contextlib.contextmanager
-def _model_engine() -> Iterator[None]:
-    with contextlib.ExitStack() as stack:
-        for module in ("snapshots.restore", "snapshots.merge", "embedded.store"):
-            stack.enter_context(mock.patch(f"state_store.{module}.Database", ModelDatabase))
-        yield
-
-
-@contextlib.contextmanager
-def _no_system() -> Iterator[None]:
-    """Whoever takes something from the machine fails."""
-
-    def refuse(name: str, *arguments: object, **named: object) -> None:
-        raise AssertionError(f"the machine's {name} is used in a simulation")
-
-    with contextlib.ExitStack() as stack:
-        for name in ("wall_ms", "monotonic_s", "uptime_ms", "random_bytes", "sleep", "start"):
-            stack.enter_context(mock.patch.object(SystemRuntime, name, functools.partial(refuse, name)))
-        yield

@@ -20,8 +20,15 @@ from typing import Any, ClassVar
 
 from state_store.runtime import Runtime
 
+_THREAD_NAME = "simulated"
+
 EPOCH_MS = 1_700_000_000_000
 """What all clocks show at the start, milliseconds since 1970."""
+
+
+def is_simulated() -> bool:
+    """Whether a thread of a simulated process asks."""
+    return threading.current_thread().name == _THREAD_NAME
 
 
 class Killed(BaseException):
@@ -100,7 +107,7 @@ class _Worker:
         self._thread: Any = None
         self._wanted = threading.Lock()
         self._wanted.acquire()
-        threading.Thread(target=self._run, daemon=True).start()
+        threading.Thread(target=self._run, name=_THREAD_NAME, daemon=True).start()
 
     @classmethod
     def of(cls, thread: Thread) -> None:

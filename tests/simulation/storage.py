@@ -1,4 +1,4 @@
-"""Checkpoint storage of a simulation: one bucket that all processes share, and the way there of each."""
+"""Checkpoint storage of a simulation: a bucket for each partition, and the way there of each process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ from state_store.storage.contract import Entry, Storage, check_path
 class Bucket(Storage):
     """Files in memory, with their times by the storage's own clock. It keeps the contract."""
 
-    location = "simulated:/store"
-
-    def __init__(self, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, location: str, clock_ms: Callable[[], int]) -> None:
+        self.location = location
         self.files: dict[str, tuple[bytes, int]] = {}
         self._clock_ms = clock_ms
 
@@ -67,6 +66,7 @@ class Weather:
         self._scheduler = scheduler
         self._chance = chance
         self.rate = 0.0
+        self.damaged_tables_rate = 0.0
         self.names: tuple[str, ...] = ()
         self.storm_until_s = 0.0
         self.usual_s = 0.02
@@ -76,12 +76,15 @@ class Weather:
 
     def clear(self) -> None:
         """Nothing goes wrong any more."""
-        self.rate = self.slow_rate = self.storm_until_s = 0.0
+        self.rate = self.damaged_tables_rate = self.slow_rate = self.storm_until_s = 0.0
         self.usual_s, self.calm_factor = 0.02, 20
 
     def fault(self, operation: str, path: str) -> Fault | None:
         if self._scheduler.now_s < self.storm_until_s:
             return FAULTS["unavailable"].fault
+        is_table = operation in ("read", "download") and path.endswith(".sst")
+        if is_table and self._chance.random() < self.damaged_tables_rate:
+            return FAULTS["damaged-read"].fault
         if self._chance.random() >= self.rate:
             return None
         fitting = [name for name in self.names if operation in FAULTS[name].operations]
@@ -106,9 +109,9 @@ class DistantStorage(FaultyStorage):
         self._scheduler.sleep(self._weather.delay_s())
         try:
             answer = super()._do(operation, path, **arguments)
-            self._scheduler.note(operation, path)
+            self._scheduler.note(operation, f"{self.location}/{path}")
         except StateStoreError as error:
-            self._scheduler.note(operation, path, type(error).__name__)
+            self._scheduler.note(operation, f"{self.location}/{path}", type(error).__name__)
             raise
         finally:
             if not self._process.is_dead:

@@ -3,6 +3,8 @@
 LEASE_EXPIRY_S = 120
 LONGEST_LEASE_S = 3600  # that of an embedded store
 TEMPORARY_EXPIRY_S = 600
+LARGE_BYTES = 1000
+"""Files of this many bytes are fetched in parts."""
 
 
 class QueryFailedError(Exception):

@@ -1,6 +1,7 @@
 """Whole histories of a cluster, each decided by a seed: nothing is lost, wrong, or left over.
 
-One that fails is run again by `python -m tests.simulation SEED --trace` (`--format 1` without ids).
+One that fails is run again by `python -m tests.simulation SEED --trace` (with `--format 1` without ids, with
+`--partitions 1` one of a single partition).
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from simulation.history import History
+from simulation.machine import no_system
+from simulation.scheduler import Scheduler
+from state_store.runtime import SYSTEM
 
 
 def run(seed: int, **how: object) -> History:
@@ -26,23 +30,32 @@ def run(seed: int, **how: object) -> History:
     return history
 
 
-def test_sixty_histories() -> None:
-    """They have something of everything: a simulation that comes to do less is seen, too."""
+def test_a_hundred_histories() -> None:
+    """They have something of everything: a simulation that comes to do less is seen, too. Three of four are
+    short, one of four reads what is not what was written, every other has two partitions."""
     counts: dict[str, int] = {}
-    for seed in range(60):
-        for name, count in run(seed, ids=seed % 5 < 3).counts.items():
+    for seed in range(100):
+        shape = {"batches": 6 if seed % 4 else None, "profile": "damaging" if seed % 4 == 1 else None}
+        history = run(seed, ids=seed % 5 < 3, partitions=1 + seed % 2, **shape)
+        for name, count in history.counts.items():
             counts[name] = counts.get(name, 0) + count
     assert {
         "ask_for_a_snapshot",
+        "damage that a reader found",
         "end_driver",
         "full_from_outside",
         "jump",
         "kill_agent",
         "kill_executor",
+        "merges of two stores at once",
         "move",
         "pause_agent",
         "pause_executor",
         "power_cut",
+        "restore: beside",
+        "restore: no base",
+        "restore: sparse",
+        "restore: thorough",
         "storm",
         "task: damaged",
         "task: storage",
@@ -54,9 +67,20 @@ def test_sixty_histories() -> None:
 @pytest.mark.parametrize("hundreds", range(40))
 @pytest.mark.parametrize("ids", [True, False])
 def test_many_histories(hundreds: int, ids: bool) -> None:
-    """With Spark's ids (checkpoint format 2), and without (format 1)."""
+    """With Spark's ids (checkpoint format 2), and without (format 1); of two partitions."""
     for seed in range(100 * hundreds, 100 * hundreds + 100):
         run(seed, ids=ids)
+
+
+def test_a_simulated_thread_takes_nothing_from_the_machine() -> None:
+    """A thread that another test has left behind may."""
+    scheduler = Scheduler(0)
+    answers = []
+    with no_system():
+        SYSTEM.start(lambda: answers.append(SYSTEM.monotonic_s()), name="left behind").join()
+        with pytest.raises(AssertionError, match="the machine's start is used"):
+            scheduler.run(lambda: SYSTEM.start(lambda: None, name="simulated"))
+    assert len(answers) == 1
 
 
 def test_a_seed_says_everything(checkout: Path) -> None:

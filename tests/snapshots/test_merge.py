@@ -15,7 +15,7 @@ from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DeltaName, SnapshotName, tombstone_path
 from state_store.deletion.catalog import read_archive
-from state_store.engine.sst import write_delta
+from state_store.engine.delta_writer import write_delta
 from state_store.errors import BusyError, DamagedError, StorageError
 from state_store.storage.local import LocalStorage
 

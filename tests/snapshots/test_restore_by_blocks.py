@@ -212,6 +212,26 @@ def test_deltas_are_ingested_where_rocksdb_has_to_read_the_tables(job: Job, tmp_
     assert contents(following.merge("full")["directory"]) == following.state
 
 
+def test_rocksdb_reads_files_that_are_too_large_for_a_mapping(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that were deltas, which are ingested then; the JVM opens no file before it is read."""
+    job.merge("full")
+    assert not reader(job, tmp_path / "usual").restore_by_blocks(10)["needs_rocksdb"]
+    largest = max(path.stat().st_size for path in job.location.glob("shared/*.sst"))
+    job.commit({b"\0\0large": os.urandom(largest)})
+    job.commit({b"\0\0small": b"1"})
+    monkeypatch.setattr("state_store.snapshots.assembly.MOST_MAPPED_BYTES", largest)
+    assert not reader(job, tmp_path / "beside").restore_by_blocks(12)["needs_rocksdb"], (
+        "the JVM sees its deltas"
+    )
+    assert reader(job, tmp_path / "ingested").restore(12)["needs_rocksdb"]
+    monkeypatch.setattr("state_store.snapshots.assembly.MOST_MAPPED_BYTES", largest - 1)
+    answer = reader(job, tmp_path / "tables").restore_by_blocks(12)
+    assert answer["needs_rocksdb"] and answer["beside"] == []
+    assert rows_of(answer) == job.state
+
+
 def test_whether_blocks_are_compressed_is_in_the_end(job: Job, tmp_path: Path) -> None:
     plain = [*job.location.glob("shared/*.sst"), *job.location.glob("delta/*.sst")]
     assert plain and all(is_plain(path) for path in plain)

@@ -14,7 +14,7 @@ import quick_java
 import scala_jars
 
 from state_store.agent.files import FileConnections, StoreFiles
-from state_store.agent.frames import read_frame, write_frame
+from state_store.agent.wire.frames import read_frame, write_frame
 
 CONNECTIONS = 4
 

@@ -11,7 +11,7 @@ from minihdfs import HdfsCluster, write_configuration
 
 from state_store.agent.files import StoreFiles
 from state_store.errors import StorageError
-from state_store.storage import open_storage
+from state_store.storage import hadoop, open_storage
 from state_store.storage.conformance import StorageConformance
 from state_store.storage.hadoop import HadoopStorage
 from state_store.storage.webhdfs import WebHdfsStorage
@@ -119,3 +119,14 @@ class TestOnADirectory(StorageConformance):
         self.put_raw(storage, "delta", b"")
         with pytest.raises(StorageError, match="store/delta"):
             storage.write("delta/a", b"")
+
+    @pytest.mark.parametrize("files", [9, 10])
+    def test_a_listing_in_pages_has_each_file_once(
+        self, storage: HadoopStorage, monkeypatch: pytest.MonkeyPatch, files: int
+    ) -> None:
+        """Also where the last page is full."""
+        monkeypatch.setattr(hadoop, "PAGE_ENTRIES", 3)
+        for number in range(files):
+            self.put_raw(storage, f"delta/{number}", b"x" * number)
+        found = [(entry.name, entry.size_bytes) for entry in storage.list_files("delta")]
+        assert found == [(str(number), number) for number in range(files)]

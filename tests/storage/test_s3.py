@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,9 @@ from minis3 import (
 
 from state_store.agent.files import StoreFiles
 from state_store.errors import ConflictError, StateStoreError, StorageError, UnknownOutcomeError
+from state_store.files.local_cache import LocalCache
+from state_store.files.parts import PART_BYTES
+from state_store.files.transfer import Wanted, fetch
 from state_store.storage import Storage, open_storage
 from state_store.storage.conformance import StorageConformance
 from state_store.storage.hadoop import HadoopStorage
@@ -126,6 +130,23 @@ class _OnS3(StorageConformance):
         with self.server.failing(first(1, broken_off, "GET", "/shared/a")):
             done = _whole_or_error(lambda: storage.download("shared/a", tmp_path / "got") or b"")
         assert done is None or (tmp_path / "got").read_bytes() == data
+
+    def test_a_large_file_comes_in_parts_all_of_them_or_none(self, storage: Storage, tmp_path: Path) -> None:
+        data = random.Random(4).randbytes(2 * PART_BYTES + 1000)
+        self.put_raw(storage, "shared/a", data)
+        cache = LocalCache(tmp_path / "empty", 1 << 20).store("here")
+        wanted = Wanted("shared/a", len(data), tmp_path / "got", crc32=zlib.crc32(data))
+        with (
+            self.server.failing(first(99, DENIED, "GET", "/shared/a")),
+            pytest.raises(StorageError, match="shared/a"),
+        ):
+            fetch(storage, cache, [wanted], 2)
+        assert not wanted.target.exists()
+        self.server.requests.clear()
+        with self.server.failing(first(1, broken_off, "GET", "/shared/a")):
+            fetch(storage, cache, [wanted], 2)
+        assert wanted.target.read_bytes() == data
+        assert [method for method, _ in self.server.requests].count("GET") >= 4
 
     def test_an_upload_that_breaks_off_shows_nothing(self, storage: Storage, tmp_path: Path) -> None:
         (tmp_path / "local").write_bytes(random.Random(2).randbytes(self.big_bytes))

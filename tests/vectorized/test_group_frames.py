@@ -13,8 +13,8 @@ import wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from state_store.vectorization import group_frames, pandas_frames
 from state_store.vectorization.context import Header
+from state_store.vectorization.frames import group_frames, pandas_frames
 
 KINDS = {
     "byte": st.integers(-128, 127),

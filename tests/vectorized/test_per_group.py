@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.state import GroupState
 
-from state_store.vectorization import BadResultError, group_calls, per_group
+from state_store.vectorization import BadResultError, per_group
 from state_store.vectorization.context import Header
 from state_store.vectorization.errors import GroupTooLargeError
+from state_store.vectorization.plain import calls
 
 KEY = wire.schema({"k": "string"})
 ROWS = wire.schema({"k": "string", "v": "long"})
@@ -291,7 +292,7 @@ def test_every_sequence_of_calls_is_answered_as_sparks_group_state_does(
 
 
 def test_much_output_leaves_before_its_groups_are_done(monkeypatch):
-    monkeypatch.setattr(group_calls, "_MAX_OUTPUT_ROWS", 4)
+    monkeypatch.setattr(calls, "_MAX_OUTPUT_ROWS", 4)
 
     def function(key, rows, state):
         state.update((1, "x"))

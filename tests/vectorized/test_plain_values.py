@@ -22,10 +22,10 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from state_store.vectorization.errors import BadResultError
-from state_store.vectorization.plain_rows import row_class, tuple_class
-from state_store.vectorization.plain_values import UnfitValueError
-from state_store.vectorization.row_schemas import RowSchema
-from state_store.vectorization.session_zone import SessionZone
+from state_store.vectorization.plain.row_schemas import RowSchema
+from state_store.vectorization.plain.rows import row_class, tuple_class
+from state_store.vectorization.plain.session_zone import SessionZone
+from state_store.vectorization.plain.values import UnfitValueError
 
 ZONE = "America/Los_Angeles"
 UTC = datetime.timezone.utc

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 import wire
 
-from state_store.vectorization import GROUP, BadResultError, Result, polars_frames, vectorized
+from state_store.vectorization import GROUP, BadResultError, Result, vectorized
 from state_store.vectorization.context import Header
+from state_store.vectorization.frames import polars_frames
 
 KEY = wire.schema({"k": "string"})
 ROWS = wire.schema({"v": "long"})

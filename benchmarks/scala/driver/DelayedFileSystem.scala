@@ -8,41 +8,30 @@ import java.util.concurrent.locks.LockSupport
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs._
 import org.apache.hadoop.fs.permission.FsPermission
+import org.apache.hadoop.hdfs.DistributedFileSystem
 import org.apache.hadoop.util.Progressable
 
 /**
- * A local directory that answers like storage across a network: each request waits `fs.delayed.request.ms`
- * before it begins, and each stream carries `fs.delayed.stream.bytes` a second. A request is a status, a listing,
- * an open, a create, a rename, a delete, the first read of a stream and each read after a seek. Streams do not
- * share a bandwidth, as those of an object store do not.
+ * A file system that answers like storage across a network: each request waits `fs.delayed.request.ms` before it
+ * begins, and each stream carries `fs.delayed.stream.bytes` a second. A request is a status, a listing, an open, a
+ * create, a rename, a delete, the first read of a stream and each read after a seek. Streams do not share a
+ * bandwidth, as those of an object store do not.
  */
-final class DelayedFileSystem extends RawLocalFileSystem {
+trait Delays extends FileSystem {
   private var requestNanos = 0L
   private var bytesASecond = 0L
 
-  override def getScheme: String = "delayed"
-  override def getUri: URI = URI.create("delayed:///")
-
-  override def initialize(name: URI, conf: Configuration): Unit = {
+  abstract override def initialize(name: URI, conf: Configuration): Unit = {
     super.initialize(name, conf)
     requestNanos = MILLISECONDS.toNanos(conf.getLong("fs.delayed.request.ms", 20))
     bytesASecond = conf.getLong("fs.delayed.stream.bytes", 100L << 20)
   }
 
-  override def open(path: Path, bufferBytes: Int): FSDataInputStream = request {
+  abstract override def open(path: Path, bufferBytes: Int): FSDataInputStream = request {
     new FSDataInputStream(new DelayedInput(super.open(path, bufferBytes)))
   }
 
-  override def create(
-      path: Path,
-      overwrite: Boolean,
-      bufferBytes: Int,
-      replication: Short,
-      blockBytes: Long,
-      progress: Progressable): FSDataOutputStream =
-    delayed(super.create(path, overwrite, bufferBytes, replication, blockBytes, progress))
-
-  override def create(
+  abstract override def create(
       path: Path,
       permission: FsPermission,
       overwrite: Boolean,
@@ -52,15 +41,15 @@ final class DelayedFileSystem extends RawLocalFileSystem {
       progress: Progressable): FSDataOutputStream =
     delayed(super.create(path, permission, overwrite, bufferBytes, replication, blockBytes, progress))
 
-  private def delayed(out: => FSDataOutputStream): FSDataOutputStream =
+  protected def delayed(out: => FSDataOutputStream): FSDataOutputStream =
     request(new FSDataOutputStream(new DelayedOutput(out), null))
 
-  override def rename(from: Path, to: Path): Boolean = request(super.rename(from, to))
-  override def delete(path: Path, recursive: Boolean): Boolean = request(super.delete(path, recursive))
-  override def listStatus(path: Path): Array[FileStatus] = request(super.listStatus(path))
-  override def getFileStatus(path: Path): FileStatus = request(super.getFileStatus(path))
+  abstract override def rename(from: Path, to: Path): Boolean = request(super.rename(from, to))
+  abstract override def delete(path: Path, recursive: Boolean): Boolean = request(super.delete(path, recursive))
+  abstract override def listStatus(path: Path): Array[FileStatus] = request(super.listStatus(path))
+  abstract override def getFileStatus(path: Path): FileStatus = request(super.getFileStatus(path))
 
-  /** A local file system makes one call of another; only the outer one is a request. */
+  /** A file system makes one call of another; only the outer one is a request. */
   private val within = ThreadLocal.withInitial[Boolean](() => false)
 
   private def request[A](call: => A): A =
@@ -118,3 +107,23 @@ final class DelayedFileSystem extends RawLocalFileSystem {
     override def close(): Unit = out.close()
   }
 }
+
+/** A local directory, far away. */
+final class DelayedFileSystem extends DelayedLocalFiles {
+  override def getScheme: String = "delayed"
+  override def getUri: URI = URI.create("delayed:///")
+}
+
+class DelayedLocalFiles extends RawLocalFileSystem with Delays {
+  override def create(
+      path: Path,
+      overwrite: Boolean,
+      bufferBytes: Int,
+      replication: Short,
+      blockBytes: Long,
+      progress: Progressable): FSDataOutputStream =
+    delayed(super.create(path, overwrite, bufferBytes, replication, blockBytes, progress))
+}
+
+/** A real HDFS, whose loopback is too near to be true: its client waits before it asks. */
+final class DelayedHdfs extends DistributedFileSystem with Delays

@@ -10,7 +10,7 @@ final class ReadSteps(shape: Shape, model: Model, planner: Planner) {
   /**
    * The full scan that processing of timeouts and watermark eviction does.
    *
-   * @param uncommitted so many keys of the batch under way are rewritten (with what they held) before
+   * @param uncommitted this many keys of the batch under way are rewritten (with what they held) before
    */
   def scan(subject: Subject, uncommitted: Int): Seq[(String, Any)] = {
     val plan = rewrite(uncommitted)

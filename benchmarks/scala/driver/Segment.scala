@@ -4,7 +4,7 @@ package statestore.benchmark
  * Consecutive batches of one subject with its background maintenance, all of whose cost falls into this
  * segment: it ends when the maintenance has. Emits an event "batch" for each batch and one "segment".
  *
- * @param every a round of maintenance starts after each so many batches, 0 for never
+ * @param every a round of maintenance starts after each this many batches, 0 for never
  * @param emit takes the kind of an event and its fields
  */
 final class Segment(

@@ -53,6 +53,7 @@ object ProcessorComparison {
     try {
       val random = new SplittableRandom(11)
       val keys = settings("keys").toInt
+      Rows.makeNames(keys)
       for (number <- 0 until settings("batches").toInt) {
         val touched = Iterator.continually(random.nextInt(keys)).distinct.take(settings("batch").toInt).toArray
         val turns = if (number % 2 == 0) subjects else subjects.reverse

@@ -18,7 +18,12 @@ private object Rows {
 
   private val text = UTF8String.fromString("x" * 24)
 
-  def name(key: Int): UTF8String = UTF8String.fromString(f"customer-$key%08d")
+  private var names = Array.empty[UTF8String]
+
+  /** Makes the names of this many keys, which a query finds in its input. */
+  def makeNames(keys: Int): Unit = names = Array.tabulate(keys)(key => UTF8String.fromString(f"customer-$key%08d"))
+
+  def name(key: Int): UTF8String = names(key)
   def projection(schema: StructType): UnsafeProjection = UnsafeProjection.create(schema)
   def value(of: UnsafeProjection, n: Long): UnsafeRow = of(InternalRow(n, text))
 }

@@ -128,7 +128,7 @@ final class SstReading(settings: Map[String, String], directory: File, times: Tu
     val writer = new SstFileWriter(environment, options)
     writer.open(file.getPath)
     numbers.foreach(n => writer.put(key(n), value(n + round.toLong * keys, settings("value").toInt)))
-    writer.put(Reserved.metaKey, Json.bytes(Json.obj("version" -> 1, "keys" -> keys)))
+    writer.put(Reserved.metaKey, Json.bytes(Json.obj("format" -> 1, "version" -> 1, "keys" -> keys)))
     writer.finish()
     Seq(writer, environment, options).foreach(_.close())
     file

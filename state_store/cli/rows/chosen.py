@@ -20,6 +20,9 @@ from state_store.dataset.state import State
 from state_store.errors import OptionError
 from state_store.query import DEFAULT_NAME
 
+TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"]
+"""How a time is written in an argument (UTC)."""
+
 _NOTE = """\
 DIR is the query's checkpointLocation: a path or a file:, hdfs:, webhdfs:, s3:, gs: or abfs: URI. The query
 {} meanwhile. Version v is the state after batch v - 1."""
@@ -103,7 +106,7 @@ def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for decorate in (
         click.option(
             "--at",
-            type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"]),
+            type=click.DateTime(TIMES),
             metavar="TIME",
             help="The version that was the newest at that time (UTC).",
         ),
@@ -120,7 +123,7 @@ def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
 def metered(
     state: State, what: str, partitions: int | None = None, *, prints: bool = False
 ) -> Iterator[None]:
-    """Shows how far a reading of the state is, of all its partitions or of so many.
+    """Shows how far a reading of the state is, of all its partitions or of this many.
 
     With `prints`, rows are printed meanwhile: then nothing is shown where these go to a terminal, too.
     """

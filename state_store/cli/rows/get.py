@@ -6,9 +6,16 @@ from collections.abc import Sequence
 
 import click
 
-from state_store.cli.command import json_option
-from state_store.cli.rows.chosen import Chosen, parsed_key, state_command, version_options
-from state_store.cli.rows.printed import print_row
+from state_store.cli.output import print_json
+from state_store.cli.rows.chosen import Chosen, metered, parsed_key, state_command, version_options
+from state_store.cli.rows.printed import (
+    DOCUMENT,
+    format_options,
+    plain,
+    print_row,
+    print_rows,
+    rows_as_values,
+)
 from state_store.errors import MissingError
 
 
@@ -18,24 +25,35 @@ from state_store.errors import MissingError
         "/data/checkpoint AA",
         "/data/checkpoint carrier=AA day=2024-02-29 --json",
         "/data/checkpoint AA --batch 40",
+        "/data/checkpoint AA --store left --format csv",
     ),
 )
 @version_options
-@json_option
+@format_options
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
 def get(
     chosen: Chosen,
-    as_json: bool,
+    form: str,
+    target: str | None,
     key: Sequence[str],
 ) -> None:
     """Print the state of one key.
 
-    KEY is a value for each column of the key in order, or NAME=VALUE for each. Only the partition that the
-    key is in is read. Exits with 3 when there is no such key. A side of a join has several rows a key: use
-    show --key.
+    KEY is a value for each column of the key in order, or NAME=VALUE for each; structs, such as windows, are
+    JSON. Only the partition that the key is in is read. Exits with 3 when there is no such key. A side of a
+    join has several rows a key, and a list one for each element: --json prints these as an array, and one row
+    as an object.
     """
     with chosen.open() as state:
-        row = state.get(parsed_key(state, key))
-        if row is None:
+        with metered(state, "read", 1):
+            found = state.rows_of(parsed_key(state, key))
+        if not found.num_rows:
             raise MissingError(f"there is no key {', '.join(key)} in version {state.version}")
-        print_row(row, as_json=as_json)
+        if not state.has_one_row_a_key or target is not None or form not in ("table", DOCUMENT):
+            print_rows(iter(found.to_batches()), found.schema, form, target)
+            return
+        (row,) = (row for batch in found.to_batches() for row in rows_as_values(batch))
+        if form == DOCUMENT:
+            print_json(plain(row))
+        else:
+            print_row(row)

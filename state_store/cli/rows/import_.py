@@ -12,8 +12,9 @@ from state_store.cli.command import json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
 from state_store.cli.rows.chosen import check_pyarrow, state_command
-from state_store.dataset.importing import import_rows
+from state_store.dataset.rewriting.importing import import_rows
 from state_store.errors import OptionError
+from state_store.older_python import zip
 from state_store.query import DEFAULT_NAME, Query
 
 
@@ -36,9 +37,10 @@ def import_(
 
     Writes the checkpoint of a stopped query to TARGET, which must be empty, with ROWS, a file or directory of
     Parquet, as its state in place of what it has, or of several stores at once, each as NAME=ROWS: both sides
-    of a join, the variables of transformWithState. Stores that are not named stay as they are. ROWS has the
-    columns that show prints. Start the query with TARGET as its checkpointLocation, and never again with DIR,
-    which stays as it is. A query that has never run gets its checkpoint from state_store.bootstrap (Python).
+    of a join, the variables and timers of transformWithState. Stores that are not named stay as they are.
+    ROWS has the columns that show prints. Start the query with TARGET as its checkpointLocation, and never
+    again with DIR, which stays as it is. A query that has never run gets its checkpoint from
+    state_store.bootstrap (Python).
     """
     check_pyarrow()
     given = _given(rows, store)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import csv
 import datetime
+import functools
 import io
 import json
-import sys
+import math
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from state_store.cli.output import number_column, output, print_json, print_table, text_column
+from state_store.cli.command import json_option
+from state_store.cli.output import number_column, output, print_table, text_column
+from state_store.dataset.places import local_path, new_file
 from state_store.errors import ConflictError, OptionError
 
 if TYPE_CHECKING:
@@ -28,30 +31,44 @@ LIMIT = 20
 _LONGEST_CELL = 60
 
 
+DOCUMENT = "document"
+"""What `--json` is among the formats: all rows as one JSON document."""
+
+
 def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--format` and `--output`."""
+    """Adds `--format`, `--output` and `--json`, whose function gets `form` and `target`."""
+
+    @functools.wraps(function)
+    def of_form(*given: Any, form: str | None, as_json: bool, **others: Any) -> Any:
+        if as_json and form is not None:
+            raise click.UsageError("--json and --format exclude each other")
+        return function(*given, form=DOCUMENT if as_json else form or "table", **others)
+
+    declared: Callable[..., Any] = of_form
     for decorate in (
         click.option(
-            "--output", "target", metavar="FILE", help="Write there; a file that exists is not replaced."
+            "--output",
+            "target",
+            metavar="FILE",
+            help="Write there (a path or URI); no file is replaced.",
         ),
         click.option(
             "--format",
             "form",
             type=click.Choice(FORMATS),
-            default="table",
-            show_default=True,
-            help="How rows are printed; parquet needs --output.",
+            help="How rows are printed: json is an object a line, parquet needs --output. Default: table.",
         ),
+        json_option,
     ):
-        function = decorate(function)
-    return function
+        declared = decorate(declared)
+    return declared
 
 
 limit_option = click.option(
     "--limit",
     type=click.IntRange(min=0),
     metavar="N",
-    help=f"At most so many rows, 0: all. Default: {LIMIT} in a table, else all.",
+    help=f"At most this many rows, 0: all. Default: {LIMIT} in a table, else all.",
 )
 
 
@@ -75,7 +92,7 @@ def print_first(
 
 
 def _first(batches: Iterable[pyarrow.RecordBatch], most: int | None) -> Iterator[pyarrow.RecordBatch]:
-    """At most so many rows of the batches; None: all."""
+    """At most this many rows of the batches; None: all."""
     left = most
     for batch in batches:
         if left is None:
@@ -96,25 +113,59 @@ def print_rows(
     """
     if form == "parquet" and target is None:
         raise OptionError("Parquet is written to a file: give --output FILE", option="--output")
-    if target is not None and Path(target).exists():
-        raise ConflictError(f"'{target}' exists already; it is not replaced", file=target)
+    path = None if target is None else local_path(target)
+    if target is not None and path is None:
+        with new_file(target) as local:
+            return print_rows(batches, schema, form, str(local))
+    if path is not None and path.exists():
+        raise ConflictError(f"'{path}' exists already; it is not replaced", file=str(path))
     if form == "parquet":
-        return _write_parquet(batches, schema, str(target))
-    if form == "table" and target is None:
+        return _write_parquet(batches, schema, str(path))
+    if form == "table" and path is None:
         return _print_table(batches, schema)
-    write = {"csv": _csv, "json": _json, "table": _csv}[form]
-    if target is None:
+    write = {"csv": _csv, "json": _json, "table": _csv, DOCUMENT: _document}[form]
+    if path is None:
         return write(batches, schema, lambda text: output().out(text, end="", highlight=False))
-    with open(target, "x", encoding="utf-8") as file:
+    with open(path, "x", encoding="utf-8") as file:
         return write(batches, schema, file.write)
 
 
+def rows_as_values(batch: pyarrow.RecordBatch) -> list[dict[str, Any]]:
+    """The rows as Python values; moments that Python has not, of the year 10000 say, as texts. Raises
+    OptionError where these are in a list or a map."""
+    try:
+        return list(batch.to_pylist())
+    except (OverflowError, ValueError):
+        columns = [_with_texts(column) for column in batch.columns]
+    try:
+        return [dict(zip(batch.schema.names, row)) for row in zip(*(one.to_pylist() for one in columns))]
+    except (OverflowError, ValueError) as error:
+        raise OptionError(f"Python has no such moments: {error}; write --format parquet") from error
+
+
+def _with_texts(column: pyarrow.Array) -> pyarrow.Array:
+    """A column with texts in place of dates and moments, inside of structs, too."""
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_timestamp(kind) or pyarrow.types.is_date(kind):
+        return column.cast(pyarrow.string())
+    if not pyarrow.types.is_struct(kind):
+        return column
+    inner = [_with_texts(one) for one in column.flatten()]
+    names = [kind.field(number).name for number in range(kind.num_fields)]
+    return pyarrow.StructArray.from_arrays(inner, names, mask=column.is_null())
+
+
 def plain(value: Any) -> Any:
-    """A value as JSON has it: bytes as base64, times by ISO 8601, decimals and durations as texts."""
+    """A value as JSON has it: bytes as base64, times by ISO 8601, and as texts decimals, durations, and
+    floating numbers that are not finite."""
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (Decimal, datetime.timedelta)):
         return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     if isinstance(value, dict):
@@ -139,7 +190,7 @@ def _print_table(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema)
     for field in schema:
         is_number = pyarrow.types.is_integer(field.type) or pyarrow.types.is_floating(field.type)
         headings.append(number_column(field.name) if is_number else text_column(field.name))
-    rows = [[cell(value) for value in row.values()] for batch in batches for row in batch.to_pylist()]
+    rows = [[cell(value) for value in row.values()] for batch in batches for row in rows_as_values(batch)]
     print_table(headings, rows)
     return len(rows)
 
@@ -149,7 +200,7 @@ def _csv(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, write: 
     write(_csv_lines([schema.names]))
     for batch in batches:
         rows += batch.num_rows
-        write(_csv_lines([[_csv_value(value) for value in row.values()] for row in batch.to_pylist()]))
+        write(_csv_lines([[_csv_value(value) for value in row.values()] for row in rows_as_values(batch)]))
     return rows
 
 
@@ -169,7 +220,20 @@ def _json(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, write:
     rows = 0
     for batch in batches:
         rows += batch.num_rows
-        write("".join(json.dumps(plain(row), ensure_ascii=False) + "\n" for row in batch.to_pylist()))
+        write("".join(json.dumps(plain(row), ensure_ascii=False) + "\n" for row in rows_as_values(batch)))
+    return rows
+
+
+def _document(
+    batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, write: Callable[[str], Any]
+) -> int:
+    """A JSON array, a row a line."""
+    rows = 0
+    for batch in batches:
+        for row in rows_as_values(batch):
+            write(f"{',' if rows else '['}\n  {json.dumps(plain(row), ensure_ascii=False)}")
+            rows += 1
+    write("\n]\n" if rows else "[]\n")
     return rows
 
 
@@ -191,21 +255,13 @@ def _write_parquet(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schem
     return rows
 
 
-def print_row(row: dict[str, Any] | None, *, as_json: bool) -> None:
-    """Prints one row, a column a line."""
-    if as_json:
-        print_json(None if row is None else plain(row))
-    elif row is not None:
-        print_table(
-            (text_column("column"), text_column("value")), ((name, _line(one)) for name, one in row.items())
-        )
+def print_row(row: dict[str, Any]) -> None:
+    """Prints one row for people, a column a line."""
+    print_table(
+        (text_column("column"), text_column("value")), ((name, _line(one)) for name, one in row.items())
+    )
 
 
 def _line(value: Any) -> str:
     shown = plain(value)
     return "" if shown is None else shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
-
-
-def warn(text: str) -> None:
-    """A line for people beside what is printed."""
-    print(f"state-store: {text}", file=sys.stderr)

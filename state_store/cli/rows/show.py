@@ -16,7 +16,7 @@ from state_store.cli.rows.where import condition
     examples=(
         "/data/checkpoint",
         "/data/checkpoint --where \"flights > 100 and carrier <> 'AA'\" --columns carrier,flights",
-        "/data/checkpoint --key AA --version 41",
+        "/data/checkpoint --key AA --version 41 --json",
         "/data/checkpoint --store left --limit 0 --format parquet --output left.parquet",
     ),
 )

@@ -50,7 +50,7 @@ def stats(
     few partitions, and the output says of which; --exact reads all. Bytes of a partition are those of its
     files, all column families. What versions changed is what their deltas say, and since when keys have not
     been changed, too, as far as there are deltas. Rows that have had their time are those that the next batch
-    may remove: by a time-out, a time to live, or a window that the watermark has passed.
+    may remove: by a time-out, a time to live, a timer, or a window that the watermark has passed.
     """
     with chosen.open() as state:
         sample = None if exact else SAMPLE
@@ -73,27 +73,27 @@ def stats(
 
 
 def _print(found: Statistics) -> None:
-    of = "all partitions" if found.is_exact else f"partitions {', '.join(map(str, found.sampled))}"
+    scope = "all partitions" if found.is_exact else f"partitions {', '.join(map(str, found.sampled))}"
     output().print(
         f"version {found.version}: {found.rows} rows in {len(found.partitions)} partitions, "
         f"{size(found.size_bytes)} in files; the largest partition has {found.skew:.2f} times the average\n"
     )
     largest = sorted(found.partitions, key=lambda one: -one.rows)[:_MOST_PARTITIONS]
     print_table(_PARTITIONS, ((one.partition, one.rows, size(one.size_bytes)) for one in largest))
-    output().print(f"\nsizes of {of}, {found.average_bytes:.0f} bytes a row on average:\n")
+    output().print(f"\nsizes of {scope}, {found.average_bytes:.0f} bytes a row on average:\n")
     print_table(_SIZES, (("keys", *found.key_bytes), ("values", *found.value_bytes)))
     output().print()
     print_table(_LARGEST, ((cell(one.key), one.partition, one.size_bytes) for one in found.largest))
     output().print()
     print_table(_RECENT, _recent(found))
     if found.ages.keys:
-        output().print(f"\nkeys of {of} by their last change:\n")
+        output().print(f"\nkeys of {scope} by their last change:\n")
         print_table(_AGES, _ages(found.ages))
     if found.expired is not None:
         one = found.expired
         clock = "the watermark" if one.clock == WATERMARK else "the time"
         output().print(
-            f"\n{one.rows} of {one.looked_at} rows of {of} ({one.share:.1%}) have had their time: "
+            f"\n{one.rows} of {one.looked_at} rows of {scope} ({one.share:.1%}) have had their time: "
             f"{one.column} against {clock}, {moment(one.at_ms)}"
         )
 

@@ -14,7 +14,9 @@ import token
 import tokenize
 from typing import TYPE_CHECKING, Any
 
+from state_store.dataset.keys import scalar_of
 from state_store.errors import OptionError
+from state_store.older_python import zip
 
 if TYPE_CHECKING:
     import pyarrow
@@ -155,7 +157,7 @@ class _Reader:
             return pyarrow.scalar(value)
         try:
             if isinstance(value, str) and not pyarrow.types.is_string(kind):
-                return pyarrow.scalar(value).cast(kind)
+                return scalar_of(value, kind)
             if isinstance(value, (int, float)) and not isinstance(value, bool):
                 return pyarrow.scalar(value)
             return pyarrow.scalar(value, kind)

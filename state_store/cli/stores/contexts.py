@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from state_store.cli.stores.found import FoundStore
 from state_store.engine.settings import DatabaseSettings
 from state_store.files.local_cache import LocalCache
 from state_store.files.workspace import Workspace
@@ -15,9 +14,7 @@ from state_store.storage import Storage
 
 
 @contextmanager
-def store_context(
-    storage: Storage, directory: Path, found: FoundStore, settings: DatabaseSettings
-) -> Iterator[StoreContext]:
+def store_context(storage: Storage, directory: Path, settings: DatabaseSettings) -> Iterator[StoreContext]:
     """The context of a store, below `directory` and gone afterwards; files fetched once are linked then."""
     cache = LocalCache(directory / "cache", budget_bytes=1 << 62).store(storage.location)
     workspace = Workspace(directory / "work")

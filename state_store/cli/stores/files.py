@@ -20,7 +20,7 @@ from state_store.cli.output import (
     text_column,
     version_json,
 )
-from state_store.cli.stores.found import FoundStore
+from state_store.dataset.found import FoundStore
 from state_store.query import Filter, Query, StoreKey
 
 _COLUMNS = (

@@ -20,7 +20,7 @@ from state_store.cli.progress import Meter
 from state_store.cli.stores.at_once import stores_option
 from state_store.cli.stores.contexts import store_context
 from state_store.cli.stores.descriptors import MOST_FILES, share
-from state_store.cli.stores.found import FoundStore
+from state_store.dataset.found import FoundStore
 from state_store.deletion.lease import Lease
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import MissingError, StateStoreError
@@ -207,7 +207,7 @@ def full_checkpoint(
         )
     with (
         tempfile.TemporaryDirectory(prefix="state-store-full-") as directory,
-        store_context(storage, Path(directory), found, settings) as context,
+        store_context(storage, Path(directory), settings) as context,
     ):
         restored = restore(context, version)
         merged = merge(context, restored.base, [], version, FULL)

@@ -12,7 +12,7 @@ from state_store.cli.output import number_column, output, print_json, print_tabl
 from state_store.cli.progress import Meter
 from state_store.cli.stores.at_once import stores_option
 from state_store.cli.stores.descriptors import share
-from state_store.cli.stores.repairing import REBUILD, Repair, repair_store
+from state_store.cli.stores.repair_steps import REBUILD, Repair, repair_store
 from state_store.query import Filter, Query
 from state_store.settings.option_types import DURATION, at_least
 

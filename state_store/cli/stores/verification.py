@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from state_store.checkpoint.manifest import FULL, FileEntry
+from state_store.checkpoint.metadata import META_KEY
 from state_store.checkpoint.names import VersionId
 from state_store.cli.output import version_json
 from state_store.cli.progress import Meter
 from state_store.cli.stores.contexts import store_context
 from state_store.cli.stores.descriptors import MOST_FILES
-from state_store.cli.stores.found import FoundStore
+from state_store.dataset.found import FoundStore
 from state_store.deletion.markers import Leases
+from state_store.engine.database import Database
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import StateStoreError
 from state_store.files.transfer import Wanted, difference, parallel
 from state_store.query import StoreKey
 from state_store.snapshots.context import StoreContext
+from state_store.snapshots.local_database import LocalDatabase
 from state_store.snapshots.restore import restore
 from state_store.storage import Storage
 
@@ -66,7 +70,10 @@ class Verdict:
             "restored": version_json(self.restored),
             "keys": self.keys,
             "restorable": [version_json(version) for version in self.restorable],
-            "findings": [{"kind": one.kind, "file": one.file, "what": one.what} for one in self.findings],
+            "findings": [
+                {"kind": finding.kind, "file": finding.file, "what": finding.what}
+                for finding in self.findings
+            ],
         }
 
 
@@ -85,26 +92,26 @@ def verify_store(
     `every`, every version is restored. A problem is one that a second look at the directory does not explain:
     the query's own clean-up removes files while they are read here.
     """
-    found = FoundStore.read(key, storage)
+    store = FoundStore.read(key, storage)
     settings = DatabaseSettings(max_open_files=open_files)
-    sizes = found.contents.listing.sst_bytes()
+    sizes = store.contents.listing.sst_bytes()
     if meter is not None:
         meter.expect(sum(sizes.values()))
     with (
         tempfile.TemporaryDirectory(prefix="state-store-verify-") as directory,
-        store_context(storage, Path(directory), found, settings) as context,
+        store_context(storage, Path(directory), settings) as context,
     ):
-        findings = [*_unreadable(found), *_unreadable_marks(found, storage), *_shared_by_full(found)]
-        findings += _checksums(found, context, committed(), Path(directory))
-        outcome = _restore_newest(found, context, committed, every=every)
+        findings = [*_unreadable(store), *_unreadable_marks(store, storage), *_shared_by_full(store)]
+        findings += _checksums(store, context, committed(), Path(directory))
+        outcome = _restore_newest(store, context, committed, every=every)
     findings += outcome.findings
     if findings:
         again = FoundStore.read(key, storage)
-        marks = {one.file for one in _unreadable_marks(again, storage)}
+        marks = {finding.file for finding in _unreadable_marks(again, storage)}
         findings = _confirmed(findings, again, committed(), marks)
     return Verdict(
         key,
-        len(sizes) + len(found.contents.listing.snapshots),
+        len(sizes) + len(store.contents.listing.snapshots),
         sum(sizes.values()),
         outcome.restored,
         outcome.keys,
@@ -134,57 +141,66 @@ def _confirmed(
     present = again.contents.entries.keys() | marks
     versions = {*again.registry.checkpoints(), again.restorable(committed) or committed}
     return [
-        one
-        for one in findings
-        if (one.version in versions if one.version else one.file in present or one.file in needed)
+        finding
+        for finding in findings
+        if (
+            finding.version in versions
+            if finding.version
+            else finding.file in present or finding.file in needed
+        )
     ]
 
 
-def _unreadable(found: FoundStore) -> Iterator[Finding]:
-    for snapshot, read in found.contents.snapshots.items():
+def _unreadable(store: FoundStore) -> Iterator[Finding]:
+    for snapshot, read in store.contents.snapshots.items():
         if read.error is not None:
-            yield Finding(found.key, read.error.kind, snapshot.path, read.error.message)
-    sizes = found.contents.listing.sst_bytes()
-    for snapshot, manifest in found.contents.manifests.items():
+            yield Finding(store.key, read.error.kind, snapshot.path, read.error.message)
+    sizes = store.contents.listing.sst_bytes()
+    for snapshot, manifest in store.contents.manifests.items():
         for entry in manifest.files:
             if entry.path not in sizes:
-                yield Finding(found.key, "missing", entry.path, f"is missing, and {snapshot.path} needs it")
+                yield Finding(store.key, "missing", entry.path, f"is missing, and {snapshot.path} needs it")
 
 
-def _unreadable_marks(found: FoundStore, storage: Storage) -> Iterator[Finding]:
+def _unreadable_marks(store: FoundStore, storage: Storage) -> Iterator[Finding]:
     """Leases and tombstones; each counts until it is as old as a lease may be, and is then deleted."""
     until = "while it is young, clean-ups delete nothing"
     for path, lease in Leases.read(storage).leases.items():
         if lease.error is not None:
-            yield Finding(found.key, "damaged", path, f"{lease.error.message}; {until}")
-    for path in found.contents.tombstones.damaged:
-        yield Finding(found.key, "damaged", path, f"'{path}' is damaged; {until}, and merges share no file")
+            yield Finding(store.key, "damaged", path, f"{lease.error.message}; {until}")
+    for path in store.contents.tombstones.damaged:
+        yield Finding(store.key, "damaged", path, f"'{path}' is damaged; {until}, and merges share no file")
 
 
-def _shared_by_full(found: FoundStore) -> Iterator[Finding]:
+def _shared_by_full(store: FoundStore) -> Iterator[Finding]:
     """Files of full snapshots that an older snapshot has, too."""
-    manifests = sorted(found.contents.manifests.values(), key=lambda one: one.version)
-    for full in (one for one in manifests if one.kind == FULL):
-        older = {entry.path: one for one in manifests if one.version < full.version for entry in one.files}
+    manifests = sorted(store.contents.manifests.values(), key=lambda manifest: manifest.version)
+    for full in (manifest for manifest in manifests if manifest.kind == FULL):
+        older = {
+            entry.path: manifest
+            for manifest in manifests
+            if manifest.version < full.version
+            for entry in manifest.files
+        }
         for entry in full.files:
             if entry.path in older:
                 other = older[entry.path].version_id
                 what = f"is shared by the full checkpoint {full.version_id} and the older {other}"
-                yield Finding(found.key, "damaged", entry.path, what)
+                yield Finding(store.key, "damaged", entry.path, what)
 
 
 def _checksums(
-    found: FoundStore, context: StoreContext, committed: VersionId | None, directory: Path
+    store: FoundStore, context: StoreContext, committed: VersionId | None, directory: Path
 ) -> list[Finding]:
     """Compares every SST with what is known of it; what the committed version needs is kept for its
     restore."""
     known: dict[str, FileEntry] = {
-        entry.path: entry for manifest in found.contents.manifests.values() for entry in manifest.files
+        entry.path: entry for manifest in store.contents.manifests.values() for entry in manifest.files
     }
-    crcs = {delta.path: delta.crc for delta in found.contents.listing.deltas}
-    newest = found.restorable(committed)
-    kept = {file.path for file in found.registry.files(newest)} if newest else set()
-    sizes = found.contents.listing.sst_bytes()
+    crcs = {delta.path: delta.crc for delta in store.contents.listing.deltas}
+    newest = store.restorable(committed)
+    kept = {file.path for file in store.registry.files(newest)} if newest else set()
+    sizes = store.contents.listing.sst_bytes()
 
     def check(path: str) -> Finding | None:
         entry, local = known.get(path), directory / path.replace("/", "-")
@@ -201,55 +217,83 @@ def _checksums(
             if why is None and wanted.verifiable and path in kept:
                 context.cache.keep(path, local)
         except StateStoreError as error:
-            return Finding(found.key, error.kind, path, error.message)
+            return Finding(store.key, error.kind, path, error.message)
         finally:
             local.unlink(missing_ok=True)
-        return None if why is None else Finding(found.key, "damaged", path, f"is damaged: {why}")
+        return None if why is None else Finding(store.key, "damaged", path, f"is damaged: {why}")
 
-    return [one for one in parallel(_THREADS, check, sorted(sizes)) if one is not None]
+    return [finding for finding in parallel(_THREADS, check, sorted(sizes)) if finding is not None]
 
 
 def _restore_newest(
-    found: FoundStore, context: StoreContext, committed: Callable[[], VersionId | None], *, every: bool
+    store: FoundStore, context: StoreContext, committed: Callable[[], VersionId | None], *, every: bool
 ) -> _Outcome:
     """Restores the version that Spark committed last, with `every` all others too; again where Spark has
     committed another meanwhile and the first is gone."""
     for _ in range(TRIES):
         wanted = committed()
-        if found.restorable(wanted) is None:
-            found = FoundStore.read(found.key, context.storage)  # the query may have gone on since
-        outcome = _restore(found, context, wanted, every=every)
+        if store.restorable(wanted) is None:
+            store = FoundStore.read(store.key, context.storage)  # the query may have gone on since
+        outcome = _restore(store, context, wanted, every=every)
         if outcome.restored is not None or committed() == wanted:
             break
     return outcome
 
 
-def _lacking(found: FoundStore, version: VersionId) -> StateStoreError | None:
+def _lacking(store: FoundStore, version: VersionId) -> StateStoreError | None:
     """What the version cannot be made without."""
     try:
-        found.contents.lineages.plan(version)
+        store.contents.lineages.plan(version)
     except StateStoreError as error:
         return error
     return None
 
 
-def _restore(found: FoundStore, context: StoreContext, wanted: VersionId | None, *, every: bool) -> _Outcome:
-    newest, versions = found.restorable(wanted), found.registry.checkpoints()
+def _restore(store: FoundStore, context: StoreContext, wanted: VersionId | None, *, every: bool) -> _Outcome:
+    newest, versions = store.restorable(wanted), store.registry.checkpoints()
     findings, keys, restored = [], 0, None
     if wanted is not None and newest is None:
-        lacking = _lacking(found, wanted)
+        lacking = _lacking(store, wanted)
         what = f"version {wanted}, which Spark committed last, cannot be restored: files of it are missing"
         what = f"{what}: {lacking.message}" if lacking else what
         file = lacking.file if lacking and lacking.file else "delta/"
-        findings.append(Finding(found.key, "missing", file, what, wanted))
+        findings.append(Finding(store.key, "missing", file, what, wanted))
     for version in versions if every else [newest] if newest else []:
         try:
             base = restore(context, version).base
+            try:
+                miscounted = _miscounted(context, base)
+            finally:
+                shutil.rmtree(base.directory, ignore_errors=True)
         except StateStoreError as error:
             what = f"version {version}: {error.message}"
-            findings.append(Finding(found.key, error.kind, error.file or "", what, version))
+            findings.append(Finding(store.key, error.kind, error.file or "", what, version))
             continue
-        shutil.rmtree(base.directory, ignore_errors=True)
+        if miscounted:
+            what = f"version {version}: {miscounted}"
+            findings.append(Finding(store.key, "damaged", _record_of(store, version), what, version))
         if version == newest:
             keys, restored = base.keys, version
     return _Outcome(restored, keys, versions, findings)
+
+
+def _record_of(store: FoundStore, version: VersionId) -> str:
+    """The file that says what the version has."""
+    plan = store.contents.lineages.plan(version)
+    newest = plan.deltas[-1] if plan.deltas else plan.snapshot
+    return newest.path if newest else ""
+
+
+def _miscounted(context: StoreContext, base: LocalDatabase) -> str | None:
+    """Where the record of a version counts other rows than the database has: readers go by these numbers."""
+    with Database(base.directory, context.settings) as database:
+        counted = Counter(int.from_bytes(key[:2], "big") for key, _ in database.scan(end=META_KEY))
+    families = {family.id: (name, family.keys) for name, family in base.column_families.items()}
+    for number in sorted(families.keys() | counted.keys()):
+        name, keys = families.get(number, (f"number {number}", 0))
+        if keys != counted[number]:
+            return f"column family '{name}' has {counted[number]} rows, but the record counts {keys}"
+    rows = sum(counted.values())
+    if base.keys != rows:
+        return f"there are {rows} rows, but the record counts {base.keys}"
+    return None

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.probe
 import java.io.{BufferedReader, InputStreamReader, PrintStream}
 import java.lang.management.ManagementFactory
 import java.util.UUID
-import java.util.concurrent.ConcurrentHashMap
+import java.util.concurrent.{ConcurrentHashMap, CountDownLatch}
 
 import scala.jdk.CollectionConverters._
 
@@ -11,6 +11,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
 
+import org.apache.spark.{TaskContext, TaskContextImpl}
 import org.apache.spark.sql.catalyst.expressions.{UnsafeProjection, UnsafeRow}
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.execution.streaming.state._
@@ -33,6 +34,7 @@ object Driver {
   private val toValue = UnsafeProjection.create(values)
   private val providers = new ConcurrentHashMap[String, StateStoreProvider]
   private val stores = new ConcurrentHashMap[String, StateStore]
+  private val tasks = new ConcurrentHashMap[String, TaskContextImpl]
   private val scans = new ConcurrentHashMap[String, Iterator[UnsafeRowPair]]
   private val background = new ConcurrentHashMap[String, (Thread, Array[ObjectNode])]
 
@@ -80,11 +82,11 @@ object Driver {
     case "begin" =>
       val id = Json.text(c, "id")
       val provider = providers.get(text(c, "provider"))
-      val store =
+      def store =
         if (c.path("read").asBoolean) {
           provider.getReadStore(c.path("version").asLong, id).asInstanceOf[StateStore]
         } else provider.getStore(c.path("version").asLong, id, c.path("force").asBoolean)
-      ok(stores.put(text(c, "store"), store))
+      ok(stores.put(text(c, "store"), if (c.path("first").asBoolean) inFirstTask(c, store) else store))
     case "upgrade" =>
       val read = stores.get(text(c, "store"))
       val provider = providers.get(text(c, "provider"))
@@ -113,6 +115,7 @@ object Driver {
         "base" -> store(c).getStateStoreCheckpointInfo().baseStateStoreCkptId))
     case "abort" => ok(store(c).abort())
     case "release" => ok(store(c).release())
+    case "fail_task" => ok(tasks.get(text(c, "store")).markTaskFailed(new IllegalStateException("the test says so")))
     case "metrics" =>
       val metrics = store(c).metrics
       val custom = metrics.customMetrics.map { case (metric, value) => metric.name -> value } ++
@@ -146,7 +149,9 @@ object Driver {
       }.toSeq))
     case "agent" => Json.obj("ok" -> Agent.of(Interpreter.choose(Json.text(c, "python"))).pid)
     case "on_fs" =>
-      ProbeFileSystem.on(text(c, "operation"), c.path("nth").asInt(1), c.path("times").asInt(1))(act(c))
+      val times = c.path("times").asInt(1)
+      val together = new CountDownLatch(times)
+      ProbeFileSystem.on(text(c, "operation"), c.path("nth").asInt(1), times)(act(c, together))
       ok(())
     case "actions" => Json.obj("ok" -> ProbeFileSystem.actions)
     case "halt" =>
@@ -154,12 +159,23 @@ object Driver {
       ok(())
   }
 
-  private def act(c: JsonNode): Unit = {
+  /** As a task does it that Spark launches for the first time, for a streaming query. */
+  private def inFirstTask[T](c: JsonNode, body: => T): T = {
+    val task = TaskContext.empty()
+    tasks.put(text(c, "store"), task)
+    task.getLocalProperties.setProperty("sql.streaming.queryId", "query")
+    TaskContext.setTaskContext(task)
+    try body
+    finally TaskContext.unset()
+  }
+
+  private def act(c: JsonNode, together: CountDownLatch): Unit = {
     def agent = Agent.of(Interpreter.choose(Json.text(c, "python"))).pid.get
     text(c, "action") match {
       case "kill" => signal("KILL", agent)
       case "stop" => signal("STOP", agent)
       case "fail" => ProbeFileSystem.fail()
+      case "meet" => ProbeFileSystem.meet(together)
       case "sleep" => Thread.sleep(c.path("ms").asLong)
     }
   }

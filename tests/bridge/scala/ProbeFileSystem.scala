@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.probe
 
 import java.io.IOException
 import java.net.URI
+import java.util.concurrent.{CountDownLatch, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
 
 import org.apache.hadoop.fs.{FSDataInputStream, FSDataOutputStream, FileStatus, Path, RawLocalFileSystem}
@@ -47,11 +48,17 @@ object ProbeFileSystem {
   @volatile private var order: Option[Order] = None
   private val done = new AtomicInteger
 
-  /** Does the action from the nth call of the operation ("any" for every kind) from now on, so many times. */
+  /** Does the action from the nth call of the operation ("any" for every kind) from now on, this many times. */
   def on(operation: String, nth: Int, times: Int)(action: => Unit): Unit =
     order = Some(Order(operation, new AtomicInteger(nth), new AtomicInteger(times), () => action))
 
   def fail(): Unit = throw new IOException("the probe refuses")
+
+  /** Waits until as many calls are here at once as the latch counts; throws if they do not come. */
+  def meet(others: CountDownLatch): Unit = {
+    others.countDown()
+    if (!others.await(20, TimeUnit.SECONDS)) throw new IOException(s"${others.getCount} calls did not come")
+  }
 
   /** How often an action was done so far. */
   def actions: Int = done.get

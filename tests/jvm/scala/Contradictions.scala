@@ -77,7 +77,7 @@ object Contradictions {
       seen[IOException](path.getPath)(use(one))
       expect(given == 1, s"the directory was given back $given times")
     }
-    val silent = base(directory, "{}")
+    val silent = base(directory, """{"format":1}""")
     seen[IOException]("says that it is VersionId(-1")(state.reset(BaseDirectory(silent.getPath, version(1), 10, () => ())))
     val still = state.tryBegin(version(1), readOnly = true).get
     expect(still.keys == 3, s"${still.keys} keys after bases that were refused")
@@ -105,7 +105,8 @@ object Contradictions {
   private def commitWrongly(state: StoreVersions, at: Long, keys: Range, counted: Long): Unit = {
     val transaction = state.tryBegin(version(at), readOnly = false).get
     keys.foreach(i => transaction.put(key(i), key(i)))
-    state.append(transaction, new Generation(version(at + 1), counted, transaction.memtable))
+    val as = version(at + 1)
+    state.append(transaction, new Generation(as, counted, transaction.memtable), state.newEmptyRanges(as))
     state.ended(transaction)
   }
 
@@ -126,7 +127,7 @@ object Contradictions {
     transaction.put(key(1), key(1))
     val generation = new Generation(version(1), 2, transaction.memtable)
     transaction.memtable.change(0, SlotHash.of(key(2)), key(2), key(2), 3, 0, null)
-    state.append(transaction, generation)
+    state.append(transaction, generation, state.newEmptyRanges(generation.version))
     state.ended(transaction)
     seen[InconsistentStateException]("has 2 records in memory, and had 1")(state.indexCommitted())
     expect(state.tryBegin(version(1), readOnly = false).isEmpty, "what contradicts itself is used")

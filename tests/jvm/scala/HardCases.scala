@@ -8,7 +8,7 @@ import java.util.concurrent.atomic.AtomicReference
 import scala.util.Random
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
@@ -28,13 +28,17 @@ object HardCases {
     "prefix" -> manyRowsOfOnePrefixCostNoMoreEach,
     "small" -> fewRowsTakeLittleMemory,
     "pieces" -> tablesAreLargerThanAnyFile,
-    "compressed" -> compressedBasesShareACache)
+    "compressed" -> compressedBasesShareACache,
+    "reader" -> LongReader.pinsNothing,
+    "mappings" -> whatIsSpilledTakesFewMappings,
+    "families" -> familiesAreCountedThoughTheirIdsAreReused)
 
   /** These are run by themselves, in a JVM with a small heap. */
   private val byThemselves: Seq[(String, File => Unit)] = Seq("heap" -> manyChangesNeedLittleHeap)
 
   def main(arguments: Array[String]): Unit = {
-    val chosen = if (arguments.isEmpty) cases else (cases ++ byThemselves).filter { case (name, _) => arguments.contains(name) }
+    val all = cases ++ RemovedKeys.cases
+    val chosen = if (arguments.isEmpty) all else (all ++ byThemselves).filter { case (name, _) => arguments.contains(name) }
     chosen.foreach { case (name, run) =>
       val directory = Files.createTempDirectory("hard-cases").toFile
       val startNs = System.nanoTime
@@ -294,6 +298,65 @@ object HardCases {
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken after close")
   }
 
+  private def familiesAreCountedThoughTheirIdsAreReused(directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
+    def key(family: Int, i: Int): Array[Byte] = ColumnFamilies.from(family) ++ bytes(s"key$i")
+    def counts(families: ColumnFamilies): Map[String, Long] = families.byName.map { case (name, one) => name -> one.keys }
+    var at = VersionId.empty
+    var before = ColumnFamilies.initial
+    def batch(now: ColumnFamilies, wanted: Map[String, Long])(change: Transaction => Unit): Unit = {
+      val transaction = begin(state, at)
+      change(transaction)
+      before = now.counted(before, transaction.keys, transaction.growthByFamily)
+      expect(counts(before) == wanted, s"${counts(before)}, not $wanted")
+      at = VersionId(at.number + 1, Some(s"id${at.number}"))
+      transaction.committed(at)
+    }
+    def removeAll(transaction: Transaction): Unit = transaction.removeRange(ColumnFamilies.from(1), ColumnFamilies.until(1))
+    val first = before.added("first", internal = false)
+    batch(first, Map("default" -> 10L, "first" -> 7L)) { transaction =>
+      for (i <- 0 until 10) transaction.put(key(0, i), bytes("v"))
+      for (i <- 0 until 7) transaction.put(key(1, i), bytes("v"))
+    }
+    val second = before.removed("first").added("second", internal = false)
+    expect(second.get("second").get.id == 1, "the id is another")
+    batch(second, Map("default" -> 10L, "second" -> 3L)) { transaction =>
+      removeAll(transaction)
+      for (i <- 5 until 8) transaction.put(key(1, i), bytes("w"))
+    }
+    batch(before.removed("second").added("third", internal = false), Map("default" -> 9L, "third" -> 1L)) { transaction =>
+      removeAll(transaction)
+      transaction.put(key(1, 5), bytes("x"))
+      transaction.remove(key(0, 0))
+    }
+    batch(before.removed("third"), Map("default" -> 9L))(removeAll)
+  }
+
+  private def whatIsSpilledTakesFewMappings(directory: File): Unit = withState(directory, 0) { (state, _) =>
+    def mappings: Int = {
+      val maps = scala.io.Source.fromFile("/proc/self/maps")
+      try maps.getLines().count(_.contains(directory.getPath))
+      finally maps.close()
+    }
+    var at = VersionId.empty
+    for (batch <- 1 to 200) {
+      val transaction = begin(state, at)
+      for (i <- 0 until 3) transaction.put(bytes(s"\u0000\u0000$batch-$i"), bytes(s"value$batch-$i"))
+      at = VersionId(batch.toLong, Some(s"id$batch"))
+      transaction.committed(at)
+      state.indexCommitted()
+    }
+    val spilled = state.memoryUse.spilledBytes
+    expect(spilled >= 200 * (4 << 10), s"$spilled bytes of 200 batches are spilled")
+    expect(mappings <= 100, s"200 small batches take $mappings mappings")
+    val last = begin(state, at)
+    for (batch <- 1 to 200; i <- 0 until 3) {
+      expect(StateModel.text(last.get(bytes(s"\u0000\u0000$batch-$i"))) == s"value$batch-$i", s"row $i of batch $batch")
+    }
+    last.abort()
+    state.close()
+    expect(mappings == 0, s"$mappings mappings stay")
+  }
+
   /** The memtable's table, the indexes, the orders and the filter need more than a file may have, and the budget has nothing. */
   private def tablesAreLargerThanAnyFile(directory: File): Unit =
     withState(directory, new StoreMemory(4 << 10, largestPieceBytes = 8 << 10, largestFileBytes = 8 << 10)) { (state, _) =>
@@ -329,11 +392,16 @@ object HardCases {
     }
 
   private def manyChangesNeedLittleHeap(directory: File): Unit =
-    withState(directory, 512L << 20) { (state, _) =>
+    withState(directory, 512L << 20) { (state, memory) =>
       val n = 1500000
       def key(i: Int): Array[Byte] = Array[Byte](0, 0, (i >> 16).toByte, (i >> 8).toByte, i.toByte)
       val transaction = begin(state, VersionId.empty)
       for (i <- 0 until n) transaction.put(key(i), Array.emptyByteArray)
+      val all = transaction.scan(key(0), key(n - 1), ordered = true)
+      val used = memory.usedBytes
+      expect(Iterator.continually(all.advance()).takeWhile(identity).size == n - 1, "changed rows are missing")
+      expect(memory.usedBytes <= used - 8L * (n - 1), "a scan that has ended keeps its memory")
+      transaction.scan(key(0), null, ordered = true).advance() // ends with the transaction
       val delta = new File(directory, "heap.sst")
       transaction.writeDelta(delta, bytes("{}"))
       TestBases.verify(delta, n + 1L, "{}")

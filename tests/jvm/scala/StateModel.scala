@@ -42,16 +42,18 @@ object StateModel {
   }
 }
 
-final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
+/**
+ * @param fixedBudget the budget in bytes; 0: any, and others later
+ * @param shared      memory that other stores have a part of; null: it has its own
+ */
+final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: StoreMemory = null) {
   import StateModel._
 
   private val random = new Random(seed)
   private val keys = new TestKeys(random)
   private val bases = new TestBases(directory, random)
-  private val memory = new StoreMemory(
-    if (fixedBudget > 0) fixedBudget else pick(100L << 10, 400L << 10, 2L << 20, 64L << 20),
-    largestPieceBytes = pick(16L << 10, 256L << 10, 64L << 20))
-  private val conf = StateConf(new File(directory, "spill"))
+  private val memory = if (shared != null) shared else ownMemory()
+  private val conf = StateConf(new File(directory, "spill"), fewestPassed = pick(1, 3, 20))
   private val root = new Node(VersionId.empty, TreeMap.empty, null, null)
   private val committed = mutable.ArrayBuffer(root)
   private val counts = mutable.Map.empty[String, Int].withDefaultValue(0)
@@ -59,6 +61,15 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
   private var state = new StoreVersions(memory, conf)
   private var readers = List.empty[(Transaction, Node)]
   private var deltas = 0
+
+  private def ownMemory(): StoreMemory = new StoreMemory(
+    if (fixedBudget > 0) fixedBudget else pick(100L << 10, 400L << 10, 2L << 20, 64L << 20),
+    largestPieceBytes = pick(16L << 10, 256L << 10, 64L << 20))
+
+  private def nextBudget(): Long =
+    if (shared != null) pick(400L << 10, 1L << 20, 4L << 20)
+    else if (fixedBudget > 0) fixedBudget
+    else pick(100L << 10, 1L << 20, 64L << 20)
 
   def summary: String =
     s"budget ${memory.budgetBytes} " + counts.toSeq.sorted.map { case (name, n) => s"$name=$n" }.mkString(" ")
@@ -83,14 +94,14 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
         case n if n < 93 => restore(pick(committed.toSeq: _*))
         case n if n < 96 => abortFromOutside()
         case n if n < 97 => reopen()
-        case _ => memory.setBudget(if (fixedBudget > 0) fixedBudget else pick(100L << 10, 1L << 20, 64L << 20))
+        case _ => memory.setBudget(nextBudget())
       }
       expect(memory.usedBytes >= 0, "memory is negative")
     }
     readers.foreach { case (reader, node) => finish(reader, node) }
     state.close()
     state.close()
-    same(memory.usedBytes, 0L, "bytes that are still taken after close")
+    if (shared == null) same(memory.usedBytes, 0L, "bytes that are still taken after close")
     same(bases.open, 0, "bases that are still open after close")
   }
 
@@ -124,7 +135,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
   private def commit(transaction: Transaction, node: Node, rows: Rows): Unit = {
     if (random.nextBoolean()) same(transaction.keys, rows.size.toLong, "keys before the commit")
     deltas += 1
-    val at = VersionId(node.at.version + 1, Some(s"id$deltas"))
+    val at = VersionId(node.at.number + 1, Some(s"id$deltas"))
     val file = new File(directory, s"delta-$deltas.sst")
     val meta = TestBases.meta(at, rows.size)
     if (random.nextInt(20) == 0) {
@@ -139,7 +150,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long) {
     tip = new Node(at, rows, file, node)
     committed += tip
     if (random.nextBoolean()) state.indexCommitted()
-    same(state.tip, tip.at, "tip")
+    same(state.newest, tip.at, "tip")
     count("commit")
   }
 

@@ -10,7 +10,7 @@ import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, Compressio
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, PrefixIndex, Record, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, PrefixIndex, Record, RecordList, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstPointReader, SstTable, UnsupportedSstException}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
@@ -135,10 +135,10 @@ object StatePieces {
 
   private def sorts(directory: File): Unit = {
     val memory = new StoreMemory(64L << 20)
-    for (_ <- 0 until 100) {
+    for (_ <- 0 until 40) {
       val arena = new Arena(memory, directory)
       val keys = new TestKeys(random)
-      val texts = Seq.fill(random.nextInt(1500) + 2)(keys.next(StateModel.noRows)).distinct
+      val texts = Seq.fill(random.nextInt(3000) + 2)(keys.next(StateModel.noRows)).distinct
       val records = texts.map { text =>
         val key = StateModel.bytes(text)
         val record = arena.allocate(Record.size(key.length, 0))
@@ -146,11 +146,24 @@ object StatePieces {
         Bytes.put(key, Record.keyAddress(record))
         record
       }.toArray
-      KeyOrder.sort(records)
-      expect(records.map(record => StateModel.text(Record.key(record))).toSeq == texts.sorted, "keys are not in order")
+      def isInOrder(some: Seq[Long]): Boolean = some.map(record => StateModel.text(Record.key(record))) == texts.sorted
+      expect(isInOrder(readInOrder(records)), "keys are not read in order")
+      KeyOrder.sort(records, records.length)
+      expect(isInOrder(records.toSeq), "keys are not in order")
       arena.free()
     }
     expect(memory.usedBytes == 0, "arenas keep memory")
+  }
+
+  private def readInOrder(records: Array[Long]): Seq[Long] = {
+    val list = new RecordList
+    records.foreach(list.add)
+    val ordered = list.inOrder()
+    Iterator.continually {
+      val record = ordered.record
+      ordered.next()
+      record
+    }.takeWhile(_ != 0).toSeq
   }
 
   private def findsPrefixes(directory: File): Unit = {

@@ -65,8 +65,8 @@ object TestBases {
   RocksDB.loadLibrary()
 
   /** Of the reserved record, what a base is asked for. */
-  def meta(at: VersionId, keys: Long): String =
-    new String(Json.bytes(Json.obj("version" -> at.version, "id" -> at.id, "keys" -> keys)), "US-ASCII")
+  def meta(at: VersionId, keys: Long, format: Int = 1): String =
+    new String(Json.bytes(Json.obj("format" -> format, "version" -> at.number, "id" -> at.id, "keys" -> keys)), "US-ASCII")
 
   def build(path: File, deltas: Seq[File], random: Random): Unit =
     build(path, deltas, random, compressed = random.nextInt(4) == 0)

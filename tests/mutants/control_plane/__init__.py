@@ -5,6 +5,7 @@ from __future__ import annotations
 from mutants.control_plane import (
     agent,
     checkpoint,
+    cli,
     dataset,
     deletion,
     deletion_order,
@@ -22,6 +23,7 @@ from mutants.control_plane import (
 MUTANTS = [
     *agent.MUTANTS,
     *checkpoint.MUTANTS,
+    *cli.MUTANTS,
     *dataset.MUTANTS,
     *deletion.MUTANTS,
     *deletion_order.MUTANTS,

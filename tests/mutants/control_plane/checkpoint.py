@@ -17,8 +17,8 @@ MUTANTS = [
     Mutant(
         "a plan from a named snapshot takes a newer one",
         f"{_CHECKPOINT}/lineage.py",
-        "if at in self._snapshots and start in (None, at):",
-        "if at in self._snapshots:",
+        "if current in self._snapshots and start in (None, current):",
+        "if current in self._snapshots:",
         ("tests/checkpoint/test_lineage.py",),
     ),
     Mutant(

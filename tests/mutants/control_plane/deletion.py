@@ -7,6 +7,7 @@ from mutants.mutant import Mutant
 _DELETION = "state_store/deletion"
 _INTERLEAVINGS = "tests/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
 
+_CLEANUPS = ("tests/deletion/test_retention.py", "tests/deletion/test_caution.py")
 _SWEEP = ("tests/deletion/test_sweep.py",)
 
 MUTANTS = [
@@ -15,7 +16,7 @@ MUTANTS = [
         f"{_DELETION}/policy.py",
         "LEAST_CHECKPOINTS = 2\n",
         "LEAST_CHECKPOINTS = 1\n",
-        ("tests/deletion/test_retention.py",),
+        _CLEANUPS,
     ),
     Mutant(
         "a lease of half its age is not checked again",
@@ -43,7 +44,7 @@ MUTANTS = [
         f"{_DELETION}/catalog.py",
         "if archive.manifest.version_id != snapshot.version_id:",
         "if False:",
-        ("tests/deletion/test_retention.py",),
+        _CLEANUPS,
     ),
     Mutant(
         "a damaged archive stops those that look for the newest",
@@ -57,28 +58,28 @@ MUTANTS = [
         f"{_DELETION}/judgement.py",
         "if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
         "if True",
-        ("tests/deletion/test_retention.py",),
+        _CLEANUPS,
     ),
     Mutant(
         "a snapshot whose archive is condemned is counted on",
         f"{_DELETION}/judgement.py",
         "if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
         "if self.condemned.isdisjoint([entry.path for entry in manifest.files])",
-        ("tests/deletion/test_retention.py",),
+        _CLEANUPS,
     ),
     Mutant(
         "orphans of versions whose snapshot may still be replaced go",
         f"{_DELETION}/judgement.py",
         "            if name.version < self._oldest_version\n            and self",
         "            if self",
-        ("tests/deletion/test_retention.py",),
+        _CLEANUPS,
     ),
     Mutant(
         "orphans go although an archive that may name them is damaged",
         f"{_DELETION}/judgement.py",
         "if any(snapshots[name].manifest is None for name in snapshots.keys() - self._going):",
         "if False:",
-        ("tests/deletion/test_retention.py",),
+        _CLEANUPS,
     ),
     Mutant(
         "a sweep takes young files",
@@ -104,7 +105,7 @@ MUTANTS = [
     Mutant(
         "a sweep counts on what a dead clean-up condemned",
         f"{_DELETION}/judgement.py",
-        "for delta in contents.listing.deltas if delta.path not in whole.condemned]",
+        "for delta in contents.listing.deltas if delta.path not in everything.condemned]",
         "for delta in contents.listing.deltas]",
         _SWEEP,
     ),
@@ -117,7 +118,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is damaged serves to make another snapshot anew",
-        "state_store/cli/stores/repairing.py",
+        "state_store/cli/stores/repair_steps.py",
         "if bad_files.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
         "if True",
         ("tests/cli/test_repair.py",),
@@ -134,21 +135,21 @@ MUTANTS = [
         f"{_DELETION}/markers.py",
         "return min(ages_ms) > expiry_ms",
         "return max(ages_ms) > expiry_ms",
-        ("tests/deletion/test_retention.py",),
+        _CLEANUPS,
     ),
     Mutant(
         "what a lease says of its time is ignored",
         f"{_DELETION}/markers.py",
         "expiry_ms = default_expiry_ms if terms.expiry_ms is None else terms.expiry_ms",
         "expiry_ms = default_expiry_ms",
-        ("tests/deletion/test_retention.py",),
+        _CLEANUPS,
     ),
     Mutant(
         "a young damaged tombstone does not stop a clean-up",
         f"{_DELETION}/retention.py",
         "if now_ms - entry.modified_ms <= self._policy.lease_expiry_ms:",
         "if False:",
-        ("tests/deletion/test_retention.py",),
+        _CLEANUPS,
     ),
     Mutant(
         "a young damaged tombstone does not keep a writer from sharing",
@@ -167,7 +168,7 @@ MUTANTS = [
     Mutant(
         "a clean-up deletes whatever it has decided",
         f"{_DELETION}/retention.py",
-        "        _check(doomed, judgement)\n",
+        "        _check(deletable, judgement)\n",
         "",
         ("tests/agent/test_invariants.py",),
     ),

@@ -91,8 +91,8 @@ MUTANTS = [
     Mutant(
         "a cleaner does not list the snapshots again",
         f"{_DELETION}/retention.py",
-        "held = self._referenced_files(contents, candidates).union(",
-        "held = set().union(",
+        "in_use = self._referenced_files(contents, candidates).union(",
+        "in_use = set().union(",
         _A_WRITER_AND_A_CLEANER,
     ),
     Mutant(

@@ -7,7 +7,7 @@ from mutants.mutant import Mutant
 MUTANTS = [
     Mutant(
         "a delta lacks its reserved record",
-        "state_store/engine/sst.py",
+        "state_store/engine/delta_writer.py",
         "        writer[META_KEY] = metadata.to_json()\n",
         "",
         ("tests/embedded/test_embedded.py",),

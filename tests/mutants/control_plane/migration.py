@@ -1,4 +1,4 @@
-"""Breaks of `state_store/migration`, and of what `state_store/dataset/logs.py` does for it."""
+"""Breaks of `state_store/migration`, and of what `state_store/dataset/rewriting/logs.py` does for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from mutants.mutant import Mutant
 
 TESTS = ("tests/cli/test_migrate.py",)
 MIGRATE = "state_store/migration/migrate.py"
-LOGS = "state_store/dataset/logs.py"
+LOGS = "state_store/dataset/rewriting/logs.py"
 
 MUTANTS = [
     Mutant(
@@ -35,6 +35,20 @@ MUTANTS = [
     ),
     Mutant(
         "column families go where there are none", MIGRATE, "if operator.schema_files:", "if False:", TESTS
+    ),
+    Mutant(
+        "the index of times of a join has one value a key",
+        MIGRATE,
+        "for side in _SIDES), *_INDEXES)",
+        "for side in _SIDES),)",
+        TESTS,
+    ),
+    Mutant(
+        "the index of times of a join counts as keys",
+        MIGRATE,
+        "internal=_INDEXES",
+        "internal=()",
+        TESTS,
     ),
     Mutant(
         "checksums of rows are asked of a store that refuses them",

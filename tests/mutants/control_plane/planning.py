@@ -17,7 +17,7 @@ MUTANTS = [
     Mutant(
         "there is a way between any two versions",
         f"{_PLANNING}/chain.py",
-        "return tuple(reversed(path)) if at == after else None",
+        "return tuple(reversed(path)) if current == after else None",
         "return tuple(reversed(path))",
         ("tests/planning/test_chain.py",),
     ),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from mutants.data_plane import agent, base, delta, memory, recent, sst, transaction
+from mutants.data_plane import agent, base, delta, local, memory, recent, sst, transaction
 
 MUTANTS = [
     *agent.MUTANTS,
     *base.MUTANTS,
     *delta.MUTANTS,
+    *local.MUTANTS,
     *memory.MUTANTS,
     *recent.MUTANTS,
     *sst.MUTANTS,

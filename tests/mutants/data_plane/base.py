@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import CONTRADICTIONS, DAMAGE, HARD, MODEL, ROOT, SPARSE
+from mutants.data_plane.places import CONTRADICTIONS, DAMAGE, HARD, MODEL, ROOT, SPARSE, VERIFIED
 from mutants.mutant import Mutant
 
 MUTANTS = [
+    Mutant(
+        "what the agent says of compressed files is not heard",
+        f"{ROOT}/base/Base.scala",
+        "if (directory.beside.exists(_.needsRocksDb))",
+        "if (false)",
+        ("tests/bridge/test_compression.py",),
+    ),
     Mutant(
         "of two runs the older one wins",
         f"{ROOT}/base/MergingCursor.scala",
@@ -16,8 +23,8 @@ MUTANTS = [
     Mutant(
         "scans of a base give removed rows",
         f"{ROOT}/base/MergingCursor.scala",
-        "    while (size > 0 && heap(0).cursor.valueLength == Record.removed) skipKey()\n",
-        "",
+        "heap(0).cursor.valueLength == Record.removed && heap(0).cursor.isBefore(until)",
+        "false",
         MODEL,
     ),
     Mutant(
@@ -47,6 +54,27 @@ MUTANTS = [
         "    failure = failed(error)\n",
         "    failure = error\n",
         DAMAGE,
+    ),
+    Mutant(
+        "damage that is found before it is read is told to nobody",
+        f"{ROOT}/base/TableBase.scala",
+        "case e @ (_: DamagedSstException | _: InternalError) => throw noteFailure(e)",
+        "case e @ (_: DamagedSstException | _: InternalError) => throw e",
+        VERIFIED,
+    ),
+    Mutant(
+        "files are verified in the background that are not there",
+        f"{ROOT}/base/TableBase.scala",
+        "runs.iterator.flatten.filterNot(_.table.isSparse)",
+        "runs.iterator.flatten",
+        VERIFIED,
+    ),
+    Mutant(
+        "background verification reads as fast as it can",
+        f"{ROOT}/local/BackgroundVerification.scala",
+        "          stretch.foreach(one => BackgroundVerification.pause(one.bytes, bytesPerS))\n",
+        "",
+        VERIFIED,
     ),
     Mutant(
         "a scan that failed ends as if there were no more rows",
@@ -86,7 +114,7 @@ MUTANTS = [
     Mutant(
         "a delta beside a database may be another",
         f"{ROOT}/base/TableBase.scala",
-        "    check(Array(Array(run)), delta.path, delta.at, -1)\n",
+        "    check(Array(Array(run)), delta.path, delta.version, -1)\n",
         "",
         DAMAGE,
     ),
@@ -100,8 +128,8 @@ MUTANTS = [
     Mutant(
         "rows that are far are taken for damaged",
         f"{ROOT}/base/Base.scala",
-        "    case e: FarRowsException => e\n",
-        "",
+        "(_: FarRowsException | _: UnsupportedSstException) => e",
+        "(_: UnsupportedSstException) => e",
         DAMAGE,
     ),
     Mutant(
@@ -138,5 +166,40 @@ MUTANTS = [
         "if (entries < keys) {",
         "if (false) {",
         CONTRADICTIONS,
+    ),
+    Mutant(
+        "a delta of a newer format is read as if it were known",
+        f"{ROOT}/checkpoint/DeltaMetadata.scala",
+        "    CheckpointFormat.check(fields, file)\n",
+        "    ()\n",
+        DAMAGE,
+    ),
+    Mutant(
+        "a file that cannot be mapped is taken for damaged",
+        f"{ROOT}/base/Base.scala",
+        "    case e: IOException if TableCache.isOutOfMappings(e) => e // nothing is wrong with the files\n",
+        "",
+        DAMAGE,
+    ),
+    Mutant(
+        "a base whose tables are mapped late is not read by RocksDB when they cannot be",
+        f"{ROOT}/base/Base.scala",
+        "      else verified(TableBase.open(directory, tables))\n",
+        "      else TableBase.open(directory, tables)\n",
+        DAMAGE,
+    ),
+    Mutant(
+        "where a mapping is missing none is given back",
+        f"{ROOT}/base/TableCache.scala",
+        "          cache.closeResting()\n",
+        "",
+        DAMAGE,
+    ),
+    Mutant(
+        "a scan by RocksDB that failed ends as if there were no more rows",
+        f"{ROOT}/base/RocksBase.scala",
+        "      if (failure != null) throw failure\n      atRow\n",
+        "      atRow\n",
+        DAMAGE,
     ),
 ]

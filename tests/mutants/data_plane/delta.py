@@ -55,4 +55,11 @@ MUTANTS = [
         "",
         DAMAGE,
     ),
+    Mutant(
+        "the change feed reads a delta of a newer format",
+        f"{ROOT}/delta/DeltaReader.scala",
+        "    DeltaMetadata.parse(",
+        "    if (false) DeltaMetadata.parse(",
+        DAMAGE,
+    ),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import EITHER, GUARD, HARD, MODEL, ROOT
+from mutants.data_plane.places import EITHER, GUARD, HARD, HEAP, MODEL, ROOT
 from mutants.mutant import Mutant
 
 MUTANTS = [
@@ -56,9 +56,16 @@ MUTANTS = [
         MODEL,
     ),
     Mutant(
+        "of many records the pieces are in order, and what is in them is not",
+        f"{ROOT}/memory/PartlySorted.scala",
+        "    System.arraycopy(piece, 0, records, sorted, piece.length)\n",
+        "",
+        MODEL,
+    ),
+    Mutant(
         "the keys of a delta are in no order",
         f"{ROOT}/memory/RecordList.scala",
-        "    KeyOrder.sort(copy)\n",
+        "    KeyOrder.sort(copy, count)\n",
         "",
         EITHER,
     ),
@@ -82,5 +89,33 @@ MUTANTS = [
         "java.lang.Long.highestOneBit(memory.largestPieceBytes)",
         "java.lang.Long.highestOneBit(1L << 40)",
         HARD,
+    ),
+    Mutant(
+        "each small piece of memory that is spilled has a mapping of its own",
+        f"{ROOT}/memory/SpillFile.scala",
+        "      if (bytes <= mostShared) synchronized(current.put(directory, file))\n",
+        "",
+        HARD,
+    ),
+    Mutant(
+        "a file of spilled memory goes with the first of its pieces",
+        f"{ROOT}/memory/SpillFile.scala",
+        "      pieces == 0\n    }\n",
+        "      true\n    }\n",
+        HARD,
+    ),
+    Mutant(
+        "a scan in key order takes heap for all that a transaction has changed",
+        f"{ROOT}/memory/OrderedSnapshot.scala",
+        "    if (some.size == SortedRuns.sortedAtOnce) moveOut()\n",
+        "",
+        HEAP,
+    ),
+    Mutant(
+        "what a scan has sorted stays until the transaction ends",
+        f"{ROOT}/transaction/OrderedScan.scala",
+        "    transaction.free(changes)\n",
+        "",
+        HEAP,
     ),
 ]

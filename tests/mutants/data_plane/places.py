@@ -5,12 +5,26 @@ from __future__ import annotations
 ROOT = "jvm_bridge/scala/org/apache/spark/sql/execution/streaming/state/incremental"
 WALKS = [f"test_random_walk[{seed}]" for seed in (1, 2, 3)]
 MODEL = tuple(f"tests/jvm/test_state_model.py::{test}" for test in [*WALKS, "test_single_pieces"])
+HEAP = ("tests/jvm/test_state_model.py::test_many_changes_need_little_heap",)
 HARD = ("tests/jvm/test_state_model.py::test_hard_cases",)
 STORES = ("tests/bridge/test_stores.py",)
+SHARED = ("tests/jvm/test_state_model.py::test_stores_of_several_threads_in_one_budget[1-30]",)
 EITHER = (*STORES, *MODEL)
 DAMAGE = ("tests/jvm/test_state_model.py::test_damaged_files_give_no_wrong_row",)
 GUARD = ("tests/jvm/test_state_model.py::test_wrong_uses_of_memory_are_found",)
+ANEW = (
+    "tests/bridge/test_stores.py::test_under_format_1_memory_forgets_what_another_executor_has_committed_anew",
+)
+TRIED = ("tests/bridge/test_stores.py::test_under_format_1_a_task_looks_again_after_an_attempt_that_failed",)
+FAILED = (
+    "tests/bridge/test_stores.py::test_under_format_1_memory_forgets_what_a_task_committed_that_failed",
+)
+ASKED_AGAIN = (
+    "tests/bridge/test_life.py::test_a_call_that_is_asked_again_says_what_the_jvm_has_open_by_then",
+)
+PAGES = ("tests/storage/test_bridge.py::TestOnADirectory::test_a_listing_in_pages_has_each_file_once",)
 SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_files_that_are_far",)
 CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_what_contradicts_itself_is_not_used",)
+VERIFIED = ("tests/bridge/test_damage.py::TestBackgroundVerification",)
 LOCALE = ("tests/jvm/test_state_model.py::test_single_pieces_in_a_locale_with_other_digits",)
 KILLED_AT_START = ("tests/bridge/test_life.py::test_an_agent_killed_before_it_answers_is_replaced",)

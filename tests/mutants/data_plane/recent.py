@@ -84,6 +84,20 @@ MUTANTS = [
         HARD,
     ),
     Mutant(
+        "prefix scans pass every row that was removed",
+        f"{ROOT}/recent/IndexedGenerations.scala",
+        "    if (Record.isRemoved(record)) { if (isShown) prefixes.remove(old) }\n    else if",
+        "    if",
+        HARD,
+    ),
+    Mutant(
+        "a range lacks what it has of the next column family",
+        f"{ROOT}/recent/FamilyOrders.scala",
+        "idOf(until) == family + 1 && until.length == 2",
+        "idOf(until) == family + 1",
+        MODEL,
+    ),
+    Mutant(
         "memory has more keys than there are",
         f"{ROOT}/recent/IndexedGenerations.scala",
         "if (present > keys || !hasBase && present < keys ||",
@@ -110,5 +124,12 @@ MUTANTS = [
         "if (end + size > segment.address + segment.bytes) {",
         "if (false) {",
         CONTRADICTIONS,
+    ),
+    Mutant(
+        "what is in the index has no table for who began before",
+        f"{ROOT}/recent/IndexedGenerations.scala",
+        "    if (!generation.isShared) { // else",
+        "    if (true) { // else",
+        HARD,
     ),
 ]

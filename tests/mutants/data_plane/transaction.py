@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import CONTRADICTIONS, EITHER, HARD, MODEL, ROOT
+from mutants.data_plane.places import CONTRADICTIONS, EITHER, HARD, MODEL, ROOT, SHARED
 from mutants.mutant import Mutant
 
 MUTANTS = [
@@ -58,7 +58,7 @@ MUTANTS = [
     Mutant(
         "a base of a version that was rolled back is adopted",
         f"{ROOT}/transaction/StoreVersions.scala",
-        "      if (offered != null && offered.at.version > transaction.at.version) dropOffered()\n",
+        "      if (offered != null && offered.version.number > transaction.version.number) dropOffered()\n",
         "",
         MODEL,
     ),
@@ -68,6 +68,34 @@ MUTANTS = [
         "if (closed || (transaction.view.indexed ne indexed)) -1 else",
         "if (closed) -1 else",
         EITHER,
+    ),
+    Mutant(
+        "a row that was put where there were none is not scanned",
+        f"{ROOT}/transaction/EmptyRanges.scala",
+        "ranges.flatMap(range => parts(range, putsIn(range)))",
+        "ranges",
+        EITHER,
+    ),
+    Mutant(
+        "every scan passes all removed keys",
+        f"{ROOT}/transaction/CommittedRows.scala",
+        "    if (view.empty.isWorth(all - passedAtRow) || joins && all > passedAtRow) {",
+        "    if (false) {",
+        HARD,
+    ),
+    Mutant(
+        "a scan ends where rows are known to lack",
+        f"{ROOT}/transaction/CommittedRows.scala",
+        "    while (!findInPart() && nextRange < ranges.length) openNext()\n",
+        "    findInPart()\n",
+        EITHER,
+    ),
+    Mutant(
+        "a prefix scan shows rows of the base that were removed since",
+        f"{ROOT}/transaction/CommittedRows.scala",
+        "    else isPrefix && view.overrides(",
+        "    else false && view.overrides(",
+        MODEL,
     ),
     Mutant(
         "a damaged base is read again",
@@ -89,5 +117,33 @@ MUTANTS = [
         "if (keys < memtable.puts || memtable.unknown != 0) {",
         "if (memtable.unknown != 0) {",
         CONTRADICTIONS,
+    ),
+    Mutant(
+        "a store drops rows that a transaction reads, for another store",
+        f"{ROOT}/transaction/StoreVersions.scala",
+        "(indexed.readers == 0 || indexed.readers == 1 && ",
+        "(indexed.readers >= 0 || indexed.readers == 1 && ",
+        SHARED,
+    ),
+    Mutant(
+        "a transaction that does not end keeps all later versions in memory",
+        f"{ROOT}/transaction/StoreVersions.scala",
+        "indexed.generations.size && isPinned) beginAbove(",
+        "indexed.generations.size && false) beginAbove(",
+        HARD,
+    ),
+    Mutant(
+        "a version is begun anew above a base that has less than is forgotten",
+        f"{ROOT}/transaction/StoreVersions.scala",
+        "pending.splitAt(n - indexed.generations.size)",
+        "pending.splitAt(n + 1 - indexed.generations.size)",
+        HARD,
+    ),
+    Mutant(
+        "a column family that has the id of a removed one begins with no keys to count from",
+        f"{ROOT}/checkpoint/ColumnFamilies.scala",
+        "name -> one.copy(keys = known(one.id) + (",
+        "name -> one.copy(keys = (if (one.id == 0) known(0) else 0L) + (",
+        HARD,
     ),
 ]

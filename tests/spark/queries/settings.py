@@ -7,6 +7,9 @@ from pathlib import Path
 
 import quick_java
 
+CHECK_MEMORY = "-DincrementalStateStore.checkMemory=true"
+"""Has the data plane refuse accesses past the memory that it has."""
+
 PROVIDER_VARIABLE = "STATE_STORE_TEST_PROVIDER"
 PREFIX = "spark.sql.streaming.stateStore."
 STREAMING = "org.apache.spark.sql.execution.streaming."
@@ -16,7 +19,11 @@ PROVIDERS = {
     "rocksdb": SPARKS + "RocksDBStateStoreProvider",
     "hdfs": SPARKS + "HDFSBackedStateStoreProvider",
 }
-_ROOTS = [str(parent) for parent in Path(__file__).resolve().parents[1:3]]
+_TESTS = Path(__file__).resolve().parents[1]
+_ROOTS = [
+    *map(str, (_TESTS, _TESTS.parent)),
+    *sorted(str(room) for room in _TESTS.iterdir() if room.is_dir()),
+]
 
 
 def provider_name() -> str:
@@ -54,7 +61,7 @@ def _session() -> dict[str, str]:
         "spark.driver.memory": "1500m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": quick_java.spark_options(),
+        "spark.driver.extraJavaOptions": f"{quick_java.spark_options()} {CHECK_MEMORY}",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.files.minPartitionNum": "1",  # so that the records of a batch come in a known order

@@ -4,7 +4,8 @@ import java.nio.file.Path
 import java.util.Arrays
 
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamilies
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentException
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, UnknownFormatException}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaReader
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.RowCodec
 import org.apache.spark.sql.execution.streaming.state.RecordType
@@ -64,7 +65,9 @@ final class ChangeFeed(deltas: Seq[(Long, Path)], codec: RowCodec, release: () =
       if (!left.hasNext) return false
       val (next, file) = left.next()
       version = next
-      reader = new DeltaReader(file.toFile)
+      reader =
+        try new DeltaReader(file.toFile)
+        catch { case e: UnknownFormatException => throw AgentException.of(e) }
     }
     true
   }

@@ -3,7 +3,6 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import java.io.FileNotFoundException
 import java.nio.charset.StandardCharsets
 
-import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
@@ -37,10 +36,8 @@ private[incremental] object CommittedIds {
   private def place(store: StateStoreId, state: Path, hadoopConf: Configuration): Int = {
     val metadata = new Path(state, s"${store.operatorId}/_metadata/metadata")
     val stores = second(metadata, hadoopConf).map(Json.parse).flatMap(one => Option(one.get("stateStoreInfo")))
-    stores.fold(-1)(_.elements.asScala.map(name).indexOf(store.storeName))
+    stores.fold(-1)(_.elements.asScala.map(Json.text(_, "storeName").getOrElse("")).indexOf(store.storeName))
   }
-
-  private def name(described: JsonNode): String = Json.text(described, "storeName").getOrElse("")
 
   /** The second line of a file of Spark's metadata, which is JSON; the first says its version. */
   private def second(path: Path, hadoopConf: Configuration): Option[String] =

@@ -245,7 +245,7 @@ final class IncrementalStateStore private[incremental] (
       committed = Some(made)
       state = CommittedState
       afterCommit(made)
-      made.as.version
+      made.version.number
     } catch {
       case e: Throwable => throw QueryExecutionErrors.failedToCommitStateFileError(toString, e)
     }
@@ -254,10 +254,10 @@ final class IncrementalStateStore private[incremental] (
   private def afterCommit(committed: Committed): Unit = {
     try {
       if (forceSnapshot) {
-        local.merges.snapshotNow(committed.as)
+        local.merges.snapshotNow(committed.version)
       }
     } finally local.ended()
-    Driver.reportCommit(provider.conf, committed.as.version, id, provider.hadoopConf)
+    Driver.reportCommit(provider.conf, committed.version.number, id, provider.hadoopConf)
   }
 
   override def abort(): Unit = synchronized {
@@ -300,8 +300,8 @@ final class IncrementalStateStore private[incremental] (
   override def getStateStoreCheckpointInfo(): StateStoreCheckpointInfo =
     committed.map { made =>
       // Ids of the store's own are not for Spark, which would hand them back.
-      val id = if (provider.conf.enableStateStoreCheckpointIds) made.as.id else None
-      StateStoreCheckpointInfo(this.id.partitionId, made.as.version, id, asked.id)
+      val id = if (provider.conf.enableStateStoreCheckpointIds) made.version.id else None
+      StateStoreCheckpointInfo(this.id.partitionId, made.version.number, id, asked.id)
     }.getOrElse(throw outOfOrder("Cannot get checkpointInfo without committing the store"))
 
   /** Makes a store that was opened to read one that makes the next version, over the same view. */
@@ -324,7 +324,7 @@ final class IncrementalStateStore private[incremental] (
         if (readOnly) release() else abort()
       }
     }
-    task.addTaskFailureListener((_, _) => if (hasCommitted) local.failed(committed.get.as) else abort())
+    task.addTaskFailureListener((_, _) => if (hasCommitted) local.failed(committed.get.version) else abort())
     // Listeners of a task that has failed already ran just now.
     Tasks.failure(task).foreach(throw _)
   }

@@ -14,7 +14,7 @@ import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentStore}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, ColumnFamily, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeFigures, Opened, TaskAttempt}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeCounters, Opened, TaskAttempt, VerificationCounters}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
@@ -40,7 +40,8 @@ class IncrementalStateStoreProvider
   private var codecs: Codecs = _
   private var schemaProvider: Option[StateSchemaProvider] = None
   private val families = new ConcurrentHashMap[String, FamilySchema]
-  private var reported = MergeFigures()
+  private var reported = MergeCounters()
+  private var reportedVerified = VerificationCounters()
 
   private[incremental] var conf: StateStoreConf = _
   private[incremental] var hadoopConf: Configuration = _
@@ -89,9 +90,9 @@ class IncrementalStateStoreProvider
     if (version < 0) throw QueryExecutionErrors.unexpectedStateStoreVersion(version)
     if (loadEmpty) openEmpty(version, forceSnapshotOnCommit)
     else if (inQuery) open(versionId(version, stateStoreCkptId), readOnly = false, forceSnapshotOnCommit)
-    else reading(version, stateStoreCkptId) { at => // Spark 4.2 reads the stores of joins so
-      val foundInLog = at.id.isDefined && !conf.enableStateStoreCheckpointIds
-      open(at, readOnly = foundInLog, forceSnapshotOnCommit)
+    else reading(version, stateStoreCkptId) { asked => // Spark 4.2 reads the stores of joins so
+      val foundInLog = asked.id.isDefined && !conf.enableStateStoreCheckpointIds
+      open(asked, readOnly = foundInLog, forceSnapshotOnCommit)
     }
   }
 
@@ -127,9 +128,9 @@ class IncrementalStateStoreProvider
       endVersionStateStoreCkptId: Option[String]): StateStore = loading {
     if (snapshotVersion < 1) throw QueryExecutionErrors.unexpectedStateStoreVersion(snapshotVersion)
     if (endVersion < snapshotVersion) throw QueryExecutionErrors.unexpectedStateStoreVersion(endVersion)
-    def replay(to: VersionId) = {
-      val from = versionId(snapshotVersion, snapshotVersionStateStoreCkptId)
-      store(local.replay(from, to, readOnly, task), to, endVersion, readOnly, forced = false)
+    def replay(asked: VersionId) = {
+      val snapshot = versionId(snapshotVersion, snapshotVersionStateStoreCkptId)
+      store(local.replay(snapshot, asked, readOnly, task), asked, endVersion, readOnly, forced = false)
     }
     if (readOnly) reading(endVersion, endVersionStateStoreCkptId)(replay)
     else replay(versionId(endVersion, endVersionStateStoreCkptId))
@@ -211,7 +212,7 @@ class IncrementalStateStoreProvider
     }
   }
 
-  /** The figures of a store, and those of the merges since the last commit. */
+  /** The metrics of a store, and those of its merges since the last commit. */
   private[incremental] def metrics(
       opened: Opened,
       committed: Option[Committed],
@@ -219,13 +220,17 @@ class IncrementalStateStoreProvider
       families: ColumnFamilies,
       lookUps: LookUps,
       forced: Boolean): StateStoreMetrics = synchronized {
-    val merges = local.merges.figures
-    val figures = BatchFigures(
+    val merges = local.merges.counters
+    val verified = local.verification.counters
+    val batch = BatchMetrics(
       keys - families.internalKeys, families, local.memoryUse, lookUps, opened.loadMs, opened.restored,
-      committed, merges.since(reported), merges,
+      committed, merges.since(reported), merges, verified.since(reportedVerified),
       local.merges.snapshotAges, forced)
-    if (committed.isDefined) reported = merges
-    StoreMetrics.of(storeId, figures)
+    if (committed.isDefined) {
+      reported = merges
+      reportedVerified = verified
+    }
+    StoreMetrics.of(storeId, batch)
   }
 
   private def noFamilies(operation: String) = StateStoreErrors.unsupportedOperationException(
@@ -242,11 +247,11 @@ class IncrementalStateStoreProvider
    * 1) and the query has committed the version under one, the id is that in the query's commit log.
    */
   private def reading[T](version: Long, id: Option[String])(body: VersionId => T): T = {
-    val at = versionId(version, id)
-    try body(at)
+    val asked = versionId(version, id)
+    try body(asked)
     catch {
       case e: AgentException
-          if at.id.isEmpty && e.option.contains(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key) =>
+          if asked.id.isEmpty && e.option.contains(SQLConf.STATE_STORE_CHECKPOINT_FORMAT_VERSION.key) =>
         val committed = CommittedIds.of(storeId, version, hadoopConf).getOrElse(throw e)
         logInfo(s"Version $version of $storeId is '$committed', by the commit log of its query")
         body(VersionId(version, Some(committed)))
@@ -257,8 +262,8 @@ class IncrementalStateStoreProvider
   private def inQuery: Boolean =
     Option(TaskContext.get()).forall(_.getLocalProperty(IncrementalStateStoreProvider.QueryIdKey) != null)
 
-  private def open(at: VersionId, readOnly: Boolean, forced: Boolean): IncrementalStateStore =
-    store(local.begin(at, readOnly, task), at, at.version, readOnly, forced)
+  private def open(asked: VersionId, readOnly: Boolean, forced: Boolean): IncrementalStateStore =
+    store(local.begin(asked, readOnly, task), asked, asked.number, readOnly, forced)
 
   private def task: Option[TaskAttempt] = Option(TaskContext.get()).map { context =>
     TaskAttempt(IncrementalStateStoreProvider.application, context.taskAttemptId(),
@@ -274,8 +279,8 @@ class IncrementalStateStoreProvider
   }
 
   private def emptyStore(version: Long, forced: Boolean): IncrementalStateStore = {
-    val at = VersionId(version, None)
-    store(local.beginEmpty(at), at, version, readOnly = false, forced)
+    val asked = VersionId(version, None)
+    store(local.beginEmpty(asked), asked, version, readOnly = false, forced)
   }
 
   private def store(
@@ -305,11 +310,11 @@ class IncrementalStateStoreProvider
       case e: Throwable => throw StoreErrors.cannotLoadStore(e)
     }
 
-  private def familyAt(name: String, at: VersionId): RowCodec = {
+  private def familyAt(name: String, version: VersionId): RowCodec = {
     val family =
       if (name == StateStore.DEFAULT_COL_FAMILY_NAME) Some(ColumnFamilies.Default)
       else {
-        val reader = local.begin(at, readOnly = true, task)
+        val reader = local.begin(version, readOnly = true, task)
         reader.transaction.abort()
         local.ended()
         reader.families.get(name)

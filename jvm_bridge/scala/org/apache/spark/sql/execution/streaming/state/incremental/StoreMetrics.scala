@@ -3,9 +3,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental
 import org.apache.spark.SparkContext
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{ChainFigures, HydrationFigures, RestoreAnswer, SnapshotAges}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{ChainSizes, HydrationCounters, RestoreAnswer, SnapshotAges}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamilies
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, MergeFigures}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, MergeCounters, VerificationCounters}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryUse
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ReportedMetrics
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.LookUps
@@ -13,12 +13,13 @@ import org.apache.spark.sql.execution.streaming.state.StateStoreCustomMetric
 import org.apache.spark.util.AccumulatorV2
 
 /**
- * The figures of one store for one batch.
+ * What one store did in one batch.
  *
  * @param keys rows that Spark shows, without those of internal column families
  * @param merged merges since the batch before, `merges` as they stand now
+ * @param verified what was verified in the background since the batch before
  */
-final case class BatchFigures(
+final case class BatchMetrics(
     keys: Long,
     families: ColumnFamilies,
     memory: MemoryUse,
@@ -26,14 +27,15 @@ final case class BatchFigures(
     loadMs: Long,
     restored: Option[RestoreAnswer],
     committed: Option[Committed],
-    merged: MergeFigures,
-    merges: MergeFigures,
+    merged: MergeCounters,
+    merges: MergeCounters,
+    verified: VerificationCounters,
     ages: SnapshotAges,
     forcedSnapshot: Boolean)
 
 /** The custom metrics of the state store, as Spark shows them in a query's progress and in its UI. */
 object StoreMetrics {
-  private type Reader = BatchFigures => Long
+  private type Reader = BatchMetrics => Long
 
   private def sum(name: String, desc: String)(read: Reader) = StateStoreCustomSumMetric(name, desc) -> read
   private def size(name: String, desc: String)(read: Reader) = StateStoreCustomSizeMetric(name, desc) -> read
@@ -44,12 +46,12 @@ object StoreMetrics {
   private def oldest(name: String, desc: String)(read: Reader) =
     StateStoreCustomMaxMetric(name, desc, "timing") -> read
 
-  private def depends(figures: BatchFigures, read: ChainFigures => Long): Long =
-    figures.committed.fold(0L)(made => read(made.answer.chain))
-  private def hydration(figures: BatchFigures, read: HydrationFigures => Long): Long =
-    figures.committed.fold(0L)(made => read(made.answer.hydration))
-  private def restore(figures: BatchFigures, read: RestoreAnswer => Long): Long =
-    figures.restored.fold(0L)(read)
+  private def depends(batch: BatchMetrics, read: ChainSizes => Long): Long =
+    batch.committed.fold(0L)(made => read(made.answer.chain))
+  private def hydration(batch: BatchMetrics, read: HydrationCounters => Long): Long =
+    batch.committed.fold(0L)(made => read(made.answer.hydration))
+  private def restore(batch: BatchMetrics, read: RestoreAnswer => Long): Long =
+    batch.restored.fold(0L)(read)
 
   private val commits: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     size("incrementalDeltaBytes", "State store: bytes of the deltas that the batch committed")(
@@ -124,7 +126,17 @@ object StoreMetrics {
     size("incrementalHydratedBytes", "State store: lazy restore - bytes fetched in the background")(
       hydration(_, _.hydratedBytes)),
     size("incrementalHydrationLeftBytes", "State store: lazy restore - bytes still to be fetched")(
-      hydration(_, _.leftBytes)))
+      hydration(_, _.leftBytes)),
+    size("incrementalHydrationWithoutRoomBytes",
+      "State store: lazy restore - bytes among them for which hydrationDiskBudget has no room")(
+      hydration(_, _.withoutRoomBytes)),
+    size("incrementalVerifiedBytes", "State store: background verification - bytes since the batch before")(
+      _.verified.bytes),
+    size("incrementalVerificationLeftBytes", "State store: background verification - bytes still to be read")(
+      _.verified.leftBytes),
+    sum("incrementalDamagedFiles",
+      "State store: background verification - files found damaged since the batch before")(
+      _.verified.damagedFiles))
 
   private val memory: Seq[(StateStoreCustomMetric, Reader)] = Seq(
     sum("incrementalIndexHits", "State store: look-ups answered from memory")(
@@ -152,14 +164,14 @@ object StoreMetrics {
 
   val custom: Seq[StateStoreCustomMetric] = readers.map(_._1)
 
-  def of(id: StateStoreId, figures: BatchFigures): StateStoreMetrics = {
-    val memory = figures.memory
+  def of(id: StateStoreId, batch: BatchMetrics): StateStoreMetrics = {
+    val memory = batch.memory
     ReportedMetrics.of(
       id,
-      figures.keys,
+      batch.keys,
       memory.memtableBytes + memory.recentBytes + memory.indexBytes + memory.baseBytes,
-      readers.map { case (metric, read) => metric -> read(figures) }.toMap,
-      figures.merges.lastSnapshotVersion)
+      readers.map { case (metric, read) => metric -> read(batch) }.toMap,
+      batch.merges.lastSnapshotVersion)
   }
 }
 

@@ -19,7 +19,7 @@ final case class AgentSettings(logLevel: String, startTimeoutMs: Long)
  * or hangs, ended with the JVM. Calls come from any thread.
  */
 final class Agent private (python: Interpreter) extends Logging {
-  private lazy val room = new AgentRoom
+  private lazy val room = new AgentDirectory
   private val files = new FileServers
   private val listeners = new EventListeners
   private var current: AgentProcess = _
@@ -31,11 +31,12 @@ final class Agent private (python: Interpreter) extends Logging {
    * of the protocol allows it. Where it gives no answer in time, the call fails; the agent is only replaced
    * if it answers nothing at all, and then asked again as well.
    *
+   * @param request made for each agent that is asked: it says what this JVM has open by then
    * @param option the option that bounds the call, for the message
    * @throws AgentException with the agent's own error; kind `busy` where the call took too long, `internal`
    *                        where agents keep dying
    */
-  def call(request: ObjectNode, timeoutMs: Long, settings: AgentSettings, option: String): ObjectNode =
+  def call(request: () => ObjectNode, timeoutMs: Long, settings: AgentSettings, option: String): ObjectNode =
     attempt(request, timeoutMs, settings, option, Agent.Attempts)
 
   /** One call that is of no importance: nothing is started for it, and it is not repeated. */
@@ -54,7 +55,7 @@ final class Agent private (python: Interpreter) extends Logging {
     files.remove(store)
   }
 
-  /** Sees to it that the agent has at least so many connections for file requests. */
+  /** Sees to it that the agent has at least this many connections for file requests. */
   def lend(connections: Int): Unit = synchronized {
     val more = connections - lent
     lent = math.max(lent, connections)
@@ -66,15 +67,16 @@ final class Agent private (python: Interpreter) extends Logging {
 
   @tailrec
   private def attempt(
-      request: ObjectNode,
+      request: () => ObjectNode,
       timeoutMs: Long,
       settings: AgentSettings,
       option: String,
       left: Int): ObjectNode = {
     val process = running(settings)
-    val op = request.path("op").asText
+    val asked = request()
+    val op = asked.path("op").asText
     val outcome: Either[IOException, ObjectNode] =
-      try Right(process.call(request, timeoutMs))
+      try Right(process.call(asked, timeoutMs))
       catch {
         case e: ClosedByInterruptException => throw e // the task is being killed, the agent is well
         case e: CallTimeout if process.answersWithin(math.min(timeoutMs, Agent.PingMs)) =>
@@ -86,12 +88,12 @@ final class Agent private (python: Interpreter) extends Logging {
       case Left(e) if left <= 1 =>
         replace(process)
         throw new AgentException("internal", s"agents died ${Agent.Attempts} times in a row during the " +
-          s"call '$op': ${process.obituary}", cause = e)
+          s"call '$op': ${process.exitDescription}", cause = e)
       case Left(e) =>
         val what =
           if (e.isInstanceOf[CallTimeout]) "The agent hangs during the call"
           else "The agent was lost during the call"
-        logWarning(s"$what '$op' (${e.getMessage}); asking another. ${process.obituary}")
+        logWarning(s"$what '$op' (${e.getMessage}); asking another. ${process.exitDescription}")
         replace(process)
         attempt(request, timeoutMs, settings, option, left - 1)
     }
@@ -127,7 +129,7 @@ final class Agent private (python: Interpreter) extends Logging {
     (1 to connections).foreach(_ => FileServer.start(process, files, s"state-store-files-${process.pid}"))
 
   private def replace(process: AgentProcess): Unit = {
-    process.endsWithin(Agent.LastWordsMs)
+    process.endsWithin(Agent.ExitWaitMs)
     process.kill()
   }
 
@@ -145,7 +147,7 @@ final class Agent private (python: Interpreter) extends Logging {
 
 object Agent {
   private val Attempts = 4
-  private val LastWordsMs = 100L
+  private val ExitWaitMs = 100L
   private val StopMs = 5000L
   // An agent that is only busy answers a ping at once; one that swaps or computes much may need seconds.
   private val PingMs = 10000L

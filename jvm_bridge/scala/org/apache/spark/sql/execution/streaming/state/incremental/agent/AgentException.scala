@@ -4,6 +4,7 @@ import org.apache.hadoop.fs.Path
 
 import org.apache.spark.SparkException
 import org.apache.spark.sql.errors.QueryExecutionErrors
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.UnknownFormatException
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.ConvertableToCannotLoadStoreError
 
 /**
@@ -35,6 +36,11 @@ final class AgentException(
 }
 
 object AgentException {
+
+  /** The same error as the agent tells it where it is the one to find it. */
+  def of(error: UnknownFormatException): AgentException =
+    new AgentException("format", error.getMessage, file = Some(error.file), cause = error)
+
   private val advice = Map(
     "option" -> "Correct the option and start the query again.",
     "missing" -> "`state-store checkpoints` lists the versions that can be restored.",

@@ -91,7 +91,7 @@ final class AgentProcess private (process: Process, socket: Path, token: String,
   def wasKilled: Boolean = !isAlive && process.exitValue > AgentProcess.Signals
 
   /** Why it ended, for messages. */
-  def obituary: String = {
+  def exitDescription: String = {
     val code = if (isAlive) "still running" else s"exit code ${process.exitValue}"
     val last = log.tail
     s"agent process $pid ($code)" + (if (last.isEmpty) "" else s"; its last lines:\n$last")
@@ -105,7 +105,7 @@ final class AgentProcess private (process: Process, socket: Path, token: String,
 }
 
 /** An agent was ended by a signal before it answered, as the kernel does when memory is short. */
-final class AgentKilled(obituary: String) extends IOException(obituary)
+final class AgentKilled(exitDescription: String) extends IOException(exitDescription)
 
 object AgentProcess extends Logging {
   /** Makes glibc give freed memory back, which it else keeps for later. */
@@ -125,7 +125,7 @@ object AgentProcess extends Logging {
    * @throws AgentException naming the interpreter, where it does not
    * @throws AgentKilled where a signal ended it before
    */
-  def start(python: Interpreter, room: AgentRoom, logLevel: String, timeoutMs: Long): AgentProcess = {
+  def start(python: Interpreter, room: AgentDirectory, logLevel: String, timeoutMs: Long): AgentProcess = {
     val socket = room.nextSocket()
     val token = f"${new java.math.BigInteger(128, random)}%032x"
     val process = launch(python, room)
@@ -145,9 +145,9 @@ object AgentProcess extends Logging {
     }
   }
 
-  private def launch(python: Interpreter, room: AgentRoom): Process = {
+  private def launch(python: Interpreter, room: AgentDirectory): Process = {
     val (script, archive) = room.program()
-    val builder = new ProcessBuilder(python.executable, script.toString, archive, AgentRoom.version)
+    val builder = new ProcessBuilder(python.executable, script.toString, archive, AgentDirectory.version)
     allocator.foreach { case (name, value) => builder.environment.putIfAbsent(name, value) }
     try builder.start()
     catch {
@@ -186,9 +186,9 @@ object AgentProcess extends Logging {
     ready match {
       case None =>
         agent.endsWithin(1000)
-        if (agent.wasKilled) throw new AgentKilled(agent.obituary)
+        if (agent.wasKilled) throw new AgentKilled(agent.exitDescription)
         throw new AgentException(
-          "internal", s"the agent ended before it answered: ${agent.obituary}\n$who $Fix")
+          "internal", s"the agent ended before it answered: ${agent.exitDescription}\n$who $Fix")
       case Some("") =>
         throw new AgentException("busy", s"the agent did not answer within $timeoutMs ms. $who A loaded " +
           "machine may need longer.", option = Some(AgentStore.Prefix + "agentStartTimeout"))

@@ -48,7 +48,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     agent.register(instance, files, hear)
     wasOpened = true
     val answer = Answers.open(agent.call(
-      request("open"), AgentStore.OpenTimeoutMs, settings, AgentStore.Prefix + "agentStartTimeout"))
+      () => request("open"), AgentStore.OpenTimeoutMs, settings, AgentStore.Prefix + "agentStartTimeout"))
     agent.lend(answer.fileConnections)
     answer
   }
@@ -57,14 +57,14 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
   def isOpened: Boolean = wasOpened
 
   /**
-   * @param from exactly the snapshot of that version is to be used
+   * @param snapshot exactly the snapshot of that version is to be used
    * @param thorough whether every file is to be verified as a whole
    * @param ingest whether the deltas have to be part of the database
    */
-  def restore(version: VersionId, from: Option[VersionId], thorough: Boolean, ingest: Boolean): RestoreAnswer = {
+  def restore(version: VersionId, snapshot: Option[VersionId], thorough: Boolean, ingest: Boolean): RestoreAnswer = {
     val answer = Answers.restore(call("restore", versioned(version) ++
       Seq("thorough" -> thorough, "ingest" -> ingest) ++
-      from.toSeq.flatMap(one => Seq("from_version" -> one.version, "from_id" -> one.id))))
+      snapshot.toSeq.flatMap(one => Seq("from_version" -> one.number, "from_id" -> one.id))))
     held.add(answer.directory)
     answer
   }
@@ -91,44 +91,41 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       keys: Long,
       memoryShort: Boolean): CommitAnswer =
     Answers.commit(call("commit", versioned(version) ++ Seq("parent" -> parent,
-      "seen" -> seen.map(_.attempts), "path" -> delta.toString, "bytes" -> bytes, "crc" -> crc,
+      "seen" -> seen.map(one => Json.ofVersions(one.attempts)), "path" -> delta.toString, "bytes" -> bytes, "crc" -> crc,
       "keys" -> keys, "memory_short" -> memoryShort)))
 
-  /** Makes a snapshot of that version now. Left: why none was made. */
-  def snapshot(version: VersionId, reason: String): Either[String, MergedStore] = {
-    val answer = Answers.snapshot(call("snapshot", versioned(version) :+ ("reason" -> reason),
+  /** Makes a snapshot of that version now, which becomes an event, too; else the answer is why none was made. */
+  def snapshot(version: VersionId, reason: String): Option[String] =
+    Answers.skipped(call("snapshot", versioned(version) :+ ("reason" -> reason),
       _.mergeTimeoutMs + AgentStore.GraceMs, "mergeTimeout"))
-    answer.foreach(merged => held.add(merged.directory))
-    answer
-  }
 
   def cleanup(newest: VersionId): CleanupAnswer =
     Answers.cleanup(
       call("cleanup", versioned(newest), _.cleanupTimeoutMs + AgentStore.GraceMs, "cleanupTimeout"))
 
-  /** Local files of the deltas `first`..`to`. */
-  def deltas(to: VersionId, first: Long): DeltaFiles = {
-    val answer = Answers.deltas(call("deltas", versioned(to) :+ ("first" -> first)))
+  /** Local files of the deltas from version `first` up to that one. */
+  def deltas(version: VersionId, first: Long): DeltaFiles = {
+    val answer = Answers.deltas(call("deltas", versioned(version) :+ ("first" -> first)))
     held.add(answer.directory)
     answer
   }
 
   /** Tells the agent that the task that had committed that version failed, which Spark's ids would tell. Never
    * throws; where it is not heard, the next attempt counts more all the same. */
-  def refuse(version: VersionId): Unit = courtesy("refuse", versioned(version): _*)
+  def refuse(version: VersionId): Unit = bestEffort("refuse", versioned(version): _*)
 
   /** Tells the agent that a base has a damaged block. Never throws. */
-  def foundDamage(directory: String): Unit = courtesy("damaged", "directory" -> directory)
+  def foundDamage(directory: String): Unit = bestEffort("damaged", "directory" -> directory)
 
   /** Tells the agent that a directory is of no use any more. Never throws; nothing is started for it. */
   def release(directory: String): Unit = {
     held.remove(directory)
-    courtesy("release", "directory" -> directory)
+    bestEffort("release", "directory" -> directory)
   }
 
   /** Tells the agent that the provider is closed. Never throws; nothing is started for it. */
   def close(): Unit = {
-    courtesy("close")
+    bestEffort("close")
     agent.unregister(instance)
   }
 
@@ -146,10 +143,10 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
       timeoutMs: AgentLimits => Long = _.callTimeoutMs,
       option: String = "callTimeout"): ObjectNode =
     agent.call(
-      request(op, arguments: _*), timeoutMs(opened.limits), settings, AgentStore.Prefix + option)
+      () => request(op, arguments: _*), timeoutMs(opened.limits), settings, AgentStore.Prefix + option)
 
-  private def courtesy(op: String, arguments: (String, Any)*): Unit =
-    try if (wasOpened) agent.tell(request(op, arguments: _*), AgentStore.CourtesyTimeoutMs)
+  private def bestEffort(op: String, arguments: (String, Any)*): Unit =
+    try if (wasOpened) agent.tell(request(op, arguments: _*), AgentStore.BestEffortTimeoutMs)
     catch { case NonFatal(e) => logWarning(s"The agent was not told to $op $id: ${e.getMessage}") }
 
   private def request(op: String, arguments: (String, Any)*): ObjectNode =
@@ -161,7 +158,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     "ids" -> conf.enableStateStoreCheckpointIds, "retain" -> conf.minVersionsToRetain, "options" -> texts,
     "held" -> Json.texts(held.asScala))
 
-  private def versioned(at: VersionId): Seq[(String, Any)] = Seq("version" -> at.version, "id" -> at.id)
+  private def versioned(version: VersionId): Seq[(String, Any)] = Seq("version" -> version.number, "id" -> version.id)
 
   private def startTimeoutMs: Long =
     try new OptionTexts(texts.get).durationMs("agentStartTimeout")
@@ -173,7 +170,7 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 object AgentStore {
   val Prefix: String = Declarations.prefix
   private val OpenTimeoutMs = 120000L
-  private val CourtesyTimeoutMs = 10000L
+  private val BestEffortTimeoutMs = 10000L
   // The agent itself gives up at the option's time, between two files, and says why.
   private val GraceMs = 60000L
   private val instances = new AtomicLong

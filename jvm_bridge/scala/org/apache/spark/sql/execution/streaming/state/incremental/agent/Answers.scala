@@ -23,12 +23,16 @@ final case class OpenAnswer(
     fileConnections: Int,
     limits: AgentLimits)
 
-/** The options that the JVM heeds, in milliseconds; `tolerableFailedMerges` is -1 for any number. */
+/**
+ * The options that the JVM heeds, in milliseconds; `tolerableFailedMerges` is -1 for any number,
+ * `verificationBytesPerS` 0 where nothing is verified in the background.
+ */
 final case class AgentLimits(
     callTimeoutMs: Long,
     mergeTimeoutMs: Long,
     cleanupTimeoutMs: Long,
-    tolerableFailedMerges: Int)
+    tolerableFailedMerges: Int,
+    verificationBytesPerS: Long)
 
 /** Milliseconds since the newest snapshot, and since the newest full one; None where there is none. */
 final case class SnapshotAges(sinceSnapshotMs: Option[Long], sinceFullMs: Option[Long])
@@ -37,9 +41,9 @@ final case class SnapshotAges(sinceSnapshotMs: Option[Long], sinceFullMs: Option
  * What storage had above a version, without Spark's ids.
  *
  * @param ordinal that of an attempt on the version that starts now
- * @param attempts what the agent is to hear again when that attempt commits
+ * @param attempts what was there; the agent is to hear it again when that attempt commits
  */
-final case class SeenAttempts(ordinal: Long, attempts: JsonNode)
+final case class SeenAttempts(ordinal: Long, attempts: Seq[VersionId])
 
 /**
  * To `restore`: a database to open, and what it took.
@@ -48,6 +52,7 @@ final case class SeenAttempts(ordinal: Long, attempts: JsonNode)
  * @param base the version of the database, whose number of keys is `keys`; version 0: there is none
  * @param beside version and local file of the deltas after that, oldest first
  * @param sparse files that are not there as a whole, as paths below the directory
+ * @param needsRocksDb whether only RocksDB can read some table of the database
  */
 final case class RestoreAnswer(
     id: Option[String],
@@ -56,6 +61,7 @@ final case class RestoreAnswer(
     base: VersionId,
     beside: Seq[(VersionId, String)],
     sparse: Set[String],
+    needsRocksDb: Boolean,
     keys: Long,
     files: Long,
     deltas: Long,
@@ -75,7 +81,7 @@ final case class RestoreAnswer(
 final case class RestorePhases(chooseMs: Long, fetchMs: Long, verifyMs: Long, ingestMs: Long)
 
 /** What the newest version depends on. */
-final case class ChainFigures(
+final case class ChainSizes(
     deltas: Long,
     deltasSinceFull: Long,
     mergesSinceFull: Long,
@@ -84,13 +90,16 @@ final case class ChainFigures(
 
 /** To `commit`. */
 final case class CommitAnswer(
-    chain: ChainFigures,
+    chain: ChainSizes,
     ages: SnapshotAges,
     seen: SeenAttempts,
-    hydration: HydrationFigures)
+    hydration: HydrationCounters)
 
-/** Bytes of files that were restored bit by bit: read on demand, fetched in the background, and to come. */
-final case class HydrationFigures(onDemandBytes: Long, hydratedBytes: Long, leftBytes: Long)
+/**
+ * Bytes of files that were restored bit by bit: read on demand, fetched in the background, and to come, some of which
+ * local disk has no room for.
+ */
+final case class HydrationCounters(onDemandBytes: Long, hydratedBytes: Long, leftBytes: Long, withoutRoomBytes: Long)
 
 /**
  * What a merge made: a base to open, and for a snapshot its files.
@@ -142,7 +151,8 @@ private[agent] object Answers {
       Paths.get(text(ok, "incoming")), number(ok, "memory_budget_bytes"),
       number(ok, "file_connections").toInt,
       AgentLimits(number(options, "callTimeout"), number(options, "mergeTimeout"),
-        number(options, "cleanupTimeout"), number(options, "tolerableFailedMerges").toInt))
+        number(options, "cleanupTimeout"), number(options, "tolerableFailedMerges").toInt,
+        number(options, "verificationRateLimit")))
   }
 
   def restore(ok: JsonNode): RestoreAnswer = {
@@ -154,6 +164,7 @@ private[agent] object Answers {
       base = version(ok.path("base")),
       beside = ok.path("beside").elements.asScala.map(one => version(one) -> text(one, "path")).toSeq,
       sparse = ok.path("sparse").elements.asScala.map(_.asText).toSet,
+      needsRocksDb = ok.path("needs_rocksdb").asBoolean,
       keys = number(ok, "keys"),
       files = number(ok, "files"),
       deltas = number(ok, "deltas"),
@@ -170,19 +181,19 @@ private[agent] object Answers {
   def commit(ok: JsonNode): CommitAnswer = {
     val chain = ok.path("chain")
     CommitAnswer(
-      ChainFigures(number(chain, "deltas"), number(chain, "deltas_since_full"),
+      ChainSizes(number(chain, "deltas"), number(chain, "deltas_since_full"),
         number(chain, "merges_since_full"), number(chain, "files"), number(chain, "bytes")),
       ages(ok.path("ages")), seen(ok.path("attempts")), hydration(ok.path("hydration")))
   }
 
-  private def hydration(node: JsonNode): HydrationFigures = HydrationFigures(
-    number(node, "on_demand_bytes"), number(node, "hydrated_bytes"), number(node, "left_bytes"))
+  private def hydration(node: JsonNode): HydrationCounters = HydrationCounters(
+    number(node, "on_demand_bytes"), number(node, "hydrated_bytes"), number(node, "left_bytes"),
+    number(node, "without_room_bytes"))
 
-  def seen(node: JsonNode): SeenAttempts = SeenAttempts(number(node, "ordinal"), node.path("seen"))
+  def seen(node: JsonNode): SeenAttempts = SeenAttempts(number(node, "ordinal"), Json.versions(node.path("seen")))
 
-  /** Left: why no snapshot was made. */
-  def snapshot(ok: JsonNode): Either[String, MergedStore] =
-    Json.text(ok, "skipped").toLeft(()).map(_ => merged(ok))
+  /** To `snapshot`: why none was made, if so. */
+  def skipped(ok: JsonNode): Option[String] = Json.text(ok, "skipped")
 
   def cleanup(ok: JsonNode): CleanupAnswer =
     CleanupAnswer(number(ok, "deleted_files"), number(ok, "deleted_bytes"))

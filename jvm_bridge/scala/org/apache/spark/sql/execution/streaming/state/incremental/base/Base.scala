@@ -4,11 +4,10 @@ import java.io.IOException
 import java.nio.channels.ClosedByInterruptException
 import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
 
-import com.fasterxml.jackson.databind.node.ObjectNode
 import org.rocksdb.RocksDBException
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, Json, Reserved, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaMetadata, Reserved, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, UnsupportedSstException}
 
@@ -16,7 +15,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, U
  * A local RocksDB directory that holds all of a store's rows at a version; nobody writes to it any more.
  *
  * @param path     the directory
- * @param at       the version that it holds
+ * @param version  the version that it holds
  * @param keys     number of keys at that version, the reserved record not counted; -1: as that record says
  * @param onClose  called once, when the data plane has closed it (or never opened it): it may be deleted
  * @param beside   what it is made of, where nobody has opened the database yet
@@ -24,7 +23,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{Cursor, U
  */
 final case class BaseDirectory(
     path: String,
-    at: VersionId,
+    version: VersionId,
     keys: Long,
     onClose: () => Unit,
     beside: Option[Beside] = None,
@@ -39,22 +38,28 @@ final case class BaseDirectory(
  * @param sparse   files that are not there as a whole, as paths below the directory
  * @param fetch    brings bytes of such a file to their place: its path, offset and length. Any thread; throws an
  *                 IOException
+ * @param needsRocksDb whether some table of the database can be read by RocksDB alone. Its files are not opened before
+ *                 they are read, so it has to be known from elsewhere
  */
 final case class Beside(
     database: VersionId,
     keys: Long,
     deltas: Seq[BesideDelta],
     sparse: Set[String] = Set.empty,
-    fetch: (String, Long, Long) => Unit = (_, _, _) => ())
+    fetch: (String, Long, Long) => Unit = (_, _, _) => (),
+    needsRocksDb: Boolean = false)
 
 /** A delta, as a file of its own. */
-final case class BesideDelta(path: String, at: VersionId)
+final case class BesideDelta(path: String, version: VersionId)
 
 /** That rows cannot be had just now, though nothing is wrong with what is there of the base. */
 final class FarRowsException(message: String, cause: Throwable) extends IOException(message, cause)
 
 /** That a base with deltas beside its database cannot be read: RocksDB would have to, and only reads databases. */
 final class NeedsDatabaseException(cause: IOException) extends IOException(cause.getMessage, cause)
+
+/** What was verified of a file in one read: the block to go on with, and how many bytes. */
+final case class VerifiedStretch(next: Int, bytes: Long)
 
 /**
  * A version of the store in a local RocksDB directory, read only. Shared by counted references: the store's
@@ -64,13 +69,13 @@ final class NeedsDatabaseException(cause: IOException) extends IOException(cause
 private[incremental] abstract class Base(directory: BaseDirectory) {
   private val references = new AtomicInteger(1)
   private val failed = new AtomicBoolean
-  private var record: ObjectNode = _
+  private var metadata: DeltaMetadata = _
 
-  final def at: VersionId = directory.at
-  final def keys: Long = record.path("keys").asLong
+  final def version: VersionId = directory.version
+  final def keys: Long = metadata.keys
 
   /** The column families of that version. */
-  final def families: ColumnFamilies = ColumnFamilies.fromJson(record.path("column_families"))
+  final def families: ColumnFamilies = metadata.families
   final def retain(): Unit = references.incrementAndGet()
 
   final def release(): Unit = if (references.decrementAndGet() == 0) {
@@ -86,9 +91,22 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
   /** Whether files of it may not be there as a whole. */
   final def isSparse: Boolean = directory.beside.exists(_.sparse.nonEmpty)
 
-  /** Throws unless the directory itself says that it is that version with so many keys. */
+  /**
+   * Files that are there as a whole, of which each block is verified when it is first read, and their bytes; none where
+   * RocksDB reads them.
+   */
+  def unreadFiles: Map[String, Long] = Map.empty
+
+  /**
+   * Verifies blocks of such a file that nobody has read, from that one on. None: there are no more, or no such file.
+   *
+   * @throws IOException as a reader does
+   */
+  def verifyUnread(file: String, from: Int): Option[VerifiedStretch] = None
+
+  /** Throws unless the directory itself says that it is that version with this many keys. */
   private def verify(): Unit = {
-    record = Base.checkRecord(reader(), directory.path, at, directory.keys)
+    metadata = Base.checkRecord(reader(), directory.path, version, directory.keys)
   }
 
   /** Whether reading it failed: its rows have to be had from elsewhere. Any thread. */
@@ -104,7 +122,8 @@ private[incremental] abstract class Base(directory: BaseDirectory) {
     case e: RocksDBException =>
       markDamaged()
       new IOException(s"The local copy of the state in ${directory.path} cannot be read: ${e.getMessage}", e)
-    case e: FarRowsException => e
+    case e @ (_: FarRowsException | _: UnsupportedSstException) => e
+    case e: IOException if TableCache.isOutOfMappings(e) => e // nothing is wrong with the files
     case e: ClosedByInterruptException => e // the task was killed; nothing is wrong with the files
     case e: IOException =>
       markDamaged()
@@ -127,8 +146,8 @@ private[incremental] object Base extends Logging {
    * @throws IOException when it cannot be read, or does not say itself that it holds that version;
    *     [[NeedsDatabaseException]] when it could be, without deltas beside it
    */
-  def open(directory: BaseDirectory, memory: StoreMemory): Base =
-    try verified(openAsItCan(directory, memory))
+  def open(directory: BaseDirectory, memory: StoreMemory, tables: TableCache = TableCache.shared): Base =
+    try openAsItCan(directory, memory, tables)
     catch {
       case e: RocksDBException =>
         throw new IOException(s"The local copy of the state in ${directory.path} cannot be opened: ${e.getMessage}", e)
@@ -144,9 +163,12 @@ private[incremental] object Base extends Logging {
         throw e
     }
 
-  private def openAsItCan(directory: BaseDirectory, memory: StoreMemory): Base =
-    try TableBase.open(directory, TableCache.shared)
-    catch {
+  /** A table may be mapped only when the reserved record is read. */
+  private def openAsItCan(directory: BaseDirectory, memory: StoreMemory, tables: TableCache): Base =
+    try {
+      if (directory.beside.exists(_.needsRocksDb)) verified(new RocksBase(directory, memory))
+      else verified(TableBase.open(directory, tables))
+    } catch {
       case e: UnsupportedSstException => byRocks(directory, memory, e)
       case e: IOException if TableCache.isOutOfMappings(e) =>
         logWarning(s"No file of ${directory.path} can be mapped any more; RocksDB reads it, more slowly", e)
@@ -155,26 +177,26 @@ private[incremental] object Base extends Logging {
 
   private def byRocks(directory: BaseDirectory, memory: StoreMemory, why: IOException): Base =
     if (directory.beside.exists(one => one.deltas.nonEmpty || one.sparse.nonEmpty)) throw new NeedsDatabaseException(why)
-    else new RocksBase(directory, memory)
+    else verified(new RocksBase(directory, memory))
 
   /**
    * The reserved record that a reader finds, which is closed.
    *
-   * @throws IOException unless it says that it is that version, of so many keys (-1: any number)
+   * @throws IOException unless it says that it is that version, of this many keys (-1: any number);
+   *     an UnknownFormatException when its format is not known
    */
-  private[base] def checkRecord(reader: BaseReader, path: String, at: VersionId, keys: Long): ObjectNode = {
+  private[base] def checkRecord(reader: BaseReader, path: String, version: VersionId, keys: Long): DeltaMetadata = {
     val record =
       try reader.get(KeyHash.of(Reserved.metaKey), Reserved.metaKey)
       finally reader.close()
     if (record == null) throw new IOException(s"The local copy of the state in $path lacks the reserved record")
-    val says = Json.parse(record)
-    val version = VersionId(says.path("version").asLong(-1), at.id.flatMap(_ => Json.text(says, "id")))
-    val found = says.path("keys").asLong(-1)
-    if (version != at || found < 0 || keys >= 0 && found != keys) {
-      throw new IOException(s"The local copy of the state in $path should be $at with $keys keys, and says that " +
-        s"it is $version with ${says.path("keys").asText("no number of")} keys")
+    val found = DeltaMetadata.parse(record, path)
+    val foundVersion = if (version.id.isEmpty) found.version.copy(id = None) else found.version
+    if (foundVersion != version || found.keys < 0 || keys >= 0 && found.keys != keys) {
+      throw new IOException(s"The local copy of the state in $path should be $version with $keys keys, and says that " +
+        s"it is $foundVersion with ${if (found.keys < 0) "no number of" else found.keys} keys")
     }
-    says
+    found
   }
 }
 

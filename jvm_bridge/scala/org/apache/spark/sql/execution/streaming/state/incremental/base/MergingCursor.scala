@@ -21,6 +21,7 @@ private[base] final class MergingCursor(
   private var top: SstCursor = _
   private var open = true
   private var failure: Throwable = _
+  private var removed = 0L
 
   try begin()
   catch { case e: Throwable => fail(e) }
@@ -66,6 +67,8 @@ private[base] final class MergingCursor(
   def valueAddress: Long = top.valueAddress
   def valueLength: Int = top.valueLength
 
+  override def passed: Long = removed
+
   def next(): Unit = {
     if (!open) throw new IllegalStateException("A scan of a base is closed")
     try {
@@ -74,12 +77,14 @@ private[base] final class MergingCursor(
     } catch { case e: Throwable => fail(e) }
   }
 
-  /** Moves over removed keys, and stops before the reserved ones. */
+  /** Moves over removed keys, and stops before the reserved ones, or at a removed one behind the end. */
   private def settle(): Unit = {
-    while (size > 0 && heap(0).cursor.valueLength == Record.removed) skipKey()
-    top =
-      if (size > 0 && Bytes.compare(Reserved.from, heap(0).cursor.keyAddress, heap(0).cursor.keyLength) > 0) heap(0).cursor
-      else null
+    while (size > 0 && heap(0).cursor.valueLength == Record.removed && heap(0).cursor.isBefore(until)) {
+      removed += 1
+      skipKey()
+    }
+    val shows = size > 0 && heap(0).cursor.valueLength != Record.removed && heap(0).cursor.isBefore(Reserved.from)
+    top = if (shows) heap(0).cursor else null
   }
 
   /** Moves all runs over the key on top. */

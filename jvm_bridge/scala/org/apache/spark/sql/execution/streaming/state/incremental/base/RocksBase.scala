@@ -31,12 +31,18 @@ private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemor
   private val tableBytes = db.getLongProperty("rocksdb.estimate-table-readers-mem")
   memory.take(tableBytes)
 
+  @volatile private var open = true
+
   /** With its share of the cache, which all such bases have together. */
   def bytes: Long = tableBytes + blocks.shareBytes
 
-  def reader(): BaseReader = new RocksBaseReader(db, readOptions, noteFailure)
+  def reader(): BaseReader = {
+    if (!open) throw new IllegalStateException(s"The local copy of the state in ${directory.path} is closed")
+    new RocksBaseReader(db, readOptions, noteFailure)
+  }
 
   protected def close(): Unit = {
+    open = false
     db.close()
     closeOptions()
     memory.release(tableBytes)
@@ -50,7 +56,7 @@ private[base] final class RocksBase(directory: BaseDirectory, memory: StoreMemor
   }
 }
 
-/** Reads a RocksDB through direct buffers. */
+/** Reads a RocksDB through direct buffers; it must be closed before the database is. */
 private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, failed: Throwable => Throwable)
     extends BaseReader {
   import RocksBaseReader.room
@@ -58,6 +64,9 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
   private var keys = OffHeap.buffer(1 << 10)
   private var values = OffHeap.buffer(1 << 14)
   private val cursors = new java.util.ArrayList[RocksCursor]
+  private var open = true
+
+  private def check(): Unit = if (!open) throw new IllegalStateException("A reader of a base is closed")
 
   def get(hash: Long, key: Array[Byte]): Array[Byte] = {
     val length = find(key)
@@ -75,6 +84,7 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
 
   /** The length of a value, of which so much is in the buffer as fits; negative when there is none. */
   private def find(key: Array[Byte]): Int = {
+    check()
     keys = room(keys, key.length)
     keys.put(key).flip()
     values.clear()
@@ -83,21 +93,25 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
   }
 
   def cursor(from: Array[Byte], until: Array[Byte]): Cursor = {
-    val iterator = db.newIterator(options)
-    val cursor = new RocksCursor(iterator)
+    check()
+    val cursor = new RocksCursor(db.newIterator(options))
     cursors.add(cursor)
     cursor.seek(from)
     cursor
   }
 
   /** Closes its cursors too: none may outlive the database. */
-  def close(): Unit = new java.util.ArrayList(cursors).forEach(_.close())
+  def close(): Unit = {
+    open = false
+    new java.util.ArrayList(cursors).forEach(_.close())
+  }
 
   private final class RocksCursor(iterator: RocksIterator) extends Cursor {
     private var key = OffHeap.buffer(1 << 10)
     private var value = OffHeap.buffer(1 << 14)
     private var open = true
-    var valid = false
+    private var atRow = false
+    private var failure: Throwable = _
     var keyLength = 0
     var valueLength = 0
 
@@ -106,22 +120,32 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
       load()
     }
 
+    def valid: Boolean = {
+      if (failure != null) throw failure
+      atRow
+    }
+
     def keyAddress: Long = OffHeap.addressOf(key)
     def valueAddress: Long = OffHeap.addressOf(value)
 
+    /** After a failure there is no next row, and no end either: whoever asks again gets the same exception. */
     private def load(): Unit = {
-      valid = iterator.isValid
-      if (!valid) {
+      atRow = iterator.isValid
+      if (!atRow) {
         try iterator.status()
-        catch { case e: RocksDBException => throw failed(e) }
+        catch {
+          case e: RocksDBException =>
+            failure = failed(e)
+            throw failure
+        }
       }
-      if (valid) {
+      if (atRow) {
         keyLength = iterator.key(key.clear())
         if (keyLength > key.capacity) {
           key = room(key, keyLength)
           iterator.key(key)
         }
-        valid = !(keyLength >= 2 && key.get(0) == -1 && key.get(1) == -1)
+        atRow = !(keyLength >= 2 && key.get(0) == -1 && key.get(1) == -1)
         valueLength = iterator.value(value.clear())
         if (valueLength > value.capacity) {
           value = room(value, valueLength)
@@ -131,13 +155,15 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
     }
 
     def next(): Unit = {
+      if (!open) throw new IllegalStateException("A scan of a base is closed")
+      if (failure != null) throw failure
       iterator.next()
       load()
     }
 
     def close(): Unit = if (open) {
       open = false
-      valid = false
+      atRow = false
       iterator.close()
       cursors.remove(this)
     }
@@ -146,7 +172,7 @@ private[base] final class RocksBaseReader(db: RocksDB, options: ReadOptions, fai
 
 private object RocksBaseReader {
 
-  /** A cleared buffer with room for so many bytes. */
+  /** A cleared buffer with room for this many bytes. */
   private def room(buffer: ByteBuffer, bytes: Int): ByteBuffer = {
     if (buffer.capacity < bytes) OffHeap.buffer(math.max(bytes, (buffer.capacity.toLong * 2).min(Int.MaxValue).toInt))
     else buffer.clear()

@@ -19,6 +19,20 @@ private[base] final class TableBase private (directory: BaseDirectory, runs: Arr
 
   def reader(): BaseReader = new TableBaseReader(runs, noteFailure)
 
+  /** By name. A sparse file is verified by whoever fetches the last of it. */
+  private lazy val whole: Map[String, LevelFile] =
+    runs.iterator.flatten.filterNot(_.table.isSparse).map(file => file.table.file.getName -> file).toMap
+
+  override def unreadFiles: Map[String, Long] = whole.map { case (name, file) => name -> file.bytes }
+
+  override def verifyUnread(file: String, from: Int): Option[VerifiedStretch] = whole.get(file).flatMap { one =>
+    try {
+      val held = one.table.hold()
+      try held.verifyUnread(from).map { case (next, bytes) => VerifiedStretch(next, bytes) }
+      finally one.table.release()
+    } catch { case e @ (_: DamagedSstException | _: InternalError) => throw noteFailure(e) }
+  }
+
   /** The operating system says so little of what is wrong with a mapped page that it is looked for here. */
   override protected def explained(error: InternalError): Throwable =
     runs.iterator.flatten.find(_.isCutOff).map(_.cutOff(error)).getOrElse(super.explained(error))
@@ -56,7 +70,7 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
 
   /** Of a database that nobody has opened yet: it is asked whether it is what it should be. */
   private def runsBeside(beside: Beside): Seq[Array[LevelFile]] =
-    if (beside.database.version == 0) Nil
+    if (beside.database.number == 0) Nil
     else {
       val runs = databaseRuns(beside.keys)
       checkNames(runs)
@@ -64,13 +78,13 @@ private final class TableBaseOpening(directory: BaseDirectory, cache: TableCache
       runs
     }
 
-  private def check(runs: Array[Array[LevelFile]], path: String, at: VersionId, keys: Long): Unit =
-    Base.checkRecord(new TableBaseReader(runs, identity), path, at, keys)
+  private def check(runs: Array[Array[LevelFile]], path: String, version: VersionId, keys: Long): Unit =
+    Base.checkRecord(new TableBaseReader(runs, identity), path, version, keys)
 
   private def deltaFile(delta: BesideDelta): LevelFile = {
     val file = new File(delta.path)
     val run = LevelFile(table(file), file.length, 0, Array.emptyByteArray, Reserved.metaKey, 0)
-    check(Array(Array(run)), delta.path, delta.at, -1)
+    check(Array(Array(run)), delta.path, delta.version, -1)
     run
   }
 

@@ -15,9 +15,13 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{MissingBy
  * Tables that nobody reads stay open, up to the bound; then those that were not used for the longest time are closed,
  * and opened again when somebody wants them. Any number of threads.
  *
- * @param maxOpen tables open at a time; more only where so many are being read at once
+ * @param maxOpen tables open at a time; more only where this many are being read at once
+ * @param map     opens the table in a file, as [[SstTable.map]] does
  */
-private[incremental] final class TableCache(maxOpen: Int) extends Logging {
+private[incremental] final class TableCache(
+    maxOpen: Int,
+    private[base] val map: (File, MissingBytes) => SstTable = SstTable.map(_, _))
+    extends Logging {
 
   /** Open tables that nobody reads, the one that rests longest first. */
   private val resting = new java.util.LinkedHashSet[CachedTable]
@@ -87,6 +91,9 @@ private[base] final class CachedTable(val file: File, cache: TableCache, missing
   private var holders = 0
   private var dropped = false
 
+  /** Whether the file may not be there as a whole. */
+  def isSparse: Boolean = missing != null
+
   /**
    * The table, open until a [[release]] for each hold.
    *
@@ -109,7 +116,7 @@ private[base] final class CachedTable(val file: File, cache: TableCache, missing
     try {
       if (dropped) throw new IllegalStateException(s"$file is closed")
       if (table == null) {
-        table = SstTable.map(file, missing)
+        table = cache.map(file, missing)
         cache.opened()
       } else if (holders == 0) cache.wakes(this)
       holders += 1

@@ -53,7 +53,7 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
     }
 
   /** As docs/format.md has them. */
-  def toJson: ObjectNode =
+  private[checkpoint] def toJson: ObjectNode =
     Json.obj(byName.toSeq.sortBy(_._2.id).map { case (name, family) =>
       name -> Json.obj("id" -> family.id, "internal" -> family.internal, "keys" -> family.keys)
     }: _*)
@@ -64,7 +64,7 @@ object ColumnFamilies {
 
   val initial: ColumnFamilies = ColumnFamilies(Map(StateStore.DEFAULT_COL_FAMILY_NAME -> Default))
 
-  def fromJson(node: JsonNode): ColumnFamilies = {
+  private[checkpoint] def fromJson(node: JsonNode): ColumnFamilies = {
     val stored = node.properties.asScala.map { field =>
       val family = field.getValue
       field.getKey -> ColumnFamily(

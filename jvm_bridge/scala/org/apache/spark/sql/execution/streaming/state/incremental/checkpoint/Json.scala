@@ -2,6 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.checkpoint
 
 import java.nio.charset.StandardCharsets
 
+import scala.jdk.CollectionConverters._
+
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 import com.fasterxml.jackson.databind.node.ObjectNode
 
@@ -27,6 +29,16 @@ object Json {
     items.foreach(item => node.add(item))
     node
   }
+
+  /** Pairs of a number and an id or null. */
+  def ofVersions(items: Iterable[VersionId]): JsonNode = {
+    val node = mapper.createArrayNode()
+    items.foreach(one => node.addArray().add(one.number).add(one.id.orNull))
+    node
+  }
+
+  def versions(node: JsonNode): Seq[VersionId] =
+    node.elements.asScala.map(pair => VersionId(pair.get(0).asLong, Option(pair.get(1).textValue))).toSeq
 
   /** Throws JsonProcessingException (an IOException) where the bytes are no JSON object. */
   def parse(bytes: Array[Byte]): ObjectNode = mapper.readTree(bytes) match {

@@ -4,7 +4,7 @@ import java.io.{File, IOException}
 import java.nio.ByteBuffer
 import java.util.Arrays
 
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaMetadata, Reserved}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstRoom, SstTable}
 
@@ -16,18 +16,27 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor
  *
  * Of any length; a block's checksum is verified when the block is read.
  *
- * @throws java.io.IOException when the file cannot be read, is damaged, or is no SST; of [[advance]], too
+ * @throws java.io.IOException when the file cannot be read, is damaged, or is no SST; of [[advance]], too;
+ *     an UnknownFormatException when its format is not known
  */
 final class DeltaReader(file: File) extends AutoCloseable {
   private val table = SstTable.read(file)
   private val cursor = new SstCursor(table)
   private val room = new SstRoom
-  private val earlier = OverwrittenChanges.in(table, room)
   private val told = new java.util.HashSet[ByteBuffer]
   private var begun = false
   private var read = 0L
   private var open = true
   private var current: Change = _
+  private val earlier =
+    try {
+      checkFormat()
+      OverwrittenChanges.in(table, room)
+    } catch {
+      case e: Throwable =>
+        close()
+        throw e
+    }
 
   /** Of the change that the last [[advance]] moved to; arrays that the caller may keep. */
   def key: Array[Byte] = current.key
@@ -57,6 +66,14 @@ final class DeltaReader(file: File) extends AutoCloseable {
       close()
       false
     }
+  }
+
+  private def checkFormat(): Unit = {
+    cursor.seek(Reserved.metaKey)
+    if (!cursor.valid || !Arrays.equals(Reserved.metaKey, cursor.key) || cursor.valueLength == Record.removed) {
+      throw new IOException(s"$file is no whole delta: it lacks the reserved record")
+    }
+    DeltaMetadata.parse(Bytes.array(cursor.valueAddress, cursor.valueLength), file.getPath)
   }
 
   private def advanceCursor(): Boolean = {

@@ -6,7 +6,7 @@ import java.nio.file.{Files, StandardOpenOption}
 import java.util.Arrays
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, Reserved}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OffHeap, Record, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OffHeap, OrderedRecords, Record, SortedRuns, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstTable, SstWriter}
 
 /**
@@ -71,6 +71,10 @@ private[incremental] final class DeltaWriter(
       record = sorted.record
     }
   }
+
+  /** The records with from <= key < until that remove nothing, in key order. */
+  def putsIn(from: Array[Byte], until: Array[Byte]): OrderedRecords =
+    new MergedRecords(records.sourcesIn(from, until, !Record.isRemoved(_)))
 
   def free(): Unit = records.free()
 

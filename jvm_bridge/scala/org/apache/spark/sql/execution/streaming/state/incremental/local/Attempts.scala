@@ -4,6 +4,7 @@ import java.util.UUID
 
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentStore, SeenAttempts}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
 /**
  * The task that opens a store.
@@ -15,47 +16,45 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Ver
 final case class TaskAttempt(application: String, number: Long, again: Boolean)
 
 /**
- * From where an attempt at the version after `at` starts.
+ * From where an attempt at the version after `version` starts.
  *
  * @param parent what its delta is to name as its parent
- * @param seen what storage had above `at` then; None where Spark gives ids, or nobody has asked yet
+ * @param seen what storage had above `version` then; None where Spark gives ids, or nobody has asked yet
  */
 final case class AttemptStart(
-    at: VersionId,
+    version: VersionId,
     parent: String,
     task: Option[TaskAttempt] = None,
     seen: Option[SeenAttempts] = None)
 
 object AttemptStart {
-  private val NoParent = "empty"
-  private val ParentWithoutId = "unnamed"
-
-  def on(at: VersionId, task: Option[TaskAttempt], seen: Option[SeenAttempts]): AttemptStart =
-    AttemptStart(at, if (at.version == 0) NoParent else at.id.getOrElse(ParentWithoutId), task, seen)
+  def on(version: VersionId, task: Option[TaskAttempt], seen: Option[SeenAttempts]): AttemptStart =
+    AttemptStart(version, if (version.number == 0) Declarations.emptyParent else version.id.getOrElse(Declarations.unnamedParent),
+      task, seen)
 
   /** On nothing, whatever its number. */
-  def onNothing(at: VersionId): AttemptStart = AttemptStart(at, NoParent)
+  def onNothing(version: VersionId): AttemptStart = AttemptStart(version, Declarations.emptyParent)
 }
 
 /** Ids of the versions that an executor makes, and which of them Spark means. Safe for any thread. */
 sealed trait Attempts {
   /** The version that memory may have under this name; None where storage has to say which one it is. */
-  def known(at: VersionId): Option[VersionId]
+  def known(version: VersionId): Option[VersionId]
 
   /** An attempt starts in memory. May call the agent. */
-  def start(at: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart
+  def start(version: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart
 
   /** The version that an attempt is about to commit. */
   def next(start: AttemptStart): VersionId
 
   /** That version came from storage, which had this above it. */
-  def restored(at: VersionId, seen: SeenAttempts): Unit = ()
+  def restored(version: VersionId, seen: SeenAttempts): Unit = ()
 
   /** That version was committed here; storage had this above it afterwards. */
-  def committed(as: VersionId, seen: SeenAttempts): Unit = ()
+  def committed(version: VersionId, seen: SeenAttempts): Unit = ()
 
   /** The task that had committed that version failed: Spark does not take it. */
-  def failed(as: VersionId): Unit = ()
+  def failed(version: VersionId): Unit = ()
 
   /** A commit was refused: what memory has may not be what Spark has taken. */
   def refused(): Unit = ()
@@ -63,13 +62,13 @@ sealed trait Attempts {
 
 /** Spark says which attempt it means (checkpoint format 2). */
 final class SparksAttempts extends Attempts {
-  override def known(at: VersionId): Option[VersionId] = Some(at)
+  override def known(version: VersionId): Option[VersionId] = Some(version)
 
-  override def start(at: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart =
-    AttemptStart.on(at, task, None)
+  override def start(version: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart =
+    AttemptStart.on(version, task, None)
 
   override def next(start: AttemptStart): VersionId =
-    VersionId(start.at.version + 1, Some(UUID.randomUUID.toString))
+    VersionId(start.version.number + 1, Some(UUID.randomUUID.toString))
 }
 
 /**
@@ -85,39 +84,39 @@ final class NumberedAttempts(agent: AgentStore) extends Attempts {
   private var newest: Option[(VersionId, SeenAttempts)] = None
   private var tried = 0L
 
-  override def known(at: VersionId): Option[VersionId] =
-    if (at.version == 0 || at.id.isDefined) Some(at) else synchronized(taken.get(at.version))
+  override def known(version: VersionId): Option[VersionId] =
+    if (version.number == 0 || version.id.isDefined) Some(version) else synchronized(taken.get(version.number))
 
-  override def start(at: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart = {
+  override def start(version: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart = {
     val seen =
       if (readOnly && task.isEmpty) None
-      else Some(upToDate(at, task).getOrElse(agent.attempts(at.version)))
-    AttemptStart.on(at, task, seen)
+      else Some(upToDate(version, task).getOrElse(agent.attempts(version.number)))
+    AttemptStart.on(version, task, seen)
   }
 
-  private def upToDate(at: VersionId, task: Option[TaskAttempt]): Option[SeenAttempts] = synchronized {
-    val first = task.exists(!_.again) && at.version + 1 > tried
-    newest.collect { case (version, seen) if first && version == at => seen }
+  private def upToDate(version: VersionId, task: Option[TaskAttempt]): Option[SeenAttempts] = synchronized {
+    val first = task.exists(!_.again) && version.number + 1 > tried
+    newest.collect { case (latest, seen) if first && latest == version => seen }
   }
 
   override def next(start: AttemptStart): VersionId = {
-    val version = start.at.version + 1
-    synchronized { tried = math.max(tried, version) }
+    val number = start.version.number + 1
+    synchronized { tried = math.max(tried, number) }
     val task = start.task.getOrElse(NumberedAttempts.noTask)
     val unique = UUID.randomUUID.toString.take(NumberedAttempts.Digits)
-    VersionId(version, Some(s"a${start.seen.fold(0L)(_.ordinal)}-${task.application}-${task.number}-$unique"))
+    VersionId(number, Some(s"a${start.seen.fold(0L)(_.ordinal)}-${task.application}-${task.number}-$unique"))
   }
 
   // A version that a reader asked for by an id of Spark's is not what its number stands for.
-  override def restored(at: VersionId, seen: SeenAttempts): Unit =
-    if (at.id.forall(_.matches(NumberedAttempts.OwnId))) take(at, seen)
+  override def restored(version: VersionId, seen: SeenAttempts): Unit =
+    if (version.id.forall(_.matches(NumberedAttempts.OwnId))) take(version, seen)
 
-  override def committed(as: VersionId, seen: SeenAttempts): Unit = take(as, seen)
+  override def committed(version: VersionId, seen: SeenAttempts): Unit = take(version, seen)
 
-  override def failed(as: VersionId): Unit = {
-    synchronized { if (taken.get(as.version).contains(as)) taken -= as.version }
+  override def failed(version: VersionId): Unit = {
+    synchronized { if (taken.get(version.number).contains(version)) taken -= version.number }
     // Spark may have interrupted the task's own thread, which can then call nobody.
-    LocalStore.threads.execute(() => agent.refuse(as))
+    LocalStore.threads.execute(() => agent.refuse(version))
   }
 
   override def refused(): Unit = synchronized {
@@ -126,10 +125,10 @@ final class NumberedAttempts(agent: AgentStore) extends Attempts {
   }
 
   // Memory holds far fewer versions than this; one that is forgotten here is restored.
-  private def take(at: VersionId, seen: SeenAttempts): Unit = synchronized {
-    taken = taken.filter { case (version, _) => version > at.version - NumberedAttempts.Remembered } +
-      (at.version -> at)
-    newest = Some(at -> seen)
+  private def take(version: VersionId, seen: SeenAttempts): Unit = synchronized {
+    taken = taken.filter { case (number, _) => number > version.number - NumberedAttempts.Remembered } +
+      (version.number -> version)
+    newest = Some(version -> seen)
   }
 }
 

@@ -9,9 +9,9 @@ import java.util.concurrent.locks.ReentrantLock
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentRoom, AgentStore, CommitAnswer, DeltaFiles, MergedStore, RestoreAnswer}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentDirectory, AgentStore, CommitAnswer, DeltaFiles, MergedStore, RestoreAnswer}
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, FarRowsException, NeedsDatabaseException}
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, Json, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, DeltaMetadata, UnknownFormatException, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{LookUps, StateConf, StoreVersions, Transaction}
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
@@ -27,7 +27,7 @@ final case class Opened(
 
 /** What a commit did, and what the transaction had counted by then. */
 final case class Committed(
-    as: VersionId,
+    version: VersionId,
     families: ColumnFamilies,
     keys: Long,
     lookUps: LookUps,
@@ -70,6 +70,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   private def state: StoreVersions = opening.state
 
   val merges = new StoreMerges(name, agent, offer, published)
+  val verification = new BackgroundVerification(name, state, agent.opened.limits.verificationBytesPerS)
 
   @volatile private var newestVersion: Option[VersionId] = None
 
@@ -85,31 +86,33 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    * @param task the task that opens the store, where there is one
    * @throws AgentException where the version cannot be restored
    */
-  def begin(at: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): Opened = used {
+  def begin(version: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): Opened = used {
     merges.check()
     val startNs = System.nanoTime
-    opened(at, readOnly, task, startNs).getOrElse(restore(at, readOnly, task, None, startNs))
+    val begun = opened(version, readOnly, task, startNs)
+    verification.goOn()
+    begun.getOrElse(restore(version, readOnly, task, None, startNs))
   }
 
-  /** Begins on that version, restored from the snapshot of `from` and the deltas after it. */
-  def replay(from: VersionId, to: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): Opened =
-    used(restore(to, readOnly, task, Some(from), System.nanoTime))
+  /** Begins on that version, restored from the snapshot of another and the deltas after it. */
+  def replay(snapshot: VersionId, version: VersionId, readOnly: Boolean, task: Option[TaskAttempt]): Opened =
+    used(restore(version, readOnly, task, Some(snapshot), System.nanoTime))
 
   /** Begins to write where a reader is open, at the same version. */
   def beginAgain(start: AttemptStart): Opened = {
     val startNs = System.nanoTime
-    val again = opened(start.at, readOnly = false, start.task, startNs)
-      .getOrElse(restore(start.at, readOnly = false, start.task, None, startNs))
+    val again = opened(start.version, readOnly = false, start.task, startNs)
+      .getOrElse(restore(start.version, readOnly = false, start.task, None, startNs))
     again.copy(start = again.start.copy(seen = start.seen.orElse(again.start.seen)))
   }
 
   /** Begins on nothing; a commit becomes the version after that one. */
-  def beginEmpty(at: VersionId): Opened = used {
+  def beginEmpty(version: VersionId): Opened = used {
     restoring.lockInterruptibly()
     try {
       state.resetEmpty()
       val transaction = state.tryBegin(VersionId.empty, readOnly = false).get
-      Opened(transaction, AttemptStart.onNothing(at), ColumnFamilies.initial, 0, None)
+      Opened(transaction, AttemptStart.onNothing(version), ColumnFamilies.initial, 0, None)
     } finally restoring.unlock()
   }
 
@@ -121,23 +124,23 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    * @param now the column families that there are now
    */
   def commit(transaction: Transaction, start: AttemptStart, before: ColumnFamilies, now: ColumnFamilies): Committed = {
-    val as = attempts.next(start)
-    val file = Files.createDirectories(agent.opened.incoming).resolve(s"${as.version}_${as.id.get}.sst")
+    val version = attempts.next(start)
+    val file = Files.createDirectories(agent.opened.incoming).resolve(s"${version.number}_${version.id.get}.sst")
     try {
       val startNs = System.nanoTime
       val keys = transaction.keys
       val counted = now.counted(before, keys, transaction.growthByFamily)
-      val delta = transaction.writeDelta(file.toFile, meta(as, start.parent, transaction, counted))
+      val delta = transaction.writeDelta(file.toFile, metadata(version, start.parent, transaction, counted).toJson)
       val writtenNs = System.nanoTime
       val answer = agent.commit(
-        as, start.parent, start.seen, file, delta.bytes, delta.crc32, keys, memoryShort = state.wantsIngest)
+        version, start.parent, start.seen, file, delta.bytes, delta.crc32, keys, memoryShort = state.wantsIngest)
       val writeMs = TimeUnit.NANOSECONDS.toMillis(writtenNs - startNs)
-      val committed = Committed(as, counted, keys, transaction.lookUps, delta, answer,
+      val committed = Committed(version, counted, keys, transaction.lookUps, delta, answer,
         writeMs, sinceMs(writtenNs))
-      transaction.committed(as)
-      remember(as, counted)
-      attempts.committed(as, answer.seen)
-      newestVersion = Some(as)
+      transaction.committed(version)
+      remember(version, counted)
+      attempts.committed(version, answer.seen)
+      newestVersion = Some(version)
       merges.learned(answer.ages)
       LocalStore.threads.execute(() => settle())
       committed
@@ -150,7 +153,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   }
 
   /** The task that had committed that version failed afterwards: the next one does not build on it unseen. */
-  def failed(as: VersionId): Unit = attempts.failed(as)
+  def failed(version: VersionId): Unit = attempts.failed(version)
 
   /** Does now, beside what Spark does between two batches, what the next would wait for. */
   private def settle(): Unit =
@@ -182,13 +185,13 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     logDebug(s"Cleanup of $name: $answer")
   }
 
-  /** Local files of the deltas of the versions `first` to `to`, to be given to [[releaseDeltas]]. */
-  def deltas(to: VersionId, first: Long): DeltaFiles = agent.deltas(to, first)
+  /** Local files of the deltas of the versions from `first` up to that one, to be given to [[releaseDeltas]]. */
+  def deltas(version: VersionId, first: Long): DeltaFiles = agent.deltas(version, first)
 
   /** The files are of no use any more. */
   def releaseDeltas(deltas: DeltaFiles): Unit = agent.release(deltas.directory)
 
-  private def familiesOf(at: VersionId): Option[ColumnFamilies] = synchronized(families.get(at))
+  private def familiesOf(version: VersionId): Option[ColumnFamilies] = synchronized(families.get(version))
 
   /** Any number of times, from any thread. */
   def close(): Unit = {
@@ -228,34 +231,35 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   private def opened(
       named: VersionId, readOnly: Boolean, task: Option[TaskAttempt], startNs: Long): Option[Opened] =
     for {
-      at <- attempts.known(named)
-      known <- familiesOf(at)
-      start = attempts.start(at, task, readOnly)
-      transaction <- state.tryBegin(at, readOnly)
+      version <- attempts.known(named)
+      known <- familiesOf(version)
+      start = attempts.start(version, task, readOnly)
+      transaction <- state.tryBegin(version, readOnly)
     } yield Opened(transaction, start, known, sinceMs(startNs), None)
 
   private def restore(
       named: VersionId,
       readOnly: Boolean,
       task: Option[TaskAttempt],
-      from: Option[VersionId],
+      snapshot: Option[VersionId],
       startNs: Long): Opened = {
     restoring.lockInterruptibly()
     try {
-      val meanwhile = if (from.isEmpty) opened(named, readOnly, task, startNs) else None
+      val meanwhile = if (snapshot.isEmpty) opened(named, readOnly, task, startNs) else None
       meanwhile.getOrElse {
         val (start, answer) =
-          if (named.version == 0) {
+          if (named.number == 0) {
             state.resetEmpty()
             (attempts.start(VersionId.empty, task, readOnly), None)
           } else {
-            val answer = resetTo(named, from, thorough = state.isDamaged, ingest = false)
-            (AttemptStart.on(VersionId(named.version, answer.id), task, Some(answer.seen)), Some(answer))
+            val answer = resetTo(named, snapshot, thorough = state.isDamaged, ingest = false)
+            (AttemptStart.on(VersionId(named.number, answer.id), task, Some(answer.seen)), Some(answer))
           }
-        val transaction = state.tryBegin(start.at, readOnly).getOrElse(
+        val transaction = state.tryBegin(start.version, readOnly).getOrElse(
           throw new AgentException("internal",
-            s"version ${named.version} of $name was restored but cannot be read"))
-        Opened(transaction, start, familiesOf(start.at).get, sinceMs(startNs), answer)
+            s"version ${named.number} of $name was restored but cannot be read"))
+        verification.restored()
+        Opened(transaction, start, familiesOf(start.version).get, sinceMs(startNs), answer)
       }
     } finally restoring.unlock()
   }
@@ -267,35 +271,38 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    * @param thorough whether to verify all of them
    * @param ingest whether RocksDB has to read them
    */
-  private def resetTo(at: VersionId, from: Option[VersionId], thorough: Boolean, ingest: Boolean): RestoreAnswer = {
-    val answer = agent.restore(at, from, thorough, ingest)
+  private def resetTo(
+      version: VersionId, snapshot: Option[VersionId], thorough: Boolean, ingest: Boolean): RestoreAnswer = {
+    val answer = agent.restore(version, snapshot, thorough, ingest)
     answer.warnings.foreach(text => logWarning(s"$name: $text"))
     merges.learned(answer.ages)
     try {
-      take(at, answer)
+      take(version, answer)
       answer
     } catch {
-      case _: NeedsDatabaseException if !ingest => resetTo(at, from, thorough, ingest = true)
+      case e: UnknownFormatException => throw AgentException.of(e)
+      case _: NeedsDatabaseException if !ingest => resetTo(version, snapshot, thorough, ingest = true)
       case e @ (_: ClosedByInterruptException | _: FarRowsException) => throw e
       case e: IOException if !thorough =>
-        logWarning(s"What was restored of version ${at.version} of $name cannot be read: all files are verified now", e)
-        resetTo(at, from, thorough = true, ingest)
+        logWarning(s"What was restored of version ${version.number} of $name cannot be read: all files are verified now", e)
+        resetTo(version, snapshot, thorough = true, ingest)
     }
   }
 
-  private def take(at: VersionId, answer: RestoreAnswer): Unit = {
-    val found = VersionId(at.version, answer.id)
-    val deltas = answer.beside.reverse.map { case (version, path) => BesideDelta(path, version) }
+  private def take(version: VersionId, answer: RestoreAnswer): Unit = {
+    val found = VersionId(version.number, answer.id)
+    val deltas = answer.beside.reverse.map { case (delta, path) => BesideDelta(path, delta) }
     val families = state.reset(BaseDirectory(
       answer.directory,
       found,
       keys = if (deltas.isEmpty) answer.keys else -1,
       onClose = () => agent.release(answer.directory),
-      beside = Some(Beside(answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _))),
+      beside = Some(Beside(
+        answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _), answer.needsRocksDb)),
       onDamage = () => tellDamage(answer.directory)))
     remember(found, families)
     attempts.restored(found, answer.seen)
-    logInfo(s"Restored version ${at.version} of $name: $answer")
+    logInfo(s"Restored version ${version.number} of $name: $answer")
   }
 
   /** Where storage fails, the files are as good as they were; where it has lost one, or has it damaged, they are not. */
@@ -311,23 +318,19 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   private def tellDamage(directory: String): Unit = LocalStore.threads.execute(() => agent.foundDamage(directory))
 
   // Memory holds far fewer versions than this; one that is forgotten here is restored.
-  private def remember(at: VersionId, now: ColumnFamilies): Unit = synchronized {
+  private def remember(version: VersionId, now: ColumnFamilies): Unit = synchronized {
     val kept = if (families.size < LocalStore.Remembered) families
       else {
-        val oldest = at.version - LocalStore.Remembered / 2
-        families.filter { case (one, _) => one.version == 0 || one.version > oldest }
+        val oldest = version.number - LocalStore.Remembered / 2
+        families.filter { case (one, _) => one.number == 0 || one.number > oldest }
       }
-    families = kept + (at -> now)
+    families = kept + (version -> now)
   }
 
-  private def meta(
-      as: VersionId,
-      parent: String,
-      transaction: Transaction,
-      now: ColumnFamilies): Array[Byte] =
-    Json.bytes(Json.obj("format" -> 1, "version" -> as.version, "id" -> as.id, "parent" -> parent,
-      "keys" -> transaction.keys, "puts" -> transaction.puts, "removes" -> transaction.removes,
-      "column_families" -> now.toJson, "writer" -> s"incremental-state-store ${AgentRoom.version}"))
+  private def metadata(
+      version: VersionId, parent: String, transaction: Transaction, families: ColumnFamilies): DeltaMetadata =
+    DeltaMetadata(version, parent, transaction.keys, transaction.puts, transaction.removes, families,
+      s"incremental-state-store ${AgentDirectory.version}")
 
   private def sinceMs(startNs: Long): Long = TimeUnit.NANOSECONDS.toMillis(System.nanoTime - startNs)
 }

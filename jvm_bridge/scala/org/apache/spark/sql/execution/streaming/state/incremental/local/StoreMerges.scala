@@ -5,9 +5,10 @@ import java.util.concurrent.TimeUnit
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
-/** Figures of a store's merges since its provider was opened; files are those of the last that published. */
-final case class MergeFigures(
+/** What a store's merges came to since its provider was opened; files are those of the last that published. */
+final case class MergeCounters(
     merges: Long = 0,
     fulls: Long = 0,
     ingests: Long = 0,
@@ -19,8 +20,8 @@ final case class MergeFigures(
     newFiles: Long = 0,
     ownFiles: Long = 0,
     lastSnapshotVersion: Long = -1) {
-  /** What came on top of earlier figures of the same store: counts, durations and bytes. */
-  def since(earlier: MergeFigures): MergeFigures = copy(
+  /** What came on top of earlier counters of the same store: counts, durations and bytes. */
+  def since(earlier: MergeCounters): MergeCounters = copy(
     merges = merges - earlier.merges,
     fulls = fulls - earlier.fulls,
     ingests = ingests - earlier.ingests,
@@ -29,10 +30,10 @@ final case class MergeFigures(
     fullMs = fullMs - earlier.fullMs,
     uploadedBytes = uploadedBytes - earlier.uploadedBytes)
 
-  private[local] def plus(merged: MergedStore): MergeFigures =
-    if (merged.kind == StoreMerges.Ingest) copy(ingests = ingests + 1)
+  private[local] def plus(merged: MergedStore): MergeCounters =
+    if (merged.kind == Declarations.ingestMerge) copy(ingests = ingests + 1)
     else {
-      val full = if (merged.kind == StoreMerges.Full) 1 else 0
+      val full = if (merged.kind == Declarations.fullMerge) 1 else 0
       copy(
         merges = merges + 1,
         fulls = fulls + full,
@@ -42,7 +43,7 @@ final case class MergeFigures(
         sharedFiles = merged.sharedFiles,
         newFiles = merged.newFiles,
         ownFiles = merged.ownFiles,
-        lastSnapshotVersion = math.max(lastSnapshotVersion, merged.version.version))
+        lastSnapshotVersion = math.max(lastSnapshotVersion, merged.version.number))
     }
 }
 
@@ -58,7 +59,7 @@ final class StoreMerges(
     agent: AgentStore,
     offer: MergedStore => Unit,
     published: Long => Unit) extends Logging {
-  private var counts = MergeFigures()
+  private var counts = MergeCounters()
   private var failuresInRow = 0
   private var lastFailure: AgentException = _
   private var ages = SnapshotAges(None, None)
@@ -69,7 +70,7 @@ final class StoreMerges(
     case event: MergeFailed => failed(event.version, event.kind, event.failuresInRow, event.error)
   }
 
-  def figures: MergeFigures = synchronized(counts)
+  def counters: MergeCounters = synchronized(counts)
 
   /** How long ago the newest snapshot, and the newest full one, were made; None where there is none. */
   def snapshotAges: SnapshotAges = synchronized {
@@ -84,19 +85,17 @@ final class StoreMerges(
   }
 
   /**
-   * Makes a snapshot of that version now, because Spark asks for one. Where that fails the commit stands, and
-   * the failure is logged and counted.
+   * Makes a snapshot of that version now, because Spark asks for one. What came of it is an event, as of other
+   * merges. Where it fails the commit stands.
    */
   def snapshotNow(version: VersionId): Unit =
-    try agent.snapshot(version, "Spark asked for a snapshot") match {
-      case Left(why) => logDebug(s"No snapshot of $store was made: $why")
-      case Right(made) =>
-        val full = if (made.kind == StoreMerges.Full) Some(0L) else snapshotAges.sinceFullMs
-        learned(SnapshotAges(Some(0L), full))
-        synchronized { failuresInRow = 0 }
-        took(made)
+    try {
+      agent.snapshot(version, "Spark asked for a snapshot").foreach { why =>
+        logDebug(s"No snapshot of $store was made: $why")
+      }
     } catch {
-      case e: AgentException => failed(version.version, StoreMerges.Incremental, failuresInRow + 1, e)
+      case e: AgentException =>
+        logWarning(s"Spark asked for a snapshot of $store at version ${version.number}, and there is none", e)
     }
 
   /** Throws where more merges failed in a row than the option tolerates. */
@@ -118,9 +117,9 @@ final class StoreMerges(
 
   private def took(made: MergedStore): Unit = {
     synchronized { counts = counts.plus(made) }
-    logInfo(s"Merge (${made.kind}) of $store at version ${made.version.version} took ${made.tookMs} ms: " +
+    logInfo(s"Merge (${made.kind}) of $store at version ${made.version.number} took ${made.tookMs} ms: " +
       made.reason)
-    if (made.kind != StoreMerges.Ingest) published(made.version.version)
+    if (made.kind != Declarations.ingestMerge) published(made.version.number)
     offer(made)
   }
 
@@ -131,10 +130,4 @@ final class StoreMerges(
     logWarning(s"Merge ($kind) of $store at version $version failed, $inRow in a row; nothing is lost, the " +
       "chain of deltas stays longer", error)
   }
-}
-
-object StoreMerges {
-  val Ingest = "ingest"
-  val Incremental = "incremental"
-  val Full = "full"
 }

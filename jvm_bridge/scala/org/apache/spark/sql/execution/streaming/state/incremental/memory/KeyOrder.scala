@@ -11,20 +11,21 @@ import org.apache.spark.util.collection.unsafe.sort.RadixSort
 private[incremental] object KeyOrder {
   private val smallGroup = 24
 
-  def sort(records: Array[Long]): Unit =
-    if (records.length > 1) new KeyOrder(records).sort()
+  /** Sorts the first this many. */
+  def sort(records: Array[Long], count: Int): Unit =
+    if (count > 1) new KeyOrder(records, count).sort()
 }
 
-private[incremental] final class KeyOrder private (records: Array[Long]) {
+private[incremental] final class KeyOrder private (records: Array[Long], count: Int) {
   /** Pairs of a record and 8 bytes of its key, and the room that RadixSort needs behind them. */
-  private lazy val pairs = new LongArray(MemoryBlock.fromLongArray(new Array[Long](4 * records.length)))
+  private lazy val pairs = new LongArray(MemoryBlock.fromLongArray(new Array[Long](4 * count)))
 
   /** Groups that are still to be sorted, three numbers each: first, end, how many bytes they share at least. */
   private var groups = new Array[Int](3 * 16)
   private var groupCount = 0
 
   private def sort(): Unit = {
-    add(0, records.length, 0)
+    add(0, count, 0)
     while (groupCount > 0) {
       groupCount -= 1
       val at = 3 * groupCount

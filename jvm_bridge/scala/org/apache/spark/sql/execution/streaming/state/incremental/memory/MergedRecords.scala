@@ -6,18 +6,38 @@ private[incremental] trait OrderedRecords {
   def record: Long
 
   def next(): Unit
+
+  /** How many records it left out so far, those of removed keys that it shows not counted. */
+  def passed: Long = 0
+
+  /** Whether it takes memory outside the heap, until [[free]]; nobody moves it any more then. */
+  def isOffHeap: Boolean = false
+
+  def free(): Unit = ()
+}
+
+private[incremental] object OrderedRecords {
+  val none: OrderedRecords = new OrderedRecords {
+    override def record: Long = 0
+    override def next(): Unit = ()
+  }
 }
 
 /** Several sources, no two with the same key, as one in key order. One thread. */
 private[incremental] final class MergedRecords(all: Seq[SortedRecords]) extends OrderedRecords {
   private val sources = all.filter(_.record != 0).sortWith((a, b) => Record.compare(a.record, b.record) < 0).toArray
   private var first = 0
+  private var passedBySources = all.iterator.map(_.passed).sum
+
+  override def passed: Long = passedBySources
 
   override def record: Long = if (first == sources.length) 0 else sources(first).record
 
   override def next(): Unit = {
     val source = sources(first)
+    val before = source.passed
     source.next()
+    passedBySources += source.passed - before
     if (source.record == 0) first += 1 else sink(source)
   }
 
@@ -50,8 +70,11 @@ private[incremental] final class SortedRecords(
     extends OrderedRecords {
   private var i = from
   private var head = 0L
+  private var leftOut = 0L
 
   next()
+
+  override def passed: Long = leftOut
 
   override def record: Long = head
 
@@ -62,6 +85,7 @@ private[incremental] final class SortedRecords(
       i += 1
       if (until != null && Bytes.compare(until, Record.keyAddress(record), Record.keyLength(record)) <= 0) i = end
       else if (wanted(record)) head = record
+      else leftOut += 1
     }
   }
 

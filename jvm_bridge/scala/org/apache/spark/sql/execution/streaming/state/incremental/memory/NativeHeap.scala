@@ -16,7 +16,7 @@ private[incremental] object NativeHeap {
   private val worth = 32L << 20
   private val sinceTrim = new AtomicLong
 
-  /** Notes that so many bytes were freed. */
+  /** Notes that this many bytes were freed. */
   def freed(bytes: Long): Unit = sinceTrim.addAndGet(bytes)
 
   /** Gives freed memory back, when that is worth it. */

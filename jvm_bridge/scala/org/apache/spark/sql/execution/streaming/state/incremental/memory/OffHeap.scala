@@ -75,7 +75,7 @@ private[incremental] object OffHeap {
     Platform.setMemory(at, value, bytes)
   }
 
-  /** So many bytes, with anything in them; until [[free]]. */
+  /** This many bytes, with anything in them; until [[free]]. */
   def allocate(bytes: Long): Long = {
     val address = Platform.allocateMemory(bytes)
     if (checked) MemoryGuard.allocated(address, bytes)

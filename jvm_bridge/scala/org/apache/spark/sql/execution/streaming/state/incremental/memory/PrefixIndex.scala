@@ -143,7 +143,7 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
   private def rebuild(): Unit = {
     val old = table
     val oldSlots = if (old == null) 0 else mask + 1
-    val capacity = java.lang.Long.highestOneBit(live * 2 + smallest) * 2
+    val capacity = java.lang.Long.highestOneBit(live * 3 + smallest) * 2
     table = Slots.zeros(capacity, slotShift, memory, spillDirectory)
     mask = capacity - 1
     taken = live

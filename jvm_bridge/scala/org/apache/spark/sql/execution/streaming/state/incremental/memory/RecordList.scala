@@ -26,15 +26,21 @@ private[incremental] final class RecordList {
   /** Its records in key order, in an array of their own. */
   def sorted(): Array[Long] = {
     val copy = java.util.Arrays.copyOf(records, count)
-    KeyOrder.sort(copy)
+    KeyOrder.sort(copy, count)
     copy
   }
 
-  /** The same, to be gone through. */
-  def inOrder(): SortedRecords = {
-    val records = sorted()
-    new SortedRecords(records(_), 0, records.length, null, _ => true)
-  }
+  /** The same, to be gone through; of many records, those are sorted that are read. The list is not used any more. */
+  def inOrder(): OrderedRecords =
+    if (isEmpty) OrderedRecords.none
+    else if (count > PartlySorted.mostAtOnce) new PartlySorted(java.util.Arrays.copyOf(records, count))
+    else {
+      KeyOrder.sort(records, count)
+      asTheyAre
+    }
+
+  /** Its records as they were added, which is in key order. The list is not changed any more. */
+  def asTheyAre: OrderedRecords = new SortedRecords(records(_), 0, count, null, _ => true)
 
   def clear(): Unit = count = 0
 }

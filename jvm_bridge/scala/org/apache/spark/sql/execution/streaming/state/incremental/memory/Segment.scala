@@ -1,38 +1,34 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
-import java.io.{File, RandomAccessFile}
-import java.nio.{ByteBuffer, MappedByteBuffer}
-import java.nio.channels.FileChannel
+import java.io.File
 import java.util.concurrent.atomic.AtomicBoolean
-
-import org.apache.spark.storage.StorageUtils
 
 /** Something needs more memory in one piece than there can be. */
 private[incremental] final class PieceTooLargeException(message: String) extends IllegalStateException(message)
 
 /**
- * A piece of memory outside the heap: taken from the budget, or, when the budget had no room, a memory-mapped
+ * A piece of memory outside the heap: taken from the budget, or, when the budget had no room, a piece of a memory-mapped
  * file without a name, whose pages the operating system may write out.
  *
  * @param address where it begins
  * @param bytes   its length
- * @param mapped  the mapping, null when it is from the budget
+ * @param file    of which it is a piece, null when it is from the budget
  */
 private[incremental] final class Segment private (
     val address: Long,
     val bytes: Long,
-    mapped: MappedByteBuffer,
+    file: SpillFile,
     memory: StoreMemory) {
   private val freed = new AtomicBoolean
 
-  def spilled: Boolean = mapped != null
+  def spilled: Boolean = file != null
 
   /** Gives the memory back, once; the caller knows that nobody reads it any more. */
   def free(): Unit =
     if (!freed.compareAndSet(false, true)) { if (OffHeap.checked) MemoryGuard.freedAgain(address) }
     else if (spilled) {
       OffHeap.unmapped(address)
-      StorageUtils.dispose(mapped)
+      file.release()
     } else {
       OffHeap.free(address)
       NativeHeap.freed(bytes)
@@ -41,8 +37,6 @@ private[incremental] final class Segment private (
 }
 
 private[incremental] object Segment {
-  private val zeros = ByteBuffer.allocateDirect(1 << 16).asReadOnlyBuffer
-
   /** A segment whose bytes were reserved in the budget before. */
   def reserved(bytes: Long, memory: StoreMemory): Segment =
     try new Segment(OffHeap.allocate(bytes), bytes, null, memory)
@@ -62,24 +56,7 @@ private[incremental] object Segment {
         s"A part of the state in memory needs $bytes bytes in one piece, more than a mapped file can have " +
           s"and more than the memory budget of ${memory.budgetBytes} bytes has left; raise the budget or use more partitions")
     }
-    directory.mkdirs()
-    val file = File.createTempFile("spill", ".tmp", directory)
-    try {
-      val channel = new RandomAccessFile(file, "rw").getChannel
-      try {
-        fill(channel, bytes)
-        val mapped = channel.map(FileChannel.MapMode.READ_WRITE, 0, bytes)
-        new Segment(OffHeap.mapped(mapped), bytes, mapped, memory)
-      } finally channel.close()
-    } finally file.delete()
-  }
-
-  private def fill(channel: FileChannel, bytes: Long): Unit = {
-    val block = zeros.duplicate
-    var left = bytes
-    while (left > 0) {
-      block.position(0).limit(math.min(left, block.capacity).toInt)
-      left -= channel.write(block)
-    }
+    val (file, piece) = SpillFile.allocate(bytes.toInt, memory.largestFileBytes, directory)
+    new Segment(OffHeap.mapped(piece), bytes, file, memory)
   }
 }

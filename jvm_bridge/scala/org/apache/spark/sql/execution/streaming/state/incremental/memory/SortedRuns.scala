@@ -135,5 +135,5 @@ private object SortedRuns {
   private val slotShift = 3
 
   /** How many records are sorted on the heap at a time, for about 40 bytes each. */
-  private val sortedAtOnce = 1 << 18
+  private[memory] val sortedAtOnce = 1 << 18
 }

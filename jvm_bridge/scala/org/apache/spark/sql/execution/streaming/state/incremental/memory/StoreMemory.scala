@@ -26,7 +26,7 @@ final class StoreMemory(
 
   def usedBytes: Long = used.get
 
-  /** Takes bytes from the budget; false, and nothing taken, when it has not so many left. */
+  /** Takes bytes from the budget. Returns false, and takes nothing, if it does not have that many left. */
   def reserve(bytes: Long): Boolean = {
     val after = used.addAndGet(bytes)
     if (after > budget) used.addAndGet(-bytes)
@@ -35,7 +35,7 @@ final class StoreMemory(
 
   def release(bytes: Long): Unit = used.addAndGet(-bytes)
 
-  /** Counts bytes that are taken whether the budget has them or not. */
+  /** Takes bytes even if the budget does not have them. */
   private[incremental] def take(bytes: Long): Unit = used.addAndGet(bytes)
 
   private[incremental] def register(store: StoreMemory.Reclaimable): Unit = stores.add(store)
@@ -66,13 +66,14 @@ final class StoreMemory(
 }
 
 object StoreMemory {
-  val defaultBudgetBytes: Long = 256L << 20
+  /** Until the first store is opened and its query's option counts. */
+  private val firstBudgetBytes: Long = 256L << 20
 
   /** Far below the 2 GiB that a mapping can have. */
   private val defaultPieceBytes: Long = 64L << 20
 
   /** The budget of this executor. */
-  val shared: StoreMemory = new StoreMemory(defaultBudgetBytes)
+  val shared: StoreMemory = new StoreMemory(firstBudgetBytes)
 
   /** A store that keeps rows in memory that it could as well read from its base. */
   private[incremental] trait Reclaimable {
@@ -80,7 +81,7 @@ object StoreMemory {
     /** About how many bytes it could give back; any thread, no lock. */
     def reclaimableBytes: Long
 
-    /** Gives back at least so many bytes if it can; how many. Any thread that holds no store's lock. */
+    /** Gives back at least this many bytes if it can; how many. Any thread that holds no store's lock. */
     def reclaim(bytes: Long): Long
   }
 }

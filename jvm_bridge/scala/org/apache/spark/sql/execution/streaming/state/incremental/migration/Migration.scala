@@ -5,9 +5,6 @@ import java.nio.charset.StandardCharsets
 import java.util.concurrent.{Callable, ExecutionException, ExecutorCompletionService, Executors, TimeUnit}
 import java.util.concurrent.atomic.AtomicLong
 
-import scala.jdk.CollectionConverters._
-
-import com.fasterxml.jackson.databind.JsonNode
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
 
@@ -28,12 +25,12 @@ object Migration {
     val out = System.out
     System.setOut(new PrintStream(System.err, true))
     val in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8))
-    val asked = Json.parse(in.readLine())
+    val line = in.readLine()
     endWith(in)
     val events = new Events(out)
     val code =
       try {
-        run(asked, events)
+        run(MigrationRequest.parse(line), events)
         0
       } catch {
         case e: Throwable =>
@@ -44,21 +41,19 @@ object Migration {
     System.exit(code)
   }
 
-  private def run(asked: JsonNode, events: Events): Unit = {
+  private def run(request: MigrationRequest, events: Events): Unit = {
     val hadoop = new Configuration
-    pairs(asked.path("hadoop")).foreach { case (name, value) => hadoop.set(name, value) }
-    val source = Side.of(asked.path("source"), hadoop)
-    val target = Side.of(asked.path("target"), hadoop)
+    request.hadoop.foreach { case (name, value) => hadoop.set(name, value) }
+    val source = Side.of(request.source, hadoop)
+    val target = Side.of(request.target, hadoop)
     Seq(source, target).foreach(_.settleArchives())
-    val version = asked.path("version").asLong
-    val copies = asked.path("stores").elements.asScala.flatMap { described =>
-      val schemas = StoreSchemas.read(target, described)
-      described.path("partitions").elements.asScala.map { partition =>
-        new StoreCopy(source, target, schemas, partition.path("partition").asInt, version,
-          Json.text(partition, "id"), events)
+    val copies = request.stores.flatMap { store =>
+      val schemas = StoreSchemas.read(target, store)
+      store.partitions.map { partition =>
+        new StoreCopy(source, target, schemas, partition.number, request.version, partition.id, events)
       }
-    }.toSeq
-    copyAll(copies, asked.path("threads").asInt(1), events)
+    }
+    copyAll(copies, request.threads, events)
   }
 
   private def copyAll(copies: Seq[StoreCopy], threads: Int, events: Events): Unit = {
@@ -87,10 +82,6 @@ object Migration {
     watching.setDaemon(true)
     watching.start()
   }
-
-  /** The fields of an object of texts. */
-  private[migration] def pairs(node: JsonNode): Seq[(String, String)] =
-    node.properties.asScala.map(one => one.getKey -> one.getValue.asText).toSeq
 }
 
 /** What the program tells. Safe for any thread. */
@@ -98,7 +89,7 @@ private[migration] final class Events(out: PrintStream) {
   private val rows = new AtomicLong
   private var told = 0L
 
-  /** A store is begun with, which has so many keys. */
+  /** A store is begun with, which has this many keys. */
   def expected(keys: Long): Unit = tell(Json.obj("expected" -> keys))
 
   def copied(count: Long): Unit = rows.addAndGet(count)

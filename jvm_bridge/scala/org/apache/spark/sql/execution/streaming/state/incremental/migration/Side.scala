@@ -2,11 +2,9 @@ package org.apache.spark.sql.execution.streaming.state.incremental.migration
 
 import java.util.UUID
 
-import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state._
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 import org.apache.spark.sql.internal.SQLConf
 
@@ -44,10 +42,10 @@ private[migration] final class Side(val stateRoot: String, conf: SQLConf, config
 }
 
 private[migration] object Side {
-  def of(described: JsonNode, hadoop: Configuration): Side = {
+  def of(request: SideRequest, hadoop: Configuration): Side = {
     val conf = new SQLConf
-    Migration.pairs(described.path("conf")).foreach { case (name, value) => conf.setConfString(name, value) }
-    new Side(Json.text(described, "state").get, conf, hadoop)
+    request.conf.foreach { case (name, value) => conf.setConfString(name, value) }
+    new Side(request.stateRoot, conf, hadoop)
   }
 
   /**

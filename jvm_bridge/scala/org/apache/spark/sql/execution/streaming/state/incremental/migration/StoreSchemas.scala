@@ -1,8 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.migration
 
-import scala.jdk.CollectionConverters._
-
-import com.fasterxml.jackson.databind.JsonNode
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
@@ -47,21 +44,16 @@ private[migration] final case class StoreSchemas(
 
 private[migration] object StoreSchemas {
   /** Reads Spark's schema files, which the checkpoint that is written has already. */
-  def read(target: Side, described: JsonNode): StoreSchemas = {
-    val operator = described.path("operator").asLong
-    val name = described.path("name").asText
-    val prefix = described.path("prefix_columns").asInt
-    val lists = names(described, "lists")
-    val internal = names(described, "internal")
-    val files = described.path("schema_files").elements.asScala.map(_.asText).toList
+  def read(target: Side, request: StoreRequest): StoreSchemas = {
+    import request._
     val hadoop = target.hadoop
     val own = new Path(StateStoreId(target.stateRoot, operator, 0, name).storeCheckpointLocation(), "_metadata/schema")
-    val read = newest(files.lastOption.fold(own)(new Path(_)), hadoop)
+    val read = newest(schemaFiles.lastOption.fold(own)(new Path(_)), hadoop)
     if (read.isEmpty) throw new MigrationException("missing", s"store $operator/$name has no schema")
-    StoreSchemas(operator, name, read.map(family(_, prefix, lists, internal)), files.nonEmpty,
-      if (files.isEmpty) None
+    StoreSchemas(operator, name, read.map(family(_, request)), schemaFiles.nonEmpty,
+      if (schemaFiles.isEmpty) None
       else Some(new InMemoryStateSchemaProvider(
-        StateSchemaMetadata.createStateSchemaMetadata(target.stateRoot, hadoop, files))))
+        StateSchemaMetadata.createStateSchemaMetadata(target.stateRoot, hadoop, schemaFiles))))
   }
 
   private def newest(file: Path, hadoop: Configuration): Seq[StateStoreColFamilySchema] = {
@@ -70,16 +62,12 @@ private[migration] object StoreSchemas {
     finally in.close()
   }
 
-  private def names(described: JsonNode, field: String): Set[String] =
-    described.path(field).elements.asScala.map(_.asText).toSet
-
-  private def family(
-      read: StateStoreColFamilySchema, prefix: Int, lists: Set[String], internal: Set[String]): Family = {
+  private def family(read: StateStoreColFamilySchema, request: StoreRequest): Family = {
     val spec = read.keyStateEncoderSpec.getOrElse(
-      if (prefix > 0) PrefixKeyScanStateEncoderSpec(read.keySchema, prefix)
+      if (request.prefixColumns > 0) PrefixKeyScanStateEncoderSpec(read.keySchema, request.prefixColumns)
       else NoPrefixKeyStateEncoderSpec(read.keySchema))
     val name = read.colFamilyName
-    Family(name, read.keySchema, read.valueSchema, spec, isList = lists.contains(name),
-      isInternal = name.startsWith("$") || internal.contains(name))
+    Family(name, read.keySchema, read.valueSchema, spec, isList = request.lists.contains(name),
+      isInternal = name.startsWith("$") || request.internal.contains(name))
   }
 }

@@ -19,7 +19,7 @@ private[recent] final class EvictableSegment(
   /** About how many records it has, overwritten ones not counted. */
   def records: Long = count
 
-  /** Copies a record, for which room was reserved; the copy. */
+  /** Copies a record, for which room was reserved, and returns the copy. */
   def add(record: Long): Long = {
     val size = Record.size(record)
     if (end + size > segment.address + segment.bytes) {
@@ -41,7 +41,7 @@ private[recent] final class EvictableSegment(
 
 private[recent] object EvictableSegment {
 
-  /** Room for records of so many bytes; none when the budget has not so many left. */
+  /** Room for records of this many bytes; none when the budget has not this many left. */
   def reserve(bytes: Long, sequence: Long, memory: StoreMemory): Option[EvictableSegment] =
     if (memory.reserve(bytes)) {
       val segment = Segment.reserved(bytes, memory)

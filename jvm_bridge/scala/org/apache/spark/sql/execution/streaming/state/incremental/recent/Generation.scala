@@ -8,11 +8,12 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.SortedR
 /**
  * The changes that led to a version, frozen. Shared by counted references; its memory goes with the last.
  *
- * @param at      that version
+ * @param version that version
  * @param keys    number of keys of the store at that version
- * @param memtable the changes; its table is there until they are in the index
+ * @param memtable the changes; its table is there until they are in the index, and as long as a
+ *     transaction reads it that began before
  */
-private[incremental] final class Generation(val at: VersionId, val keys: Long, val memtable: MemTable) {
+private[incremental] final class Generation(val version: VersionId, val keys: Long, val memtable: MemTable) {
   private val references = new AtomicInteger(1)
 
   /** Its place among all that came into the index of a store, oldest first. */

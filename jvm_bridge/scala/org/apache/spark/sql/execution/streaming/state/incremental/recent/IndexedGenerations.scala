@@ -6,7 +6,7 @@ import java.util.concurrent.atomic.AtomicInteger
 
 import scala.collection.mutable
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, PieceTooLargeException, PrefixIndex, Record, SortedRecords, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, PieceTooLargeException, PrefixIndex, Record, SortedRecords, StoreMemory}
 
 /**
  * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and
@@ -20,14 +20,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaW
 private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDirectory: File) {
   private val references = new AtomicInteger(1)
 
-  /** The records in key order; null until somebody asked for order. */
-  private var runs: SortedRuns = _
+  /** The records in key order, where somebody asked for order. */
+  private val orders = new FamilyOrders(memory, spillDirectory)
 
-  /** The records by prefix; null until somebody scanned a prefix. */
+  /** The rows by prefix, removed ones left out; null until somebody scanned a prefix. */
   private var prefixes: PrefixIndex = _
   private var prefixesFit = true
 
-  /** Keeps the reads of [[RecentIndex.prefetch]] from being left out. */
+  /** Takes the values of [[RecentIndex.prefetch]], so that the compiler does not remove its reads. */
   private var prefetched = 0
 
   /** Whether the marks of records say what this index says; else they are another's, which has them too. */
@@ -44,7 +44,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   def release(): Unit = if (references.decrementAndGet() == 0) {
     index.free()
-    if (runs != null) runs.free()
+    orders.free()
     if (prefixes != null) prefixes.free()
     generations.foreach(_.release())
     generations.clear()
@@ -52,7 +52,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     pieces.clear()
   }
 
-  /** Whether so many others than the store itself read it. */
+  /** Whether this many others than the store itself read it. */
   def readers: Int = references.get - 1
 
   /** Bytes that the index takes to grow for that generation. */
@@ -67,11 +67,13 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     index.reserve(generation.records)
     val put = putAll(memtable)
     if (put != generation.records) {
-      throw new InconsistentStateException(s"${generation.at} has $put records in memory, and had ${generation.records}")
+      throw new InconsistentStateException(s"${generation.version} has $put records in memory, and had ${generation.records}")
     }
-    orElseDropOrders { if (runs != null) runs.addUnsorted(memtable.foreachRecord, isNewest) }
-    generation.forgetOrder()
-    memtable.freeTable()
+    orElseDropOrders(orders.add(memtable.foreachRecord, isNewest))
+    if (!generation.isShared) { // else who reads it looks for its keys in its table, and goes through its order
+      generation.forgetOrder()
+      memtable.freeTable()
+    }
     append(generation)
   }
 
@@ -83,9 +85,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     try action
     catch {
       case _: IOException | _: IllegalStateException | _: OutOfMemoryError =>
-        if (runs != null) runs.free()
+        orders.free()
         if (prefixes != null) prefixes.free()
-        runs = null
         prefixes = null
     }
 
@@ -101,14 +102,15 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   /**
    * The newest records with from <= key < until (null: no end), removed ones too, as sorted sources. The first
-   * call sorts all.
+   * call for a column family sorts it.
    */
   def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[SortedRecords] =
-    ordered().sourcesIn(from, until, record => isNewest(record) && wanted(record))
+    synchronized(orders.forRange(from, until, foreachNewest, isNewest))
+      .sourcesIn(from, until, record => isNewest(record) && wanted(record))
 
   /**
-   * The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], removed ones too, in no
-   * order. Where a prefix has more records than fit into one piece of memory, the order of keys serves instead.
+   * The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], in no order. Removed ones are left
+   * out, but not where a prefix has more records than fit into one piece of memory: then the order of keys serves.
    *
    * @param until the first key after those
    */
@@ -122,7 +124,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     if (prefixes == null && prefixesFit) {
       val all = new PrefixIndex(memory, spillDirectory)
       try {
-        orElse(all.free())(foreachNewest(all.add))
+        orElse(all.free())(foreachNewest(record => if (!Record.isRemoved(record)) all.add(record)))
         prefixes = all
       } catch { case _: PieceTooLargeException => prefixesFit = false }
     }
@@ -136,15 +138,6 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
       if (record != 0) use(record)
       slot += 1
     }
-  }
-
-  private def ordered(): SortedRuns = synchronized {
-    if (runs == null) {
-      val sorted = new SortedRuns(memory, spillDirectory)
-      orElse(sorted.free())(sorted.addUnsorted(foreachNewest, isNewest))
-      runs = sorted
-    }
-    runs
   }
 
   private def orElse(cleanUp: => Unit)(action: => Unit): Unit =
@@ -163,7 +156,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   def check(keys: Long, hasBase: Boolean): Unit = {
     val present = index.present
     if (present > keys || !hasBase && present < keys || present < 0 || pieces.isEmpty && index.count > records) {
-      val last = generations.lastOption.map(_.at)
+      val last = generations.lastOption.map(_.version)
       throw new InconsistentStateException(
         s"Memory has $present keys of ${index.count} in $records records up to $last, where there are $keys, base: $hasBase")
     }
@@ -171,7 +164,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   /** Bytes of the index and of the order. */
   def indexBytes: Long =
-    index.bytes + (if (runs == null) 0 else runs.bytes) + (if (prefixes == null) 0 else prefixes.bytes)
+    index.bytes + orders.bytes + (if (prefixes == null) 0 else prefixes.bytes)
 
   /** How many records its generations have, overwritten ones not counted. */
   def records: Long = generations.iterator.map(_.records).sum + pieces.iterator.map(_.records).sum
@@ -213,7 +206,15 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   private def put(record: Long): Unit = {
     val old = index.put(record)
-    if (prefixes != null) orElseDropOrders { if (old == 0) prefixes.add(record) else prefixes.replace(old, record) }
+    if (prefixes != null) orElseDropOrders(show(record, old))
+  }
+
+  /** Has a record in the index of prefixes in place of an older one of its key, 0 when there was none. */
+  private def show(record: Long, old: Long): Unit = {
+    val isShown = old != 0 && !Record.isRemoved(old)
+    if (Record.isRemoved(record)) { if (isShown) prefixes.remove(old) }
+    else if (isShown) prefixes.replace(old, record)
+    else prefixes.add(record)
   }
 
   /**
@@ -290,7 +291,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   private def splitIntoSegments(): Boolean = {
     val oldest = generations.head
     val arena = oldest.memtable.arena
-    val divides = arena.segmentCount > 1 && !oldest.isShared && runs == null
+    val divides = arena.segmentCount > 1 && !oldest.isShared && orders.isEmpty
     if (divides) {
       val records = oldest.records / arena.segmentCount
       pieces.prependAll(arena.giveAway().map { case (segment, end) =>
@@ -328,7 +329,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
         if (prefixes != null) orElseDropOrders(prefixes.replace(record, copy))
       }
     }
-    if (runs != null) runs.drop(holds, record => saved.fold(0L)(movedTo(record, _)))
+    orders.drop(holds, record => saved.fold(0L)(movedTo(record, _)))
     saved.foreach(pieces.append)
     saved.fold(0L)(_.bytes)
   }
@@ -351,7 +352,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   def mergedBytes: Long = bytes(0, merged) + pieces.iterator.map(_.bytes).sum
   def unmergedBytes: Long = bytes(merged, generations.size)
   def spilledBytes: Long = generations.iterator.map(_.memtable.spilledBytes).sum +
-    pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + (if (runs == null) 0 else runs.spilledBytes) +
+    pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + orders.spilledBytes +
     (if (prefixes == null) 0 else prefixes.spilledBytes)
 
   private def bytes(from: Int, until: Int): Long = {

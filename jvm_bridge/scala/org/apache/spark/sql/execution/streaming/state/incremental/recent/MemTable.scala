@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 import java.io.File
 
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, OffHeap, PieceTooLargeException, PrefixIndex, Record, RecordSpool, Slots, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, MergedRecords, OffHeap, OrderedRecords, OrderedSnapshot, PieceTooLargeException, PrefixIndex, Record, RecordSpool, Slots, SortedRuns, StoreMemory}
 
 /**
  * The changes of one transaction: records in an arena, found through an open-addressing table of 16-byte
@@ -29,6 +29,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
    */
   private var runs: SortedRuns = _
   private var unsorted: RecordSpool = _
+  private var rangesAsked = 0
 
   /** Changed records by prefix; null until somebody scanned a prefix. */
   private var prefixes: PrefixIndex = _
@@ -295,8 +296,31 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   /** A place for a list of records. */
   def newSpool(): RecordSpool = new RecordSpool(memory, spillDirectory)
 
-  /** The current records of changed keys with from <= key < until (null: no end), run by run. */
-  def changedIn(from: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit = if (changes > 0) {
+  /**
+   * The current records of changed keys with from <= key < until (null: no end), in key order, as they are now whatever
+   * changes afterwards; the caller frees them. Before many ranges were asked for, all changes are looked through; then
+   * they are kept in order.
+   */
+  def changedIn(from: Array[Byte], until: Array[Byte]): OrderedRecords =
+    if (changes == 0) OrderedRecords.none
+    else {
+      val found = new OrderedSnapshot(memory, spillDirectory)
+      rangesAsked += 1
+      if (runs == null && rangesAsked <= mostUnordered) {
+        foreachChange(record => if (Record.within(record, from, until)) found.add(record))
+        found.inOrder(isSorted = false)
+      } else {
+        keepOrder()
+        val sources = new MergedRecords(runs.sourcesIn(from, until, isCurrentChange))
+        while (sources.record != 0) {
+          found.add(sources.record)
+          sources.next()
+        }
+        found.inOrder(isSorted = true)
+      }
+    }
+
+  private def keepOrder(): Unit = {
     if (runs == null) {
       runs = sortedChanges()
       unsorted = newSpool()
@@ -305,20 +329,25 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
       runs.addUnsorted(unsorted.foreach, isCurrentChange)
       unsorted.free()
     }
-    runs.sourcesIn(from, until, isCurrentChange).foreach(_.foreach(use))
   }
 
   /**
-   * The current records of changed keys that begin with a prefix that [[PrefixIndex.serves]], in no order.
+   * The current records of changed keys that begin with a prefix that [[PrefixIndex.serves]], in key order, as they are
+   * now; the caller frees them.
    *
    * @param until the first key after those
    */
-  def changedWith(prefix: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit = if (changes > 0) {
-    if (prefixes == null && prefixesFit) {
+  def changedWith(prefix: Array[Byte], until: Array[Byte]): OrderedRecords = {
+    if (prefixes == null && prefixesFit && changes > 0) {
       prefixes = new PrefixIndex(memory, spillDirectory)
       orElseDoWithout(foreachChange(prefixes.add))
     }
-    if (prefixes != null) prefixes.foreach(prefix)(use) else changedIn(prefix, until)(use)
+    if (prefixes == null) changedIn(prefix, until)
+    else {
+      val found = new OrderedSnapshot(memory, spillDirectory)
+      prefixes.foreach(prefix)(found.add)
+      found.inOrder(isSorted = false)
+    }
   }
 
   /** Where a prefix has more records than fit into one piece of memory, the order of keys serves instead. */
@@ -377,12 +406,15 @@ private[incremental] object MemTable {
   /** Their ordinals are numbers of 4 bytes. */
   private val mostKeys = Int.MaxValue.toLong - 1
   private val smallestTable = 64L
+
+  /** For how many ranges all changes are looked through, before it is cheaper to sort them. */
+  private val mostUnordered = 4
   private val addressMask = (1L << 48) - 1
   private val changed = 1L << 48
   private val largestClean = 4096
   private val mostCleanBytes = 16L << 20
 
-  /** How many keys a new memtable may expect for its table to take no more than so many bytes. */
+  /** How many keys a new memtable may expect for its table to take no more than this many bytes. */
   def keysWithin(bytes: Long): Long = bytes / (3 * slotBytes)
 
   val wasAbsent: Long = 1L << 49

@@ -76,11 +76,11 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
     0
   }
 
-  /** Bytes that [[reserve]] for so many more keys would take. */
+  /** Bytes that [[reserve]] for this many more keys would take. */
   def roomFor(more: Long): Long =
     if ((taken + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2 << 3 else 0
 
-  /** Makes room for so many more keys; may take memory, or a file, for a larger table. */
+  /** Makes room for this many more keys; may take memory, or a file, for a larger table. */
   def reserve(more: Long): Unit = {
     val room = roomFor(more)
     if (room > 0) rebuild(room >> 3)
@@ -112,7 +112,8 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
 
   /**
    * Reads what [[put]] of a record will read first. Several such reads wait for memory at the same time,
-   * which the searches of several puts would do one after the other. The answer means nothing.
+   * which the searches of several puts would do one after the other. The value is there only so that the
+   * compiler does not remove the reads.
    */
   def prefetch(record: Long): Int = {
     val head = OffHeap.getLong(null, table.address(Record.hash(record) & mask))

@@ -28,6 +28,16 @@ object Declarations {
   /** What reserved keys have in place of the id of a column family, in 2 bytes. */
   val reservedFamily: Int = root.path("reserved_family").asInt
 
+  /** What a delta names as its parent that started from nothing. */
+  val emptyParent: String = root.path("parents").path("empty").asText
+
+  /** What a delta names as its parent where that has no id. */
+  val unnamedParent: String = root.path("parents").path("unnamed").asText
+
+  /** What answers and events call a merge that publishes nothing, and one that rewrites everything. */
+  val ingestMerge: String = root.path("merge_kinds").path("ingest").asText
+  val fullMerge: String = root.path("merge_kinds").path("full").asText
+
   /** Multipliers of the units that a size or a duration may have, by the name of the option's type. */
   private[settings] val units: Map[String, Map[String, Long]] =
     root.path("units").properties.asScala.map { kind =>

@@ -23,7 +23,7 @@ private[sst] object BlockHash {
 
   private def secret(offset: Int): Long = OffHeap.getLong(Xxh3.published, OffHeap.arrayBase + offset)
 
-  /** The hash of so many bytes of an array from an index on. */
+  /** The hash of this many bytes of an array from an index on. */
   def of(bytes: Array[Byte], from: Int, length: Int): Long = {
     val at = OffHeap.arrayBase.toLong + from
     if (length < leastBytes) throw new UnsupportedSstException(s"A block of $length bytes has no entry")

@@ -31,7 +31,7 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
   def bytes: Long = written + at
   def crc32: Long = whole.getValue
 
-  /** Makes sure that so many bytes, a few, can be put. */
+  /** Makes sure that this many bytes, a few, can be put. */
   def ensure(more: Int): Unit = if (buffer.capacity - at < more) flushToGoOn()
 
   private def flushToGoOn(): Unit = {
@@ -99,7 +99,7 @@ private[incremental] final class SstBlockWriter(channel: FileChannel) {
 
   def putArray(bytes: Array[Byte]): Unit = putBytes(bytes, OffHeap.arrayBase, bytes.length)
 
-  /** Ends the block with its trailer; its handle. */
+  /** Ends the block with its trailer, and returns its handle. */
   def endBlock(): SstHandle = {
     ensure(SstFormat.trailerBytes)
     val handle = SstHandle(block, blockBytes)

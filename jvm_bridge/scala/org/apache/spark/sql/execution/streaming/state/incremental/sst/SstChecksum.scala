@@ -10,7 +10,7 @@ import java.util.zip.CRC32C
  */
 private[sst] sealed abstract class SstChecksum {
 
-  /** Whether a block, its content of so many bytes with the trailer, begins at that index of an array. */
+  /** Whether a block, its content of this many bytes with the trailer, begins at that index of an array. */
   final def holds(bytes: Array[Byte], from: Int, contentBytes: Int): Boolean =
     of(bytes, from, contentBytes) == OffHeap.getInt(bytes, OffHeap.arrayBase.toLong + from + contentBytes + 1)
 

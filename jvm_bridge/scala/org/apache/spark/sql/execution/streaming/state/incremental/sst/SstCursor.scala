@@ -17,6 +17,12 @@ private[incremental] abstract class Cursor {
 
   def next(): Unit
   def close(): Unit
+
+  /** How many removed keys it has passed so far, where it leaves them out and counts them. */
+  def passed: Long = 0
+
+  /** Whether it stands at a row whose key is less (null: at any row). */
+  final def isBefore(until: Array[Byte]): Boolean = valid && (until == null || Bytes.compare(until, keyAddress, keyLength) > 0)
 }
 
 /**

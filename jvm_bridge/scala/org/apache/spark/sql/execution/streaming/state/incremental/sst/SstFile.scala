@@ -48,7 +48,7 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
   def forgetEnd(): Unit = end = null
 
   /**
-   * So many bytes from an offset on.
+   * This many bytes from an offset on.
    *
    * @throws DamagedSstException when the file ends before
    */
@@ -76,7 +76,12 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
    */
   def map(): MappedByteBuffer = {
     if (bytes > Int.MaxValue) throw new UnsupportedSstException(s"$file: it has more than 2 GiB")
-    locked(opened.getChannel.map(FileChannel.MapMode.READ_ONLY, 0, bytes))
+    try locked(opened.getChannel.map(FileChannel.MapMode.READ_ONLY, 0, bytes))
+    catch {
+      case e: IOException if e.getCause.isInstanceOf[OutOfMemoryError] =>
+        throw new IOException(s"$file cannot be mapped: this process has as many mappings as vm.max_map_count allows, or no " +
+          "address space is left. More frequent merges, fewer partitions or a larger limit help", e.getCause)
+    }
   }
 
   /** Gives its descriptor back; it is opened again when something is read. */

@@ -250,8 +250,22 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   /** The content of a block that is no data block, or of a table that is not mapped. */
   def content(handle: SstHandle, room: SstRoom): Long = room.put(read(handle))
 
-  /** Verifies a block, and others behind it, in one read. */
-  private def verifyFrom(first: Int, handle: SstHandle, ahead: Int): Unit = {
+  /**
+   * Verifies data blocks that nobody has read, from that one on, as many as are read at once. The block to go on with,
+   * and how many bytes were read; None: there are no more.
+   *
+   * @throws DamagedSstException where one is damaged
+   */
+  def verifyUnread(from: Int): Option[(Int, Long)] =
+    (from until blocks).find(!isVerified(_)).map { first =>
+      val start = block(first)
+      val last = verifyFrom(first, start, ahead = Int.MaxValue)
+      val end = block(last)
+      (last + 1, end.offset + end.bytes + SstFormat.trailerBytes - start.offset)
+    }
+
+  /** Verifies a block, and others behind it, in one read. The last of them. */
+  private def verifyFrom(first: Int, handle: SstHandle, ahead: Int): Int = {
     var last = first
     var end = handle
     var more = true
@@ -276,6 +290,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
       verified(i) = true
       i += 1
     }
+    last
   }
 
   /** Whether the content is that of the blocks, and not in part a hole. */

@@ -1,56 +1,50 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OrderedRecords, PrefixIndex, Record, RecordList}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OrderedRecords, PrefixIndex, Record}
 
 /** A scan in key order. */
-private[transaction] final class OrderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
+private[incremental] final class OrderedScan(transaction: Transaction, from: Array[Byte], until: Array[Byte], skip: Int)
     extends Scan(transaction, from, until, skip) {
-  /** What memory has of the range, removed keys too: the newest record of each key. */
-  private val memory = if (PrefixIndex.serves(from, until)) ofPrefix() else ofRange()
-  private val base = view.baseCursor(from, until)
+  /** What the transaction has changed in the range, removed keys too. */
+  private val changes: OrderedRecords =
+    transaction.keep(
+      if (PrefixIndex.serves(from, until)) memtable.changedWith(from, until) else memtable.changedIn(from, until))
+  private val committed = new CommittedRows(view, from, until)
 
-  /** A prefix mostly has few records: they are found by it, and sorted. */
-  private def ofPrefix(): OrderedRecords = {
-    val found = new RecordList
-    addWithPrefix(found)
-    view.pending.indices.foreach(pendingSources(_).foreach(_.foreach(found.add)))
-    found.inOrder()
-  }
+  /** Whether the row before this one is that of the committed ones, or there was none. */
+  private var leavesCommitted = true
 
-  private def ofRange(): OrderedRecords = {
-    val changes = new RecordList
-    memtable.changedIn(from, until)(changes.add)
-    val pending = view.pending.indices.flatMap(pendingSources)
-    val older = view.indexed.sourcesIn(from, until, isUnchanged(_, view.pending.length))
-    new MergedRecords(pending ++ older :+ changes.inOrder())
-  }
+  /** How many keys without a row it has passed so far, this transaction's own not counted. */
+  def passed: Long = committed.passed
 
   protected def step(): Boolean = {
-    while (true) {
-      val inBase = base != null && base.valid && !beyond(base)
-      val record = memory.record
-      if (record == 0 && !inBase) return false
+    if (leavesCommitted) committed.next()
+    leavesCommitted = false
+    var found = false
+    while (!found && (changes.record != 0 || committed.isAtRow)) {
+      val change = changes.record
       val order =
-        if (record == 0) 1
-        else if (!inBase) -1
+        if (change == 0) 1
+        else if (!committed.isAtRow) -1
         else
           Bytes.compare(
-            null, Record.keyAddress(record), Record.keyLength(record), null, base.keyAddress, base.keyLength)
+            null, Record.keyAddress(change), Record.keyLength(change), null, committed.keyAddress, committed.keyLength)
       if (order <= 0) {
-        memory.next()
-        if (order == 0) base.next()
-        if (!Record.isRemoved(record)) {
-          set(record)
-          return true
-        }
+        changes.next()
+        if (order == 0) committed.next()
+        found = !Record.isRemoved(change)
+        if (found) set(change)
       } else {
-        set(base)
-        base.next()
-        return true
+        if (committed.record == 0) set(committed.cursor) else set(committed.record)
+        leavesCommitted = true
+        found = true
       }
     }
-    false
+    found
   }
 
-  protected def closeSources(): Unit = if (base != null) base.close()
+  protected def closeSources(): Unit = {
+    transaction.free(changes)
+    committed.close()
+  }
 }

@@ -23,13 +23,15 @@ final case class LookUps(hits: Long, misses: Long, filters: Long, blocks: Long)
  * @param keys    number of keys at that version
  * @param pending generations that are not in the index, oldest first
  * @param base    null: nothing lies below
+ * @param empty   where that version has no rows, as far as is known
  */
 private[transaction] final class ReadView(
-    val at: VersionId,
+    val version: VersionId,
     val keys: Long,
     val indexed: IndexedGenerations,
     val pending: Array[Generation],
-    val base: Base) {
+    val base: Base,
+    val empty: EmptyRanges) {
   indexed.retain()
   pending.foreach(_.retain())
   if (base != null) base.retain()

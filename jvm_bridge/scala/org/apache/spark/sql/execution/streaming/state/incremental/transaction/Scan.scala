@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
 import java.util.Arrays
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, Record, RecordList, RecordSpool, SlotHash, SortedRecords}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Record, RecordSpool, SlotHash}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
@@ -84,33 +84,12 @@ private[incremental] abstract class Scan(
     bytes = buffer.bytes
   }
 
-  protected final def beyond(cursor: Cursor): Boolean =
-    until != null && Bytes.compare(until, cursor.keyAddress, cursor.keyLength) <= 0
-
   /** Whether the transaction had changed that key when the scan began. */
   protected final def changedBefore(hash: Int, keyAt: Long, length: Int): Boolean =
     changed > 0 && {
       val slot = memtable.find(hash, keyAt, length)
       slot != 0 && memtable.changedBefore(slot, changed)
     }
-
-  /** What a pending generation has in the range, removed keys too, without what a newer one has. */
-  protected final def pendingSources(i: Int): Seq[SortedRecords] =
-    view.pending(i).sorted.sourcesIn(from, until, isUnchanged(_, view.pending.length - 1 - i))
-
-  /** Whether neither a change nor one of so many newest pending generations has the key. */
-  protected final def isUnchanged(record: Long, newer: Int): Boolean = changed == 0 && newer == 0 || {
-    val hash = Record.hash(record)
-    val at = Record.keyAddress(record)
-    val length = Record.keyLength(record)
-    !changedBefore(hash, at, length) && !view.pendingHas(newer, hash, at, length)
-  }
-
-  /** Adds what changes and the index have of a prefix that [[PrefixIndex.serves]], removed keys too. */
-  protected final def addWithPrefix(found: RecordList): Unit = {
-    memtable.changedWith(from, until)(found.add)
-    view.indexed.foreachWith(from, until)(record => if (isUnchanged(record, view.pending.length)) found.add(record))
-  }
 
   /** The changes so far in the range, removed keys too; to be given back to the transaction. */
   protected final def changedRecords(): RecordSpool = {
@@ -121,7 +100,7 @@ private[incremental] abstract class Scan(
 
   /** Moves to the next row of the base that memory has no record of; there may be no base. */
   protected final def step(base: Cursor): Boolean = {
-    while (base != null && base.valid && !beyond(base)) {
+    while (base != null && base.isBefore(until)) {
       val shown = isNewest(base)
       if (shown) set(base)
       base.next()

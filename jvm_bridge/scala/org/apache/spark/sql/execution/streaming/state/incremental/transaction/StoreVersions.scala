@@ -11,11 +11,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Genera
 /**
  * Settings of one store's data plane.
  *
- * @param spillDirectory local directory for memory-mapped files that take what the memory budget has no room
- *     for
- *                       (made when first needed); they have no name once they are open
+ * @param spillDirectory local directory, made when first needed, for memory-mapped files that take what the memory
+ *     budget has no room for; they have no name once they are open
+ * @param fewestPassed   how many removed keys one after the other scans in key order remember, to pass over them later
  */
-final case class StateConf(spillDirectory: File)
+final case class StateConf(spillDirectory: File, fewestPassed: Int = 256)
 
 /**
  * The rows of one store: generations in memory over a base on local disk, and the transactions on them.
@@ -35,6 +35,9 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private var lastMemtableBytes = 0L
   private var lastMemtableKeys = 0L
   private var settling = false
+
+  /** What scans have learned of one version, mostly the newest. */
+  private var emptyRanges = newEmptyRanges(VersionId.empty)
   @volatile private var reclaimable = 0L
   private val cache = new StoreMemory.Reclaimable {
     def reclaimableBytes: Long = reclaimable
@@ -50,12 +53,12 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
 
   private def check(): Unit = if (closed) throw new IllegalStateException("The state store is closed")
 
-  private def baseAt: VersionId = if (base == null) VersionId.empty else base.at
+  private def baseVersion: VersionId = if (base == null) VersionId.empty else base.version
 
   private def versions: Vector[Generation] = indexed.generations.toVector ++ pending
 
   /** The newest version that memory holds. */
-  def tip: VersionId = locked(versions.lastOption.map(_.at).getOrElse(baseAt))
+  def newest: VersionId = locked(versions.lastOption.map(_.version).getOrElse(baseVersion))
 
   /**
    * Begins on that version. None when memory cannot reach it: then restore it and [[reset]]. Beginning to
@@ -64,14 +67,14 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
    *
    * @throws IllegalStateException after [[close]]
    */
-  def tryBegin(at: VersionId, readOnly: Boolean): Option[Transaction] = locked {
+  def tryBegin(version: VersionId, readOnly: Boolean): Option[Transaction] = locked {
     check()
     orElseForget(adoptOffered())
-    val n = position(if (at.version == 0) VersionId.empty else at)
+    val n = position(if (version.number == 0) VersionId.empty else version)
     if (n < 0 || readOnly && n < indexed.generations.size) None
     else if (base != null && base.damaged) None // to be restored, from what is not
     else {
-      Some(orElseForget(begin(bringIn(n), at, readOnly)))
+      Some(orElseForget(begin(bringIn(n), version, readOnly)))
     }
   }
 
@@ -85,10 +88,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     }
 
   /** How many generations lead to a version; -1 when it is not to be had. */
-  private def position(at: VersionId): Int =
-    if (at == baseAt) indexed.merged
+  private def position(version: VersionId): Int =
+    if (version == baseVersion) indexed.merged
     else {
-      val i = versions.indexWhere(_.at == at)
+      val i = versions.indexWhere(_.version == version)
       if (i >= indexed.merged) i + 1 else -1
     }
 
@@ -138,16 +141,23 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     pending = Vector.empty
   }
 
-  private def begin(pendingCount: Int, at: VersionId, readOnly: Boolean): Transaction = {
+  private def begin(pendingCount: Int, version: VersionId, readOnly: Boolean): Transaction = {
     val above = pending.take(pendingCount).toArray
     val keys = above.lastOption.orElse(indexed.generations.lastOption).map(_.keys).getOrElse(baseKeys)
     if (above.isEmpty) indexed.check(keys, hasBase = base != null)
-    val view = new ReadView(at, keys, indexed, above, base)
+    val view = new ReadView(version, keys, indexed, above, base, emptyRangesAt(version))
     val transaction =
-      new Transaction(this, at, readOnly, view,
+      new Transaction(this, version, readOnly, view,
         new MemTable(memory, conf.spillDirectory, if (readOnly) 0 else expectedKeys))
     if (readOnly) readers += transaction else writers += transaction
     transaction
+  }
+
+  private[transaction] def newEmptyRanges(version: VersionId): EmptyRanges = new EmptyRanges(version, conf.fewestPassed)
+
+  private def emptyRangesAt(version: VersionId): EmptyRanges = {
+    if (emptyRanges.version != version && version == newest) emptyRanges = newEmptyRanges(version)
+    if (emptyRanges.version == version) emptyRanges else newEmptyRanges(version)
   }
 
   /** What the batch before had, as far as room for it is a small share of the budget. */
@@ -176,6 +186,19 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   /** Whether reading the base has failed. */
   def isDamaged: Boolean = locked(base != null && base.damaged)
 
+  /** What comes of the base that transactions begin on; it stays open meanwhile. None: there is none that is good. */
+  private[incremental] def withBase[T](use: Base => T): Option[T] = {
+    val held = locked {
+      val good = Option(base).filter(one => !closed && !one.damaged)
+      good.foreach(_.retain())
+      good
+    }
+    held.map { one =>
+      try use(one)
+      finally one.release()
+    }
+  }
+
   /** Forgets all and starts from the empty version 0. */
   def resetEmpty(): Unit = locked {
     check()
@@ -186,6 +209,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     replace(new IndexedGenerations(memory, conf.spillDirectory))
     if (base != null) base.release()
     base = newBase
+    emptyRanges = newEmptyRanges(VersionId.empty)
     dropOffered()
     noteReclaimable()
   }
@@ -199,7 +223,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     }
 
   /**
-   * A newer base, holding a version on the way to the tip. It is taken at a later begin; or closed, when that
+   * A newer base, holding a version on the way to the newest. It is taken at a later begin; or closed, when that
    * version is not on the way. Opened here, in the caller's thread.
    */
   def offerBase(directory: BaseDirectory): Unit = {
@@ -219,16 +243,40 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   private def adoptOffered(): Unit =
-    if (offered != null && !versions.lastOption.exists(_.at.version < offered.at.version)) {
-      if (position(offered.at) > indexed.generations.size) bringIn(position(offered.at))
-      val i = versions.indexWhere(_.at == offered.at)
-      if (offered.at == baseAt) swapBase() // the same rows in fewer files
-      else if (i < indexed.merged) dropOffered()
-      else if (i < indexed.generations.size) {
-        swapBase()
-        indexed.merged = i + 1
-      }
+    if (offered != null && !versions.lastOption.exists(_.version.number < offered.version.number)) {
+      if (position(offered.version) > indexed.generations.size) bringIn(position(offered.version))
+      if (position(offered.version) > indexed.generations.size && isPinned) beginAbove(position(offered.version))
+      else adoptInPlace()
     }
+
+  private def adoptInPlace(): Unit = {
+    val i = versions.indexWhere(_.version == offered.version)
+    if (offered.version == baseVersion) swapBase() // the same rows in fewer files
+    else if (i < indexed.merged) dropOffered()
+    else if (i < indexed.generations.size) {
+      swapBase()
+      indexed.merged = i + 1
+    }
+  }
+
+  /**
+   * Whether many versions wait for a transaction that reads the index and has not ended since they were committed: they
+   * take memory that no base can free, and each look-up goes through all of them.
+   */
+  private def isPinned: Boolean =
+    indexed.readers > 0 && pending.size > StoreVersions.mostPending && !writers.exists(_.version == newest)
+
+  /** Begins anew above the offered base, which holds the first n generations; who reads them keeps them until its end. */
+  private def beginAbove(n: Int): Unit = {
+    val above = new IndexedGenerations(memory, conf.spillDirectory)
+    val (held, newer) = pending.splitAt(n - indexed.generations.size)
+    indexed.release()
+    indexed = above
+    held.foreach(_.release())
+    pending = newer
+    swapBase()
+    noteReclaimable()
+  }
 
   private def swapBase(): Unit = {
     if (base != null) base.release()
@@ -271,17 +319,18 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   /**
-   * Appends a transaction's changes to the version that it began on, if that is still on the way to the tip.
+   * Appends a transaction's changes to the version that it began on, if that is still on the way to the newest.
    */
-  private[transaction] def append(transaction: Transaction, generation: Generation): Unit = locked {
-    val n = if (closed || (transaction.view.indexed ne indexed)) -1 else position(transaction.at)
+  private[transaction] def append(transaction: Transaction, generation: Generation, empty: EmptyRanges): Unit = locked {
+    val n = if (closed || (transaction.view.indexed ne indexed)) -1 else position(transaction.version)
     if (n < indexed.generations.size) generation.release()
     else {
       pending.drop(n - indexed.generations.size).foreach(_.release())
       pending = pending.take(n - indexed.generations.size) :+ generation
-      if (offered != null && offered.at.version > transaction.at.version) dropOffered()
+      if (offered != null && offered.version.number > transaction.version.number) dropOffered()
       lastMemtableBytes = generation.memtable.bytes
       lastMemtableKeys = generation.records
+      emptyRanges = empty
     }
   }
 
@@ -305,6 +354,13 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
         freed
       } finally lock.unlock()
 
+  /**
+   * Whether memory of merged generations may be freed now, by whom:
+   *   - any thread, if no transaction reads them: a store that asks for memory frees that of others, too;
+   *   - the thread of the only transaction that reads them, if that transaction writes, holds the same index and
+   *     base, and no iterator of it has a pinned record: then nobody else has an address into that memory;
+   *   - nobody, while the store is closed or settles.
+   */
   private def mayEvict: Boolean =
     !closed && !settling && indexed.evictable &&
       (indexed.readers == 0 || indexed.readers == 1 && writers.exists { t =>
@@ -314,6 +370,9 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
 
 private object StoreVersions {
 
-  /** The part of the budget that the table of a new memtable may take at once is one in so many. */
+  /** The part of the budget that the table of a new memtable may take at once is one in this many. */
   private val expectedShare = 32
+
+  /** This many versions may wait for a transaction to end. */
+  private val mostPending = 8
 }

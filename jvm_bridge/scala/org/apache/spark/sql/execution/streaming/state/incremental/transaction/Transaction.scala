@@ -6,7 +6,7 @@ import java.util.concurrent.locks.LockSupport
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaWriter
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record, RecordSpool, SlotHash}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, OrderedRecords, Record, RecordSpool, SlotHash}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, MemTable}
 
 /**
@@ -20,7 +20,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Genera
  */
 final class Transaction private[transaction] (
     state: StoreVersions,
-    val at: VersionId,
+    val version: VersionId,
     val readOnly: Boolean,
     private[transaction] val view: ReadView,
     private[transaction] val memtable: MemTable) {
@@ -39,6 +39,7 @@ final class Transaction private[transaction] (
 
   /** Lists of records of scans that are open. */
   private val spools = new java.util.HashSet[RecordSpool]
+  private val orders = new java.util.HashSet[OrderedRecords]
 
   /** Where its scans copy rows to. */
   private[transaction] lazy val buffer = new EntryBuffer
@@ -55,12 +56,20 @@ final class Transaction private[transaction] (
 
   private[transaction] def free(spool: RecordSpool): Unit = if (spools.remove(spool)) spool.free()
 
+  /** The same of records that a scan goes through in key order. */
+  private[transaction] def keep(order: OrderedRecords): OrderedRecords = {
+    if (order.isOffHeap) orders.add(order)
+    order
+  }
+
+  private[transaction] def free(order: OrderedRecords): Unit = if (order.isOffHeap && orders.remove(order)) order.free()
+
   /** Begins a call: waits until no other is under way. Calls do not nest. */
   private[transaction] def enter(): Unit = {
     acquire()
     if (ended) {
       exit()
-      throw new IllegalStateException(s"The transaction on version ${at.version} of the state store has ended")
+      throw new IllegalStateException(s"The transaction on version ${version.number} of the state store has ended")
     }
   }
 
@@ -177,16 +186,21 @@ final class Transaction private[transaction] (
   }
 
   private def enterToChange(): Unit = {
+    enterToCommit()
+    forgetDelta()
+  }
+
+  private def enterToCommit(): Unit = {
     enter()
     if (readOnly) {
       exit()
-      throw new IllegalStateException(s"The transaction on version ${at.version} of the state store is for reading only")
+      throw new IllegalStateException(s"The transaction on version ${version.number} of the state store is for reading only")
     }
     if (failure != null) {
       exit()
-      throw new IllegalStateException(s"A change of the transaction on version ${at.version} of the state store failed", failure)
+      throw new IllegalStateException(
+        s"A change of the transaction on version ${version.number} of the state store failed", failure)
     }
-    forgetDelta()
     writingThread = Thread.currentThread
   }
 
@@ -276,7 +290,7 @@ final class Transaction private[transaction] (
     val keys = view.keys + memtable.balance
     if (keys < memtable.puts || memtable.unknown != 0) {
       throw new IllegalStateException(
-        s"The transaction on version ${at.version} of the state store has lost count: $keys keys of ${view.keys} before, " +
+        s"The transaction on version ${version.number} of the state store has lost count: $keys keys of ${view.keys} before, " +
           s"${memtable.puts} put, ${memtable.removes} removed, ${memtable.unknown} not known")
     }
     keys
@@ -326,18 +340,23 @@ final class Transaction private[transaction] (
   }
 
   /** Ends the transaction; its changes are now that version, and the next transaction may begin there. */
-  def committed(as: VersionId): Unit = {
-    enterToChange()
-    val keys =
-      try countKeys()
+  def committed(made: VersionId): Unit = {
+    enterToCommit()
+    val (keys, empty) =
+      try (countKeys(), emptyRangesAt(made))
       finally exitFromChange()
-    if (!end()) throw new IllegalStateException(s"The transaction on version ${at.version} of the state store was aborted")
+    if (!end()) throw new IllegalStateException(s"The transaction on version ${version.number} of the state store was aborted")
     forgetDelta()
     memtable.overwritten.free()
     memtable.freeRuns()
-    try state.append(this, new Generation(as, keys, memtable))
+    try state.append(this, new Generation(made, keys, memtable), empty)
     finally state.ended(this)
   }
+
+  /** What is known to be empty once the changes are committed; nothing, where they were not written. */
+  private def emptyRangesAt(made: VersionId): EmptyRanges =
+    if (delta == null) state.newEmptyRanges(made)
+    else view.empty.next(made, range => delta.putsIn(range.from, range.until))
 
   /**
    * Ends the transaction and forgets its changes. Any thread, any number of times; nothing after
@@ -355,7 +374,10 @@ final class Transaction private[transaction] (
     acquire()
     exit()
     val first = finished.compareAndSet(false, true)
-    if (first) spools.forEach(_.free())
+    if (first) {
+      spools.forEach(_.free())
+      orders.forEach(_.free())
+    }
     first
   }
 }

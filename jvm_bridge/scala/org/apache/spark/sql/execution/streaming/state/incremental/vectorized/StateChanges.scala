@@ -19,8 +19,8 @@ import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarArray, Column
  *   group    array<bigint>       numbers of the changed groups, ascending
  *   change   array<tinyint>      what happens to each, see the companion
  *   timeout  array<bigint>       its new timeout in ms, -1 for none
- *   state    array<struct>       the new state of each group that is put, in order; array<binary> when
- * pickled
+ *   state    array<struct>       the new state of each group that is put, in order
+ *                                (array<binary> if pickled)
  * }}}
  */
 class StateChanges(

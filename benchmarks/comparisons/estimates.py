@@ -1,0 +1,181 @@
+"""Compares what `state_store.estimate` says of queries with what they then take, in one run.
+
+    python -m benchmarks.comparisons.estimates [--keys 40000] [--batches 200] [--checkpoints DIR] [--json OUT]
+
+Two queries of Spark aggregate the same files, one file a batch, with other options each. What the first
+leaves behind is measured; from that alone both are estimated: the second as a what-if. Bytes and files in
+storage are averages over the last batches, as they were seen while the queries ran; restores are those of all
+versions that are retained at the end, of every partition, as a query makes them: the median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import state_store
+from state_store.dataset.pinned import PinnedVersion
+from state_store.query import Query
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OPTIONS = (
+    {"maxDeltas": "8", "fullAfterDeltas": "40", "fullScheduleJitter": "0", "minPauseBetweenMerges": "0s"},
+    {"maxDeltas": "30", "fullAfterDeltas": "60", "fullScheduleJitter": "0", "minPauseBetweenMerges": "0s"},
+)
+RETAIN, PARTITIONS, MAINTENANCE_S = 12, 2, 3
+_POLL_S = 0.2
+_DIRECTORIES = ("delta", "shared", "snapshot")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--keys", type=int, default=40_000, help="rows of the state")
+    parser.add_argument("--batches", type=int, default=200, help="of each query")
+    parser.add_argument("--writes", type=int, default=4_000, help="rows of a batch")
+    parser.add_argument(
+        "--checkpoints", type=Path, help="where they lie; elsewhere than TMPDIR: restores copy"
+    )
+    parser.add_argument("--json", type=Path, help="where results go")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=asked.checkpoints) as name:
+        root = Path(name)
+        _write_input(root / "input", asked.keys, asked.writes, asked.batches)
+        found = [_run(root / f"query-{number}", root / "input", one) for number, one in enumerate(OPTIONS)]
+        measured = state_store.measure(str(root / "query-0"))
+        result = [
+            {"options": options, **_compared(measured, options, *one)}
+            for options, one in zip(OPTIONS, found, strict=True)
+        ]
+    print(json.dumps(result, indent=2))
+    if asked.json:
+        asked.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
+
+
+def _compared(
+    measured: state_store.Measured,
+    options: dict[str, str],
+    size_bytes: float,
+    files: float,
+    restore_ms: float,
+) -> dict[str, Any]:
+    """What was estimated, as multiples of what was."""
+    estimated = state_store.estimate(
+        measured.workload, options, retain=RETAIN, maintenance_ms=MAINTENANCE_S * 1000, cost=measured.cost
+    )
+    return {
+        "bytes": {"were": round(size_bytes), "ratio": round(estimated.stored_bytes.average / size_bytes, 2)},
+        "files": {"were": round(files), "ratio": round(estimated.stored_files.average / files, 2)},
+        "restore": {
+            "was_ms": round(restore_ms, 1),
+            "ratio": round(estimated.restore_ms.average / restore_ms, 2),
+        },
+    }
+
+
+def _write_input(directory: Path, keys: int, writes: int, files: int) -> None:
+    """The first file has every key, the others some, low numbers more often."""
+    import pyarrow
+    import pyarrow.parquet
+
+    chance = random.Random(5)
+    directory.mkdir()
+    for number in range(files):
+        chosen = range(keys) if not number else [int(keys * chance.random() ** 3) for _ in range(writes)]
+        table = pyarrow.table({"k": list(chosen), "v": [chance.random() for _ in chosen]})
+        path = directory / f"{number:05}.parquet"
+        pyarrow.parquet.write_table(table, path)
+        os.utime(path, (1_700_000_000 + number,) * 2)
+
+
+def _run(checkpoint: Path, source: Path, options: dict[str, str]) -> tuple[float, float, float]:
+    """Bytes and files on average over the last batches, and milliseconds of a restore."""
+    spark = _session(options)
+    events = spark.readStream.schema("k long, v double").option("maxFilesPerTrigger", 1).parquet(str(source))
+    query = (
+        events.groupBy("k")
+        .agg({"v": "sum", "*": "count"})
+        .writeStream.outputMode("update")
+        .format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    seen: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    while query.isActive:
+        commits = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
+        seen[max(commits, default=-1)].append(_stored(checkpoint))
+        time.sleep(_POLL_S)
+    failed = query.exception()
+    spark.stop()
+    if failed is not None:
+        raise SystemExit(f"the query failed: {failed}")
+    late = [seen[batch] for batch in seen if batch > max(seen) // 3]
+    by_batch = [[statistics.mean(some) for some in zip(*one, strict=True)] for one in late]
+    size_bytes, files = (statistics.mean(some) for some in zip(*by_batch, strict=True))
+    return size_bytes, files, _restore_ms(checkpoint)
+
+
+def _stored(checkpoint: Path) -> tuple[int, int]:
+    sizes = []
+    for path in checkpoint.glob("state/0/*/*/*"):
+        if path.parent.name in _DIRECTORIES:
+            try:
+                sizes.append(path.stat().st_size)
+            except FileNotFoundError:
+                continue
+    return sum(sizes), len(sizes)
+
+
+def _restore_ms(checkpoint: Path) -> float:
+    """Of every partition at every version that is retained; the quicker of two, for the first finds nothing
+    warm."""
+    query = Query.open(str(checkpoint))
+    newest = query.committed_batch()
+    assert newest is not None
+    times = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for key, committed in query.committed().items():
+            for version in range(newest + 2 - RETAIN, newest + 2):
+                pin = PinnedVersion(key, query.storage(key), version, committed)
+                took = []
+                for _ in range(2):
+                    took.append(sum(pin.restore_by_blocks(Path(scratch) / "restored").phases.values()))
+                    shutil.rmtree(Path(scratch) / "restored")
+                pin.release()
+                times.append(min(took))
+    return statistics.median(times)
+
+
+def _session(options: dict[str, str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config(map=state_store.spark_conf(options))
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", str(PARTITIONS))
+        .config("spark.sql.streaming.minBatchesToRetain", str(RETAIN))
+        .config("spark.sql.streaming.stateStore.maintenanceInterval", f"{MAINTENANCE_S}s")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Comparisons of subjects that take turns in one JVM: Scala of `benchmarks/scala`, compiled when it runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from benchmarks.environment import jvm, providers
+
+Figure = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The comparison of a module of this package. `name` is that of the module and of the directory of its
+    Scala, `main` the class to run, `opened` packages of the JDK that it needs, `settings` those that the
+    module gives beside its user's. With `is_inside`, its sources use classes of the store.
+    """
+
+    name: str
+    main: str
+    opened: Sequence[str]
+    settings: Sequence[str] = ()
+    is_inside: bool = False
+
+    @property
+    def sources(self) -> list[Path]:
+        return sorted((Path(__file__).resolve().parents[1] / "scala" / self.name).glob("*.scala"))
+
+    def measure(self, settings: Sequence[str], timeout_s: int = 1800) -> list[Figure]:
+        """Runs it; a figure for each thing measured and subject. Raises DriverError when it fails."""
+        jar = providers.jar_for(pyspark.__version__)
+        if jar is None:
+            raise jvm.DriverError(
+                f"there is no jar of the state store for Spark {pyspark.__version__}: run `make setup`"
+            )
+        classes = jvm.compiled_sources(self.name, self.sources, [jar] if self.is_inside else [])
+        opens = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in self.opened]
+        path = ":".join([str(classes), str(jar), f"{jvm.SPARK_JARS}/*"])
+        with tempfile.TemporaryDirectory(prefix="state-store-benchmark-") as work:
+            command = [jvm.java(), "-Xmx2g", *opens, "-cp", path, self.main, *settings]
+            command += [f"directory={work}", *self.settings]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+        if done.returncode:
+            raise jvm.DriverError(f"the comparison ended with {done.returncode}:\n{done.stderr[-4000:]}")
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+    def run(self, doc: str | None, table: Callable[[Iterable[Figure]], str]) -> None:
+        """Measures what the command line asks for and prints the table. `doc` begins with what it is."""
+        parser = argparse.ArgumentParser(
+            prog=f"python -m benchmarks.comparisons.{self.name}", description=(doc or "").split("\n", 1)[0]
+        )
+        parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures there")
+        parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
+        given = parser.parse_args()
+        figures = self.measure(given.settings)
+        if given.json:
+            given.json.write_text(json.dumps(figures, indent=1) + "\n")
+        print(table(figures))

@@ -1,0 +1,133 @@
+"""Measures how fast the state of a query is read as a table, beside Spark's `statestore` source, in one run.
+
+    python -m benchmarks.comparisons.state_reading [--rows 1000000] [--json OUT]
+
+A query with one partition makes a state of a long key and four numbers a row; then its readers take turns,
+five times, on one core each: Spark's source into Spark's `noop` sink (nothing leaves the JVM), Spark's source
+as an Arrow table in Python, and `state_store.open` as batches, files brought and verified each time. Sums of
+the columns are compared. Only the ratios of one run mean anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import state_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TURNS = 5
+_COLUMNS = ("sum", "max", "min", "count")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the state")
+    parser.add_argument("--json", type=Path, help="where results go")
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as root:
+        spark = _session()
+        checkpoint = str(Path(root) / "checkpoint")
+        _make(spark, checkpoint, asked.rows)
+        result = measured(spark, checkpoint, asked.rows)
+        spark.stop()
+    print(json.dumps(result, indent=2))
+    if asked.json:
+        asked.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
+
+
+def measured(spark: SparkSession, checkpoint: str, rows: int) -> dict[str, Any]:
+    """Rows a second of each reader: the median of the turns, and the ratios to the first."""
+    readers: dict[str, Callable[[], dict[str, float] | None]] = {
+        "statestore source, noop sink": lambda: _noop(spark, checkpoint),
+        "statestore source, to Arrow": lambda: _spark_arrow(spark, checkpoint),
+        "state_store.open": lambda: _own(checkpoint),
+    }
+    times: dict[str, list[float]] = {name: [] for name in readers}
+    sums = []
+    for _ in range(TURNS):
+        for name, read in readers.items():
+            begun = time.perf_counter()
+            found = read()
+            times[name].append(time.perf_counter() - begun)
+            if found is not None:
+                sums.append(found)
+    if any(one != sums[0] for one in sums) or sums[0]["count"] != rows:
+        raise SystemExit(f"the readers do not agree: {sums}")
+    speed = {name: rows / statistics.median(some) for name, some in times.items()}
+    first = next(iter(speed.values()))
+    return {
+        "rows": rows,
+        "rows_per_s": {name: round(one) for name, one in speed.items()},
+        "ratio": {name: round(one / first, 2) for name, one in speed.items()},
+    }
+
+
+def _noop(spark: SparkSession, checkpoint: str) -> None:
+    spark.read.format("statestore").load(checkpoint).write.format("noop").mode("overwrite").save()
+
+
+def _spark_arrow(spark: SparkSession, checkpoint: str) -> dict[str, float]:
+    table = spark.read.format("statestore").load(checkpoint).selectExpr("value.*").toArrow()
+    return {name: float(sum(chunk.to_numpy().sum() for chunk in table[name].chunks)) for name in _COLUMNS}
+
+
+def _own(checkpoint: str) -> dict[str, float]:
+    sums = dict.fromkeys(_COLUMNS, 0.0)
+    with state_store.open(checkpoint) as state:
+        for batch in state.scan():
+            for name in _COLUMNS:
+                sums[name] += float(batch[name].to_numpy().sum())
+    return sums
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[1]")
+        .config(map=state_store.spark_conf({"memoryBudget": "1g"}))
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "3g")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "65536")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _make(spark: SparkSession, checkpoint: str, rows: int) -> None:
+    """One batch of that many keys."""
+    from pyspark.sql import functions as F
+
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=rows, numPartitions=1)
+    keyed = source.load().selectExpr("value as id", "value * 7 as amount").groupBy("id")
+    aggregated = keyed.agg(F.sum("amount"), F.max("amount"), F.min("amount"), F.count("*"))
+    query = (
+        aggregated.writeStream.format("noop")
+        .option("checkpointLocation", checkpoint)
+        .outputMode("update")
+        .trigger(processingTime="1 hour")
+        .start()
+    )
+    while query.isActive and not (Path(checkpoint) / "commits" / "0").exists():
+        query.awaitTermination(1)
+    query.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+import java.io.IOException
+import java.nio.file.{Files, Path, Paths, StandardCopyOption}
+import java.nio.file.attribute.PosixFilePermissions
+import java.util.Properties
+
+import org.apache.spark.{SparkConf, SparkEnv}
+import org.apache.spark.util.Utils
+
+/**
+ * What the agents of one JVM have on disk, each replacing the one before: a directory with a short path for
+ * sockets, one below Spark's local directories for their files, and the program that starts them. Both are of
+ * mode 0700 and go with the JVM.
+ */
+final class AgentDirectory {
+  private val sockets: Path = AgentDirectory.shortDirectory()
+  val directory: Path = AgentDirectory.privateDirectory(Paths.get(AgentDirectory.localDirectory()))
+  private var agents = 0
+
+  /** Where the next agent is to listen. */
+  def nextSocket(): Path = synchronized {
+    agents += 1
+    sockets.resolve(s"agent-$agents.sock")
+  }
+
+  /** The program that starts an agent, and the agent's code that the jar brought ("" where it did not). */
+  def program(): (Path, String) = synchronized {
+    val code = Files.createDirectories(directory.resolve("program"))
+    val script = unpack("state-store-agent.py", code).getOrElse(
+      throw new IOException("the jar of the state store is incomplete: it has no state-store-agent.py"))
+    (script, unpack("state_store_agent.zip", code).map(_.toString).getOrElse(""))
+  }
+
+  def remove(): Unit = Seq(sockets, directory).foreach { path =>
+    try Utils.deleteRecursively(path.toFile)
+    catch { case _: IOException => () } // the agent removes the same on its way out
+  }
+
+  private def unpack(resource: String, into: Path): Option[Path] = {
+    val target = into.resolve(resource)
+    if (Files.exists(target)) return Some(target)
+    Option(getClass.getResourceAsStream("/" + resource)).map { in =>
+      val unfinished = into.resolve(resource + ".tmp")
+      try Files.copy(in, unfinished, StandardCopyOption.REPLACE_EXISTING)
+      finally in.close()
+      Files.move(unfinished, target, StandardCopyOption.ATOMIC_MOVE)
+    }
+  }
+}
+
+object AgentDirectory {
+  // sun_path has 108 bytes, one of them the terminating zero; leave room for "/agent-123456.sock".
+  private val MostDirectoryBytes = 106 - 20
+
+  /** The version that this jar was built as. */
+  lazy val version: String = {
+    val properties = new Properties
+    Option(getClass.getResourceAsStream("/incremental-state-store.properties")).foreach { in =>
+      try properties.load(in)
+      finally in.close()
+    }
+    properties.getProperty("version", "unknown")
+  }
+
+  private def localDirectory(): String =
+    Utils.getLocalDir(Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf))
+
+  private def privateDirectory(parent: Path): Path =
+    Files.createTempDirectory(Files.createDirectories(parent), "state-store-",
+      PosixFilePermissions.asFileAttribute(PosixFilePermissions.fromString("rwx------")))
+
+  private def shortDirectory(): Path = {
+    val bases = Seq(sys.props("java.io.tmpdir"), "/tmp", "/var/tmp", "/dev/shm").map(Paths.get(_))
+    val fitting = bases.filter { base =>
+      base.toAbsolutePath.resolve("state-store-" + "0" * 20).toString.getBytes.length <= MostDirectoryBytes &&
+        Files.isWritable(base)
+    }
+    privateDirectory(fitting.headOption.getOrElse(throw new IOException(
+      s"none of ${bases.mkString(", ")} can hold the socket of the agent: each is too long for the path of " +
+        "a Unix socket, or not writable. Set -Djava.io.tmpdir to a short path that can be written."))
+      .toAbsolutePath)
+  }
+}

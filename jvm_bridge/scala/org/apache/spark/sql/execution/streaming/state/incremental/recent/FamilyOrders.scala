@@ -1,0 +1,79 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.recent
+
+import java.io.File
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record, SortedRuns, StoreMemory}
+
+/**
+ * Records in key order, of those column families that somebody has read in order. Many may read at a time while nobody
+ * changes it.
+ */
+private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: File) {
+  import FamilyOrders._
+
+  /** By the family. */
+  @volatile private var orders = Map.empty[Long, SortedRuns]
+
+  def isEmpty: Boolean = orders.isEmpty
+  def bytes: Long = orders.valuesIterator.map(_.bytes).sum
+  def spilledBytes: Long = orders.valuesIterator.map(_.spilledBytes).sum
+
+  /**
+   * The order that has all keys with from <= key < until (null: no end); made where there was none.
+   *
+   * @param foreach gives each record of any family to a function
+   */
+  def forRange(from: Array[Byte], until: Array[Byte], foreach: (Long => Unit) => Unit, wanted: Long => Boolean): SortedRuns = {
+    val family = familyOf(from, until)
+    orders.getOrElse(family, {
+      val made = new SortedRuns(memory, spillDirectory)
+      try made.addUnsorted(ofFamily(family, foreach), wanted)
+      catch {
+        case e: Throwable =>
+          made.free()
+          throw e
+      }
+      orders += family -> made
+      made
+    })
+  }
+
+  /** Adds records of any families; merging, drops those that are not wanted. */
+  def add(foreach: (Long => Unit) => Unit, wanted: Long => Boolean): Unit =
+    orders.foreach { case (family, order) => order.addUnsorted(ofFamily(family, foreach), wanted) }
+
+  /** As [[SortedRuns.drop]]. */
+  def drop(holds: Long => Boolean, movedTo: Long => Long): Unit = orders.valuesIterator.foreach(_.drop(holds, movedTo))
+
+  def free(): Unit = {
+    val freed = orders
+    orders = Map.empty
+    freed.valuesIterator.foreach(_.free())
+  }
+}
+
+private object FamilyOrders {
+
+  /** In place of a family: all of them. */
+  private val all = -1L
+
+  private def ofFamily(family: Long, foreach: (Long => Unit) => Unit): (Long => Unit) => Unit =
+    if (family == all) foreach
+    else use => foreach(record => if (isOf(record, family)) use(record))
+
+  /** Keys begin with the two bytes of their family. */
+  private def isOf(record: Long, family: Long): Boolean = {
+    val key = Record.keyAddress(record)
+    Record.keyLength(record) >= 2 && ((OffHeap.getByte(null, key) & 0xff) << 8 | OffHeap.getByte(null, key + 1) & 0xff) == family
+  }
+
+  /** The family that a range lies in, [[all]] when it may reach into another. */
+  private def familyOf(from: Array[Byte], until: Array[Byte]): Long =
+    if (from.length < 2 || until == null || until.length < 2) all
+    else {
+      val family = idOf(from)
+      if (idOf(until) == family || idOf(until) == family + 1 && until.length == 2) family else all
+    }
+
+  private def idOf(key: Array[Byte]): Long = ((key(0) & 0xff) << 8 | key(1) & 0xff).toLong
+}

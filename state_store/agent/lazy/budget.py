@@ -1,0 +1,56 @@
+"""What the background fetching of lazy restores may take of an executor: local disk, and bytes a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from state_store.runtime import Runtime
+
+
+class HydrationBudget:
+    """Shared by all stores of an executor. Safe for any thread.
+
+    Disk is taken for a directory, and free again when that is gone; of what local recovery keeps of it
+    afterwards another budget counts.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._clock_s = runtime.monotonic_s
+        self._lock = runtime.lock()
+        self._disk_bytes = 0
+        self._bytes_per_s = 0
+        self._taken: dict[Path, int] = {}
+        self._free_from_s = 0.0
+
+    def limit(self, *, disk_bytes: int, bytes_per_s: int) -> None:
+        """How much it is, as the options of the executor say; 0: no limit."""
+        with self._lock:
+            self._disk_bytes, self._bytes_per_s = disk_bytes, bytes_per_s
+
+    @property
+    def bytes_per_s(self) -> int:
+        """What may be fetched in a second; 0: any number."""
+        return self._bytes_per_s
+
+    def take(self, directory: Path, size_bytes: int, *, is_needed: bool = False) -> bool:
+        """Whether there is room for this many bytes more in that directory, which are taken then. What is
+        needed has room."""
+        with self._lock:
+            if self._disk_bytes and not is_needed and not self._has_room(size_bytes):
+                self._taken = {at: taken for at, taken in self._taken.items() if at.exists()}
+                if not self._has_room(size_bytes):
+                    return False
+            self._taken[directory] = self._taken.get(directory, 0) + size_bytes
+            return True
+
+    def _has_room(self, size_bytes: int) -> bool:
+        return sum(self._taken.values()) + size_bytes <= self._disk_bytes
+
+    def turn_s(self, size_bytes: int) -> float:
+        """From when on this many bytes may be fetched, by the monotonic clock, after those that others have
+        asked for."""
+        with self._lock:
+            at_s = max(self._clock_s(), self._free_from_s)
+            if self._bytes_per_s:
+                self._free_from_s = at_s + size_bytes / self._bytes_per_s
+            return at_s

@@ -1,0 +1,293 @@
+"""Tables that are read before they are local: blocks as the JVM asks for them, the rest in the background.
+
+A restore leaves sparse files behind, of which only the ends are there (`files.sparse`). The JVM finds a block
+that is not there by its checksum, asks for the bytes around it, and reads on. Meanwhile whole files are
+fetched, in parts, those that were asked for first, as far as the executor's budget has room for them; a merge
+waits until the files that it builds on are whole.
+Both write the same bytes to the same places, so neither needs to know of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from state_store.agent.files import background
+from state_store.agent.lazy.budget import HydrationBudget
+from state_store.errors import BusyError, DamagedError, InternalError, MissingError, StateStoreError
+from state_store.files.deadline import Deadline
+from state_store.files.parts import PART_BYTES
+from state_store.files.sparse import SparseFile, fill
+from state_store.files.transfer import difference
+from state_store.snapshots.context import StoreContext
+
+_RETRY_S = 2.0
+_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Bytes that the JVM asked for, that came in the background, and that are to come; of these, the bytes of
+    files for which the budget has no room."""
+
+    on_demand_bytes: int = 0
+    hydrated_bytes: int = 0
+    left_bytes: int = 0
+    without_room_bytes: int = 0
+
+
+class _Parts:
+    """The parts of one file: which are to be fetched next, and how much is there; what was read of it before
+    it had room. Not safe for threads."""
+
+    def __init__(self, file: SparseFile, part_bytes: int) -> None:
+        self.file = file
+        self.hydrated_bytes = 0
+        self.on_demand_bytes = 0
+        self.has_room = False
+        self._part_bytes = part_bytes
+        self._next = 0
+        self._failed: list[int] = []
+
+    @property
+    def count(self) -> int:
+        """How many parts there are."""
+        return -(-self.file.size_bytes // self._part_bytes)
+
+    def take(self) -> int | None:
+        """Where a part begins that nobody fetches yet; None: all are there or under way."""
+        if self._failed:
+            return self._failed.pop()
+        if self._next >= self.file.size_bytes:
+            return None
+        offset, self._next = self._next, self._next + self._part_bytes
+        return offset
+
+    def put_back(self, offset: int) -> None:
+        """That part did not come."""
+        self._failed.append(offset)
+
+    def length(self, offset: int) -> int:
+        """Bytes of that part."""
+        return min(self._part_bytes, self.file.size_bytes - offset)
+
+    def came(self, offset: int) -> bool:
+        """That part is there; whether all are."""
+        self.hydrated_bytes += self.length(offset)
+        return self.hydrated_bytes == self.file.size_bytes
+
+
+class Hydration:
+    """The sparse files of one base. Safe for any thread."""
+
+    def __init__(
+        self,
+        context: StoreContext,
+        directory: Path,
+        files: Sequence[SparseFile],
+        *,
+        budget: HydrationBudget,
+        found_damage: Callable[[StateStoreError], object],
+        found_no_room: Callable[[int], object],
+    ) -> None:
+        part_bytes = min(PART_BYTES, budget.bytes_per_s or PART_BYTES)
+        self._context = context
+        self._directory = directory
+        self._files = {file.name: _Parts(file, part_bytes) for file in files}
+        self._budget = budget
+        self._found_damage = found_damage
+        self._found_no_room = found_no_room
+        self._changed = context.runtime.condition()
+        self._queue = list(self._files)
+        self._missing = set(self._files)
+        self._unchecked: list[_Parts] = []
+        self._failure: StateStoreError | None = None
+        self._stopped = False
+        self._on_demand_bytes = 0
+        self._threads = 0
+        self._is_needed = False
+        self._lacks_room = False
+        self._told_of_room = False
+
+    def start(self) -> None:
+        """Fetches them in threads of its own, until they are whole, their directory goes, none of those that
+        are left has room, or `stop`."""
+        count = sum(parts.count for parts in self._files.values())
+        with self._changed:
+            more = min(self._context.transfer_threads, count) - self._threads
+            self._threads += more
+        for _ in range(more):
+            self._context.runtime.start(self._run, name="hydration")
+
+    def stop(self) -> None:
+        """No more is fetched, once the reads that are under way have ended."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def progress(self) -> Progress:
+        """What was fetched so far."""
+        with self._changed:
+            hydrated_bytes = sum(parts.hydrated_bytes for parts in self._files.values())
+            all_bytes = sum(parts.file.size_bytes for parts in self._files.values())
+            without_room_bytes = sum(
+                parts.file.size_bytes
+                for parts in self._files.values()
+                if self._lacks_room and not parts.has_room
+            )
+            return Progress(
+                self._on_demand_bytes, hydrated_bytes, all_bytes - hydrated_bytes, without_room_bytes
+            )
+
+    def go_on(self) -> None:
+        """Fetches files that had no room and have some now."""
+        with self._changed:
+            if not self._lacks_room or self._stopped or not any(map(self._has_room, self._queue)):
+                return
+            self._lacks_room = False
+        self.start()
+
+    def read(self, name: str, offset: int, length: int) -> int:
+        """Fetches bytes of a file now, and all of it before others; how many. Raises as the storage does."""
+        parts = self._files.get(name)
+        if parts is None:
+            raise InternalError(f"'{self._directory / name}' is no file that is fetched bit by bit")
+        with self._changed:
+            if name in self._queue:
+                self._queue.remove(name)
+                self._queue.insert(0, name)
+        count = fill(self._context.storage, parts.file, self._directory, offset, length)
+        with self._changed:
+            self._on_demand_bytes += count
+            if not parts.has_room:
+                more = min(count, parts.file.size_bytes - parts.on_demand_bytes)
+                parts.on_demand_bytes += more
+                self._budget.take(self._directory, more, is_needed=True)
+        return count
+
+    def settle(self, deadline: Deadline) -> None:
+        """Until all files are whole or something other than the budget keeps them from being fetched. Raises
+        BusyError past the deadline."""
+        with self._changed:
+            self._is_needed = True
+        self.go_on()
+        with self._changed:
+            while self._missing and self._failure is None and not self._stopped:
+                deadline.check()
+                self._changed.wait(_POLL_S)
+
+    def wait(self, deadline: Deadline) -> None:
+        """Until all files are whole. Raises BusyError past the deadline or when it was stopped, and what kept
+        a file from being fetched."""
+        self.settle(deadline)
+        with self._changed:
+            if self._missing:
+                raise self._failure or BusyError(f"'{self._directory}' is no longer fetched")
+
+    def _run(self) -> None:
+        with background():
+            while (part := self._next()) is not None:
+                parts, offset = part
+                try:
+                    self._hydrate(parts, offset)
+                except (MissingError, DamagedError) as error:
+                    self._failed(parts, error)
+                except StateStoreError:
+                    self._put_back(parts, offset)
+            self._check_all()
+
+    def _next(self) -> tuple[_Parts, int] | None:
+        """The part that is to be fetched next. None, and the thread is counted no more, where none is left
+        that has room, though one that is under way may be put back: by a thread that goes on then."""
+        with self._changed:
+            while not self._stopped:
+                name = next(filter(self._has_room, self._queue), None)
+                if name is None:
+                    break
+                parts = self._files[name]
+                offset = parts.take()
+                if offset is not None:
+                    return parts, offset
+                self._queue.remove(name)
+            self._threads -= 1
+            self._lacks_room = bool(self._queue)
+            tell = self._lacks_room and not self._told_of_room and not self._stopped
+            self._told_of_room |= tell
+        if tell:
+            self._found_no_room(self.progress().without_room_bytes)
+        return None
+
+    def _has_room(self, name: str) -> bool:
+        parts = self._files[name]
+        if not parts.has_room:
+            size_bytes = parts.file.size_bytes - parts.on_demand_bytes
+            parts.has_room = self._budget.take(self._directory, size_bytes, is_needed=self._is_needed)
+        return parts.has_room
+
+    def _put_back(self, parts: _Parts, offset: int) -> None:
+        """Storage fails: again a little later."""
+        with self._changed:
+            parts.put_back(offset)
+            if parts.file.name not in self._queue:
+                self._queue.append(parts.file.name)
+            if not self._stopped:
+                self._changed.wait(_RETRY_S)
+
+    def _failed(self, parts: _Parts, error: StateStoreError) -> None:
+        with self._changed:
+            self._failure = error
+            if parts.file.name in self._queue:
+                self._queue.remove(parts.file.name)
+            self._changed.notify_all()
+        self._found_damage(error)
+
+    def _hydrate(self, parts: _Parts, offset: int) -> None:
+        """Fetches a part. A file whose last one has come is verified when nothing is left to fetch: what that
+        takes of a core is the batch's until then, which verifies what it reads. It is verified at once where
+        fetching is slowed down: it may take hours, and what is not verified is not kept."""
+        context, file = self._context, parts.file
+        self._pause(parts.length(offset))
+        if self._stopped or not self._directory.exists():
+            self.stop()
+            return
+        fill(context.storage, file, self._directory, offset, parts.length(offset))
+        with self._changed:
+            if parts.came(offset):
+                self._unchecked.append(parts)
+        if self._budget.bytes_per_s:
+            self._check_all()
+
+    def _check_all(self) -> None:
+        """Verifies files all of whose parts are there, and keeps them."""
+        while True:
+            with self._changed:
+                if self._stopped or not self._unchecked:
+                    return
+                parts = self._unchecked.pop(0)
+            try:
+                self._check(parts.file)
+            except DamagedError as error:
+                self._failed(parts, error)
+            except FileNotFoundError:  # the base is gone
+                self.stop()
+
+    def _check(self, file: SparseFile) -> None:
+        """Raises DamagedError where the file is not the one that is stored, FileNotFoundError where it is no
+        longer there."""
+        wrong = difference(file.wanted(self._directory))
+        if wrong is not None:
+            stored = f"{self._context.storage.location}/{file.path}"
+            raise DamagedError(f"'{stored}' is damaged: {wrong}", file=stored)
+        self._context.cache.keep(file.path, self._directory / file.name)
+        with self._changed:
+            self._missing.discard(file.name)
+            self._changed.notify_all()
+
+    def _pause(self, size_bytes: int) -> None:
+        """Until it is the turn of this many bytes."""
+        at_s = self._budget.turn_s(size_bytes)
+        clock_s = self._context.runtime.monotonic_s
+        with self._changed:
+            while not self._stopped and (left_s := at_s - clock_s()) > 0:
+                self._changed.wait(left_s)

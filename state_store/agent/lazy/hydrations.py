@@ -1,0 +1,118 @@
+"""The lazy restores of one store: which of them goes on, for its JVM and for a merge that waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from logging import LoggerAdapter
+from pathlib import Path
+from typing import Any
+
+from state_store.agent.lazy.budget import HydrationBudget
+from state_store.agent.lazy.hydration import Hydration, Progress
+from state_store.errors import InternalError, StateStoreError
+from state_store.files.deadline import Deadline
+from state_store.files.sparse import SparseFile
+from state_store.snapshots.context import StoreContext
+
+LIST_NAME = "sparse.json"
+"""In the directory of a base: its sparse files, for an agent that replaces another."""
+
+
+class Hydrations:
+    """Those of one store, by the directories of their bases. Safe for any thread."""
+
+    def __init__(self, context: StoreContext, budget: HydrationBudget, log: LoggerAdapter[Any]) -> None:
+        self._context = context
+        self._budget = budget
+        self._log = log
+        self._lock = context.runtime.lock()
+        self._running: dict[Path, Hydration] = {}
+
+    def begin(
+        self,
+        directory: Path,
+        files: Sequence[SparseFile],
+        found_damage: Callable[[StateStoreError], object],
+    ) -> Hydration:
+        """Starts to fetch the files, and notes in the directory which they are."""
+        listed = json.dumps([asdict(file) for file in files])
+        (directory / LIST_NAME).write_text(listed, "utf-8")
+        return self._start(directory, files, found_damage)
+
+    def _start(
+        self,
+        directory: Path,
+        files: Sequence[SparseFile],
+        found_damage: Callable[[StateStoreError], object],
+    ) -> Hydration:
+        made = Hydration(
+            self._context,
+            directory,
+            files,
+            budget=self._budget,
+            found_damage=found_damage,
+            found_no_room=self._tell_of_no_room,
+        )
+        with self._lock:
+            self._running = {at: one for at, one in self._running.items() if at.exists()}
+            self._running[directory] = made
+        made.start()
+        return made
+
+    def of(self, directory: Path, found_damage: Callable[[StateStoreError], object]) -> Hydration:
+        """That of a base, which an agent before this one may have begun. Raises InternalError where the base
+        has no sparse files."""
+        with self._lock:
+            known = self._running.get(directory)
+        if known is not None:
+            return known
+        try:
+            listed = json.loads((directory / LIST_NAME).read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise InternalError(
+                f"'{directory}' has no files that are fetched bit by bit ({error})"
+            ) from error
+        return self._start(directory, [SparseFile(**fields) for fields in listed], found_damage)
+
+    def wait(self, directory: Path, deadline: Deadline) -> None:
+        """Until all files of the base are whole. Raises as `Hydration.wait` does."""
+        with self._lock:
+            known = self._running.get(directory)
+        if known is not None:
+            known.wait(deadline)
+
+    def settle(self, deadline: Deadline) -> None:
+        """Until nothing is being fetched: what has come is local then. Raises BusyError past the deadline."""
+        with self._lock:
+            running = list(self._running.values())
+        for hydration in running:
+            hydration.settle(deadline)
+
+    def progress(self) -> Progress:
+        """Of all of them; what had no room before, and has some now, is fetched from now on."""
+        with self._lock:
+            running = list(self._running.values())
+        for hydration in running:
+            hydration.go_on()
+        parts = [hydration.progress() for hydration in running]
+        return Progress(
+            sum(part.on_demand_bytes for part in parts),
+            sum(part.hydrated_bytes for part in parts),
+            sum(part.left_bytes for part in parts),
+            sum(part.without_room_bytes for part in parts),
+        )
+
+    def stop(self) -> None:
+        """All of them."""
+        with self._lock:
+            running = list(self._running.values())
+        for hydration in running:
+            hydration.stop()
+
+    def _tell_of_no_room(self, size_bytes: int) -> None:
+        self._log.warning(
+            f"{size_bytes} bytes stay in checkpoint storage, and their rows are read from there: "
+            "hydrationDiskBudget has no room for them"
+        )

@@ -1,0 +1,206 @@
+"""Finds what is damaged or left over in one store, and mends what the store's own files allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from state_store.checkpoint.lineage import Lineages
+from state_store.checkpoint.names import (
+    DELTA_DIRECTORY,
+    LEASE_DIRECTORY,
+    SHARED_DIRECTORY,
+    SNAPSHOT_DIRECTORY,
+    TEMPORARY_SUFFIX,
+    TOMBSTONE_DIRECTORY,
+    SnapshotName,
+    VersionId,
+)
+from state_store.cli.progress import Meter
+from state_store.cli.stores.descriptors import MOST_FILES
+from state_store.cli.stores.full import full_checkpoint
+from state_store.cli.stores.verification import Finding, verify_store
+from state_store.dataset.found import FoundStore
+from state_store.deletion.contents import refuse_newer_formats
+from state_store.deletion.policy import Cleanup, RetentionPolicy
+from state_store.deletion.preview import preview
+from state_store.deletion.retention import Retention
+from state_store.query import StoreKey
+from state_store.settings.options import Options
+from state_store.storage import Storage
+
+REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
+
+_DISCARDED = tuple(f"{directory}/" for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY, SNAPSHOT_DIRECTORY))
+_WHY = {
+    DELTA_DIRECTORY: "no version that can be restored needs it",
+    SHARED_DIRECTORY: "no snapshot names it",
+    SNAPSHOT_DIRECTORY: "no version that can be restored needs it",
+    LEASE_DIRECTORY: "its writer is dead",
+    TOMBSTONE_DIRECTORY: "left by a clean-up that died",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is done about one file, or would be: a leak is removed, a damaged file discarded, a snapshot made
+    anew under its name."""
+
+    action: str
+    file: str
+    size_bytes: int
+    why: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"action": self.action, "file": self.file, "bytes": self.size_bytes, "why": self.why}
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What was done to one store, or would be, and what stays wrong; `skipped` says why none is removed."""
+
+    key: StoreKey
+    steps: tuple[Step, ...]
+    left: tuple[Finding, ...]
+    skipped: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator": self.key.operator,
+            "partition": self.key.partition,
+            "name": self.key.name,
+            "steps": [step.to_json() for step in self.steps],
+            "skipped": self.skipped,
+            "left": [
+                {"kind": finding.kind, "file": finding.file, "what": finding.what} for finding in self.left
+            ],
+        }
+
+
+def repair_store(
+    key: StoreKey,
+    storage: Storage,
+    committed: Callable[[], VersionId | None],
+    *,
+    apply: bool,
+    older_than_ms: int,
+    leaks_only: bool = False,
+    discard: bool = False,
+    open_files: int = MOST_FILES,
+    meter: Meter | None = None,
+) -> Repair:
+    """Makes each snapshot anew that is damaged and whose version the other files can make; then removes what
+    no version needs that can be restored and what the dead left over, where older than `older_than_ms`.
+
+    Nothing is written without `apply`. With `leaks_only` no file is read for damage; with `discard` files
+    that are damaged, and cannot be mended, are removed as well, so long as the version that Spark committed
+    last needs none of them. `committed` is that version (see `verify_store`). Raises FormatError on files of
+    a newer program, and what `full_checkpoint` and the storage do.
+    """
+
+    def findings() -> tuple[Finding, ...]:
+        return verify_store(key, storage, committed, open_files=open_files, meter=meter).findings
+
+    left = () if leaks_only else findings()
+    store = FoundStore.read(key, storage)
+    refuse_newer_formats(store.contents.snapshots)
+    rebuilt = [] if leaks_only else rebuildable(store, (finding.file for finding in left))
+    if apply and rebuilt:
+        for name in rebuilt:
+            full_checkpoint(key, storage, name.version_id, open_files=open_files)
+        left = findings()
+        store = FoundStore.read(key, storage)
+    elif rebuilt:
+        left = _not_healed(left, store, set(rebuilt))
+    sizes = store.contents.listing.snapshots
+    steps = [Step(REBUILD, name.path, sizes.get(name, 0), "it is damaged") for name in rebuilt]
+    bad = useless(store, (finding.file for finding in left), rebuilt) if discard else set()
+    swept = _sweep(store, storage, committed(), bad, apply=apply, older_than_ms=older_than_ms)
+    if swept is None:
+        return Repair(key, tuple(steps), left, "Spark has committed no batch")
+    steps += _removals(store, swept, bad)
+    removed = {step.file for step in steps if step.action != REBUILD}
+    left = tuple(finding for finding in left if finding.file not in removed)
+    return Repair(key, tuple(steps), left, swept.skipped)
+
+
+def useless(store: FoundStore, damaged: Iterable[str], rebuilt: Iterable[SnapshotName]) -> set[str]:
+    """The damaged files that are there, and the snapshots that name one, but for those made anew."""
+    present = store.contents.entries.keys()
+    bad = {file for file in damaged if file in present and file.startswith(_DISCARDED)}
+    spared = set(rebuilt)
+    for name, manifest in store.contents.manifests.items():
+        if name not in spared and not bad.isdisjoint(entry.path for entry in manifest.files):
+            bad.add(name.path)
+    return bad - {name.path for name in spared}
+
+
+def rebuildable(store: FoundStore, damaged: Iterable[str]) -> list[SnapshotName]:
+    """The snapshots that are damaged, or name a file that is, and whose versions the others can make, oldest
+    first: one that is made anew serves those after it."""
+    contents, bad_files = store.contents, set(damaged)
+    restorable = {
+        name
+        for name, manifest in contents.restorable_snapshots.items()
+        if bad_files.isdisjoint([name.path, *(entry.path for entry in manifest.files)])
+    }
+    deltas = [delta for delta in contents.listing.deltas if delta.path not in bad_files]
+    possible = []
+    for name in sorted(contents.snapshots.keys() - restorable, key=lambda snapshot: snapshot.version):
+        if name.version_id in Lineages(deltas, restorable).restorable():
+            possible.append(name)
+            restorable.add(name)
+    return possible
+
+
+def _not_healed(
+    findings: Iterable[Finding], store: FoundStore, rebuilt: set[SnapshotName]
+) -> tuple[Finding, ...]:
+    """Those that stay once the snapshots in `rebuilt` are made anew: of a shared file, where another snapshot
+    names it."""
+    manifests = store.contents.manifests
+    others = {entry.path for name in manifests.keys() - rebuilt for entry in manifests[name].files}
+    healed = {name.path for name in rebuilt}
+    healed |= {entry.path for name in manifests.keys() & rebuilt for entry in manifests[name].files} - others
+    return tuple(
+        finding
+        for finding in findings
+        if finding.file not in healed or finding.file.startswith(f"{DELTA_DIRECTORY}/")
+    )
+
+
+def _sweep(
+    store: FoundStore,
+    storage: Storage,
+    committed: VersionId | None,
+    discarded: set[str],
+    *,
+    apply: bool,
+    older_than_ms: int,
+) -> Cleanup | None:
+    """None before the first commit: then it is not known which versions count."""
+    if committed is None:
+        return None
+    newest = store.restorable(committed) or committed
+    expiry_ms = max(Options().lease_expiry_ms, older_than_ms)
+    if not apply:
+        return preview(storage, newest, older_than_ms, expiry_ms, discarded)
+    policy = RetentionPolicy(batches=newest.number, lease_expiry_ms=expiry_ms)
+    return Retention(storage, policy).sweep(newest, older_than_ms, discarded)
+
+
+def _removals(store: FoundStore, swept: Cleanup, discarded: set[str]) -> list[Step]:
+    sizes = {path: entry.size_bytes for path, entry in {**store.contents.entries, **swept.swept}.items()}
+    return [
+        Step(DISCARD, path, sizes.get(path, 0), "it is damaged, and nothing can be made of it")
+        if path in discarded
+        else Step(REMOVE, path, sizes.get(path, 0), _why(path))
+        for path in sorted({*swept.deleted, *swept.swept})
+    ]
+
+
+def _why(path: str) -> str:
+    if path.endswith(TEMPORARY_SUFFIX):
+        return "an unfinished write"
+    return _WHY[path.partition("/")[0]]

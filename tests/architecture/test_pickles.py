@@ -1,0 +1,73 @@
+"""What this package reads of others, it never makes objects of: docs/security.md says so."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import python_rooms
+
+READERS = {"_pickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
+"""Modules that make objects of bytes, and run what the bytes say."""
+
+READING = {"allow_pickle", "read_pickle", "Unpickler"}
+"""Functions and arguments of others that do the same."""
+
+OUTSIDE = {"vectorization"}
+"""Rooms whose code runs in Spark's Python workers, which get every function pickled."""
+
+OF_ITS_OWN = {
+    "state_store.dataset.rewriting.repartition": "rows on their way through temporary files of its own",
+    "state_store.dataset.rewriting.replacing": "rows on their way through temporary files of its own",
+}
+"""Modules that read what they themselves have written in the same process. None is in the agent's rooms."""
+
+
+def unpickling(source: str) -> Iterator[str]:
+    """What in a module may make objects of bytes."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name.split(".")[0] in READERS)
+        elif isinstance(node, ast.ImportFrom):
+            if (node.module or "").split(".")[0] in READERS:
+                yield str(node.module)
+            yield from (alias.name for alias in node.names if alias.name in READING)
+        elif isinstance(node, ast.Attribute) and node.attr in READING:
+            yield node.attr
+        elif isinstance(node, ast.keyword) and node.arg in READING:
+            yield node.arg
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "__import__":
+            yield node.func.id
+
+
+def test_nothing_is_unpickled(checkout: Path) -> None:
+    found = {}
+    for path in python_rooms.sources(checkout):
+        name = python_rooms.module_of(path, checkout)
+        uses = sorted(set(unpickling(path.read_text(encoding="utf-8"))))
+        if uses and python_rooms.room_of(name) not in OUTSIDE:
+            found[name] = uses
+    assert found == {name: ["pickle"] for name in OF_ITS_OWN}
+
+
+def test_the_agent_uses_none_of_the_exceptions() -> None:
+    rooms = {"agent", *python_rooms.ROOMS["agent"].may_use}
+    assert rooms.isdisjoint({*OUTSIDE, *map(python_rooms.room_of, OF_ITS_OWN)})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "import os, marshal",
+        "def f():\n    from pickle import loads",
+        "import pandas\npandas.read_pickle('a')",
+        "from pandas import read_pickle",
+        "numpy.load(file, allow_pickle=True)",
+        "__import__('shelve')",
+    ],
+)
+def test_every_way_is_seen(source: str) -> None:
+    assert list(unpickling(source))

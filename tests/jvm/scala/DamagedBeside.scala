@@ -1,0 +1,118 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.base
+
+import java.io.{File, IOException}
+import java.nio.file.Files
+
+import scala.util.{Failure, Success, Try}
+
+import org.rocksdb.{ChecksumType, RocksDBException}
+
+import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestBases}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.UnknownFormatException
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.DamagedSstException
+
+/** Bases with deltas beside them: damaged ones, others than are meant, ones of which a part is far. */
+final class DamagedBeside(files: WholeBases) {
+  import files._
+
+  def flipsInDeltasBeside(n: Int): Unit = {
+    val (path, beside) = buildBeside()
+    val whole = openBeside(path, beside)
+    expect(check(whole, scanFirst = false).isEmpty && whole.keys == live.size, "a whole base with deltas beside it is not")
+    whole.release()
+    expect(told == 0, "damage is told of a whole base")
+    var seen = 0
+    for (i <- 0 until n) {
+      val file = new File(beside.deltas(i % 2).path)
+      val original = Files.readAllBytes(file.toPath)
+      flip(file, file.length)
+      Try(openBeside(path, beside)) match {
+        case Failure(_: IOException | _: RocksDBException) => seen += 1
+        case Failure(e) => throw e
+        case Success(base) =>
+          val before = told
+          check(base, scanFirst = i % 4 < 2).foreach { error =>
+            expect(error.getMessage.contains(file.getPath), s"${error.getMessage} does not name $file")
+            expect(base.damaged && told == before + 1, "nobody is told")
+            seen += 1
+          }
+          base.release()
+      }
+      Files.write(file.toPath, original)
+    }
+    expect(seen > n * 9 / 10, s"only $seen of $n flips of a delta beside a base were seen")
+  }
+
+  /** Whole files, but not those that are meant; or fewer of them. */
+  def refusesOtherDeltasBeside(): Unit = {
+    val (path, beside) = buildBeside()
+    def refused(what: String, wrong: Beside): Unit =
+      expect(Try(openBeside(path, wrong)).failed.toOption.exists(_.isInstanceOf[IOException]), s"$what is taken")
+    val Seq(newest, newer) = beside.deltas
+    refused("another delta", beside.copy(deltas = Seq(newest.copy(path = newer.path), newer)))
+    refused("an older delta instead", beside.copy(deltas = Seq(newest, newer.copy(path = newest.path))))
+    refused("a chain without its newest delta", beside.copy(deltas = Seq(newer)))
+    refused("another version of the database", beside.copy(database = version(2)))
+    refused("another number of keys", beside.copy(keys = rows.size - 1))
+    val extra = new File(path, "000099.sst")
+    Files.copy(new File(newest.path).toPath, extra.toPath)
+    refused("a database that does not list a file that it was made of", beside)
+    Files.delete(extra.toPath)
+    openBeside(path, beside).release()
+  }
+
+  /** Whole files with the right names, of which one says that a release to come wrote it. */
+  def refusesNewerFormats(): Unit = {
+    val (path, beside) = buildBeside()
+    def newer(n: Int, keys: Long): File = delta(Seq(1 -> Some(1)), Nil, TestBases.meta(version(n), keys, format = 2))
+    def refused(file: File)(use: => Any): Unit = Try(use) match {
+      case Failure(e: UnknownFormatException) =>
+        expect(e.file == file.getPath && e.getMessage.contains("has checkpoint format 2"), e.getMessage)
+      case other => throw new AssertionError(s"a delta of format 2: $other")
+    }
+    val Seq(last, first) = beside.deltas
+    val before = told
+    for ((n, keys) <- Seq(3 -> live.size, 2 -> rows.size); file = newer(n, keys)) {
+      val deltas = if (n == 3) Seq(last.copy(path = file.getPath), first) else Seq(last, first.copy(path = file.getPath))
+      refused(file)(openBeside(path, beside.copy(deltas = deltas)))
+      refused(file)(changes(file))
+    }
+    val silent = delta(Seq(1 -> Some(1)), Nil, "{}")
+    expect(Try(changes(silent)).failed.toOption.exists(_.getMessage.contains("does not say of which format")), "no format is one")
+    expect(told == before, "a newer format is told as damage")
+  }
+
+  /** Files of which only the metadata is there; the rest comes when it is read, or cannot be had. */
+  def readsWhatIsFar(): Unit = {
+    val path = build(ChecksumType.kCRC32c)
+    val far = new FarFiles(path, path.listFiles.filter(_.getName.endsWith(".sst")).toSeq)
+    var isDown = false
+    def fetch(name: String, offset: Long, length: Long): Unit = {
+      if (isDown) throw new FarRowsException("it is down", null)
+      far.fetch(name, offset, length)
+    }
+    val directory = BaseDirectory(path.getPath, version(1), live.size, () => (),
+      Some(Beside(version(1), live.size, Nil, far.names, fetch)))
+    for (scanFirst <- Seq(true, false)) {
+      far.forget()
+      val before = far.fetchedBytes
+      val base = TableBase.open(directory, new TableCache(1000))
+      expect(far.fetchedBytes == before, "opening fetches")
+      isDown = true
+      expect(check(base, scanFirst).exists(_.isInstanceOf[FarRowsException]), "rows that are not there are read")
+      expect(!base.damaged, "what is far is taken for damaged")
+      isDown = false
+      expect(check(base, scanFirst).isEmpty && far.fetchedBytes > before, "what is far is not read")
+      val after = far.fetchedBytes
+      expect(check(base, scanFirst).isEmpty && far.fetchedBytes == after, "what is there is fetched again")
+      base.release()
+    }
+    far.forget()
+    val file = far.names.head
+    val wrong = directory.copy(beside = directory.beside.map(_.copy(fetch = (_, _, _) => ())))
+    val base = TableBase.open(wrong, new TableCache(1000))
+    expect(check(base, scanFirst = true).exists(_.isInstanceOf[DamagedSstException]), s"a hole in $file is read")
+    expect(base.damaged, "the base does not know")
+    base.release()
+  }
+}

@@ -1,0 +1,111 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.base
+
+import java.io.{File, IOException, RandomAccessFile}
+import java.nio.file.Files
+
+import scala.util.{Failure, Success, Try}
+
+import org.rocksdb.{BlockBasedTableConfig, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
+import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, SortedRuns}
+
+/** Deltas of which a byte is not what was written, that lack an end, or that would be written wrong. */
+final class DamagedDeltas(files: WholeBases) {
+  import files._
+
+  def flipsInDeltas(n: Int): Unit = {
+    val file = delta((0 until 1000).map(n => n -> (if (n % 3 == 0) None else Some(1))), (0 until 5000).map(n => n % 1000 -> n))
+    val whole = changes(file)
+    expect(whole.length == 6000 && changes(file) == whole, s"${whole.length} changes")
+    val original = Files.readAllBytes(file.toPath)
+    val seen = (0 until n).count { _ =>
+      flip(file, file.length)
+      val found = Try(changes(file))
+      Files.write(file.toPath, original)
+      found match {
+        case Failure(_: IOException) => true
+        case Failure(e) => throw e
+        case Success(changes) =>
+          expect(changes == whole, "a damaged delta reads as something else")
+          false
+      }
+    }
+    expect(seen > n * 9 / 10, s"only $seen of $n flips of a delta were seen")
+  }
+
+  /** Where the disk gives back something else than it was given, that is no commit. */
+  def refusesToWriteWhatCannotBeRead(): Unit = {
+    val other = delta(Seq(1 -> Some(1)), Nil)
+    val access = new RandomAccessFile(other, "rw")
+    access.setLength(access.length - 1)
+    access.close()
+    val real = fresh("delta")
+    val lying = new File(other.getPath) { // written to one place, and read from another
+      override def toPath: java.nio.file.Path = real.toPath
+    }
+    val written = Try(writer(Seq(1 -> Some(1)), 1)(_.write(lying, meta, 1, 0)))
+    expect(written.failed.toOption.exists(_.getMessage.contains(other.getPath)), s"$written")
+    expect(!real.exists, "the file stays")
+  }
+
+  /** Who counts or sorts wrong gets no file. */
+  def refusesToWriteWhatIsNotInOrder(): Unit = {
+    type Changes = Seq[(Int, Option[Int])]
+    def refused(says: String, changes: Changes, count: Int, puts: Long, removes: Long, sorted: Boolean = true): Unit = {
+      val file = fresh("delta")
+      val written = Try(writer(changes, count, sorted)(_.write(file, meta, puts, removes)))
+      expect(written.failed.toOption.exists(_.getMessage.contains(says)), s"$written, not $says")
+      expect(!file.exists, "the file stays")
+    }
+    val two = Seq(1 -> Some(1), 2 -> None)
+    refused("Key 2 of an SST is not greater", two.reverse, 2, 1, 1, sorted = false)
+    refused("Key 2 of an SST is not greater", Seq(1 -> Some(1), 1 -> None), 2, 1, 1)
+    refused("was to have 4 keys and got 3", two, 3, 1, 1)
+    refused("2 records, of which 1 remove", two, 2, 2, 0)
+    refused("2 records, of which 1 remove", two, 2, 2, 1)
+  }
+
+  /**
+   * A delta that ends before its end, or has something behind the reserved record, is no delta. With keys as short as
+   * these an index block has 12 to 18 bytes; RocksDB protects it with XXH3, which hashes up to 16 bytes otherwise.
+   */
+  def refusesToReadHalfADelta(): Unit = {
+    def ofTexts(keys: String*): Seq[Array[Byte]] = keys.map(_.map(_.toByte).toArray)
+    val halves = (0 to 6).map(n => ofTexts("a" * n, "a" * n + "b")) :+ ofTexts("a", "\uffff\uffff")
+    val withMore =
+      Seq(ofTexts("a", "\uffff\uffff") :+ Reserved.metaKey, ofTexts("a") :+ Reserved.metaKey :+ (Reserved.metaKey :+ 0.toByte))
+    (halves ++ withMore).foreach(refusesToRead)
+  }
+
+  private def refusesToRead(keys: Seq[Array[Byte]]): Unit = {
+    val file = fresh("half")
+    val environment = new EnvOptions
+    val options = new Options().setCompressionType(CompressionType.NO_COMPRESSION)
+      .setTableFormatConfig(new BlockBasedTableConfig().setFormatVersion(5))
+    val sst = new SstFileWriter(environment, options)
+    sst.open(file.getPath)
+    keys.foreach(key => sst.put(key, "{\"format\":1}".getBytes("US-ASCII")))
+    sst.finish()
+    Seq(sst, environment, options).foreach(_.close())
+    val found = Try(changes(file))
+    expect(found.failed.toOption.exists(_.getMessage.contains("is no whole delta")), s"$found")
+  }
+
+  private val meta = "{}".getBytes("US-ASCII")
+
+  private def writer[T](changes: Seq[(Int, Option[Int])], count: Int, sorted: Boolean = true)(use: DeltaWriter => T): T = {
+    val arena = new Arena(memory, directory)
+    val overwritten = new OverwrittenChanges(memory, directory)
+    val records = new SortedRuns(memory, directory)
+    val all = changes.map { case (n, round) => deltas.record(arena, n, round) }
+    if (sorted) records.addUnsorted(all.foreach, _ => true) else records.add(all.toArray, _ => true)
+    try use(new DeltaWriter(records, count, overwritten, memory, directory))
+    finally {
+      records.free()
+      arena.free()
+      overwritten.free()
+    }
+  }
+}

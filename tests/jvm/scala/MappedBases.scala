@@ -1,0 +1,118 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.base
+
+import java.io.{File, IOException}
+import java.nio.file.Files
+
+import scala.util.{Random, Try}
+
+import org.rocksdb.{ChecksumType, RocksDB}
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.KeyHash
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{MissingBytes, SstTable}
+
+/** How many mappings there are, what is read where there is none, and when they end. */
+final class MappedBases(files: WholeBases) {
+  import files._
+
+  private def mapped(): Int = {
+    val maps = scala.io.Source.fromFile("/proc/self/maps")
+    try maps.getLines().count(_.contains(directory.getPath))
+    finally maps.close()
+  }
+
+  /** Many stores with many deltas each: what is mapped stays below the bound, and everything can be read. */
+  def boundsMappings(): Unit = {
+    val cache = new TableCache(20)
+    val path = build(ChecksumType.kCRC32c)
+    val filesEach = path.listFiles.count(_.getName.endsWith(".sst"))
+    val bases = (0 until 15).map { i =>
+      val copy = fresh("copy")
+      copy.mkdir()
+      path.listFiles.filter(_.getName != "LOCK").foreach(f => Files.copy(f.toPath, new File(copy, f.getName).toPath))
+      open(copy, cache)
+    }
+    expect(cache.openTables <= 20 && mapped() <= 20, s"${cache.openTables} tables are open, ${mapped()} mapped")
+    expect(bases.length * filesEach > 4 * 20, "there are too few files")
+    random.shuffle(bases).foreach { base =>
+      val reader = base.reader()
+      checkGets(reader)
+      checkScan(reader)
+      expect(mapped() <= 20 + filesEach, s"${mapped()} are mapped")
+      reader.close()
+      expect(cache.openTables <= 20 && mapped() <= 20, s"${cache.openTables} tables are open, ${mapped()} mapped")
+    }
+    val threads = (0 until 4).map { i =>
+      val thread = new Thread(() =>
+        new Random(i).shuffle(bases).foreach(base => expect(check(base, i % 2 == 0).isEmpty, "threads")))
+      val failed = new java.util.concurrent.atomic.AtomicReference[Throwable]
+      thread.setUncaughtExceptionHandler((_, e) => failed.set(e))
+      thread.start()
+      thread -> failed
+    }
+    threads.foreach { case (thread, failed) =>
+      thread.join()
+      if (failed.get != null) throw failed.get
+    }
+    expect(cache.openTables <= 20, s"${cache.openTables} tables are open")
+    bases.foreach(_.release())
+    expect(cache.openTables == 0 && mapped() == 0, s"${cache.openTables} tables stay open, ${mapped()} mapped")
+  }
+
+  /** Where the process has no mapping left, RocksDB reads, or the read fails; nothing is wrong with the files. */
+  def doesWithoutMappings(): Unit = {
+    var failing = 0
+    def map(file: File, missing: MissingBytes): SstTable =
+      if (failing == 0) SstTable.map(file, missing)
+      else {
+        failing -= 1
+        throw new IOException("Map failed", new OutOfMemoryError("Map failed"))
+      }
+    val cache = new TableCache(1000, map)
+    val path = build(ChecksumType.kCRC32c)
+    val before = told
+    val merged = BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => told += 1)
+    val restored = merged.copy(beside = Some(Beside(version(1), live.size, Nil)))
+    for (directory <- Seq(merged, restored)) {
+      failing = Int.MaxValue
+      val byRocksDb = Base.open(directory, memory, cache)
+      expect(byRocksDb.isInstanceOf[RocksBase] && check(byRocksDb, scanFirst = true).isEmpty, "it is read without RocksDB")
+      byRocksDb.release()
+      failing = 0
+      val base = Base.open(directory, memory, cache)
+      cache.closeResting()
+      for (scanFirst <- Seq(true, false)) {
+        failing = Int.MaxValue
+        val error = check(base, scanFirst)
+        expect(error.collect { case e: IOException => e }.exists(TableCache.isOutOfMappings), s"without a mapping: $error")
+        failing = 1
+        expect(check(base, scanFirst).isEmpty && failing == 0, "one mapping too few is not made up for")
+        cache.closeResting()
+      }
+      expect(base.isInstanceOf[TableBase] && !base.damaged, "files that cannot be mapped are taken for damaged")
+      base.release()
+    }
+    val (deltasPath, beside) = buildBeside()
+    failing = Int.MaxValue
+    val withDeltas = Try(Base.open(BaseDirectory(deltasPath.getPath, version(3), -1, () => (), Some(beside)), memory, cache))
+    expect(withDeltas.failed.toOption.exists(_.isInstanceOf[NeedsDatabaseException]), s"$withDeltas")
+    expect(told == before && cache.openTables == 0, s"damage is told, or ${cache.openTables} tables stay open")
+  }
+
+  /** Readers and scans that are used after their end, or after that of their base. */
+  def endsInOrder(): Unit = {
+    val cache = new TableCache(1000)
+    val base = open(build(ChecksumType.kCRC32c), cache)
+    val reader = base.reader()
+    val scan = reader.cursor(Array[Byte](0, 0), null)
+    checkGets(reader)
+    base.release()
+    checkGets(reader) // it holds what it looked into
+    scan.next()
+    expect(scan.valid, "a scan ends with its base")
+    reader.close()
+    expect(cache.openTables == 0 && mapped() == 0, s"${mapped()} are mapped")
+    val late = Seq[() => Any](() => reader.get(KeyHash.of(key(1)), key(1)), () => reader.cursor(key(1), null), () => scan.next(),
+      () => base.reader().get(KeyHash.of(key(1)), key(1)))
+    late.foreach(use => expect(Try(use()).failed.toOption.exists(_.isInstanceOf[IllegalStateException]), "used after its end"))
+  }
+}

@@ -1,0 +1,158 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.base
+
+import java.io.{File, RandomAccessFile}
+
+import scala.jdk.CollectionConverters._
+import scala.util.Random
+
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompactRangeOptions, CompressionType, IngestExternalFileOptions, Options, RocksDB}
+
+import org.apache.spark.sql.execution.streaming.state.incremental.TestBases
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaReader
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, KeyHash, StoreMemory}
+
+/**
+ * Whole bases and deltas in a directory, and what must be read of them.
+ *
+ * @param random says which byte is flipped
+ */
+final class WholeBases(val random: Random, val directory: File) {
+  val keyCount = 3000
+  val memory = new StoreMemory(64L << 20)
+  val rows: Map[Int, Int] = (0 until keyCount).map(n => n -> n % 7).toMap ++ (0 until keyCount by 5).map(n => n -> 9)
+  val live: Map[Int, Int] = rows.filter { case (n, _) => n % 11 != 0 }
+  val deltas = new TestDeltas(memory, directory, key, value)
+  private var count = 0
+
+  def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
+
+  def key(n: Int): Array[Byte] = Array[Byte](0, 0) ++ f"key$n%07d".getBytes("US-ASCII")
+  def value(n: Int, round: Int): Array[Byte] = Array.fill(20 + n % 90)((n * 31 + round).toByte)
+
+  def fresh(name: String): File = {
+    count += 1
+    new File(directory, s"$name-$count")
+  }
+
+  /** Several files of a level, over them one that was ingested, with newer values and removed keys. */
+  def build(checksum: ChecksumType, compressed: Boolean = false): File = {
+    val path = fresh("base")
+    val filter = new BloomFilter(10, false)
+    val table = new BlockBasedTableConfig().setFormatVersion(5).setFilterPolicy(filter).setChecksumType(checksum)
+    val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTableFormatConfig(table)
+      .setCompressionType(if (compressed) CompressionType.LZ4_COMPRESSION else CompressionType.NO_COMPRESSION)
+      .setTargetFileSizeBase(if (compressed) 16 << 10 else 64 << 10)
+    val db = RocksDB.open(options, path.getPath)
+    ingest(db, delta(rows.keys.map(n => n -> Some(n % 7)).toSeq, Nil))
+    rewrite(db)
+    ingest(db, delta(rows.keys.filter(_ % 5 == 0).map(n => n -> Some(9)).toSeq, Nil))
+    ingest(db, delta(rows.keys.filter(_ % 11 == 0).map(n => n -> None).toSeq, Nil, TestBases.meta(version(1), live.size)))
+    if (compressed) rewrite(db)
+    Seq(db, options, filter).foreach(_.close())
+    path
+  }
+
+  private def rewrite(db: RocksDB): Unit = {
+    val all = new CompactRangeOptions().setBottommostLevelCompaction(CompactRangeOptions.BottommostLevelCompaction.kForce)
+    db.compactRange(db.getDefaultColumnFamily, null, null, all)
+    all.close()
+  }
+
+  private def ingest(db: RocksDB, file: File): Unit = {
+    val options = new IngestExternalFileOptions().setMoveFiles(true)
+    db.ingestExternalFile(Seq(file.getPath).asJava, options)
+    options.close()
+  }
+
+  def delta(changes: Seq[(Int, Option[Int])], replaced: Seq[(Int, Int)], meta: String = """{"format":1}"""): File =
+    deltas.write(fresh("delta"), meta, changes, replaced)
+
+  def open(path: File, cache: TableCache): Base =
+    TableBase.open(BaseDirectory(path.getPath, VersionId(1, None), live.size, () => ()), cache)
+
+  def openCompressed(path: File): RocksBase =
+    Base.open(BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => told += 1), memory) match {
+      case base: RocksBase => base
+      case other => throw new AssertionError(s"a compressed base is read as $other")
+    }
+
+  def tablesOf(path: File): Seq[File] = path.listFiles.toSeq.filter(_.getName.endsWith(".sst"))
+
+  /** Reads all that there is; a difference fails, an exception is given back. */
+  def check(base: Base, scanFirst: Boolean): Option[Throwable] = {
+    val reader = base.reader()
+    try {
+      val ways = Seq(() => checkGets(reader), () => checkScan(reader))
+      (if (scanFirst) ways.reverse else ways).foreach(_())
+      Thread.sleep(1) // the JVM may throw an InternalError a little late
+      None
+    } catch {
+      case e: AssertionError =>
+        try Thread.sleep(1)
+        catch { case late: InternalError => return Some(late) }
+        throw e
+      case e: Throwable => Some(e)
+    } finally reader.close()
+  }
+
+  def checkGets(reader: BaseReader): Unit = (0 until keyCount + 100).foreach { n =>
+    val found = reader.get(KeyHash.of(key(n)), key(n))
+    val wanted = live.get(n).map(value(n, _)).orNull
+    expect(java.util.Arrays.equals(found, wanted), s"key $n: ${found == null} ${wanted == null}")
+  }
+
+  def checkScan(reader: BaseReader): Unit = {
+    val cursor = reader.cursor(Array[Byte](0, 0), null)
+    live.toSeq.sorted.foreach { case (n, round) =>
+      expect(cursor.valid, s"the scan ends before key $n")
+      expect(Bytes.array(cursor.keyAddress, cursor.keyLength).sameElements(key(n)), s"the scan is elsewhere than at key $n")
+      expect(Bytes.array(cursor.valueAddress, cursor.valueLength).sameElements(value(n, round)), s"scanned key $n")
+      cursor.next()
+    }
+    expect(!cursor.valid, "the scan goes on")
+    cursor.close()
+  }
+
+  /** Changes a bit of one of the first bytes, this many; which byte. */
+  def flip(file: File, before: Long): Long = {
+    val access = new RandomAccessFile(file, "rw")
+    val at = (random.nextDouble() * before).toLong
+    access.seek(at)
+    val old = access.read()
+    access.seek(at)
+    access.write(old ^ (1 << random.nextInt(8)))
+    access.close()
+    at
+  }
+
+  def version(n: Int): VersionId = VersionId(n, Some(s"id-$n"))
+
+  /** How often damage was told of. */
+  var told = 0
+
+  /** What a delta says. */
+  def changes(file: File): Seq[(Seq[Byte], Option[Seq[Byte]])] = {
+    val reader = new DeltaReader(file)
+    try Iterator.continually(reader).takeWhile(_.advance()).map(r => r.key.toSeq -> Option(r.value).map(_.toSeq)).toVector
+    finally reader.close()
+  }
+
+  /** A database without its two newest deltas, and those; both say what they are. */
+  def buildBeside(): (File, Beside) = {
+    val path = fresh("base")
+    val table = new BlockBasedTableConfig().setFormatVersion(5)
+    val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTableFormatConfig(table)
+      .setCompressionType(CompressionType.NO_COMPRESSION).setTargetFileSizeBase(64 << 10)
+    val db = RocksDB.open(options, path.getPath)
+    ingest(db, delta(rows.keys.map(n => n -> Some(n % 7)).toSeq, Nil, TestBases.meta(version(1), rows.size)))
+    Seq(db, options).foreach(_.close())
+    val newer = delta(rows.keys.filter(_ % 5 == 0).map(n => n -> Some(9)).toSeq, Nil, TestBases.meta(version(2), rows.size))
+    val newest = delta(rows.keys.filter(_ % 11 == 0).map(n => n -> None).toSeq, Nil, TestBases.meta(version(3), live.size))
+    val deltas = Seq(BesideDelta(newest.getPath, version(3)), BesideDelta(newer.getPath, version(2)))
+    (path, Beside(version(1), rows.size, deltas))
+  }
+
+  def openBeside(path: File, beside: Beside): Base =
+    Base.open(BaseDirectory(path.getPath, version(3), -1, () => (), Some(beside), () => told += 1), memory)
+}

@@ -1,0 +1,37 @@
+"""Breaks of the package `local`."""
+
+from __future__ import annotations
+
+from mutants.data_plane.places import ANEW, FAILED, ROOT, TRIED
+from mutants.mutant import Mutant
+
+MUTANTS = [
+    Mutant(
+        "memory keeps what a refused commit was built on",
+        f"{ROOT}/local/LocalStore.scala",
+        "        if (LocalStore.isConflict(e)) attempts.refused()\n",
+        "",
+        ANEW,
+    ),
+    Mutant(
+        "a number still stands for what a refused commit was built on",
+        f"{ROOT}/local/Attempts.scala",
+        "    taken = Map.empty\n    newest = None\n",
+        "    newest = None\n",
+        ANEW,
+    ),
+    Mutant(
+        "a number still stands for what a task committed that failed",
+        f"{ROOT}/local/Attempts.scala",
+        "if (taken.get(version.number).contains(version)) taken -= version.number",
+        "()",
+        FAILED,
+    ),
+    Mutant(
+        "an attempt at a version that this process has tried does not look at storage",
+        f"{ROOT}/local/Attempts.scala",
+        "task.exists(!_.again) && version.number + 1 > tried",
+        "task.exists(!_.again)",
+        TRIED,
+    ),
+]

@@ -1,0 +1,73 @@
+"""What a history runs on: a model instead of RocksDB, files in memory, and nothing of the machine."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+from simulation.engine import END_BYTES, ModelDatabase, end_bytes, is_end, is_plain, metadata_bytes
+from simulation.scheduler import is_simulated
+from simulation.terms import LARGE_BYTES
+from state_store.runtime import SystemRuntime
+
+_OF_THE_MACHINE = ("wall_ms", "monotonic_s", "uptime_ms", "random_bytes", "sleep", "start")
+
+
+@contextlib.contextmanager
+def machine() -> Iterator[Path]:
+    """For the time of a history; gives a directory for its files."""
+    shared = Path("/dev/shm")  # where files take no disk
+    room = str(shared) if shared.is_dir() else None
+    with tempfile.TemporaryDirectory(prefix="simulation-", dir=room) as name, _model_engine(), no_system():
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _model_engine() -> Iterator[None]:
+    """The model instead of RocksDB, and files small enough for it count as large."""
+    sizes = {
+        "snapshots.assembly.LEAST_SPARSE_DELTA_BYTES": 600,
+        "files.sparse._LEAST_END_BYTES": END_BYTES,
+        "files.sparse._RECORD_BYTES": 100,
+        "files.transfer.PART_BYTES": LARGE_BYTES,
+        "agent.lazy.hydration.PART_BYTES": LARGE_BYTES,
+    }
+    ends = {
+        "snapshots.publish.end_bytes": end_bytes,
+        "snapshots.assembly.is_plain": is_plain,
+        "files.sparse.is_plain_end": is_end,
+        "files.sparse.metadata_bytes": metadata_bytes,
+    }
+    with contextlib.ExitStack() as stack:
+        for name, replacement in {**sizes, **ends}.items():
+            stack.enter_context(mock.patch(f"state_store.{name}", replacement))
+        for module in (
+            "snapshots.assembly",
+            "snapshots.merge",
+            "embedded.store",
+            "cli.stores.verification",
+        ):
+            stack.enter_context(mock.patch(f"state_store.{module}.Database", ModelDatabase))
+        yield
+
+
+@contextlib.contextmanager
+def no_system() -> Iterator[None]:
+    """A simulated thread that takes something from the machine fails. Others, which a test before may have
+    left, do not."""
+    with contextlib.ExitStack() as stack:
+        for name in _OF_THE_MACHINE:
+            refusing = _refusing(name, getattr(SystemRuntime, name))
+            stack.enter_context(mock.patch.object(SystemRuntime, name, refusing))
+        yield
+
+
+def _refusing(name: str, of_machine: Callable[..., object]) -> Callable[..., object]:
+    def refuse(*arguments: object, **named: object) -> object:
+        assert not is_simulated(), f"the machine's {name} is used in a simulation"
+        return of_machine(*arguments, **named)
+
+    return refuse

@@ -1,0 +1,302 @@
+"""A model of the data plane: the store of one partition in one run, in one JVM.
+
+It keeps the rows of the versions that it has in memory, writes deltas, calls its agent as docs/protocol.md
+says, and takes the bases that merges make. Whatever it is given to read is compared with what was committed.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulation import engine
+from simulation.agent import never_internal
+from simulation.restored import rows_of
+from simulation.truth import EMPTY, Changes, Rows, Version, changed
+from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.checkpoint.names import EMPTY_PARENT
+from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError, StorageError
+
+if TYPE_CHECKING:
+    from simulation.executor import Executor
+    from simulation.partition import Partition
+
+CALL_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """What Spark tells a task of itself: the application (8 hexadecimal digits), a number that grows with
+    each task that it launches, and whether it has launched one of the same job for this partition before.
+
+    `is_wanted`: whether its application still runs. Without ids a task does not begin when that has ended,
+    as executors end with it: one that did could not be told from a task of the next application.
+    """
+
+    application: str
+    number: int
+    again: bool
+    is_wanted: Callable[[], bool] = lambda: True
+
+
+class Provider:
+    """See the module. `is_closed` once the executor has unloaded it, `newest` is what it committed last."""
+
+    def __init__(self, executor: Executor, run: str, partition: Partition, instance: int) -> None:
+        self.executor = executor
+        self.run = run
+        self.partition = partition
+        self.instance = instance
+        self.newest: Version | None = None
+        self.users = 0
+        self.used_at_s = executor.site.scheduler.now_s
+        self._memory: dict[Version, Rows] = {EMPTY: {}}
+        self._base: Path | None = None
+        self._offered: Path | None = None
+        self.held: set[str] = set()
+        self._incoming: Path | None = None
+        self._taken: dict[int, str] = {}
+        self._last: tuple[Version, dict[str, Any]] | None = None
+        self._tried = 0
+        self.is_closed = False
+        self._files = itertools.count(1)
+
+    def run_task(self, before: Version, change: Callable[[Rows], Changes], task: Task) -> Version:
+        """A task of the next version: loads the one before, changes rows, commits. Raises StateStoreError.
+
+        Without ids Spark names the version before by its number; here `before` says what it must be then.
+        """
+        site = self.executor.site
+        if self.is_closed:
+            raise StorageError("the provider was closed")
+        self.users += 1
+        try:
+            base = self._load(before)
+            rows = self._memory[base]
+            if not site.ids:
+                self.partition.truth.check(before, rows, "what memory has")
+            seen = self._seen(base, task)
+            if not site.ids and not task.is_wanted():
+                raise StorageError("the application of this task has ended")
+            site.scheduler.sleep(self.executor.chance.random() * 0.5)
+            version = self._commit(base, rows, change(rows), seen, task)
+            if not site.ids and site.weather.calm_factor == 1 and self.executor.chance.random() < 0.03:
+                self._given_up(version)
+                raise StorageError("the task failed after its commit")
+            return version
+        finally:
+            self.users -= 1
+            self.used_at_s = site.scheduler.now_s
+
+    def maintain(self) -> None:
+        """What Spark's maintenance does: clean up, or unload what was not used for long."""
+        if not self.users and self.executor.site.scheduler.now_s - self.used_at_s > 120:
+            self.close()
+        elif self.newest is not None:
+            version, id_ = self.newest
+            self._call("cleanup", version=version, id=id_)
+
+    def snapshot(self, kind: str) -> dict[str, Any]:
+        """Spark, or somebody at the command line, asks for a snapshot of the newest version. What is made
+        becomes an event, too, and is taken from there."""
+        version, id_ = self.newest or EMPTY
+        return self._call("snapshot", 600.0, version=version, id=id_, kind=kind, reason="asked")
+
+    def offered(self, base: dict[str, Any]) -> None:
+        """A merge made a base; it is used from the next task on."""
+        directory = Path(base["directory"])
+        self.held.add(str(directory))
+        try:
+            rows = engine.rows_of(directory)
+        except DamagedError as error:  # a merge does not read each block that it shares
+            self._found_damage(directory, error)
+            return
+        self.partition.truth.check((base["version"], base["id"]), rows, "the merged base")
+        before, self._offered = self._offered, directory
+        if before is not None:
+            self._release(before)
+
+    def close(self) -> None:
+        self.is_closed = True
+        self.executor.providers.pop((self.run, self.partition.number), None)
+        try:
+            self._call("close")
+        except StateStoreError:
+            self.executor.unheard |= {Path(one).parent for one in self.held}
+            raise
+
+    def _load(self, version: Version) -> Version:
+        """Sees to it that the version is in memory; the name that it has there."""
+        gone = [one for one in self.held if not Path(one).is_dir()]
+        assert not gone, f"bases are gone that the JVM has open: {gone}"
+        if self._offered is not None:
+            before, self._base, self._offered = self._base, self._offered, None
+            if before is not None:
+                self._release(before)
+        ids = self.executor.site.ids
+        known = version if ids or version == EMPTY else (version[0], self._taken.get(version[0], ""))
+        if known not in self._memory:
+            answer, rows = self._restored(version)
+            directory = Path(answer["directory"])
+            self.partition.truth.check(version, rows, "what was restored")
+            if not ids:
+                known = version[0], answer["id"]
+                self._take(known, answer["attempts"])
+            before, self._base = self._base, directory
+            self._memory = {EMPTY: {}, known: rows}
+            if before is not None:
+                self._release(before)
+        return known
+
+    def _restored(self, version: Version) -> tuple[dict[str, Any], Rows]:
+        """What the agent restores as the data plane asks for it, and its rows. Where they cannot be read, the
+        task fails, or it is done again and all files are verified. Raises StateStoreError."""
+        site, thorough = self.executor.site, False
+        id_ = version[1] if site.ids else None
+        while True:
+            told = self.executor.told.pop(self.partition.number, None)
+            answer = self._call("restore", version=version[0], id=id_, thorough=thorough, ingest=False)
+            directory = Path(answer["directory"])
+            is_verified = thorough or (told is not None and self.executor.has_agent(told))
+            self.held.add(str(directory))
+            self._count_restore(answer, is_verified)
+            try:
+                return answer, rows_of(answer, version[0], partial(self._ask, directory))
+            except DamagedError as error:
+                assert not is_verified, f"all files had to be verified, and {error}"
+                self._found_damage(directory, error)
+                if site.weather.calm_factor == 1 and self.executor.chance.random() < 0.5:
+                    raise
+            except MissingError as error:  # a clean-up took a file that was not here as a whole
+                assert answer["sparse"], error
+                self._release(directory)
+            except StateStoreError:
+                self._release(directory)
+                raise
+            thorough = True
+
+    def _ask(self, directory: Path, name: str, offset: int, length: int) -> None:
+        self._call("range", directory=str(directory), name=name, offset=offset, length=length)
+
+    def _found_damage(self, directory: Path, error: DamagedError) -> None:
+        """The agent is told, and gets the base back."""
+        site = self.executor.site
+        site.scheduler.note("damaged:", str(error).replace(str(site.directory), ""))
+        assert not site.is_honest, f"storage damages nothing, and {error}"
+        site.count("damage that a reader found")
+        try:
+            self._call("damaged", directory=str(directory))
+            self.executor.told[self.partition.number] = self.executor.agent
+        except StateStoreError as failure:
+            never_internal(failure)
+        self._release(directory)
+
+    def _count_restore(self, answer: dict[str, Any], is_verified: bool) -> None:
+        for name in ("beside", "sparse"):
+            if answer[name]:
+                self.executor.site.count(f"restore: {name}")
+        if answer["beside"] and not answer["base"]["version"]:
+            self.executor.site.count("restore: no base")
+        if is_verified:
+            self.executor.site.count("restore: thorough")
+
+    def _take(self, version: Version, seen: dict[str, Any]) -> None:
+        """Without ids: the number stands for this attempt, above which storage had those."""
+        self._taken[version[0]] = version[1] or ""
+        self._last = version, seen
+
+    def _seen(self, base: Version, task: Task) -> dict[str, Any]:
+        """Without ids: what storage has above the version that the task builds on."""
+        if self.executor.site.ids:
+            return {"ordinal": 0, "seen": []}
+        is_first = not task.again and base[0] + 1 > self._tried
+        if is_first and self._last is not None and self._last[0] == base:
+            return self._last[1]
+        return self._call("attempts", version=base[0])
+
+    def _given_up(self, version: Version) -> None:
+        """Without ids: the task failed after its commit."""
+        if self._taken.get(version[0]) == version[1]:
+            del self._taken[version[0]]
+        try:
+            self._call("refuse", version=version[0], id=version[1])
+        except StateStoreError as error:
+            never_internal(error)
+
+    def _commit(
+        self, before: Version, rows: Rows, changes: Changes, seen: dict[str, Any], task: Task
+    ) -> Version:
+        site, runtime = self.executor.site, self.executor.jvm.runtime
+        self._tried = max(self._tried, before[0] + 1)
+        id_ = f"a{seen['ordinal']}-{task.application}-{task.number}-{runtime.unique(4)}"
+        if site.ids:
+            id_ = runtime.uuid()
+        version: Version = before[0] + 1, id_
+        after = changed(rows, changes)
+        self.partition.truth.rows[version] = after
+        parent = before[1] or EMPTY_PARENT
+        metadata = DeltaMetadata(
+            version[0], id_, parent, len(after), 0, 0, {"default": ColumnFamily(0, False, len(after))}, "test"
+        )
+        path = self._incoming_directory() / f"{version[0]}_{next(self._files)}.sst"
+        size, crc = engine.write_delta(path, sorted(changes.items()), metadata)
+        try:
+            answer = self._call(
+                "commit",
+                seen=seen["seen"],
+                version=version[0],
+                id=id_,
+                parent=parent,
+                path=str(path),
+                bytes=size,
+                crc=crc,
+                keys=len(after),
+                memory_short=self.executor.chance.random() < 0.1,
+            )
+        except StateStoreError as error:
+            path.unlink(missing_ok=True)
+            if isinstance(error, ConflictError):
+                self._taken, self._last = {}, None
+            raise
+        self._memory[version] = after
+        if not site.ids:
+            self._take(version, answer["attempts"])
+        self.newest = version
+        return version
+
+    def _incoming_directory(self) -> Path:
+        if self._incoming is None:
+            self._incoming = Path(self._call("open")["incoming"])
+        self._incoming.mkdir(parents=True, exist_ok=True)
+        return self._incoming
+
+    def _release(self, directory: Path) -> None:
+        """A courtesy: the next agent finds what this one was not told."""
+        self.held.discard(str(directory))
+        try:
+            self._call("release", directory=str(directory))
+        except StateStoreError as error:
+            never_internal(error)
+
+    def _call(self, op: str, timeout_s: float = CALL_TIMEOUT_S, **arguments: Any) -> dict[str, Any]:
+        return self.executor.call(op, timeout_s, self._described, **arguments)
+
+    def _described(self) -> dict[str, Any]:
+        """The store in a request."""
+        site = self.executor.site
+        return {
+            "instance": self.instance,
+            "location": self.partition.bucket.location,
+            "operator": 0,
+            "partition": self.partition.number,
+            "name": "default",
+            "run": self.run,
+            "ids": site.ids,
+            "retain": site.retain,
+            "options": site.options,
+            "held": sorted(self.held),
+        }

@@ -1,0 +1,26 @@
+"""What all executors of a simulated cluster share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simulation.partition import Partition
+from simulation.scheduler import Scheduler
+from simulation.storage import Weather
+
+
+@dataclass(frozen=True)
+class Site:
+    """See the module. `count` counts what has happened, by name."""
+
+    scheduler: Scheduler
+    partitions: Sequence[Partition]
+    weather: Weather
+    ids: bool
+    retain: int
+    is_honest: bool
+    options: dict[str, str]
+    directory: Path
+    count: Callable[[str], None]

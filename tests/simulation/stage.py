@@ -1,0 +1,104 @@
+"""The tasks of one batch: of each partition one attempt after the other, until one of each has succeeded."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from simulation.executor import Executor
+from simulation.partition import Partition
+from simulation.scheduler import Thread
+from simulation.terms import QueryFailedError
+from simulation.truth import Version, random_changes
+from state_store.errors import DamagedError, FormatError, MissingError, StateStoreError
+
+if TYPE_CHECKING:
+    from simulation.history import History
+
+MOST_FAILURES = 4
+"""Attempts at a task before the query fails, as Spark's `spark.task.maxFailures`."""
+
+
+@dataclass
+class _Attempt:
+    """A task that runs, or ran, on an executor."""
+
+    executor: Executor
+    thread: Thread | None = None
+    version: Version | None = None
+    has_failed: bool = False
+
+    @property
+    def is_lost(self) -> bool:
+        return self.executor.is_dead and self.version is None
+
+
+class Stage:
+    """The attempts at one partition in one batch, of which the first has been launched."""
+
+    def __init__(self, history: History, partition: Partition, chance: random.Random) -> None:
+        self._history = history
+        self._partition = partition
+        self._before = partition.committed[-1]
+        self._chance = chance
+        self._attempts: list[_Attempt] = []
+        self._launch(history.preferred(chance), again=False)
+        self._failures = 0
+        self._may_speculate = chance.random() < 0.3
+        self._patience_s = chance.uniform(0.5, 20)
+        self._until_s = history.scheduler.now_s + self._patience_s
+
+    @property
+    def winner(self) -> Version | None:
+        """What the first attempt that succeeded has committed; None while there is none."""
+        return next((one.version for one in self._attempts if one.version is not None), None)
+
+    def go_on(self) -> None:
+        """Launches another attempt where it takes one. Raises QueryFailedError."""
+        now_s = self._history.scheduler.now_s
+        over = [one for one in self._attempts if one.has_failed or one.is_lost]
+        if len(over) > self._failures:
+            self._failures = len(over)
+            if self._failures >= MOST_FAILURES:
+                raise QueryFailedError
+        if len(over) == len(self._attempts):
+            self._launch(self._anywhere())
+        elif now_s >= self._until_s:
+            is_stuck = now_s >= self._until_s + 60
+            if is_stuck or (self._may_speculate and len(self._attempts) < 3):
+                self._launch(self._anywhere())
+                self._until_s = now_s + (self._patience_s if not is_stuck else 0)
+
+    def _anywhere(self) -> Executor:
+        return self._chance.choice(self._history.executors)
+
+    def _launch(self, executor: Executor, *, again: bool = True) -> None:
+        history, partition, before = self._history, self._partition, self._before
+        attempt = _Attempt(executor)
+        provider = executor.provider(history.run_id, partition)
+        task = history.new_task(again=again)
+        # Without ids two copies of a task have to come to the same rows: nobody tells which one Spark took.
+        change = random_changes(history.chance if history.ids else history.chance_of_job(partition.number))
+        history.note("task of", before[0] + 1, "of partition", partition.number, "on", executor.name)
+
+        def work() -> None:
+            try:
+                attempt.version = provider.run_task(before, change, task)
+            except StateStoreError as error:
+                history.scheduler.note("task failed:", type(error).__name__, error)
+                attempt.has_failed = True
+                self._check_error(error)
+            history.wake_driver()
+
+        self._attempts.append(attempt)
+        attempt.thread = history.scheduler.start(executor.jvm, f"task-{before[0] + 1}", work)
+
+    def _check_error(self, error: StateStoreError) -> None:
+        """What a task of the newest version may fail with."""
+        history = self._history
+        history.count(f"task: {error.kind}")
+        if isinstance(error, (MissingError, DamagedError, FormatError)):
+            is_current = self._before == self._partition.committed[-1]
+            assert not (history.is_honest and is_current), f"a task of the current batch failed: {error}"
+        assert not history.is_quiet, f"without faults a task failed: {error}"

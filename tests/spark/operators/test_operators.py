@@ -1,0 +1,153 @@
+"""Every stateful operator: a real query, stopped, killed in mid-batch, restarted, and right in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyspark
+import pytest
+from queries import settings
+from queries.runs import verdict
+from queries.runs.history import History
+from queries.runs.running import Room
+from queries.scenarios.catalogue import SCENARIOS
+
+# The first test of a plan plays its history.
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Scenarios that share the fate of one process."""
+
+    names: list[str]
+    checkpoint_format: int
+    seed: int
+    acts: tuple[str, ...]
+    batches: int
+    marks: tuple[pytest.MarkDecorator, ...] = ()
+
+    @property
+    def kills(self) -> int:
+        return sum(act.startswith("kill") for act in self.acts)
+
+
+EVERY = list(SCENARIOS)
+FEW = ["aggregation-append", "join-full", "pandas-event-time", "scala-flat-map-event-time"]
+SOME = [
+    *FEW,
+    "aggregation-update",
+    "session-window-append",
+    "drop-duplicates-within-watermark",
+    "chained-join",
+    *(name for name in EVERY if name == "join-inner-column-families"),
+    "processor-pandas-event-time",
+]
+# To a store, each of the others does what one of these does.
+DIFFERENT = [
+    *FEW,
+    "aggregation-update",
+    "aggregation-complete",
+    "session-window-append",
+    "limit",
+    "chained-join",
+    "drop-duplicates-watermark",
+    "drop-duplicates-within-watermark",
+    "join-inner-unbounded",
+    "pandas-processing-time",
+    "scala-map",
+    "processor-pandas-event-time",
+    "processor-scala-event-time",
+]
+# And queries whose stores have column families.
+FEW_OF_OLDER = [
+    *FEW,
+    *(name for name in EVERY if name == "join-inner-column-families"),
+    "processor-pandas-event-time",
+]
+LONG = (pytest.mark.long,)
+PLANS = {
+    "format-2": Plan(DIFFERENT, 2, seed=1, acts=("kill-jvm",), batches=4),
+    "format-1": Plan(FEW, 1, seed=2, acts=("kill",), batches=4),
+    "long-format-2": Plan(EVERY, 2, seed=1, acts=("kill", "restart", "kill-jvm"), batches=10, marks=LONG),
+    "long-format-1": Plan(SOME, 1, seed=2, acts=("stop", "kill"), batches=8, marks=LONG),
+}
+if pyspark.__version__.startswith(("4.0.", "4.1.")):
+    PLANS = {
+        "oldest": Plan(FEW, 2, seed=4, acts=("restart",), batches=3, marks=(pytest.mark.oldest,)),
+        "oldest-every": Plan(
+            EVERY, 2, seed=3, acts=("restart", "kill"), batches=6, marks=(pytest.mark.spark42_long,)
+        ),
+    }
+elif pyspark.__version__.startswith("4.2."):
+    # The long plan of every operator has its place in `make test-long`; Spark's own suites run on 4.2, too.
+    PLANS = {
+        "spark-4.2": Plan(
+            FEW_OF_OLDER, 2, seed=3, acts=("restart",), batches=4, marks=(pytest.mark.spark42,)
+        ),
+        "spark-4.2-every": Plan(
+            EVERY, 2, seed=3, acts=("restart", "kill"), batches=6, marks=(pytest.mark.spark42_long,)
+        ),
+    }
+
+
+class Histories:
+    """The histories of the plans, each played once, when the first test asks for it."""
+
+    def __init__(self, directory, provider, scala_jar):
+        self._directory, self._provider, self._scala_jar = directory, provider, scala_jar
+        self._played: dict[str, History | str] = {}
+
+    def of(self, name: str) -> History:
+        if name not in self._played:
+            self._played[name] = self._play(name)
+        outcome = self._played[name]
+        if isinstance(outcome, str):
+            pytest.fail(outcome, pytrace=False)
+        return outcome
+
+    def _play(self, name: str) -> History | str:
+        plan = PLANS[name]
+        history = History(
+            Room(self._directory / name),
+            [SCENARIOS[scenario] for scenario in plan.names],
+            settings.spark_options(self._provider, plan.checkpoint_format, [self._scala_jar]),
+            seed=plan.seed,
+            acts=list(plan.acts),
+            batches=plan.batches,
+        )
+        try:
+            history.play()
+        except AssertionError as error:
+            return f"the history of {name} failed: {error}"
+        finally:
+            print(f"{name}:", *history.log, sep="\n")
+        return history
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory, provider, scala_jar) -> Histories:
+    return Histories(tmp_path_factory.mktemp("histories"), provider, scala_jar)
+
+
+@pytest.mark.parametrize(
+    ("plan", "name"),
+    [pytest.param(plan, name, marks=PLANS[plan].marks) for plan in PLANS for name in PLANS[plan].names],
+)
+def test_output_is_right_after_stops_and_kills(histories, plan, name):
+    history = histories.of(plan)
+    verdict.check(history.room, SCENARIOS[name], history.records("events"))
+
+
+@pytest.mark.parametrize(
+    "plan", [pytest.param(name, marks=plan.marks) for name, plan in PLANS.items() if plan.kills]
+)
+def test_kills_hit_running_batches(histories, plan):
+    assert histories.of(plan).killed_in_mid_batch >= PLANS[plan].kills
+
+
+@pytest.mark.parametrize(
+    "plan", [pytest.param(name, marks=plan.marks) for name, plan in PLANS.items() if "kill-jvm" in plan.acts]
+)
+def test_nothing_outlives_a_killed_jvm(histories, plan):
+    assert histories.of(plan).survivors == []

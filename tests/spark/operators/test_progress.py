@@ -1,0 +1,82 @@
+"""What `StreamingQueryProgress` says of the state: Spark's figures against a model."""
+
+from __future__ import annotations
+
+import pytest
+from queries.small.flow import Flow
+from queries.small.forgetting import remembered
+
+pytestmark = [pytest.mark.spark, pytest.mark.spark42]
+
+BATCHES = [
+    [("a", 1), ("b", 2), ("c", 3)],
+    [("a", 4), ("d", 5)],
+    [("b", 0), ("c", 0)],
+    [],
+    [("b", 6)],
+]
+TOTAL = [3, 4, 2, 2, 3]
+UPDATED = [3, 2, 0, 0, 1]
+REMOVED = [0, 0, 2, 0, 0]
+
+
+def test_rows_are_counted_exactly_in_every_batch(spark, tmp_path):
+    query = Flow(spark, tmp_path / "flow", remembered).run(*BATCHES)
+    operators = [progress.stateOperators[0] for progress in query.recentProgress]
+    assert [operator.numRowsTotal for operator in operators] == TOTAL
+    assert [operator.numRowsUpdated for operator in operators] == UPDATED
+    assert [operator.numRowsRemoved for operator in operators] == REMOVED
+    assert {operator.numStateStoreInstances for operator in operators} == {2}
+
+
+def test_rows_are_still_counted_after_a_restart(spark, tmp_path):
+    flow = Flow(spark, tmp_path / "flow", remembered)
+    totals = [
+        progress.stateOperators[0].numRowsTotal
+        for batch in BATCHES
+        for progress in flow.run(batch).recentProgress
+    ]
+    assert totals == TOTAL
+
+
+@pytest.fixture(scope="module")
+def metrics(spark, provider, tmp_path_factory) -> list[dict[str, int]]:
+    """The custom metrics of every batch of a query that merges after two deltas, in full after two merges."""
+    if provider != "incremental":
+        pytest.skip("metrics of the incremental store")
+    directory = tmp_path_factory.mktemp("metrics")
+    query = Flow(spark, directory / "flow", remembered).run(*BATCHES, *([[("e", 7)]] * 10))
+    return [progress.stateOperators[0].customMetrics for progress in query.recentProgress]
+
+
+def test_deltas_are_counted_by_record(metrics):
+    assert [batch["incrementalDeltaPuts"] for batch in metrics[: len(BATCHES)]] == UPDATED
+    assert [batch["incrementalDeltaRemoves"] for batch in metrics[: len(BATCHES)]] == REMOVED
+    assert all(0 < batch["incrementalDeltaBytes"] <= batch["incrementalUploadedBytes"] for batch in metrics)
+
+
+def test_merges_and_full_checkpoints_are_counted(metrics):
+    merges = sum(batch["incrementalMergeCount"] for batch in metrics)
+    fulls = sum(batch["incrementalFullCount"] for batch in metrics)
+    assert merges > fulls > 0
+    assert sum(batch["incrementalMergeFailures"] for batch in metrics) == 0
+
+
+def test_the_chain_stays_short(metrics):
+    assert all(batch["incrementalChainFiles"] > 0 for batch in metrics)
+    assert max(batch["incrementalChainDeltas"] for batch in metrics) < len(metrics)
+
+
+def test_every_custom_metric_is_in_every_progress(metrics, spark):
+    package = spark._jvm.org.apache.spark.sql.execution.streaming.state.incremental
+    declared = package.IncrementalStateStoreProvider().supportedCustomMetrics()
+    names = {declared.apply(place).name() for place in range(declared.size())}
+    assert len(names) > 20
+    assert all(names <= set(batch) for batch in metrics)
+
+
+def test_commit_time_and_memory_are_reported(spark, tmp_path):
+    query = Flow(spark, tmp_path / "flow").run([(f"k{number}", number) for number in range(500)])
+    operator = query.lastProgress.stateOperators[0]
+    assert operator.memoryUsedBytes > 0
+    assert operator.commitTimeMs > 0

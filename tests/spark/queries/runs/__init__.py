@@ -1,0 +1,1 @@
+"""How scenarios are run, stopped, killed and judged."""

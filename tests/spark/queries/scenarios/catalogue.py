@@ -1,0 +1,17 @@
+"""All scenarios by name."""
+
+from __future__ import annotations
+
+from queries.scenarios import aggregations, deduplication, groups, joins, processors
+from queries.scenarios.scenario import Scenario
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in [
+        *aggregations.SCENARIOS,
+        *deduplication.SCENARIOS,
+        *joins.SCENARIOS,
+        *groups.SCENARIOS,
+        *processors.SCENARIOS,
+    ]
+}

@@ -1,0 +1,150 @@
+"""A query goes on after its state was taken out and in again, in other partitions, as it goes on without."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import late_workers
+import pyarrow
+import pytest
+from dataset.golden_states import in_order
+from queries.runs.sink import rows_of
+from queries.scenarios import records
+from queries.scenarios.catalogue import SCENARIOS
+from queries.scenarios.scenario import Scenario
+from queries.small.flow import session_options
+
+import state_store
+from state_store.dataset.rewriting.importing import import_rows
+from state_store.dataset.rewriting.repartition import repartition
+from state_store.dataset.views import views
+from state_store.query import Operator, Query
+
+pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+
+BATCHES = 4
+FIRST = 2
+AT_ONCE = 7
+FEW = [
+    "session-window-append",
+    "join-full",
+    "pandas-event-time",
+]
+LEFT_OUT = [name for name in SCENARIOS if "processing-time" in name]  # by the clock
+NAMES = [
+    pytest.param(name, marks=() if name in FEW else pytest.mark.long)
+    for name in SCENARIOS
+    if name not in LEFT_OUT
+]
+
+
+class Goings:
+    """Queries that ran a few batches, and went on twice: as they were, and with their state written anew."""
+
+    def __init__(self, spark, root: Path, names: list[str]):
+        self.spark, self.root, self.names = spark, root, names
+        self.outputs: dict[tuple[str, str], list[str]] = {}
+        self._inputs = {"events": records.batches(5, BATCHES), "answers": records.batches(6, BATCHES)}
+
+    def play(self) -> None:
+        self._feed(slice(FIRST))
+        self._run("before")
+        for name in self.names:
+            self._change(str(self.checkpoint(name, "before")), str(self.checkpoint(name, "other")))
+            shutil.copytree(self.checkpoint(name, "before"), self.checkpoint(name, "same"))
+        self._feed(slice(FIRST, None))
+        self._run("same")
+        self._run("other")
+
+    def checkpoint(self, name: str, way: str) -> Path:
+        return self.root / way / name
+
+    def _change(self, before: str, after: str) -> None:
+        """Another number of partitions, and the rows of each operator go out and in."""
+        repartition(before, at := f"{after}-between", 5)
+        operators = Query.open(at).operators
+        for operator in operators:
+            target = after if operator is operators[-1] else f"{after}-{operator.id}"
+            taken = {name: _table(at, operator.id, name) for name in _given(at, operator)}
+            import_rows(at, taken, target, operator.id)
+            at = target
+
+    def _feed(self, part: slice) -> None:
+        for stream, batches in self._inputs.items():
+            records.write(self.root / stream, batches, part)
+
+    def _run(self, way: str) -> None:
+        for names in _side_by_side(self.names):
+            late_workers.run_all(partial(self._start, SCENARIOS[name], way) for name in names)
+
+    def _start(self, scenario: Scenario, way: str):
+        output = self.outputs.setdefault((scenario.name, way), [])
+        with session_options(self.spark, scenario.conf):
+            events, answers = (
+                self.spark.readStream.schema(records.SCHEMA)
+                .option("maxFilesPerTrigger", 1)
+                .json(str(self.root / stream))
+                for stream in ("events", "answers")
+            )
+            writer = scenario.query(events, answers).writeStream.outputMode(scenario.mode)
+            writer = writer.option("checkpointLocation", str(self.checkpoint(scenario.name, way)))
+            writer = writer.trigger(availableNow=True)
+            return writer.foreachBatch(lambda frame, _batch: output.extend(rows_of(frame))).start()
+
+
+def _side_by_side(names: list[str]) -> list[list[str]]:
+    """A few at a time, and processors alone: Spark gives each of their workers ten seconds to start."""
+    alone = [[name] for name in names if name.startswith("processor")]
+    others = [name for name in names if not name.startswith("processor")]
+    return [*alone, *(others[first : first + AT_ONCE] for first in range(0, len(others), AT_ONCE))]
+
+
+@pytest.fixture(scope="module")
+def goings(spark, tmp_path_factory, request) -> Iterator[Goings]:
+    names = sorted(
+        item.callspec.params["name"] for item in request.session.items if item.module is request.module
+    )
+    found = Goings(spark, tmp_path_factory.mktemp("goings"), names)
+    found.play()
+    yield found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_output_and_state_are_the_same_with_other_partitions(goings, name):
+    same, other = (goings.outputs[name, way] for way in ("same", "other"))
+    assert sorted(other) == sorted(same)
+    assert same or goings.outputs[name, "before"]
+    query = Query.open(str(goings.checkpoint(name, "other")))
+    assert {count for one in query.operators for count in one.stores.values()} <= {1, 5}
+    compared = 0
+    for operator in query.operators:
+        for store in _all_rows(query, operator):
+            rows = [_rows(goings.checkpoint(name, way), operator.id, store) for way in ("same", "other")]
+            assert rows[0] == rows[1], store
+            compared += len(rows[0])
+    assert compared
+
+
+def _given(checkpoint: str, operator: Operator) -> list[str]:
+    """What of the operator's state is given by its rows."""
+    if operator.name == "symmetricHashJoin":
+        return ["left", "right"]
+    return [one for one in views(Query.open(checkpoint), operator) if not one.startswith("$")]
+
+
+def _all_rows(query: Query, operator: Operator) -> list[str]:
+    """All that Spark keeps for the operator, as it is."""
+    return [name for name, one in views(query, operator).items() if not one.hidden]
+
+
+def _table(checkpoint: str, operator: int, store: str) -> pyarrow.Table:
+    with state_store.open(checkpoint, operator, store) as state:
+        return state.to_arrow()
+
+
+def _rows(checkpoint: Path, operator: int, store: str) -> list[dict]:
+    found = _table(str(checkpoint), operator, store)
+    return in_order(found.drop_columns("partition_id").to_pylist())

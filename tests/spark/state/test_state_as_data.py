@@ -1,0 +1,239 @@
+"""State as tables is what Spark's `statestore` source reads, for every operator; rows are Spark's bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import late_workers
+import pytest
+from dataset.golden_states import flattened, in_order
+from golden.write_states import KEY_TYPES, KEYS, TYPES
+from queries.scenarios import records
+from queries.scenarios.catalogue import SCENARIOS
+from queries.scenarios.scenario import Scenario
+from queries.small.flow import session_options
+
+import state_store
+from state_store.dataset.views import views
+from state_store.query import Query
+from state_store.rows.decoder import decode
+from state_store.rows.encoder import encode
+from state_store.rows.hashing import partitions_of
+from state_store.rows.types import schema_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+
+BATCHES = 4
+FEW = ["session-window-append", "pandas-event-time", "limit", "chained-join"]
+NO_KEYS = ("folded", "by_name", "by_day", "any", "calendar")
+"""Columns by which Spark does not partition, or not by their bytes."""
+
+VARIABLES = {"sums", "ids", "counts"}
+EXPIRES = {
+    "aggregation-append": "window",
+    "session-window-append": "session_window",
+    "drop-duplicates-within-watermark": "expiresAtMicros",
+    "pandas-event-time": "timeoutTimestamp",
+}
+"""Columns that say when rows may go."""
+
+
+@pytest.fixture(scope="module")
+def rows(spark):
+    """Rows of every type in Spark, as they are in its memory, and their schema."""
+    kinds = {**{name: one.format(keys=KEYS) for name, one in KEY_TYPES.items()}, **TYPES}
+    kinds["calendar"] = "make_interval(1, 2, 3, cast(value as int), 5, 6, 7.5)"
+    names = [
+        f"if(value % 13 = {number % 13}, null, {one}) as {name}"
+        for number, (name, one) in enumerate(kinds.items())
+    ]
+    frame = spark.range(60).selectExpr("id as value").selectExpr("value", *names)
+    plan = frame._jdf.queryExecution().executedPlan()
+    found = [b"\0" + bytes(row.getBytes()) for row in plan.executeCollect()]
+    return frame, found, schema_of(frame._jdf.schema().json(), file="frame")
+
+
+def test_rows_of_every_type_are_spark_s(rows):
+    frame, found, schema = rows
+    batch = decode(found, schema)
+    batch.validate(full=True)
+    left_out = (
+        "calendar",
+        "any",
+        "term",
+        "place",
+        "by_day",
+        "k_place",
+    )  # not all of these can Spark hand out
+    shown = frame.drop(*left_out)
+    others = [name for name in schema.names if name not in left_out]
+    assert batch.select(others).to_pylist() == shown.toArrow().to_pylist()
+    terms = frame.selectExpr("cast(term as int) as term").toArrow()["term"].to_pylist()
+    assert batch["term"].to_pylist() == terms
+    calendar = [row and tuple(row) for row in batch["calendar"].to_pylist()]
+    assert calendar[20] == (14, 21 + 20, (5 * 3600 + 6 * 60 + 7.5) * 1e9)
+    # Where an interval is null, Spark leaves what was in its buffer in the 16 bytes that it keeps for it.
+    whole = [place for place, row in enumerate(calendar) if row is not None]
+    assert len(whole) < len(found)
+    again = encode(batch.columns, len(found))
+    assert [again[place] for place in whole] == [found[place] for place in whole]
+
+
+def test_every_key_goes_to_spark_s_partition(rows):
+    frame, found, schema = rows
+    batch = decode(found, schema)
+    keys = {name: [name] for name in schema.names if name not in NO_KEYS} | {"all": list(KEY_TYPES)}
+    asked = {f"{name}_{count}": (names, count) for name, names in keys.items() for count in (1, 7, 200)}
+    places = frame.selectExpr(
+        *(f"pmod(hash({', '.join(names)}), {count}) as {place}" for place, (names, count) in asked.items())
+    ).toArrow()
+    for place, (names, count) in asked.items():
+        columns, fields = [batch[name] for name in names], [schema.field(name) for name in names]
+        assert partitions_of(columns, fields, count).tolist() == places[place].to_pylist(), place
+
+
+@pytest.fixture(scope="module")
+def checkpoints(spark, tmp_path_factory, request) -> Iterator[dict[str, Path]]:
+    """A checkpoint of each scenario that the chosen tests are about, made side by side."""
+    root = tmp_path_factory.mktemp("operators")
+    names = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if item.module is request.module and "name" in getattr(item, "callspec", _NoParameters).params
+    }
+    for stream, seed in (("events", 5), ("answers", 6)):
+        records.write(root / stream, records.batches(seed, BATCHES)[:BATCHES])
+    late_workers.run_all(partial(_start, spark, SCENARIOS[name], root) for name in sorted(names))
+    yield {name: root / name for name in names}
+
+
+class _NoParameters:
+    params: dict[str, str] = {}  # noqa: RUF012
+
+
+def _start(spark, scenario: Scenario, root: Path):
+    with session_options(spark, scenario.conf):
+        events, answers = (
+            spark.readStream.schema(records.SCHEMA).option("maxFilesPerTrigger", 1).json(str(root / stream))
+            for stream in ("events", "answers")
+        )
+        writer = scenario.query(events, answers).writeStream.outputMode(scenario.mode)
+        writer = writer.option("checkpointLocation", str(root / scenario.name)).trigger(availableNow=True)
+        return writer.foreachBatch(lambda frame, _batch: frame.count()).start()
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.long) for name in SCENARIOS]
+)
+def test_the_state_of_an_operator_is_what_spark_reads(spark, checkpoints, name):
+    directory = checkpoints[name]
+    query = Query.open(str(directory))
+    compared = 0
+    for operator in query.operators:
+        if operator.name.startswith("transformWithState"):
+            compared += _compared_variables(spark, str(directory), operator.id)
+            continue
+        for side in ("left", "right") if operator.name == "symmetricHashJoin" else (None,):
+            reader = spark.read.format("statestore").option("operatorId", operator.id)
+            if side is not None:
+                reader = reader.option("joinSide", side)
+            frame = _with_own_names(reader.load(str(directory)))
+            expected = in_order(flattened(row) for row in frame.toArrow().to_pylist())
+            with state_store.open(str(directory), operator.id, side or "default") as state:
+                names = [column for column in state.schema.names if column != "matched"]
+                found = in_order(state.to_arrow(names).to_pylist())
+                assert found == expected
+                if side is None:
+                    keys = list(state.columns.key_names)
+                    assert all(state.get({key: row[key] for key in keys}) == row for row in expected[:5])
+            compared += len(expected)
+    assert compared or SCENARIOS[name].until_state_is_empty
+    if name in EXPIRES:
+        _check_expired(str(directory), EXPIRES[name])
+
+
+def _check_expired(directory: str, column: str) -> None:
+    """What `stats` says at each version of rows that the next batch may remove, counted once more."""
+
+    def is_over(value, at_ms: int) -> bool:
+        if isinstance(value, dict):
+            return value["end"].timestamp() * 1000 <= at_ms
+        return 0 <= value < at_ms if column == "timeoutTimestamp" else value <= at_ms * 1000
+
+    expired = 0
+    for batch in range(Query.open(directory).committed_batch() + 1):
+        with state_store.open(directory, batch=batch) as state:
+            told, rows = state.stats(sample=None).expired, state.to_arrow([column])[column].to_pylist()
+        assert (told.column, told.clock) == (column, "watermark")
+        over = sum(is_over(value, told.at_ms) for value in rows)
+        assert (told.rows, told.looked_at) == (over, len(rows))
+        expired += over
+    assert expired or column == "timeoutTimestamp"  # no key of that query is silent for long enough
+
+
+def _with_own_names(frame):
+    """The buffers of several functions may have the same name, which Spark does not hand to pyarrow."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructField, StructType
+
+    names: list[str] = []
+    for name in frame.schema["value"].dataType.names:
+        while name in names:
+            name = f"value_{name}"
+        names.append(name)
+    kinds = [field.dataType for field in frame.schema["value"].dataType.fields]
+    renamed = StructType([StructField(name, kind) for name, kind in zip(names, kinds, strict=True)])
+    return frame.withColumn("value", F.col("value").cast(renamed))
+
+
+def _compared_variables(spark, directory: str, operator: int) -> int:
+    """Compares state variables of each kind, lists and maps a row for each element."""
+    compared = 0
+    known = views(Query.open(directory), Query.open(directory).operators[operator])
+    for variable in sorted(VARIABLES & known.keys()):
+        reader = spark.read.format("statestore").option("operatorId", operator)
+        reader = reader.option("stateVarName", variable).option("flattenCollectionTypes", "true")
+        expected = in_order(_leaves(row) for row in reader.load(directory).toArrow().to_pylist())
+        with state_store.open(directory, operator, variable) as state:
+            assert in_order(_leaves(row) for row in state.to_arrow().to_pylist()) == expected
+            _check_over_time(directory, state)
+        compared += len(expected)
+    return compared
+
+
+def _check_over_time(directory: str, state: state_store.State) -> None:
+    """The version before, with what the last one changed, is the state; a key alone has the same rows."""
+    names, view = list(state.columns.key_names), state.view
+    rows = _by_key(state.to_arrow().to_pylist(), names)
+    with state_store.open(directory, view.operator.id, view.name, state.version - 1) as older:
+        known = _by_key(older.to_arrow().to_pylist(), names)
+    for row in state.diff(state.version - 1).read_all().to_pylist():
+        key = {name: row[name] for name in names}
+        before, after = (one if isinstance(one, list) else [one] for one in (row["before"], row["after"]))
+        had = known.pop(repr(list(key.values())), [])
+        fields = state.columns.value_fields
+        assert [{field.name: one[field.name] for field in fields} for one in had] == [
+            one for one in before if one
+        ]
+        if row["change"] != "removed":
+            known[repr(list(key.values()))] = [
+                {**key, **one, "partition_id": row["partition_id"]} for one in after
+            ]
+    assert known == rows
+    for found in list(rows.values())[:3]:
+        key = {name: found[0][name] for name in names}
+        assert state.rows_of(key).to_pylist() == found
+        assert all(one.rows == found for one in state.history(key)[-1:])  # none where its delta is gone
+
+
+def _by_key(rows: list[dict], names: list[str]) -> dict[str, list[dict]]:
+    found: dict[str, list[dict]] = {}
+    for row in rows:
+        found.setdefault(repr([row[name] for name in names]), []).append(row)
+    return found
+
+
+def _leaves(value: object) -> list[object]:
+    return [leaf for one in value.values() for leaf in _leaves(one)] if isinstance(value, dict) else [value]
