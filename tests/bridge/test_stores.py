@@ -363,7 +363,8 @@ def test_a_restore_fetches_several_files_at_once(jvm: Jvm, tmp_path: Path) -> No
 def test_merges_may_fail_as_often_as_the_option_says(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", f"probe://{tmp_path}/state", tolerableFailedMerges="1")
     version, id = 0, None
-    for _ in range(2):
+    told = jvm.log.count("in a row; nothing is lost")
+    for number in range(2):
         jvm("begin", provider="p", store="s", version=version, id=id, force=True)
         jvm("put", store="s", rows={"a": str(version)})
         # The delta is the first file that a commit creates; what the merge creates after it fails.
@@ -371,6 +372,8 @@ def test_merges_may_fail_as_often_as_the_option_says(jvm: Jvm, tmp_path: Path) -
         committed = jvm("commit", store="s")
         jvm("on_fs", operation="never", action="fail")
         version, id = committed["version"], committed["id"]
+        # That it failed is an event, which may come after the commit's answer.
+        assert gone(lambda told=told + number: jvm.log.count("in a row; nothing is lost") <= told)
     with pytest.raises(
         DriverError, match=r"(?s)2 merges of .* failed in a row.*tolerableFailedMerges = 1.*the probe refuses"
     ):
