@@ -128,6 +128,7 @@ def running() -> Iterator[S3Server]:
         def log(self, type: str, message: str, *args: Any) -> None:
             pass
 
+    _keep_objects_read()
     server = S3Server()
     moto = DomainDispatcherApplication(lambda service: create_backend_app("s3"))
     in_turn = threading.Lock()
@@ -153,6 +154,25 @@ def running() -> Iterator[S3Server]:
     finally:
         serving.shutdown()
         thread.join()
+
+
+def _keep_objects_read() -> None:
+    """A range of an object is read without its rest: `moto` copies the whole for each request."""
+    from moto.s3.models import FakeKey
+
+    read, write = FakeKey.value.fget, FakeKey.value.fset
+
+    def value(key: Any) -> bytes:
+        kept: bytes | None = vars(key).get("_kept")
+        if kept is None or len(kept) != key.contentsize:
+            kept = key._kept = read(key)
+        return kept
+
+    def replaced(key: Any, content: bytes) -> None:
+        key._kept = None
+        write(key, content)
+
+    FakeKey.value = property(value, replaced)
 
 
 def status(line: str, code: str) -> Fault:
