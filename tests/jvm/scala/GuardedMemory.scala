@@ -1,6 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
 import java.io.File
+import java.nio.ByteBuffer
 import java.nio.file.Files
 
 import scala.util.{Failure, Try}
@@ -18,6 +19,7 @@ object GuardedMemory {
       whatIsFreedIsGone(directory)
       whatIsFreedIsFilled(directory)
       arraysHaveBounds()
+      noTwoHaveTheSame()
       println("every fault is found")
     } finally TestFiles.delete(directory)
   }
@@ -78,5 +80,19 @@ object GuardedMemory {
     faults("beyond an array", "8 bytes at 3 of an array of 10")(OffHeap.putLong(bytes, OffHeap.arrayBase + 3, 1))
     faults("beyond an array", "8 bytes at 9 of an array of 16")(OffHeap.getLong(longs, OffHeap.longArrayBase + 9))
     faults("before an array", "1 bytes at -1 of")(OffHeap.getByte(bytes, OffHeap.arrayBase - 1))
+  }
+
+  private def noTwoHaveTheSame(): Unit = {
+    val whole = ByteBuffer.allocateDirect(100)
+    def part(from: Int, bytes: Int): ByteBuffer = whole.slice(from, bytes)
+    val noted = Seq(part(40, 20), part(20, 20), part(60, 10)).map(OffHeap.mapped)
+    for (other <- Seq(part(30, 40), part(50, 5), part(0, 21), part(69, 10), part(0, 100), part(40, 20))) {
+      faults("given twice", "were given to two", "allocated here")(OffHeap.mapped(other))
+    }
+    noted.foreach(OffHeap.unmapped)
+    OffHeap.unmapped(OffHeap.mapped(whole))
+    val collected = OffHeap.buffer(100) // whose end nobody may have told of yet
+    OffHeap.unmapped(OffHeap.mapped(collected.slice(50, 50)))
+    faults("collected", "belong to nobody")(OffHeap.getByte(null, OffHeap.addressOf(collected)))
   }
 }

@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 
 import java.lang.ref.Cleaner
 import java.nio.ByteBuffer
+import java.util.Arrays
 
 import scala.collection.mutable
 
@@ -21,6 +22,7 @@ final class MemoryFault(message: String, cause: Throwable) extends Error(message
 private[memory] object MemoryGuard {
   private val freshByte: Byte = 0x5a
   private val freedByte: Byte = -0x23
+  private val freedWord: Long = (freedByte & 0xffL) * 0x0101010101010101L
   private val mostKeptBytes = 16L << 20
   private val mostKept = 1 << 11
   private val cleaner = Cleaner.create()
@@ -34,18 +36,40 @@ private[memory] object MemoryGuard {
     def touches(at: Long): Boolean = at >= start && at < end
   }
 
-  /** Pieces in the order of their addresses. Immutable, so that a look needs no lock. */
-  private final class Pieces(val sorted: Array[Piece]) {
-    private val starts = sorted.map(_.start)
+  /** Pieces that do not overlap, in the order of their addresses. Immutable, so that a look needs no lock. */
+  private final class Pieces(val sorted: Array[Piece], starts: Array[Long]) {
 
     /** The place of the last piece that begins at or before an address; -1 when there is none. */
     def before(at: Long): Int = {
-      val found = java.util.Arrays.binarySearch(starts, at)
+      val found = Arrays.binarySearch(starts, at)
       if (found >= 0) found else -found - 2
+    }
+
+    /** The places of those that overlap with a piece; where there are none, that of the piece itself. */
+    def overlapping(piece: Piece): Range = {
+      val last = before(piece.start)
+      val from = if (last >= 0 && sorted(last).end > piece.start) last else last + 1
+      var until = from
+      while (until < sorted.length && sorted(until).start < piece.end) until += 1
+      from until until
+    }
+
+    /** These with others in place of some. */
+    def patched(places: Range, others: Array[Piece]): Pieces = {
+      val made = new Array[Piece](sorted.length - places.length + others.length)
+      val madeStarts = new Array[Long](made.length)
+      val after = places.start + others.length
+      System.arraycopy(sorted, 0, made, 0, places.start)
+      System.arraycopy(starts, 0, madeStarts, 0, places.start)
+      System.arraycopy(others, 0, made, places.start, others.length)
+      others.indices.foreach(i => madeStarts(places.start + i) = others(i).start)
+      System.arraycopy(sorted, places.end, made, after, sorted.length - places.end)
+      System.arraycopy(starts, places.end, madeStarts, after, starts.length - places.end)
+      new Pieces(made, madeStarts)
     }
   }
 
-  @volatile private var live = new Pieces(Array.empty)
+  @volatile private var live = new Pieces(Array.empty, Array.empty)
   private val freed = mutable.ArrayDeque.empty[Piece]
   private var keptBytes = 0L
 
@@ -107,20 +131,23 @@ private[memory] object MemoryGuard {
   }
 
   private def forget(piece: Piece): Unit = synchronized {
-    if (piece.freed == null) piece.freed = collectedAway
-    keep(_ ne piece)
+    if (piece.freed == null) {
+      piece.freed = collectedAway
+      remove(live.sorted.indexOf(piece))
+    }
   }
 
-  private def keep(wanted: Piece => Boolean): Unit = live = new Pieces(live.sorted.filter(wanted))
+  private def remove(place: Int): Unit = live = live.patched(place until place + 1, Array.empty)
 
   private def add(piece: Piece): Unit = synchronized {
     // The memory of a buffer that was collected may be somebody else's before the collector has told of it.
-    val others = live.sorted.filter(one => one.end <= piece.start || one.start >= piece.end)
-    if (live.sorted.exists(one => !others.contains(one) && !one.isCollected)) {
+    val places = live.overlapping(piece)
+    val others = places.map(live.sorted(_))
+    if (others.exists(!_.isCollected)) {
       throw new MemoryFault(s"${piece.bytes} bytes at ${piece.start} were given to two", piece.allocated)
     }
-    live.sorted.foreach(one => if (!others.contains(one)) one.freed = collectedAway)
-    live = new Pieces((others :+ piece).sortBy(_.start))
+    others.foreach(_.freed = collectedAway)
+    live = live.patched(places, Array(piece))
   }
 
   /** Takes a piece out; throws when no piece that is there begins at that address. */
@@ -129,7 +156,7 @@ private[memory] object MemoryGuard {
     if (i < 0 || live.sorted(i).start != address) freedAgain(address)
     val piece = live.sorted(i)
     piece.freed = new Throwable("freed here", piece.allocated)
-    keep(_ ne piece)
+    remove(i)
     piece
   }
 
@@ -153,6 +180,7 @@ private[memory] object MemoryGuard {
     keptBytes -= oldest.bytes
     remember(oldest)
     var i = 0L
+    while (i + 8 <= oldest.bytes && Platform.getLong(null, oldest.start + i) == freedWord) i += 8
     while (i < oldest.bytes) {
       if (Platform.getByte(null, oldest.start + i) != freedByte) {
         throw new MemoryFault(s"Byte $i of memory that was freed before has changed", oldest.freed)
