@@ -12,12 +12,16 @@ TESTS ?=
 N ?= 100
 
 # Parts of the tests, each a process: a Spark session lives as long as the process that started it. LANES of them run at
-# a time, in this order, the longest first. A part leaves a core idle for much of its time.
+# a time, in this order, the longest first, so that none is left alone at the end. A part leaves a core idle for much of
+# its time.
 LANES ?= 3
-PARTS := test-spark test-jvm test-core test-vectorized
-MORE_PARTS := test-packaging test-spark-4.2 test-spark-4.1 test-spark-4.0 test-chaos
-JVM_TESTS := bridge jvm conformance storage benchmarks cli/test_cli_hdfs.py dataset/test_remote.py
-APART := spark vectorized packaging chaos $(JVM_TESTS)
+PARTS := test-core test-spark test-jvm test-state test-simulation test-vectorized test-storage
+MORE_PARTS := test-packaging test-spark-4.2 test-chaos test-more-jvm test-more-vectorized test-spark-4.1 test-spark-4.0
+JVM_TESTS := bridge jvm conformance
+STORAGE_TESTS := storage cli/test_cli_hdfs.py dataset/test_remote.py benchmarks
+SIMULATED_TESTS := simulation deletion agent
+STATE_TESTS := spark/state spark/migration
+APART := spark vectorized packaging chaos $(JVM_TESTS) $(STORAGE_TESTS) $(SIMULATED_TESTS)
 
 BIN := .venv/bin
 JAR := state_store/jars/$(word 2,$(RELEASES))
@@ -43,7 +47,7 @@ else
 	@$(IN_LANES) $(PARTS)
 endif
 
-test-more: setup  ## Run the rest that a change must pass: older Sparks, packages, a cluster whose processes are killed
+test-more: setup  ## Run the rest that a change must pass: older Sparks, packages, a soak, a cluster whose processes are killed
 	@$(IN_LANES) $(MORE_PARTS)
 
 # Each part says what took it the longest.
@@ -53,8 +57,20 @@ test-core:
 	$(BIN)/python -m pytest $(SLOWEST) $(foreach part,$(APART),--ignore=tests/$(part))
 test-jvm:
 	$(BIN)/python -m pytest $(SLOWEST) $(JVM_TESTS:%=tests/%)
-test-spark test-vectorized test-chaos test-packaging: test-%:
+test-storage:
+	$(BIN)/python -m pytest $(SLOWEST) $(STORAGE_TESTS:%=tests/%)
+test-simulation:
+	$(BIN)/python -m pytest $(SLOWEST) $(SIMULATED_TESTS:%=tests/%)
+test-state:
+	$(BIN)/python -m pytest $(SLOWEST) $(STATE_TESTS:%=tests/%)
+test-spark:
+	$(BIN)/python -m pytest $(SLOWEST) $(STATE_TESTS:%=--ignore=tests/%) tests/spark
+test-vectorized test-chaos test-packaging: test-%:
 	$(BIN)/python -m pytest $(SLOWEST) tests/$*
+test-more-jvm:
+	$(BIN)/python -m pytest $(SLOWEST) -m more $(JVM_TESTS:%=tests/%) $(STORAGE_TESTS:%=tests/%)
+test-more-vectorized:
+	$(BIN)/python -m pytest $(SLOWEST) -m more tests/vectorized
 test-spark-4.2:
 	.venv-4.2/bin/python -m pytest -m 'spark42 and not long' tests/spark
 
@@ -66,7 +82,8 @@ LONG := -m long -o faulthandler_timeout=9000
 
 test-long: setup  ## Run what is too long for every run (an hour; the README lists it)
 	$(BIN)/python -m pytest $(LONG) $(foreach part,$(APART),--ignore=tests/$(part))
-	$(BIN)/python -m pytest $(LONG) $(JVM_TESTS:%=tests/%)
+	$(BIN)/python -m pytest $(LONG) $(SIMULATED_TESTS:%=tests/%)
+	$(BIN)/python -m pytest $(LONG) $(JVM_TESTS:%=tests/%) $(STORAGE_TESTS:%=tests/%)
 	$(BIN)/python -m pytest $(LONG) tests/spark
 	$(BIN)/python -m pytest $(LONG) tests/vectorized
 	$(BIN)/python -m pytest $(LONG) tests/packaging

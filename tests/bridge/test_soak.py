@@ -157,7 +157,10 @@ def small_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
 
 @pytest.mark.parametrize(
     "batches",
-    [1000, pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(8000)])],
+    [
+        pytest.param(1000, marks=pytest.mark.more),
+        pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(8000)]),
+    ],
 )
 def test_nothing_grows(small_jvm: Jvm, tmp_path: Path, batches: int) -> None:
     soak = Soak(small_jvm, tmp_path / "state")

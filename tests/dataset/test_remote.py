@@ -17,6 +17,8 @@ from state_store.cli.main import main
 from state_store.query import Query, StoreKey
 from state_store.storage import open_storage
 
+pytestmark = pytest.mark.more
+
 NEWEST = VERSIONS[-1]
 
 

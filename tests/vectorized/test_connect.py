@@ -12,6 +12,7 @@ import pytest
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
+    pytest.mark.more,
 ]
 
 CLIENT = """

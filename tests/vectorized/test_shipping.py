@@ -17,6 +17,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.spark42_long,
     pytest.mark.slow,
+    pytest.mark.more,
 ]
 
 CLUSTER = """

@@ -13,6 +13,7 @@ import pytest
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
+    pytest.mark.more,
 ]
 
 SESSION = """
