@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
@@ -87,6 +88,7 @@ class Stores:
         self._suspicions = Suspicions(runtime)
         self._hydration = HydrationBudget(runtime)
         self._request_times: dict[tuple[str, str], RequestTimes] = {}
+        self._caches: dict[tuple[Path, int], LocalCache] = {}
         self._stores: dict[int, OpenStore] = {}
         self._closed: set[int] = set()
         self._warned_of_missing_ids = False
@@ -132,16 +134,19 @@ class Stores:
             AGENT.warning(WITHOUT_IDS)
         root = self._roots.of(options)
         kept = root.parent / KEPT if options.local_dir else root / KEPT
-        cache = LocalCache(kept, options.local_recovery_budget_bytes, runtime=runtime)
+        cache = self._cache_of(kept, options.local_recovery_budget_bytes)
         digest = _digest(store_id.run, store_id.location, str(fields.instance))
         workspace = Workspace(root / digest, runtime=runtime)
         workspace.open(held=fields.held)
         self._files.allow_background(options.transfer_threads)
         storage = self._open_storage(store_id.location, jvm=StoreFiles(self._files, fields.instance))
+        # Without local recovery a provider reads no file that another one has kept, and leaves none.
+        kept_files = cache.store(
+            store_id.location if options.local_recovery else f"{store_id.location} {digest}"
+        )
         context = StoreContext(
             storage,
-            # Without local recovery a provider reads no file that another one has kept, and leaves none.
-            cache.store(store_id.location if options.local_recovery else f"{store_id.location} {digest}"),
+            kept_files,
             workspace,
             self._settings(options),
             options.transfer_threads,
@@ -175,13 +180,18 @@ class Stores:
             cleanup_storage=cleanup_storage,
             cleaning=runtime.lock(),
             log=log,
-            prune=cache.prune,
+            prune=partial(cache.prune, kept_files),
             suspicions=self._suspicions,
             hydrations=Hydrations(context, self._hydration, log),
             request_times=request_times,
         )
         self._scheduler.add(store)
         return store
+
+    def _cache_of(self, kept: Path, budget_bytes: int) -> LocalCache:
+        """One for all stores: it knows something of each."""
+        made = LocalCache(kept, budget_bytes, runtime=self._runtime)
+        return self._caches.setdefault((kept, budget_bytes), made)
 
     def _times_of(self, location: str) -> RequestTimes:
         """What is known of the service that the location is in."""

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from state_store.files.workspace import make_private
@@ -19,6 +19,9 @@ from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.durable import link_or_copy
 
 _SEPARATOR = "@"
+
+_LOOKED_AT_ONCE = 8
+"""About how many directories are looked at when one has changed."""
 
 
 class LocalCache:
@@ -28,18 +31,23 @@ class LocalCache:
         self.root = root
         self._runtime = runtime
         self._budget_bytes = budget_bytes
+        self._lock = runtime.lock()
         self._sizes: dict[str, tuple[int, int]] = {}
+        self._not_looked = 0
 
     def store(self, location: str) -> StoreCache:
         """The part of the store whose directory in checkpoint storage is at `location`."""
         return StoreCache(self.root / hashlib.sha256(location.encode("utf-8")).hexdigest()[:16])
 
-    def prune(self) -> int:
+    def prune(self, changed: StoreCache | None = None) -> int:
         """Removes the files that were kept longest ago until the budget is met; gives the bytes removed.
 
         Within the budget it looks only into the directories of stores that have changed since the last time.
+        Of many stores it looks for those only now and then where the caller names the one that has `changed`.
         """
-        if self._used_bytes() <= self._budget_bytes:
+        with self._lock:
+            used_bytes = self._used_bytes(changed)
+        if used_bytes <= self._budget_bytes:
             return 0
         found = sorted(kept for directory in _directories(self.root) for kept in _files(directory.path))
         excess = sum(size for _, size, _ in found) - self._budget_bytes
@@ -49,23 +57,33 @@ class LocalCache:
                 break
             Path(path).unlink(missing_ok=True)
             removed += size
+        self._not_looked = len(self._sizes)  # what was removed is seen the next time
         return removed
 
-    def _used_bytes(self) -> int:
-        """What is kept; a directory that was changed less than a second before it was looked at counts as
-        changed since."""
+    def _used_bytes(self, changed: StoreCache | None) -> int:
+        """What is kept, as far as it was looked at."""
+        if changed is not None and self._not_looked < len(self._sizes) // _LOOKED_AT_ONCE:
+            self._not_looked += 1
+            self._sizes.update(self._looked([str(changed.directory)]))
+        else:
+            self._not_looked = 0
+            self._sizes = self._looked(directory.path for directory in _directories(self.root))
+        return sum(size for _, size in self._sizes.values())
+
+    def _looked(self, directories: Iterable[str]) -> dict[str, tuple[int, int]]:
+        """When each was changed and what it has; one that was changed less than a second before it was looked
+        at counts as changed since."""
         sizes: dict[str, tuple[int, int]] = {}
-        for directory in _directories(self.root):
+        for directory in directories:
             with contextlib.suppress(FileNotFoundError):
-                changed_ns = directory.stat().st_mtime_ns
-                known = self._sizes.get(directory.path)
+                changed_ns = os.stat(directory).st_mtime_ns  # noqa: PTH116 - of many, often
+                known = self._sizes.get(directory)
                 if known is None or known[0] != changed_ns:
                     is_settled = self._runtime.wall_ms() - changed_ns // 1_000_000 > 1000
-                    total = sum(size for _, size, _ in _files(directory.path))
+                    total = sum(size for _, size, _ in _files(directory))
                     known = (changed_ns if is_settled else -1, total)
-                sizes[directory.path] = known
-        self._sizes = sizes
-        return sum(size for _, size in sizes.values())
+                sizes[directory] = known
+        return sizes
 
 
 class StoreCache:

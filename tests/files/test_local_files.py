@@ -44,6 +44,36 @@ def test_the_budget_holds_over_all_stores_and_the_oldest_go(tmp_path: Path) -> N
     assert cache.prune() == 0
 
 
+def test_many_stores_are_looked_at_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each store's clean-up prunes: what that takes may not grow with the number of the others."""
+    cache = LocalCache(tmp_path / "kept", 1000)
+    for number in range(80):
+        keep(cache, f"store-{number}", "delta/1", tmp_path)
+    assert cache.prune() == 0
+    rounds: list[Path] = []
+    directories = local_cache._directories
+    monkeypatch.setattr(local_cache, "_directories", lambda root: rounds.append(root) or directories(root))
+    for number in range(80):
+        keep(cache, f"store-{number}", "delta/2", tmp_path)
+        assert cache.prune(cache.store(f"store-{number}")) == (number >= 20) * 10
+    assert len(rounds) > 60  # beyond the budget, what is there is what counts
+    rounds.clear()
+    for number in range(80):
+        cache.store(f"store-{number}").discard("delta/2")
+        assert cache.prune(cache.store(f"store-{number}")) == 0
+    assert 0 < len(rounds) < 10
+
+
+def test_what_others_keep_counts_soon(tmp_path: Path) -> None:
+    cache = LocalCache(tmp_path / "kept", 1000)
+    for number in range(80):
+        keep(cache, f"store-{number}", "delta/1", tmp_path)
+    assert cache.prune() == 0
+    for number in range(30):
+        keep(LocalCache(tmp_path / "kept", 1 << 20), "of another process", f"delta/{number}", tmp_path)
+    assert sum(cache.prune(cache.store("store-0")) for _ in range(12)) == 100
+
+
 def test_only_what_has_changed_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = LocalCache(tmp_path / "kept", 35)
     for number in range(3):
