@@ -39,7 +39,7 @@ final class SparseBases(directory: File) {
   private def live(n: Int): Option[Int] = if (n % 11 == 0) None else Some(if (n % 5 == 0) 9 else 1)
 
   private def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
-  private def key(n: Int): Array[Byte] = Array[Byte](0, 0) ++ f"key$n%07d".getBytes("US-ASCII")
+  private def key(n: Int): Array[Byte] = Array[Byte](0, 0) ++ s"key${(10000000 + n).toString.substring(1)}".getBytes("US-ASCII")
   private def value(n: Int, round: Int): Array[Byte] = Array.fill(60)((n * 31 + round).toByte)
   private def version(n: Int) = VersionId(n, Some(s"id-$n"))
 

@@ -27,7 +27,7 @@ final class WholeBases(val random: Random, val directory: File) {
 
   def expect(condition: Boolean, what: => String): Unit = if (!condition) throw new AssertionError(what)
 
-  def key(n: Int): Array[Byte] = Array[Byte](0, 0) ++ f"key$n%07d".getBytes("US-ASCII")
+  def key(n: Int): Array[Byte] = Array[Byte](0, 0) ++ s"key${(10000000 + n).toString.substring(1)}".getBytes("US-ASCII")
   def value(n: Int, round: Int): Array[Byte] = Array.fill(20 + n % 90)((n * 31 + round).toByte)
 
   def fresh(name: String): File = {
