@@ -126,8 +126,13 @@ def test_a_read_store_becomes_a_write_store(jvm: Jvm, tmp_path: Path) -> None:
 
 def test_a_provider_that_is_closed_lets_its_stores_finish(jvm: Jvm, tmp_path: Path) -> None:
     jvm.provider("p", tmp_path / "state")
-    version, id = jvm.batch("p", 0, a="1")
-    jvm("begin", provider="p", store="s", version=version, id=id)
+    jvm("begin", provider="p", store="first", version=0, force=True)
+    jvm("put", store="first", rows={"a": "1"})
+    heard_before = jvm.log.count("Merge (")
+    first = jvm("commit", store="first")
+    assert gone(lambda: jvm.log.count("Merge (") == heard_before)
+    version, id = first["version"], first["id"]
+    jvm("begin", provider="p", store="s", version=version, id=id)  # takes what the merge has made
     for thread in ("one", "two"):
         jvm("close", provider="p", thread=thread)
     for thread in ("one", "two"):
@@ -136,6 +141,7 @@ def test_a_provider_that_is_closed_lets_its_stores_finish(jvm: Jvm, tmp_path: Pa
         jvm("begin", provider="p", store="t", version=version, id=id)
     jvm("put", store="s", rows={"b": "2"})
     committed = jvm("commit", store="s")
+    assert jvm("metrics", store="s")["keys"] == 2, "Spark asks for them after the commit"
     jvm.provider("q", tmp_path / "state")
     assert jvm.rows("q", committed["version"], committed["id"]) == {"a": "1", "b": "2"}
 

@@ -8,7 +8,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMe
 
 /**
  * Several stores, a thread each, in one budget that none of them fits into: each takes back what the others have in
- * memory, while they read it. Arguments: seed, stores, steps of each.
+ * memory, while they read it. Another thread asks all the time what they use, as Spark does for its metrics.
+ * Arguments: seed, stores, steps of each.
  */
 object SharedWalks {
   def main(arguments: Array[String]): Unit = {
@@ -30,11 +31,22 @@ object SharedWalks {
   private def run(walks: Seq[StateWalk], steps: Int): Unit = {
     val failure = new AtomicReference[Throwable]
     val threads = walks.zipWithIndex.map { case (walk, i) => new Thread(() => walk.run(steps), s"store-$i") }
-    threads.foreach { thread =>
+    val watcher = new Thread(() =>
+      while (threads.exists(_.isAlive)) {
+        walks.foreach(watch)
+        Thread.sleep(1)
+      })
+    (threads :+ watcher).foreach { thread =>
       thread.setUncaughtExceptionHandler((_, e) => failure.compareAndSet(null, e))
       thread.start()
     }
-    threads.foreach(_.join())
+    (threads :+ watcher).foreach(_.join())
     if (failure.get != null) throw failure.get
+  }
+
+  private def watch(walk: StateWalk): Unit = {
+    val use = walk.memoryUse
+    val parts = Seq(use.memtableBytes, use.recentBytes, use.indexBytes, use.baseBytes, use.spilledBytes)
+    if (parts.exists(_ < 0)) throw new AssertionError(s"less than nothing is in use: $use")
   }
 }

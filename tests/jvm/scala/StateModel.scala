@@ -10,7 +10,7 @@ import scala.util.Random
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaReader
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
@@ -58,7 +58,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
   private val committed = mutable.ArrayBuffer(root)
   private val counts = mutable.Map.empty[String, Int].withDefaultValue(0)
   private var tip = root
-  private var state = new StoreVersions(memory, conf)
+  @volatile private var state = new StoreVersions(memory, conf)
   private var readers = List.empty[(Transaction, Node)]
   private var deltas = 0
 
@@ -73,6 +73,9 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
 
   def summary: String =
     s"budget ${memory.budgetBytes} " + counts.toSeq.sorted.map { case (name, n) => s"$name=$n" }.mkString(" ")
+
+  /** Any thread, while it runs. */
+  def memoryUse: MemoryUse = state.memoryUse
 
   private def pick[T](choices: T*): T = choices(random.nextInt(choices.length))
 
@@ -101,6 +104,7 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
     readers.foreach { case (reader, node) => finish(reader, node) }
     state.close()
     state.close()
+    same(state.memoryUse, MemoryUse(0, 0, 0, 0, 0), "what a closed store uses")
     if (shared == null) same(memory.usedBytes, 0L, "bytes that are still taken after close")
     same(bases.open, 0, "bases that are still open after close")
   }

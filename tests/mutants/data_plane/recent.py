@@ -132,4 +132,11 @@ MUTANTS = [
         "    if (true) { // else",
         HARD,
     ),
+    Mutant(
+        "a closed store counts generations that it has given back",
+        f"{ROOT}/recent/IndexedGenerations.scala",
+        "    generations.clear()\n    merged = 0\n",
+        "    generations.clear()\n",
+        MODEL,
+    ),
 ]

@@ -48,6 +48,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     if (prefixes != null) prefixes.free()
     generations.foreach(_.release())
     generations.clear()
+    merged = 0
     pieces.foreach(_.free())
     pieces.clear()
   }

@@ -293,13 +293,14 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
 
   private def spilledBytes: Long = indexed.spilledBytes + pending.map(_.memtable.spilledBytes).sum
 
+  /** After [[close]]: what open transactions still hold. */
   def memoryUse: MemoryUse = locked {
     val memtables = (writers ++ readers).toSeq.map(_.memtable)
     MemoryUse(
       memtableBytes = memtables.map(_.bytes).sum,
       recentBytes = indexed.mergedBytes + indexed.unmergedBytes + pending.map(_.bytes).sum,
       indexBytes = indexed.indexBytes,
-      baseBytes = if (base == null) 0 else base.bytes,
+      baseBytes = if (closed || base == null) 0 else base.bytes,
       spilledBytes = spilledBytes + memtables.map(_.spilledBytes).sum)
   }
 
