@@ -64,9 +64,10 @@ def test_another_user_is_refused_before_it_says_a_word(
         assert channel.recv(1) == b""
 
 
-def test_who_does_not_know_the_token_is_refused(address: Path) -> None:
+@pytest.mark.parametrize("token", ["guess", "gu\u00e9", ""])
+def test_who_does_not_know_the_token_is_refused(address: Path, token: str) -> None:
     with pytest.raises(InternalError, match="token"):
-        AgentClient(address, "guess")
+        AgentClient(address, token)
 
 
 def test_nobody_else_can_open_the_socket(address: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -187,6 +188,24 @@ def test_an_agent_that_hangs_is_replaced(jvm: Jvm, tmp_path: Path) -> None:
     assert jvm.agent() != first
     assert gone(lambda: alive(first)), "a stopped agent is killed, not left behind"
     assert jvm.rows("p", version, id) == {"a": "1", "b": "2"}
+
+
+def test_a_provider_closes_while_its_agent_does_not_answer(jvm: Jvm, tmp_path: Path) -> None:
+    jvm.provider("p", tmp_path / "p")
+    jvm.batch("p", 0, a="1")
+    agent = jvm.agent() or 0
+    jvm.provider("q", tmp_path / "q", callTimeout="20s")
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        jvm("begin", provider="q", store="s", version=0, thread="task")
+        time.sleep(0.5)
+        jvm("close", provider="q")
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert jvm("await", thread="task") is True, "the store was being opened"
+    assert jvm.agent() == agent, "the close has not waited until the agent was replaced"
+    jvm("put", store="s", rows={"a": "1"})
+    assert jvm("commit", store="s")["version"] == 1, "who has begun may end"
 
 
 def test_storage_that_is_too_slow_is_an_error_that_names_the_option_and_the_agent_lives(

@@ -72,6 +72,11 @@ def test_rows_of_64_mebibytes(class_path: str, tmp_path: Path) -> None:
     assert "1 pieces agree" in walk(class_path, tmp_path, "StatePieces", "64m")
 
 
+@pytest.mark.long
+def test_a_delta_that_is_too_long_for_a_mapping(class_path: str, tmp_path: Path) -> None:
+    assert "all 34 changes" in walk(class_path, tmp_path, "delta.LargeDelta")
+
+
 def test_hard_cases(class_path: str, tmp_path: Path) -> None:
     assert "cases pass" in walk(class_path, tmp_path, "HardCases")
 

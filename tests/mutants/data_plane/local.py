@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import ANEW, FAILED, ROOT, TRIED
+from mutants.data_plane.places import ANEW, FAILED, ROOT, STILL, TRIED
 from mutants.mutant import Mutant
 
 MUTANTS = [
@@ -33,5 +33,12 @@ MUTANTS = [
         "task.exists(!_.again) && version.number + 1 > tried",
         "task.exists(!_.again)",
         TRIED,
+    ),
+    Mutant(
+        "a provider cannot be closed while its agent does not answer",
+        f"{ROOT}/local/LocalStore.scala",
+        "    try body\n    catch {",
+        "    try synchronized(body)\n    catch {",
+        STILL,
     ),
 ]

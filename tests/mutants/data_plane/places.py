@@ -28,3 +28,4 @@ CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_what_contradicts_itself_i
 VERIFIED = ("tests/bridge/test_damage.py::TestBackgroundVerification",)
 LOCALE = ("tests/jvm/test_state_model.py::test_single_pieces_in_a_locale_with_other_digits",)
 KILLED_AT_START = ("tests/bridge/test_life.py::test_an_agent_killed_before_it_answers_is_replaced",)
+STILL = ("tests/bridge/test_life.py::test_a_provider_closes_while_its_agent_does_not_answer",)
