@@ -45,6 +45,7 @@ from state_store.agent.wire.requests import (
     StoreFields,
 )
 from state_store.errors import BusyError, InternalError
+from state_store.planning.requests import SMALL_AT_ONCE
 from state_store.runtime import SYSTEM, Runtime
 from state_store.settings.options import by_name
 from state_store.snapshots.attempt import refuse
@@ -181,10 +182,11 @@ class Calls:
 
 
 def _file_connections(store: OpenStore) -> int:
-    """As many as its transfers use, and one more for each task that may commit meanwhile."""
+    """As many as small requests use, so that look-ups need not wait for background transfers, and one more
+    for each task that may commit meanwhile."""
     if not isinstance(store.context.storage, HadoopStorage):
         return 0
-    return store.options.transfer_threads + max(4, os.cpu_count() or 4)
+    return SMALL_AT_ONCE * store.options.transfer_threads + max(4, os.cpu_count() or 4)
 
 
 def _own_share(budget_bytes: int) -> int:

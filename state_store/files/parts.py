@@ -19,6 +19,14 @@ few MB do, and a part that fails is fetched again alone."""
 _TRIES = 2
 
 
+def parts_of(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
+    """Offset and length of the parts of that many bytes, all about as long as `part_bytes`: the last is never
+    so short that a request for it is not worth its time."""
+    count = max(1, (size_bytes + part_bytes // 2) // part_bytes)
+    each = max(1, -(-size_bytes // count))
+    return [(at, min(each, size_bytes - at)) for at in range(0, size_bytes, each)]
+
+
 def make_hole(local: Path, size_bytes: int) -> None:
     """Makes the file `local`, which must not exist, with nothing in it. Raises ConflictError when it exists,
     StorageError when the disk fails."""

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from state_store.errors import DamagedError
 from state_store.files.checksums import crc32_of, sha256_of, sha256_of_end
 from state_store.files.local_cache import StoreCache
-from state_store.files.parts import PART_BYTES, fetch_part_again, make_hole
+from state_store.files.parts import PART_BYTES, fetch_part_again, make_hole, parts_of
 from state_store.older_python import zip
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Storage
@@ -150,16 +150,15 @@ def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime:
     """Those of more than a part in parts, which are begun before the others. Where one fails, none of the
     files that come in parts is left."""
     large = [file for file in wanted if file.size_bytes > PART_BYTES]
-    parts = [(file, at) for file in large for at in range(0, file.size_bytes, PART_BYTES)]
+    parts = [(file, part) for file in large for part in parts_of(file.size_bytes, PART_BYTES)]
     whole = [(file, None) for file in wanted if file.size_bytes <= PART_BYTES]
 
-    def bring(piece: tuple[Wanted, int | None]) -> None:
-        file, at = piece
-        if at is None:
+    def bring(piece: tuple[Wanted, tuple[int, int] | None]) -> None:
+        file, part = piece
+        if part is None:
             storage.download(file.path, file.target)
         else:
-            length = min(PART_BYTES, file.size_bytes - at)
-            fetch_part_again(storage, file.path, file.target, at, length)
+            fetch_part_again(storage, file.path, file.target, *part)
 
     made: list[Path] = []
     try:

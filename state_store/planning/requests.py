@@ -19,6 +19,10 @@ LIST, READ, RANGE, DOWNLOAD, PART = "list", "read", "range", "download", "part"
 _OPENS = 2
 """A read takes about this many times as long as a listing: it asks for the file first, and then for bytes."""
 
+SMALL_AT_ONCE = 2
+"""How many requests that bring little are under way for each of those that bring much: they wait for the
+storage, and not for bytes."""
+
 _DECAY = 0.97
 _MIB = 1 << 20
 _PRIOR_WEIGHT = 1.0
@@ -111,8 +115,8 @@ def _slope(carried: Sequence[_Sums], expected_mib_ms: float) -> float:
 @dataclass(frozen=True)
 class FarStorage:
     """How files come from storage of another machine: `threads` requests at a time, files of more than
-    `part_bytes` in parts of that; a restore that is lazy fetches deltas of less than `least_sparse_bytes` as
-    a whole."""
+    `part_bytes` in parts of about that; a restore that is lazy fetches deltas of less than
+    `least_sparse_bytes` as a whole."""
 
     times: RequestTimes
     threads: int
@@ -129,7 +133,7 @@ class FarStorage:
         known = list(sizes)
         large = [size for size in known if size > self.part_bytes]
         small = [size for size in known if size <= self.part_bytes]
-        parts = sum(-(-size_bytes // self.part_bytes) for size_bytes in large)
+        parts = sum(max(1, (size + self.part_bytes // 2) // self.part_bytes) for size in large)
         part, whole = (self.times.line(kind, stream_mib_ms) for kind in (PART, DOWNLOAD))
         part_ms, small_ms = part.ms(sum(large) / max(1, parts)), whole.ms(sum(small) / max(1, len(small)))
         longest_ms = part.ms(self.part_bytes) if large else whole.ms(max(small, default=0)) if small else 0.0
@@ -149,7 +153,8 @@ class FarStorage:
         line = self.times.line(RANGE, stream_mib_ms)
         ends_ms = [line.ms(end_bytes(size)) + (requests_per_file - 1) * line.request_ms for size in sparse]
         average_ms = sum(ends_ms) / max(1, len(ends_ms))
-        fetched_ms = max(_rounds_ms(self.threads, len(sparse), average_ms, 0, 0.0), *ends_ms, 0.0)
+        at_once = SMALL_AT_ONCE * self.threads
+        fetched_ms = max(_rounds_ms(at_once, len(sparse), average_ms, 0, 0.0), *ends_ms, 0.0)
         return fetched_ms + (self.files_ms(whole, stream_mib_ms) if whole else 0.0)
 
 

@@ -263,7 +263,7 @@ class Options:
         "8",
         group="Merges",
         doc="""Files that one store uploads or downloads at the same time, in merges and restores. A file of
-        more than 8 MiB is downloaded in parts of that size, each of which counts as one.""",
+        more than 8 MiB is downloaded in parts of about that size, each of which counts as one.""",
         trade_off="More hide the latency of object stores; each takes a connection.",
     )
     full_after_deltas: int = option(

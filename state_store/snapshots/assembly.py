@@ -292,7 +292,7 @@ def _fetch_ends(
         for file in (*far_tables, *far_changes)
         if not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES
     ]
-    made = context.parallel(lambda file: make_sparse(context.storage, file, directory), worthwhile)
+    made = context.parallel_small(lambda file: make_sparse(context.storage, file, directory), worthwhile)
     return [file for file in made if file is not None]
 
 

@@ -12,6 +12,7 @@ from state_store.files.deadline import NEVER, Deadline
 from state_store.files.local_cache import StoreCache
 from state_store.files.transfer import Fetched, Wanted, fetch, parallel, verify
 from state_store.files.workspace import Workspace
+from state_store.planning.requests import SMALL_AT_ONCE
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Storage
 
@@ -60,3 +61,7 @@ class StoreContext:
     def parallel(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
         """`work` of each item, as many at a time as there are threads for transfers."""
         return parallel(self.transfer_threads, work, items, runtime=self.runtime)
+
+    def parallel_small(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """The same of requests that bring little: more at a time."""
+        return parallel(SMALL_AT_ONCE * self.transfer_threads, work, items, runtime=self.runtime)

@@ -4,8 +4,9 @@ wrong."""
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from state_store.agent.lazy.budget import HydrationBudget
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import BusyError, DamagedError, InternalError, MissingError, StorageError
 from state_store.files.deadline import Deadline
+from state_store.files.sparse import end_bytes
 from state_store.files.transfer import Wanted, difference
 from state_store.snapshots import assembly
 from state_store.storage.local import LocalStorage
@@ -37,6 +39,7 @@ class Far(InProcess):
         self.failed: set[str] = set()
         self.reads: list[tuple[int, int | None]] = []
         self.downloads = 0
+        self.before_reads: Callable[[], object] = lambda: None
         self.calls = Calls(
             directory,
             settings=lambda options: DatabaseSettings(threads=1, size_amplification_percent=1000),
@@ -56,6 +59,7 @@ class Far(InProcess):
             self.failed.add(call.path)
             raise call.failed("it is down")
         self.reads.append(call.range)
+        self.before_reads()
         return call()
 
 
@@ -68,12 +72,18 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def written(tmp_path: Path) -> Job:
     """Five versions, a full snapshot of the third, in files of some hundred KB."""
-    job = Job(InProcess(tmp_path / "writer", file_bytes=200_000), tmp_path / "state")
+    job = five_versions(tmp_path, 200_000)
+    assert len(list(job.location.glob("shared/*"))) > 2
+    assert min(path.stat().st_size for path in job.location.glob("shared/*")) > end_bytes(1 << 20)
+    return job
+
+
+def five_versions(tmp_path: Path, file_bytes: int) -> Job:
+    job = Job(InProcess(tmp_path / "writer", file_bytes=file_bytes), tmp_path / "state")
     for version in range(1, 6):
-        job.commit({b"\0\0%02d-%05d" % (version, row): os.urandom(100) for row in range(2500)})
+        job.commit({b"\0\0%02d-%05d" % (version, row): os.urandom(100) for row in range(2650)})
         if version == 3:
             job.merge("full")
-    assert len(list(job.location.glob("shared/*"))) > 2
     return job
 
 
@@ -93,6 +103,11 @@ def restored(job: Job) -> tuple[Path, list[str]]:
 def whole(job: Job, directory: Path) -> None:
     """Waits until all is there."""
     job.open_store.hydrations.wait(directory, Deadline("the test", PATIENCE_S * 1000))
+
+
+def missing(sizes: Iterable[int]) -> int:
+    """Bytes of sparse files that a restore leaves to be fetched."""
+    return sum(size - end_bytes(size) for size in sizes)
 
 
 def settled(job: Job) -> None:
@@ -134,7 +149,9 @@ def test_ranges_come_to_their_places(written: Job, tmp_path: Path, monkeypatch: 
             assert answer["bytes"] == min(50_000, size - offset)
     assert contents(directory) == written.versions[3][1]
     answer = job.commit({b"\0\0more": b"1"})
-    assert answer["hydration"]["on_demand_bytes"] == answer["hydration"]["left_bytes"] > 0
+    sizes = [(directory / name).stat().st_size for name in sparse]
+    assert answer["hydration"]["on_demand_bytes"] == sum(sizes)
+    assert answer["hydration"]["left_bytes"] == missing(sizes)
     with pytest.raises(InternalError):
         job.call("range", directory=str(directory), name="CURRENT", offset=0, length=1)
 
@@ -146,7 +163,7 @@ def test_whole_files_come_in_the_background(written: Job, tmp_path: Path) -> Non
     assert contents(directory) == written.versions[3][1]
     progress = job.commit({b"\0\0more": b"1"})["hydration"]
     assert (progress["left_bytes"], progress["on_demand_bytes"]) == (0, 0)
-    assert progress["hydrated_bytes"] == sum((directory / name).stat().st_size for name in sparse)
+    assert progress["hydrated_bytes"] == missing((directory / name).stat().st_size for name in sparse)
     again = reader(written, tmp_path / "reader")
     again.client = job.client
     answer = again.restore_by_blocks(5)
@@ -170,6 +187,39 @@ def test_files_are_compared_when_nothing_is_left_to_fetch(
     whole(job, directory)
     assert len(fetched) == len(sparse) > 2
     assert (fetched[0] == len(job.client.reads)) == (limit == "0")
+
+
+def test_no_byte_comes_twice_and_no_part_is_tiny(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hydration, "PART_BYTES", 50_000)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    whole(job, directory)
+    sizes = [(directory / name).stat().st_size for name in sparse]
+    assert sum(length or 0 for _, length in job.client.reads) == sum(sizes)
+    ends = {size - end_bytes(size) for size in sizes}
+    assert min(length or 0 for offset, length in job.client.reads if offset not in ends) >= 25_000
+
+
+def test_ends_come_more_at_a_time_than_parts(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader", transferThreads="2")
+    at_once = threading.Barrier(4)
+    job.client.before_reads = lambda: len(job.client.reads) <= 4 and at_once.wait(PATIENCE_S)
+    _, sparse = restored(job)
+    assert len(sparse) > 4
+
+
+def test_a_file_that_came_with_its_end_is_there(tmp_path: Path) -> None:
+    job = reader(five_versions(tmp_path, 50_000), tmp_path / "reader")
+    directory, sparse = restored(job)
+    ends = [length for _, length in job.client.reads]
+    whole(job, directory)
+    assert len(ends) == len(job.client.reads) == len(sparse) > 10
+    assert contents(directory) == job.versions[3][1]
 
 
 def test_what_is_asked_for_comes_first(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +290,7 @@ def test_a_merge_of_deltas_alone_fetches_none_a_second_time(
     job.client.downloads = 0
     merged = merged_when_let_go(job, go_on)
     assert contents(merged["directory"]) == young.state
-    stored = sum(path.stat().st_size for path in young.location.glob("delta/*"))
+    stored = missing(path.stat().st_size for path in young.location.glob("delta/*"))
     assert sum(length for _, length in job.client.reads) == stored
     assert job.client.downloads == 0
 
@@ -319,9 +369,9 @@ def test_a_file_goes_on_where_storage_failed(
     go_on()
     whole(job, directory)
     sizes = [(directory / name).stat().st_size for name in sparse]
-    assert sum(length or 0 for _, length in job.client.reads) == sum(sizes)
+    assert sum(length or 0 for _, length in job.client.reads) == missing(sizes)
     progress = job.commit({b"\0\0more": b"1"})["hydration"]
-    assert (progress["left_bytes"], progress["hydrated_bytes"]) == (0, sum(sizes))
+    assert (progress["left_bytes"], progress["hydrated_bytes"]) == (0, missing(sizes))
     assert contents(directory) == written.versions[3][1]
 
 
@@ -405,13 +455,14 @@ def test_what_has_no_room_stays_and_is_read_from_storage(
     taken = [name for name in sparse if name not in running._missing]
     assert 0 < sum(sizes[name] for name in taken) <= 450 << 10
     progress = job.commit({b"\0\0more": b"1"})["hydration"]
-    left = sum(sizes.values()) - sum(sizes[name] for name in taken)
+    without_room = [sizes[name] for name in sparse if name not in taken]
+    left = missing(without_room)
     assert (progress["left_bytes"], progress["without_room_bytes"]) == (left, left)
     assert caplog.text.count("hydrationDiskBudget has no room") == 1
     for name in running._missing:
         job.call("range", directory=str(directory), name=name, offset=0, length=sizes[name])
     assert contents(directory) == written.versions[3][1]
-    assert job.commit({b"\0\0more": b"2"})["hydration"]["on_demand_bytes"] == left
+    assert job.commit({b"\0\0more": b"2"})["hydration"]["on_demand_bytes"] == sum(without_room)
     assert caplog.text.count("hydrationDiskBudget has no room") == 1
 
 

@@ -15,8 +15,8 @@ from agent.harness import PATIENCE_S, AgentProcess, Job, contents, rows_of
 from state_store.files.parts import PART_BYTES
 
 ROW_BYTES = 1 << 20
-ROWS = 18
-"""This many are two parts and something."""
+ROWS = 40
+"""This many are five parts, or four tables that are a part each."""
 
 
 class ThirdPart:

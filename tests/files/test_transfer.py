@@ -15,6 +15,7 @@ from state_store.files import transfer
 from state_store.files.bounded_storage import BoundedStorage
 from state_store.files.deadline import NEVER
 from state_store.files.local_cache import LocalCache, StoreCache
+from state_store.files.parts import parts_of
 from state_store.files.transfer import Wanted, fetch, parallel, verify
 from state_store.storage.local import LocalStorage
 
@@ -106,6 +107,18 @@ LARGE = bytes(range(250)) * 5
 """Twelve parts and a half."""
 
 
+@pytest.mark.parametrize("size_bytes", [1, 99, 101, 149, 150, 1249, 1250, 1251, 8000])
+def test_parts_are_about_as_long_as_each_other(size_bytes: int) -> None:
+    """A table is a little longer than the part that RocksDB ends it at: the rest is worth no request."""
+    parts = parts_of(size_bytes, 100)
+    assert [offset for offset, _ in parts] == [
+        sum(length for _, length in parts[:n]) for n in range(len(parts))
+    ]
+    assert sum(length for _, length in parts) == size_bytes
+    assert max(length for _, length in parts) <= 150
+    assert len(parts) == 1 or min(length for _, length in parts) >= 60
+
+
 @pytest.fixture
 def parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transfer, "PART_BYTES", 100)
@@ -178,7 +191,7 @@ def test_a_stored_file_that_lacks_parts_is_damaged(
 ) -> None:
     source = far(storage)
     longer = Wanted("shared/large.sst", len(LARGE) + 200, tmp_path / "large", crc32=1)
-    with pytest.raises(DamagedError, match=r"large\.sst' is damaged: it ends at 1250, and not at 1300"):
+    with pytest.raises(DamagedError, match=r"large\.sst' is damaged: it ends at 1250, and not at 1261"):
         fetch(source, empty, [longer], 4)
     assert not (tmp_path / "large").exists()
 

@@ -92,6 +92,16 @@ def test_the_ends_come_first_and_then_small_deltas() -> None:
     assert twice_ms == pytest.approx(ends_ms + 30, rel=0.1)
 
 
+def test_ends_come_more_at_a_time_than_parts() -> None:
+    storage = far(seen(line(RANGE, 64 << 10)))
+
+    def ends_ms(files: int) -> float:
+        return storage.ends_ms([2 * MIB] * files, [], end_bytes, 1.0, EXPECTED_MIB_MS)
+
+    assert ends_ms(16) == ends_ms(1)
+    assert ends_ms(17) == 2 * ends_ms(1)
+
+
 def test_a_restore_is_lazy_by_what_requests_take() -> None:
     options = parse({"restoreMode": "auto", "restoreObjective": "1s", "lazyRestoreThreshold": "1"})
 

@@ -15,10 +15,11 @@ from pathlib import Path
 
 from state_store.agent.files import background
 from state_store.agent.lazy.budget import HydrationBudget
+from state_store.agent.merges.priority import lower_priority
 from state_store.errors import BusyError, DamagedError, InternalError, MissingError, StateStoreError
 from state_store.files.deadline import Deadline
-from state_store.files.parts import PART_BYTES
-from state_store.files.sparse import SparseFile, fill
+from state_store.files.parts import PART_BYTES, parts_of
+from state_store.files.sparse import SparseFile, end_bytes, fill
 from state_store.files.transfer import difference
 from state_store.snapshots.context import StoreContext
 
@@ -38,44 +39,30 @@ class Progress:
 
 
 class _Parts:
-    """The parts of one file: which are to be fetched next, and how much is there; what was read of it before
-    it had room. Not safe for threads."""
+    """The parts of one file, but for its end, which is there: which are to be fetched next, and how much is
+    there; what was read of it before it had room. Not safe for threads."""
 
     def __init__(self, file: SparseFile, part_bytes: int) -> None:
         self.file = file
+        self.missing_bytes = file.size_bytes - end_bytes(file.size_bytes)
         self.hydrated_bytes = 0
         self.on_demand_bytes = 0
         self.has_room = False
-        self._part_bytes = part_bytes
-        self._next = 0
-        self._failed: list[int] = []
+        self._left = parts_of(self.missing_bytes, part_bytes)
+        self.count = len(self._left)
 
-    @property
-    def count(self) -> int:
-        """How many parts there are."""
-        return -(-self.file.size_bytes // self._part_bytes)
+    def take(self) -> tuple[int, int] | None:
+        """Offset and length of a part that nobody fetches yet; None: all are there or under way."""
+        return self._left.pop(0) if self._left else None
 
-    def take(self) -> int | None:
-        """Where a part begins that nobody fetches yet; None: all are there or under way."""
-        if self._failed:
-            return self._failed.pop()
-        if self._next >= self.file.size_bytes:
-            return None
-        offset, self._next = self._next, self._next + self._part_bytes
-        return offset
-
-    def put_back(self, offset: int) -> None:
+    def put_back(self, part: tuple[int, int]) -> None:
         """That part did not come."""
-        self._failed.append(offset)
+        self._left.insert(0, part)
 
-    def length(self, offset: int) -> int:
-        """Bytes of that part."""
-        return min(self._part_bytes, self.file.size_bytes - offset)
-
-    def came(self, offset: int) -> bool:
+    def came(self, part: tuple[int, int]) -> bool:
         """That part is there; whether all are."""
-        self.hydrated_bytes += self.length(offset)
-        return self.hydrated_bytes == self.file.size_bytes
+        self.hydrated_bytes += part[1]
+        return self.hydrated_bytes == self.missing_bytes
 
 
 class Hydration:
@@ -99,9 +86,9 @@ class Hydration:
         self._found_damage = found_damage
         self._found_no_room = found_no_room
         self._changed = context.runtime.condition()
-        self._queue = list(self._files)
+        self._queue = [name for name, parts in self._files.items() if parts.missing_bytes]
         self._missing = set(self._files)
-        self._unchecked: list[_Parts] = []
+        self._unchecked = [parts for parts in self._files.values() if not parts.missing_bytes]
         self._failure: StateStoreError | None = None
         self._stopped = False
         self._on_demand_bytes = 0
@@ -115,7 +102,7 @@ class Hydration:
         are left has room, or `stop`."""
         count = sum(parts.count for parts in self._files.values())
         with self._changed:
-            more = min(self._context.transfer_threads, count) - self._threads
+            more = min(self._context.transfer_threads, max(1, count)) - self._threads
             self._threads += more
         for _ in range(more):
             self._context.runtime.start(self._run, name="hydration")
@@ -130,9 +117,9 @@ class Hydration:
         """What was fetched so far."""
         with self._changed:
             hydrated_bytes = sum(parts.hydrated_bytes for parts in self._files.values())
-            all_bytes = sum(parts.file.size_bytes for parts in self._files.values())
+            all_bytes = sum(parts.missing_bytes for parts in self._files.values())
             without_room_bytes = sum(
-                parts.file.size_bytes
+                parts.missing_bytes
                 for parts in self._files.values()
                 if self._lacks_room and not parts.has_room
             )
@@ -187,17 +174,18 @@ class Hydration:
 
     def _run(self) -> None:
         with background():
-            while (part := self._next()) is not None:
-                parts, offset = part
+            while (found := self._next()) is not None:
+                parts, part = found
                 try:
-                    self._hydrate(parts, offset)
+                    self._hydrate(parts, part)
                 except (MissingError, DamagedError) as error:
                     self._failed(parts, error)
                 except StateStoreError:
-                    self._put_back(parts, offset)
+                    self._put_back(parts, part)
+            lower_priority()  # hashing takes the cores that the batch is on
             self._check_all()
 
-    def _next(self) -> tuple[_Parts, int] | None:
+    def _next(self) -> tuple[_Parts, tuple[int, int]] | None:
         """The part that is to be fetched next. None, and the thread is counted no more, where none is left
         that has room, though one that is under way may be put back: by a thread that goes on then."""
         with self._changed:
@@ -206,9 +194,9 @@ class Hydration:
                 if name is None:
                     break
                 parts = self._files[name]
-                offset = parts.take()
-                if offset is not None:
-                    return parts, offset
+                part = parts.take()
+                if part is not None:
+                    return parts, part
                 self._queue.remove(name)
             self._threads -= 1
             self._lacks_room = bool(self._queue)
@@ -225,10 +213,10 @@ class Hydration:
             parts.has_room = self._budget.take(self._directory, size_bytes, is_needed=self._is_needed)
         return parts.has_room
 
-    def _put_back(self, parts: _Parts, offset: int) -> None:
+    def _put_back(self, parts: _Parts, part: tuple[int, int]) -> None:
         """Storage fails: again a little later."""
         with self._changed:
-            parts.put_back(offset)
+            parts.put_back(part)
             if parts.file.name not in self._queue:
                 self._queue.append(parts.file.name)
             if not self._stopped:
@@ -242,18 +230,18 @@ class Hydration:
             self._changed.notify_all()
         self._found_damage(error)
 
-    def _hydrate(self, parts: _Parts, offset: int) -> None:
+    def _hydrate(self, parts: _Parts, part: tuple[int, int]) -> None:
         """Fetches a part. A file whose last one has come is verified when nothing is left to fetch: what that
         takes of a core is the batch's until then, which verifies what it reads. It is verified at once where
         fetching is slowed down: it may take hours, and what is not verified is not kept."""
         context, file = self._context, parts.file
-        self._pause(parts.length(offset))
+        self._pause(part[1])
         if self._stopped or not self._directory.exists():
             self.stop()
             return
-        fill(context.storage, file, self._directory, offset, parts.length(offset))
+        fill(context.storage, file, self._directory, *part)
         with self._changed:
-            if parts.came(offset):
+            if parts.came(part):
                 self._unchecked.append(parts)
         if self._budget.bytes_per_s:
             self._check_all()

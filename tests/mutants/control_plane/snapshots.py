@@ -54,9 +54,16 @@ MUTANTS = [
     Mutant(
         "a part that storage did not give in the background is lost",
         "state_store/agent/lazy/hydration.py",
-        "            parts.put_back(offset)\n",
+        "            parts.put_back(part)\n",
         "",
         ("tests/agent/test_hydration.py",),
+    ),
+    Mutant(
+        "the end of a sparse file is fetched a second time",
+        "state_store/agent/lazy/hydration.py",
+        "file.size_bytes - end_bytes(file.size_bytes)",
+        "file.size_bytes",
+        ("tests/agent/test_hydration.py::test_no_byte_comes_twice_and_no_part_is_tiny",),
     ),
     Mutant(
         "deltas are fetched as a whole however large they are",
