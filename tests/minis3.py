@@ -38,11 +38,13 @@ def nothing(method: str, path: str) -> Fault | None:
 
 @dataclass
 class S3Server:
-    """A running service. `requests` are the methods and paths, with query, so far."""
+    """A running service. `requests` are the methods and paths, with query, so far; `ranges` what each asked
+    for."""
 
     port: int = 0
     faults: Schedule = nothing
     requests: list[tuple[str, str]] = field(default_factory=list)
+    ranges: list[str | None] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -141,6 +143,7 @@ def running() -> Iterator[S3Server]:
         method, query = environ["REQUEST_METHOD"], environ.get("QUERY_STRING")
         path = environ["PATH_INFO"] + (f"?{query}" if query else "")
         server.requests.append((method, path))
+        server.ranges.append(environ.get("HTTP_RANGE"))
         fault = server.faults(method, path)
         return service(environ, start) if fault is None else fault(service, environ, start)
 

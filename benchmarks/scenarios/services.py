@@ -2,7 +2,8 @@
 
 A loopback is too near to be true. To HDFS the client waits before each request, and carries this many bytes a
 second in each stream (`scala/driver/DelayedFileSystem.scala`). The S3 service waits before it answers a
-request; what a stream carries is what `moto` gives.
+request; what a stream carries is what `moto` gives. All stores read with the input stream of S3A that does
+not read ahead, as `docs/operations.md` says.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ def s3() -> Iterator[dict[str, str]]:
     )
     assert process.stdin is not None and process.stdout is not None
     try:
-        yield _of_tests("minis3").S3Server(port=int(process.stdout.readline())).hadoop_properties
+        found = _of_tests("minis3").S3Server(port=int(process.stdout.readline())).hadoop_properties
+        yield {**found, "fs.s3a.bucket.bucket.input.stream.type": "classic"}
     finally:
         process.stdin.close()
         process.wait(20)

@@ -232,3 +232,25 @@ class TestS3aOnS3(_OnS3):
         self.server.requests.clear()
         storage.write("delta/a", b"abc")
         assert [method for method, _ in self.server.requests] == ["PUT"]
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_range_is_one_request_for_exactly_that(s3_server: S3Server, tmp_path: Path) -> None:
+    """With the input stream of S3A that `docs/operations.md` says to take: the other asks for more."""
+    write_configuration(
+        tmp_path / "core-site.xml",
+        {**s3_server.hadoop_properties, "fs.s3a.bucket.bucket.input.stream.type": "classic"},
+    )
+    data, offset, length = random.Random(5).randbytes(3 << 20), 500_000, 1_000_000
+    (tmp_path / "local").write_bytes(bytes(len(data)))
+    with serving("s3a://bucket/", configuration=tmp_path, jars=maven_jars.s3a_jars()) as jvm:
+        storage = HadoopStorage(f"s3a://bucket/stores/{uuid.uuid4()}", jvm)
+        storage.write("shared/a", data)
+        s3_server.requests.clear()
+        s3_server.ranges.clear()
+        assert storage.read("shared/a", offset, length) == data[offset : offset + length]
+        assert storage.download_part("shared/a", tmp_path / "local", offset, length) == length
+    assert (tmp_path / "local").read_bytes()[offset : offset + length] == data[offset : offset + length]
+    assert [method for method, _ in s3_server.requests] == ["GET", "GET"]
+    assert s3_server.ranges == [f"bytes={offset}-{offset + length - 1}"] * 2

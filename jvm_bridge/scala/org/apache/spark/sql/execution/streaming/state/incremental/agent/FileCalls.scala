@@ -10,7 +10,8 @@ import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FileSystem, Path}
+import org.apache.hadoop.fs.{FileAlreadyExistsException, FileStatus, FileSystem, FSDataInputStream, Path}
+import org.apache.hadoop.util.functional.FutureIO
 
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.CheckpointFileManager
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
@@ -28,6 +29,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     CheckpointFileManager.create(root, hadoopConf)
   }
   private val newFiles = new NewFiles(root, hadoopConf, files)
+  private lazy val fileSystem = root.getFileSystem(hadoopConf)
 
   /** The answer to one call; what goes wrong is in the answer. */
   def answer(frame: Frame): Frame = {
@@ -88,11 +90,22 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     finally in.close()
   }
 
+  /**
+   * Opens a file of which nothing is read from `end` on. An object store is told: it would ask for the length first, and
+   * then for all that follows, whose connection is of no further use when it is closed before all of it has come.
+   */
+  private def openUntil(path: Path, end: Long): FSDataInputStream =
+    if (!newFiles.isObjectStore) files.open(path)
+    else FutureIO.awaitFuture(fileSystem.openFile(path)
+      .opt("fs.option.openfile.length", end.toString)
+      .opt("fs.option.openfile.read.policy", "sequential")
+      .build())
+
   /** Brings a part of the file to the same place of a local file that is there. Returns how many bytes there were. */
   private def downloadPart(path: Path, arguments: ObjectNode): Long = {
     val offset = arguments.path("offset").asLong
     val length = arguments.path("length").asLong
-    val in = files.open(path)
+    val in = openUntil(path, offset + length)
     try {
       val out = FileCalls.existing(arguments.path("to").asText)
       try {
@@ -110,7 +123,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     if (length.isNumber && length.asLong > Frame.MaxBodyBytes) {
       throw new IOException(s"$length bytes of $path do not fit a frame")
     }
-    val in = files.open(path)
+    val in = if (offset > 0 && length.isNumber) openUntil(path, offset + length.asLong) else files.open(path)
     try {
       if (offset > 0) in.seek(offset)
       if (length.isNumber) in.readNBytes(length.asInt) else atMost(in, Frame.MaxBodyBytes, path)
