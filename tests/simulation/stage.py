@@ -86,7 +86,8 @@ class Stage:
             try:
                 attempt.version = provider.run_task(before, change, task)
             except StateStoreError as error:
-                history.scheduler.note("task failed:", type(error).__name__, error)
+                told = str(error).replace(f"{history.site.directory}/", "")  # another one each time
+                history.scheduler.note("task failed:", type(error).__name__, told)
                 attempt.has_failed = True
                 self._check_error(error)
             history.wake_driver()
