@@ -70,6 +70,27 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
   }
 
   /**
+   * Reads where a block is, and stands behind that.
+   *
+   * @throws DamagedSstException when the block would lie outside the file
+   */
+  def handle(from: VarintReader): SstHandle = {
+    val offset = from.varint()
+    val length = from.varint()
+    if (offset < 0 || length < 4 || length > Int.MaxValue - SstFormat.trailerBytes ||
+      offset > bytes - SstFormat.trailerBytes - length) {
+      damaged(math.max(0, bytes - SstFormat.footerBytes), s"a block of $length bytes at $offset lies outside the file")
+    }
+    SstHandle(offset, length.toInt)
+  }
+
+  def damaged(offset: Long, reason: String): Nothing = throw new DamagedSstException(file, offset, reason)
+
+  /** Throws that only RocksDB can read it, unless the condition holds. */
+  def require(condition: Boolean, otherwise: => String): Unit =
+    if (!condition) throw new UnsupportedSstException(s"$file: $otherwise")
+
+  /**
    * The whole file in memory.
    *
    * @throws IOException when the operating system has no mapping left

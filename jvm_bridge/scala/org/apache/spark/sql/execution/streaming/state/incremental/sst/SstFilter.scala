@@ -8,6 +8,23 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHea
  * The bloom filter of RocksDB's format_version 5: cache lines of 512 bits, chosen by the low half of a key's
  * hash; the high half chooses bits in it. Last 5 bytes: -1, 0, number of probes, 0, 0.
  */
+private[sst] final class SstFilter private (start: Long, lines: Int, probes: Int) {
+
+  /** Whether a key with that hash may be in the file. */
+  def mayContain(hash: Long): Boolean = lines == 0 || {
+    val at = start + SstFilter.line(hash, lines).toLong * SstFilter.lineBytes
+    var h = (hash >>> 32).toInt
+    var i = 0
+    while (i < probes) {
+      val bit = h >>> 23
+      if ((OffHeap.getByte(null, at + (bit >> 3)) & (1 << (bit & 7))) == 0) return false
+      h *= SstFilter.next
+      i += 1
+    }
+    true
+  }
+}
+
 private[sst] object SstFilter {
   val lineShift = 6
   val lineBytes: Int = 1 << lineShift
@@ -29,18 +46,16 @@ private[sst] object SstFilter {
     }
   }
 
-  /** Whether a key with that hash may be in the file. */
-  def mayContain(hash: Long, probes: Int, filter: Long, lines: Int): Boolean = {
-    val at = filter + line(hash, lines).toLong * lineBytes
-    var h = (hash >>> 32).toInt
-    var i = 0
-    while (i < probes) {
-      val bit = h >>> 23
-      if ((OffHeap.getByte(null, at + (bit >> 3)) & (1 << (bit & 7))) == 0) return false
-      h *= next
-      i += 1
-    }
-    true
+  /** Any key may be in the file. */
+  val none = new SstFilter(0, 0, 0)
+
+  /** The filter in a block; [[none]] when it is of another kind. */
+  def in(start: Long, bytes: Int): SstFilter = {
+    val end = start + bytes
+    val lines = (bytes - trailerBytes) / lineBytes
+    if (lines > 0 && OffHeap.getByte(null, end - 5) == -1 && OffHeap.getByte(null, end - 4) == 0) {
+      new SstFilter(start, lines, OffHeap.getByte(null, end - 3) & 31)
+    } else none
   }
 }
 

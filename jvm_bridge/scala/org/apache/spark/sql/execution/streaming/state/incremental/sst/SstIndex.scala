@@ -1,0 +1,75 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.sst
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap}
+
+/**
+ * The index of a table: for each data block where it is, and a key that none in it is greater than. Any number of threads
+ * until [[close]].
+ */
+private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: SstMetadata) {
+  private val start = metadata.index
+  private val restartsEnd = start + metadata.indexHandle.bytes - 4
+  private var count = OffHeap.getInt(null, restartsEnd)
+
+  /** Where its restarts are; one of these for each data block. */
+  private val restarts = restartsEnd - 4L * count
+  source.require(count == metadata.number("rocksdb.num.data.blocks"), "its index has restart intervals other than 1")
+  if (count < 0 || restarts < start) source.damaged(metadata.indexHandle.offset, "its index cannot be read")
+  private val keyFooter = if (metadata.number("rocksdb.index.key.is.user.key") == 1) 0 else SstFormat.keyFooterBytes
+  private val valueLengths = metadata.number("rocksdb.index.value.is.delta.encoded") == 0
+
+  /** Number of data blocks, -1 when it is closed. */
+  def blocks: Int = count
+
+  /** Where a data block is. */
+  def block(i: Int): SstHandle = {
+    val entry = new VarintReader(entryAt(i))
+    val length = entry.varint()
+    if (valueLengths) entry.varint()
+    if (length < 0 || length > restarts - entry.at) table.changed(start)
+    entry.at += length
+    source.handle(entry)
+  }
+
+  /** Where an entry goes on after its first byte, a zero: nothing in common with the one before. */
+  private def entryAt(i: Int): Long = {
+    val entry = start + (OffHeap.getInt(null, restarts + 4L * i) & 0xffffffffL)
+    if (entry >= restarts) table.changed(start)
+    entry + 1
+  }
+
+  /** The first block that can have the key or a greater one; [[blocks]] when none has. */
+  def blockOf(key: AnyRef, keyAt: Long, keyLength: Int): Int = {
+    var low = 0
+    var high = count
+    while (low < high) {
+      val middle = (low + high) >>> 1
+      if (compare(middle, key, keyAt, keyLength) < 0) low = middle + 1 else high = middle
+    }
+    low
+  }
+
+  /** Compares the key of an entry with that one. */
+  private def compare(i: Int, key: AnyRef, keyAt: Long, keyLength: Int): Int = {
+    var at = entryAt(i)
+    var byte = OffHeap.getByte(null, at)
+    var length = byte & 0x7f
+    var shift = 7
+    while (byte < 0 && shift < 32) {
+      at += 1
+      byte = OffHeap.getByte(null, at)
+      length |= (byte & 0x7f) << shift
+      shift += 7
+    }
+    at += 1
+    if (valueLengths) {
+      while (OffHeap.getByte(null, at) < 0 && at < restarts) at += 1
+      at += 1
+    }
+    if (length < keyFooter || length > restarts - at) table.changed(start)
+    Bytes.compare(null, at, length - keyFooter, key, keyAt, keyLength)
+  }
+
+  /** Any number of times. */
+  def close(): Unit = count = -1
+}

@@ -1,0 +1,123 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.sst
+
+import java.nio.charset.StandardCharsets.UTF_8
+
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap}
+
+/**
+ * What an SST says of itself: its footer, properties, filter, and where its index is. Each block of it is verified when it
+ * is read; it lies in the mapping of the file, or in a copy that stays until [[close]].
+ */
+private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
+  private var mapped = 0L
+  private var isSparse = false
+  private var copies = List.empty[SstRoom]
+  private var properties = Map.empty[String, Long]
+  private var otherBlocks = Vector.empty[(String, SstHandle)]
+
+  /** What [[read]] found: how blocks are verified, the filter, where the index is, and where its content is. */
+  var blocks: SstBlocks = _
+  var filter: SstFilter = SstFilter.none
+  var indexHandle: SstHandle = _
+  var index = 0L
+
+  /**
+   * Reads it; once.
+   *
+   * @param mapped   where the file is mapped, 0 when it is not: then the filter is not read
+   * @param isSparse whether the file may not be there as a whole
+   */
+  def read(mapped: Long, isSparse: Boolean): Unit = {
+    this.mapped = mapped
+    this.isSparse = isSparse
+    if (source.bytes < SstFormat.footerBytes) source.damaged(0, "it is too short for an SST")
+    val footerAt = source.bytes - SstFormat.footerBytes
+    val footer = copyOf(source.read(footerAt, SstFormat.footerBytes))
+    if (OffHeap.getLong(null, footer + SstFormat.footerBytes - 8) != SstFormat.magic) {
+      source.damaged(footerAt, "it does not end as an SST does")
+    }
+    val version = OffHeap.getInt(null, footer + SstFormat.footerBytes - 12)
+    source.require(version >= 2 && version <= 5, s"its format_version is $version")
+    val kind = OffHeap.getByte(null, footer)
+    val checksum = SstChecksum(kind)
+    source.require(checksum.isDefined, s"its checksums are of kind $kind")
+    blocks = new SstBlocks(source, checksum.get)
+    val handles = new VarintReader(footer + 1)
+    val meta = source.handle(handles)
+    indexHandle = source.handle(handles)
+    readMeta(meta)
+    source.require(number("rocksdb.block.based.table.index.type") == 0, "its index is partitioned or hashed")
+    source.require(number("rocksdb.num.range-deletions") == 0, "it has range deletions")
+    index = content(indexHandle)
+  }
+
+  /** The value of a property, 0 when the table has none. */
+  def number(name: String): Long = properties.getOrElse(name, 0L)
+
+  /** The blocks that RocksDB leaves alone whose names begin so, in the order of their names. */
+  def blocksNamed(prefix: String): Seq[SstHandle] =
+    otherBlocks.collect { case (name, handle) if name.startsWith(prefix) => handle }
+
+  /** Where the content of a block is, verified. */
+  private def content(handle: SstHandle): Long = {
+    val block = blocks.read(handle)
+    if (mapped != 0) mapped + handle.offset else copyOf(block)
+  }
+
+  private def copyOf(block: Array[Byte]): Long = {
+    val copy = new SstRoom
+    copies ::= copy
+    copy.put(block)
+  }
+
+  private def readMeta(handle: SstHandle): Unit =
+    foreachPlainEntry(handle) { (name, at, _) =>
+      val block = source.handle(new VarintReader(at))
+      if (name == SstFormat.propertiesName) readProperties(block)
+      else if (name == SstFormat.filterName) { if (mapped != 0) filter = SstFilter.in(content(block), block.bytes) }
+      else otherBlocks :+= name -> block
+    }
+
+  private def readProperties(handle: SstHandle): Unit =
+    foreachPlainEntry(handle) { (name, at, length) =>
+      if (name == "rocksdb.comparator") {
+        val comparator = new String(Bytes.array(at, length), UTF_8)
+        source.require(comparator == SstFormat.comparatorName, s"its comparator is $comparator")
+      } else if (isSparse && name == "rocksdb.compression") {
+        val compression = new String(Bytes.array(at, length), UTF_8)
+        source.require(compression == "NoCompression", s"it is compressed ($compression)") // its first block may not be there
+      } else if (name == "rocksdb.block.based.table.index.type") properties += name -> OffHeap.getInt(null, at).toLong
+      else if (SstMetadata.numbers(name)) properties += name -> new VarintReader(at).varint()
+    }
+
+  private def foreachPlainEntry(handle: SstHandle)(use: (String, Long, Int) => Unit): Unit = {
+    val start = content(handle)
+    val end = start + handle.bytes - 4 - 4L * OffHeap.getInt(null, start + handle.bytes - 4)
+    if (end < start) source.damaged(handle.offset, "its metadata cannot be read")
+    val entry = new VarintReader(start)
+    var name = Array.emptyByteArray
+    while (entry.at < end) {
+      val shared = entry.varint().toInt
+      val rest = entry.varint().toInt
+      val length = entry.varint().toInt
+      name = name.take(shared) ++ Bytes.array(entry.at, rest)
+      use(new String(name, UTF_8), entry.at + rest, length)
+      entry.at += rest + length
+    }
+  }
+
+  /** Any number of times; nobody reads the index or the filter at the same time, or afterwards. */
+  def close(): Unit = {
+    copies.foreach(_.free())
+    copies = Nil
+  }
+}
+
+private object SstMetadata {
+  private val numbers = Set(
+    "rocksdb.num.range-deletions",
+    "rocksdb.num.data.blocks",
+    "rocksdb.num.entries",
+    "rocksdb.index.key.is.user.key",
+    "rocksdb.index.value.is.delta.encoded")
+}
