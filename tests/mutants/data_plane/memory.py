@@ -114,7 +114,7 @@ MUTANTS = [
     Mutant(
         "what a scan has sorted stays until the transaction ends",
         f"{ROOT}/transaction/OrderedScan.scala",
-        "    transaction.free(changes)\n",
+        "    transaction.scans.free(changes)\n",
         "",
         HEAP,
     ),

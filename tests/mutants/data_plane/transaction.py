@@ -8,7 +8,7 @@ from mutants.mutant import Mutant
 MUTANTS = [
     Mutant(
         "two threads are in a transaction at once",
-        f"{ROOT}/transaction/Transaction.scala",
+        f"{ROOT}/transaction/CallLock.scala",
         "if (!busy.compareAndSet(false, true)) acquireLater()",
         "busy.set(true)",
         HARD,
@@ -23,8 +23,8 @@ MUTANTS = [
     Mutant(
         "a transaction for reading takes changes",
         f"{ROOT}/transaction/Transaction.scala",
-        "    if (readOnly) {\n      exit()\n",
-        "    if (false) {\n      exit()\n",
+        "    if (readOnly) {\n      calls.exit()\n",
+        "    if (false) {\n      calls.exit()\n",
         EITHER,
     ),
     Mutant(
@@ -36,7 +36,7 @@ MUTANTS = [
     ),
     Mutant(
         "a transaction that has ended answers",
-        f"{ROOT}/transaction/Transaction.scala",
+        f"{ROOT}/transaction/CallLock.scala",
         "    if (ended) {\n      exit()\n",
         "    if (false) {\n      exit()\n",
         EITHER,
@@ -51,7 +51,7 @@ MUTANTS = [
     Mutant(
         "a reader of an old version takes the newer ones away",
         f"{ROOT}/transaction/StoreVersions.scala",
-        "if (n < 0 || readOnly && n < indexed.generations.size) None",
+        "if (n < 0 || readOnly && n < recent.indexedCount) None",
         "if (n < 0) None",
         EITHER,
     ),
@@ -65,7 +65,7 @@ MUTANTS = [
     Mutant(
         "what was committed on a view that is gone is appended",
         f"{ROOT}/transaction/StoreVersions.scala",
-        "if (closed || (transaction.view.indexed ne indexed)) -1 else",
+        "if (closed || (transaction.view.indexed ne recent.indexed)) -1 else",
         "if (closed) -1 else",
         EITHER,
     ),
@@ -113,7 +113,7 @@ MUTANTS = [
     ),
     Mutant(
         "there are fewer keys than were put",
-        f"{ROOT}/transaction/Transaction.scala",
+        f"{ROOT}/transaction/KeyCount.scala",
         "if (keys < memtable.puts || memtable.unknown != 0) {",
         "if (memtable.unknown != 0) {",
         CONTRADICTIONS,
@@ -121,22 +121,22 @@ MUTANTS = [
     Mutant(
         "a store drops rows that a transaction reads, for another store",
         f"{ROOT}/transaction/StoreVersions.scala",
-        "(indexed.readers == 0 || indexed.readers == 1 && ",
-        "(indexed.readers >= 0 || indexed.readers == 1 && ",
+        "(recent.indexed.readers == 0 || recent.indexed.readers == 1 && ",
+        "(recent.indexed.readers >= 0 || recent.indexed.readers == 1 && ",
         SHARED,
     ),
     Mutant(
         "a transaction that does not end keeps all later versions in memory",
         f"{ROOT}/transaction/StoreVersions.scala",
-        "indexed.generations.size && isPinned) beginAbove(",
-        "indexed.generations.size && false) beginAbove(",
+        "recent.indexedCount && isPinned) beginAbove(",
+        "recent.indexedCount && false) beginAbove(",
         HARD,
     ),
     Mutant(
         "a version is begun anew above a base that has less than is forgotten",
-        f"{ROOT}/transaction/StoreVersions.scala",
-        "pending.splitAt(n - indexed.generations.size)",
-        "pending.splitAt(n + 1 - indexed.generations.size)",
+        f"{ROOT}/recent/RecentVersions.scala",
+        "waiting.splitAt(n - indexedCount)",
+        "waiting.splitAt(n + 1 - indexedCount)",
         HARD,
     ),
     Mutant(

@@ -1,12 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
-import java.io.{File, IOException}
+import java.io.File
 import java.lang.invoke.VarHandle
 import java.util.concurrent.atomic.AtomicInteger
 
 import scala.collection.mutable
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, PieceTooLargeException, PrefixIndex, Record, SortedRecords, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, Record, StoreMemory}
 
 /**
  * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and
@@ -20,19 +20,15 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaW
 private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDirectory: File) {
   private val references = new AtomicInteger(1)
 
-  /** The records in key order, where somebody asked for order. */
-  private val orders = new FamilyOrders(memory, spillDirectory)
-
-  /** The rows by prefix, removed ones left out; null until somebody scanned a prefix. */
-  private var prefixes: PrefixIndex = _
-  private var prefixesFit = true
-
   /** Takes the values of [[RecentIndex.prefetch]], so that the compiler does not remove its reads. */
   private var prefetched = 0
 
   /** Whether the marks of records say what this index says; else they are another's, which has them too. */
   @volatile private var marksHold = true
   val index = new RecentIndex(memory, spillDirectory)
+
+  /** The same records in key order and by prefix. */
+  val ordered = new OrderedIndex(this, memory, spillDirectory)
   val generations = mutable.ArrayDeque.empty[Generation]
   private val pieces = mutable.ArrayDeque.empty[EvictableSegment]
   private var lastSequence = 0L
@@ -44,8 +40,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   def release(): Unit = if (references.decrementAndGet() == 0) {
     index.free()
-    orders.free()
-    if (prefixes != null) prefixes.free()
+    ordered.free()
     generations.foreach(_.release())
     generations.clear()
     merged = 0
@@ -70,26 +65,13 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     if (put != generation.records) {
       throw new InconsistentStateException(s"${generation.version} has $put records in memory, and had ${generation.records}")
     }
-    orElseDropOrders(orders.add(memtable.foreachRecord, isNewest))
+    ordered.added(memtable)
     if (!generation.isShared) { // else who reads it looks for its keys in its table, and goes through its order
       generation.forgetOrder()
       memtable.freeTable()
     }
     append(generation)
   }
-
-  /**
-   * Extends what only makes scans quick. Where there is no memory for that it goes as a whole, and the next
-   * scan makes it anew.
-   */
-  private def orElseDropOrders(action: => Unit): Unit =
-    try action
-    catch {
-      case _: IOException | _: IllegalStateException | _: OutOfMemoryError =>
-        orders.free()
-        if (prefixes != null) prefixes.free()
-        prefixes = null
-    }
 
   private def append(generation: Generation): Unit = {
     generation.sequence = nextSequence()
@@ -101,38 +83,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     lastSequence
   }
 
-  /**
-   * The newest records with from <= key < until (null: no end), removed ones too, as sorted sources. The first
-   * call for a column family sorts it.
-   */
-  def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[SortedRecords] =
-    synchronized(orders.forRange(from, until, foreachNewest, isNewest))
-      .sourcesIn(from, until, record => isNewest(record) && wanted(record))
-
-  /**
-   * The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], in no order. Removed ones are left
-   * out, but not where a prefix has more records than fit into one piece of memory: then the order of keys serves.
-   *
-   * @param until the first key after those
-   */
-  def foreachWith(prefix: Array[Byte], until: Array[Byte])(use: Long => Unit): Unit =
-    byPrefix() match {
-      case Some(index) => index.foreach(prefix)(use)
-      case None => sourcesIn(prefix, until, _ => true).foreach(_.foreach(use))
-    }
-
-  private def byPrefix(): Option[PrefixIndex] = synchronized {
-    if (prefixes == null && prefixesFit) {
-      val all = new PrefixIndex(memory, spillDirectory)
-      try {
-        orElse(all.free())(foreachNewest(record => if (!Record.isRemoved(record)) all.add(record)))
-        prefixes = all
-      } catch { case _: PieceTooLargeException => prefixesFit = false }
-    }
-    Option(prefixes)
-  }
-
-  private def foreachNewest(use: Long => Unit): Unit = {
+  /** The newest record of each key, removed ones too. */
+  private[recent] def foreachNewest(use: Long => Unit): Unit = {
     var slot = 0L
     while (slot < index.size) {
       val record = index.at(slot)
@@ -140,14 +92,6 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
       slot += 1
     }
   }
-
-  private def orElse(cleanUp: => Unit)(action: => Unit): Unit =
-    try action
-    catch {
-      case e: Throwable =>
-        cleanUp
-        throw e
-    }
 
   /**
    * Throws when memory has more keys than there are at the newest version, or, where there is no base, fewer.
@@ -164,8 +108,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   /** Bytes of the index and of the order. */
-  def indexBytes: Long =
-    index.bytes + orders.bytes + (if (prefixes == null) 0 else prefixes.bytes)
+  def indexBytes: Long = index.bytes + ordered.bytes
 
   /** How many records its generations have, overwritten ones not counted. */
   def records: Long = generations.iterator.map(_.records).sum + pieces.iterator.map(_.records).sum
@@ -205,18 +148,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     }
   }
 
-  private def put(record: Long): Unit = {
-    val old = index.put(record)
-    if (prefixes != null) orElseDropOrders(show(record, old))
-  }
-
-  /** Has a record in the index of prefixes in place of an older one of its key, 0 when there was none. */
-  private def show(record: Long, old: Long): Unit = {
-    val isShown = old != 0 && !Record.isRemoved(old)
-    if (Record.isRemoved(record)) { if (isShown) prefixes.remove(old) }
-    else if (isShown) prefixes.replace(old, record)
-    else prefixes.add(record)
-  }
+  private def put(record: Long): Unit = ordered.put(record, index.put(record))
 
   /**
    * The beginning of another, with the n oldest generations of this one, which changes no more and whose marks
@@ -226,7 +158,12 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     val other = new IndexedGenerations(memory, spillDirectory)
     marksHold = false
     VarHandle.fullFence()
-    orElse(other.release())(generations.take(n).foreach(other.adopt))
+    try generations.take(n).foreach(other.adopt)
+    catch {
+      case e: Throwable =>
+        other.release()
+        throw e
+    }
     other.merged = merged
     other
   }
@@ -242,7 +179,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   /** Whether a record is the newest of its key. */
-  private def isNewest(record: Long): Boolean = {
+  private[recent] def isNewest(record: Long): Boolean = {
     val marked = Record.isMarked(record)
     VarHandle.acquireFence()
     if (marksHold) marked else index.isNewest(record)
@@ -292,7 +229,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   private def splitIntoSegments(): Boolean = {
     val oldest = generations.head
     val arena = oldest.memtable.arena
-    val divides = arena.segmentCount > 1 && !oldest.isShared && orders.isEmpty
+    val divides = arena.segmentCount > 1 && !oldest.isShared && !ordered.hasOrders
     if (divides) {
       val records = oldest.records / arena.segmentCount
       pieces.prependAll(arena.giveAway().map { case (segment, end) =>
@@ -323,14 +260,14 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     foreachNewestOf(walk()) { record =>
       if (saved.isEmpty || Record.isRemoved(record)) {
         index.remove(record)
-        if (prefixes != null) orElseDropOrders(prefixes.remove(record))
+        ordered.removed(record)
       } else {
         val copy = saved.get.add(record)
         index.move(record, copy)
-        if (prefixes != null) orElseDropOrders(prefixes.replace(record, copy))
+        ordered.moved(record, copy)
       }
     }
-    orders.drop(holds, record => saved.fold(0L)(movedTo(record, _)))
+    ordered.drop(holds, record => saved.fold(0L)(movedTo(record, _)))
     saved.foreach(pieces.append)
     saved.fold(0L)(_.bytes)
   }
@@ -353,8 +290,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   def mergedBytes: Long = bytes(0, merged) + pieces.iterator.map(_.bytes).sum
   def unmergedBytes: Long = bytes(merged, generations.size)
   def spilledBytes: Long = generations.iterator.map(_.memtable.spilledBytes).sum +
-    pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + orders.spilledBytes +
-    (if (prefixes == null) 0 else prefixes.spilledBytes)
+    pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + ordered.spilledBytes
 
   private def bytes(from: Int, until: Int): Long = {
     var sum = 0L

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 import java.io.File
 
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, MergedRecords, OffHeap, OrderedRecords, OrderedSnapshot, PieceTooLargeException, PrefixIndex, Record, RecordSpool, Slots, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, OffHeap, Record, RecordSpool, Slots, SortedRuns, StoreMemory}
 
 /**
  * The changes of one transaction: records in an arena, found through an open-addressing table of 16-byte
@@ -24,16 +24,8 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   /** What the current records do not tell the change feed. */
   val overwritten = new OverwrittenChanges(memory, spillDirectory)
 
-  /**
-   * Changed records in key order, and those that are not in there yet; null until somebody asked for order.
-   */
-  private var runs: SortedRuns = _
-  private var unsorted: RecordSpool = _
-  private var rangesAsked = 0
-
-  /** Changed records by prefix; null until somebody scanned a prefix. */
-  private var prefixes: PrefixIndex = _
-  private var prefixesFit = true
+  /** Its changes in key order and by prefix. */
+  val ordered = new OrderedChanges(this, memory, spillDirectory)
   private var table: Slots = _
   private var mask = 0L
   private var count = 0L
@@ -61,20 +53,11 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   def size: Long = count
 
   /** Of all its memory. Any thread; about right while another thread changes it. */
-  def bytes: Long = arena.bytes + overwritten.bytes + ofParts(_.bytes, _.bytes, _.bytes, _.bytes)
+  def bytes: Long = arena.bytes + overwritten.bytes + ordered.bytes + Option(table).fold(0L)(_.bytes)
 
   /** Of what lies in files, likewise. */
   def spilledBytes: Long =
-    arena.spilledBytes + overwritten.spilledBytes +
-      ofParts(_.spilledBytes, _.spilledBytes, _.spilledBytes, _.spilledBytes)
-
-  private def ofParts(
-      ofTable: Slots => Long,
-      ofRuns: SortedRuns => Long,
-      ofUnsorted: RecordSpool => Long,
-      ofPrefixes: PrefixIndex => Long): Long =
-    Option(table).fold(0L)(ofTable) + Option(runs).fold(0L)(ofRuns) + Option(unsorted).fold(0L)(ofUnsorted) +
-      Option(prefixes).fold(0L)(ofPrefixes)
+    arena.spilledBytes + overwritten.spilledBytes + ordered.spilledBytes + Option(table).fold(0L)(_.spilledBytes)
 
   /** The slot of a key, 0 when it has none. */
   def find(hash: Long, key: Array[Byte]): Long = {
@@ -150,9 +133,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
     val known = if ((head & (wasAbsent | wasPresent)) != 0) head & (wasAbsent | wasPresent) else prior
     OffHeap.putLong(null, at, target | changed | known | (if (wasTold || appended != null) told else 0L))
     if (appended != null) overwritten.addAppended(target, appended) else if (wasTold) overwritten.add(target)
-    if (prefixes != null && (head & changed) == 0) orElseDoWithout(prefixes.add(target))
-    else if (prefixes != null && target != old) orElseDoWithout(prefixes.replace(old, target))
-    if (unsorted != null && (target != old || (head & changed) == 0)) unsorted.add(target)
+    ordered.note(old, target, isFirst = (head & changed) == 0)
     account(at, 1, length)
   }
 
@@ -272,8 +253,11 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   /** The current records of all changed keys, in no order. */
   def foreachChange(use: Long => Unit): Unit = foreachSlot(slot => if (isChange(slot)) use(record(slot)))
 
+  /** The current record of each key, changed or not, in no order. */
+  def foreachRecord(use: Long => Unit): Unit = foreachSlot(slot => use(record(slot)))
+
   /** The current records of all changed keys in key order; the caller frees them. */
-  private def sortedChanges(): SortedRuns = sorted(foreachChange)
+  private[recent] def sortedChanges(): SortedRuns = sorted(foreachChange)
 
   /** The current record of each key, changed or not, in key order; the caller frees them. */
   def sortedRecords(): SortedRuns = sorted(foreachRecord)
@@ -296,77 +280,11 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   /** A place for a list of records. */
   def newSpool(): RecordSpool = new RecordSpool(memory, spillDirectory)
 
-  /**
-   * The current records of changed keys with from <= key < until (null: no end), in key order, as they are now whatever
-   * changes afterwards; the caller frees them. Before many ranges were asked for, all changes are looked through; then
-   * they are kept in order.
-   */
-  def changedIn(from: Array[Byte], until: Array[Byte]): OrderedRecords =
-    if (changes == 0) OrderedRecords.none
-    else {
-      val found = new OrderedSnapshot(memory, spillDirectory)
-      rangesAsked += 1
-      if (runs == null && rangesAsked <= mostUnordered) {
-        foreachChange(record => if (Record.within(record, from, until)) found.add(record))
-        found.inOrder(isSorted = false)
-      } else {
-        keepOrder()
-        val sources = new MergedRecords(runs.sourcesIn(from, until, isCurrentChange))
-        while (sources.record != 0) {
-          found.add(sources.record)
-          sources.next()
-        }
-        found.inOrder(isSorted = true)
-      }
-    }
-
-  private def keepOrder(): Unit = {
-    if (runs == null) {
-      runs = sortedChanges()
-      unsorted = newSpool()
-    }
-    if (!unsorted.isEmpty) {
-      runs.addUnsorted(unsorted.foreach, isCurrentChange)
-      unsorted.free()
-    }
-  }
-
-  /**
-   * The current records of changed keys that begin with a prefix that [[PrefixIndex.serves]], in key order, as they are
-   * now; the caller frees them.
-   *
-   * @param until the first key after those
-   */
-  def changedWith(prefix: Array[Byte], until: Array[Byte]): OrderedRecords = {
-    if (prefixes == null && prefixesFit && changes > 0) {
-      prefixes = new PrefixIndex(memory, spillDirectory)
-      orElseDoWithout(foreachChange(prefixes.add))
-    }
-    if (prefixes == null) changedIn(prefix, until)
-    else {
-      val found = new OrderedSnapshot(memory, spillDirectory)
-      prefixes.foreach(prefix)(found.add)
-      found.inOrder(isSorted = false)
-    }
-  }
-
-  /** Where a prefix has more records than fit into one piece of memory, the order of keys serves instead. */
-  private def orElseDoWithout(action: => Unit): Unit =
-    try action
-    catch {
-      case _: PieceTooLargeException =>
-        prefixes.free()
-        prefixes = null
-        prefixesFit = false
-    }
-
-  private def isCurrentChange(record: Long): Boolean = {
+  /** Whether that is the record of its key now, and a change. */
+  private[recent] def isCurrentChange(record: Long): Boolean = {
     val slot = find(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))
     this.record(slot) == record && isChange(slot)
   }
-
-  /** The current record of each key, changed or not, in no order. */
-  def foreachRecord(use: Long => Unit): Unit = foreachSlot(slot => use(record(slot)))
 
   /** Number of slots, taken or not, for [[recordAt]]; it stays while nobody changes the table. */
   def slotCount: Long = if (table == null) 0 else table.capacity
@@ -376,20 +294,10 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
 
   /** Gives the table back: records are no longer found by key. */
   def freeTable(): Unit = {
-    freeRuns()
+    ordered.free()
     if (table != null) table.free()
     table = null
     count = 0
-  }
-
-  /** Gives back what the order of keys takes. */
-  def freeRuns(): Unit = {
-    if (runs != null) runs.free()
-    if (unsorted != null) unsorted.free()
-    if (prefixes != null) prefixes.free()
-    runs = null
-    unsorted = null
-    prefixes = null
   }
 
   def free(): Unit = {
@@ -406,9 +314,6 @@ private[incremental] object MemTable {
   /** Their ordinals are numbers of 4 bytes. */
   private val mostKeys = Int.MaxValue.toLong - 1
   private val smallestTable = 64L
-
-  /** For how many ranges all changes are looked through, before it is cheaper to sort them. */
-  private val mostUnordered = 4
   private val addressMask = (1L << 48) - 1
   private val changed = 1L << 48
   private val largestClean = 4096

@@ -135,14 +135,14 @@ private[transaction] final class CommittedRows(view: ReadView, from: Array[Byte]
 
   private def withPrefix(): OrderedRecords = {
     val found = new RecordList
-    view.indexed.foreachWith(from, until)(record => if (isNewest(record, view.pending.length)) found.add(record))
+    view.indexed.ordered.foreachWith(from, until)(record => if (isNewest(record, view.pending.length)) found.add(record))
     view.pending.indices.foreach(pendingSources(_, from, until).foreach(_.foreach(found.add)))
     found.inOrder()
   }
 
   private def inRange(start: Array[Byte], end: Array[Byte]): OrderedRecords = {
     val pending = view.pending.indices.flatMap(pendingSources(_, start, end))
-    new MergedRecords(pending ++ view.indexed.sourcesIn(start, end, isNewest(_, view.pending.length)))
+    new MergedRecords(pending ++ view.indexed.ordered.sourcesIn(start, end, isNewest(_, view.pending.length)))
   }
 
   private def pendingSources(i: Int, start: Array[Byte], end: Array[Byte]): Seq[SortedRecords] =

@@ -7,8 +7,8 @@ private[incremental] final class OrderedScan(transaction: Transaction, from: Arr
     extends Scan(transaction, from, until, skip) {
   /** What the transaction has changed in the range, removed keys too. */
   private val changes: OrderedRecords =
-    transaction.keep(
-      if (PrefixIndex.serves(from, until)) memtable.changedWith(from, until) else memtable.changedIn(from, until))
+    transaction.scans.keep(
+      if (PrefixIndex.serves(from, until)) memtable.ordered.beginningWith(from, until) else memtable.ordered.in(from, until))
   private val committed = new CommittedRows(view, from, until)
 
   /** Whether the row before this one is that of the committed ones, or there was none. */
@@ -44,7 +44,7 @@ private[incremental] final class OrderedScan(transaction: Transaction, from: Arr
   }
 
   protected def closeSources(): Unit = {
-    transaction.free(changes)
+    transaction.scans.free(changes)
     committed.close()
   }
 }

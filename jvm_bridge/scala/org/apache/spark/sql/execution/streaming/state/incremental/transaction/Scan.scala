@@ -21,7 +21,7 @@ private[incremental] abstract class Scan(
     extends AutoCloseable {
   protected final val memtable = transaction.memtable
   protected final val view = transaction.view
-  private val buffer = transaction.buffer
+  private val buffer = transaction.scans.buffer
 
   /** How many keys the transaction had changed when the scan began. */
   protected final val changed = memtable.changes
@@ -44,7 +44,7 @@ private[incremental] abstract class Scan(
 
   /** Moves to the next row; false when there is none, again and again. */
   final def advance(): Boolean = {
-    transaction.enter()
+    transaction.calls.enter()
     try {
       val found = open && step()
       if (!found) {
@@ -53,11 +53,11 @@ private[incremental] abstract class Scan(
       }
       found
     } catch { case e: InternalError if view.base != null => throw view.base.noteFailure(e) }
-    finally transaction.exit()
+    finally transaction.calls.exit()
   }
 
   /** Any number of times; a scan that reached its end is closed. */
-  final def close(): Unit = if (open) transaction.quietly(finish())
+  final def close(): Unit = if (open) transaction.calls.quietly(finish())
 
   private def finish(): Unit = if (open) {
     open = false
@@ -93,7 +93,7 @@ private[incremental] abstract class Scan(
 
   /** The changes so far in the range, removed keys too; to be given back to the transaction. */
   protected final def changedRecords(): RecordSpool = {
-    val found = transaction.newSpool()
+    val found = transaction.scans.newSpool()
     if (changed > 0) memtable.foreachChange(record => if (Record.within(record, from, until)) found.add(record))
     found
   }

@@ -1,21 +1,11 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
-import java.io.File
 import java.util.concurrent.locks.ReentrantLock
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseDirectory}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, MemoryUse, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, InconsistentStateException, IndexedGenerations, MemTable}
-
-/**
- * Settings of one store's data plane.
- *
- * @param spillDirectory local directory, made when first needed, for memory-mapped files that take what the memory
- *     budget has no room for; they have no name once they are open
- * @param fewestPassed   how many removed keys one after the other scans in key order remember, to pass over them later
- */
-final case class StateConf(spillDirectory: File, fewestPassed: Int = 256)
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, InconsistentStateException, MemTable, RecentVersions}
 
 /**
  * The rows of one store: generations in memory over a base on local disk, and the transactions on them.
@@ -27,13 +17,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private val lock = new ReentrantLock
   private var closed = false
   private var base: Base = _
-  private var indexed = new IndexedGenerations(memory, conf.spillDirectory)
-  private var pending = Vector.empty[Generation]
+  private val recent = new RecentVersions(memory, conf.spillDirectory)
   private var offered: Base = _
   private var writers = Set.empty[Transaction]
   private var readers = Set.empty[Transaction]
-  private var lastMemtableBytes = 0L
-  private var lastMemtableKeys = 0L
   private var settling = false
 
   /** What scans have learned of one version, mostly the newest. */
@@ -55,10 +42,8 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
 
   private def baseVersion: VersionId = if (base == null) VersionId.empty else base.version
 
-  private def versions: Vector[Generation] = indexed.generations.toVector ++ pending
-
   /** The newest version that memory holds. */
-  def newest: VersionId = locked(versions.lastOption.map(_.version).getOrElse(baseVersion))
+  def newest: VersionId = locked(recent.newest.getOrElse(baseVersion))
 
   /**
    * Begins on that version. None when memory cannot reach it: then restore it and [[reset]]. Beginning to
@@ -71,7 +56,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     check()
     orElseForget(adoptOffered())
     val n = position(if (version.number == 0) VersionId.empty else version)
-    if (n < 0 || readOnly && n < indexed.generations.size) None
+    if (n < 0 || readOnly && n < recent.indexedCount) None
     else if (base != null && base.damaged) None // to be restored, from what is not
     else {
       Some(orElseForget(begin(bringIn(n), version, readOnly)))
@@ -88,67 +73,34 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     }
 
   /** How many generations lead to a version; -1 when it is not to be had. */
-  private def position(version: VersionId): Int =
-    if (version == baseVersion) indexed.merged
-    else {
-      val i = versions.indexWhere(_.version == version)
-      if (i >= indexed.merged) i + 1 else -1
-    }
+  private def position(version: VersionId): Int = recent.position(version, baseVersion)
 
-  /**
-   * Brings into the index what leads to the n-th generation, and makes room for the next changes. How many
-   * pending generations remain on the way there.
-   */
+  /** As [[RecentVersions.bringIn]]; nobody frees memory of the index meanwhile. */
   private def bringIn(n: Int): Int = {
     settling = true
-    try {
-      if (n < indexed.generations.size) replace(indexed.cut(n))
-      val above = n - indexed.generations.size
-      if (indexed.readers > 0) above
-      else {
-        publish(above)
-        makeRoom(math.min(lastMemtableBytes + lastMemtableBytes / 2, memory.budgetBytes / 8) + Arena.smallestSegment)
-        0
-      }
-    } finally {
+    try recent.bringIn(n)
+    finally {
       settling = false
       noteReclaimable()
     }
   }
-
-  private def publish(n: Int): Unit = (0 until n).foreach { _ =>
-    makeRoom(indexed.roomFor(pending.head))
-    indexed.publish(pending.head)
-    pending = pending.tail
-  }
-
-  /** Makes it here, where records may be saved; what a larger memtable takes later is taken without. */
-  private def makeRoom(bytes: Long): Unit =
-    while (indexed.evictable && memory.usedBytes + bytes > memory.budgetBytes) indexed.evict(saving = true)
 
   /**
    * Brings into the index what was committed last, as the next begin would. Nothing while a transaction is
    * open. Any thread.
    */
   def indexCommitted(): Unit = locked {
-    if (!closed && pending.nonEmpty && indexed.readers == 0) orElseForget(bringIn(versions.size))
-  }
-
-  private def replace(kept: IndexedGenerations): Unit = {
-    indexed.release()
-    indexed = kept
-    pending.foreach(_.release())
-    pending = Vector.empty
+    if (!closed && recent.pending.nonEmpty && recent.indexed.readers == 0) orElseForget(bringIn(recent.count))
   }
 
   private def begin(pendingCount: Int, version: VersionId, readOnly: Boolean): Transaction = {
-    val above = pending.take(pendingCount).toArray
-    val keys = above.lastOption.orElse(indexed.generations.lastOption).map(_.keys).getOrElse(baseKeys)
-    if (above.isEmpty) indexed.check(keys, hasBase = base != null)
-    val view = new ReadView(version, keys, indexed, above, base, emptyRangesAt(version))
+    val above = recent.pending.take(pendingCount).toArray
+    val keys = above.lastOption.orElse(recent.indexed.generations.lastOption).map(_.keys).getOrElse(baseKeys)
+    if (above.isEmpty) recent.indexed.check(keys, hasBase = base != null)
+    val view = new ReadView(version, keys, recent.indexed, above, base, emptyRangesAt(version))
     val transaction =
       new Transaction(this, version, readOnly, view,
-        new MemTable(memory, conf.spillDirectory, if (readOnly) 0 else expectedKeys))
+        new MemTable(memory, conf.spillDirectory, if (readOnly) 0 else recent.expectedKeys))
     if (readOnly) readers += transaction else writers += transaction
     transaction
   }
@@ -159,10 +111,6 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     if (emptyRanges.version != version && version == newest) emptyRanges = newEmptyRanges(version)
     if (emptyRanges.version == version) emptyRanges else newEmptyRanges(version)
   }
-
-  /** What the batch before had, as far as room for it is a small share of the budget. */
-  private def expectedKeys: Int =
-    math.min(lastMemtableKeys, MemTable.keysWithin(memory.budgetBytes / StoreVersions.expectedShare)).toInt
 
   private def baseKeys: Long = if (base == null) 0 else base.keys
 
@@ -206,7 +154,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   private def restart(newBase: Base): Unit = {
-    replace(new IndexedGenerations(memory, conf.spillDirectory))
+    recent.clear()
     if (base != null) base.release()
     base = newBase
     emptyRanges = newEmptyRanges(VersionId.empty)
@@ -243,19 +191,19 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   private def adoptOffered(): Unit =
-    if (offered != null && !versions.lastOption.exists(_.version.number < offered.version.number)) {
-      if (position(offered.version) > indexed.generations.size) bringIn(position(offered.version))
-      if (position(offered.version) > indexed.generations.size && isPinned) beginAbove(position(offered.version))
+    if (offered != null && !recent.newest.exists(_.number < offered.version.number)) {
+      if (position(offered.version) > recent.indexedCount) bringIn(position(offered.version))
+      if (position(offered.version) > recent.indexedCount && isPinned) beginAbove(position(offered.version))
       else adoptInPlace()
     }
 
   private def adoptInPlace(): Unit = {
-    val i = versions.indexWhere(_.version == offered.version)
+    val i = recent.indexOf(offered.version)
     if (offered.version == baseVersion) swapBase() // the same rows in fewer files
-    else if (i < indexed.merged) dropOffered()
-    else if (i < indexed.generations.size) {
+    else if (i < recent.indexed.merged) dropOffered()
+    else if (i < recent.indexedCount) {
       swapBase()
-      indexed.merged = i + 1
+      recent.indexed.merged = i + 1
     }
   }
 
@@ -264,16 +212,11 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
    * take memory that no base can free, and each look-up goes through all of them.
    */
   private def isPinned: Boolean =
-    indexed.readers > 0 && pending.size > StoreVersions.mostPending && !writers.exists(_.version == newest)
+    recent.indexed.readers > 0 && recent.pending.size > StoreVersions.mostPending && !writers.exists(_.version == newest)
 
-  /** Begins anew above the offered base, which holds the first n generations; who reads them keeps them until its end. */
+  /** Begins anew above the offered base, which holds the first n generations. */
   private def beginAbove(n: Int): Unit = {
-    val above = new IndexedGenerations(memory, conf.spillDirectory)
-    val (held, newer) = pending.splitAt(n - indexed.generations.size)
-    indexed.release()
-    indexed = above
-    held.foreach(_.release())
-    pending = newer
+    recent.beginAbove(n)
     swapBase()
     noteReclaimable()
   }
@@ -285,23 +228,17 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   /** Whether memory is full of versions that no base holds, which a merge of kind ingest would free. */
-  def wantsIngest: Boolean = locked {
-    val unmerged = indexed.unmergedBytes + pending.map(_.memtable.bytes).sum
-    val full = spilledBytes > 0 || memory.usedBytes + lastMemtableBytes > memory.budgetBytes / 10 * 9
-    full && unmerged > 0 && unmerged >= indexed.mergedBytes
-  }
-
-  private def spilledBytes: Long = indexed.spilledBytes + pending.map(_.memtable.spilledBytes).sum
+  def wantsIngest: Boolean = locked(recent.needBase)
 
   /** After [[close]]: what open transactions still hold. */
   def memoryUse: MemoryUse = locked {
     val memtables = (writers ++ readers).toSeq.map(_.memtable)
     MemoryUse(
       memtableBytes = memtables.map(_.bytes).sum,
-      recentBytes = indexed.mergedBytes + indexed.unmergedBytes + pending.map(_.bytes).sum,
-      indexBytes = indexed.indexBytes,
+      recentBytes = recent.bytes,
+      indexBytes = recent.indexed.indexBytes,
       baseBytes = if (closed || base == null) 0 else base.bytes,
-      spilledBytes = spilledBytes + memtables.map(_.spilledBytes).sum)
+      spilledBytes = recent.spilledBytes + memtables.map(_.spilledBytes).sum)
   }
 
   /**
@@ -311,9 +248,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     if (!closed) {
       closed = true
       memory.unregister(cache)
-      indexed.release()
-      pending.foreach(_.release())
-      pending = Vector.empty
+      recent.close()
       if (base != null) base.release()
       dropOffered()
     }
@@ -323,14 +258,11 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
    * Appends a transaction's changes to the version that it began on, if that is still on the way to the newest.
    */
   private[transaction] def append(transaction: Transaction, generation: Generation, empty: EmptyRanges): Unit = locked {
-    val n = if (closed || (transaction.view.indexed ne indexed)) -1 else position(transaction.version)
-    if (n < indexed.generations.size) generation.release()
+    val n = if (closed || (transaction.view.indexed ne recent.indexed)) -1 else position(transaction.version)
+    if (n < recent.indexedCount) generation.release()
     else {
-      pending.drop(n - indexed.generations.size).foreach(_.release())
-      pending = pending.take(n - indexed.generations.size) :+ generation
+      recent.append(n, generation)
       if (offered != null && offered.version.number > transaction.version.number) dropOffered()
-      lastMemtableBytes = generation.memtable.bytes
-      lastMemtableKeys = generation.records
       emptyRanges = empty
     }
   }
@@ -342,7 +274,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     noteReclaimable()
   }
 
-  private def noteReclaimable(): Unit = reclaimable = if (closed) 0 else indexed.mergedBytes
+  private def noteReclaimable(): Unit = reclaimable = if (closed) 0 else recent.indexed.mergedBytes
 
   /** Drops merged generations, unless a transaction of another thread reads them or the store is busy. */
   private def reclaim(bytes: Long): Long =
@@ -350,7 +282,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     else
       try {
         var freed = 0L
-        while (mayEvict && freed < bytes) freed += indexed.evict(saving = false)
+        while (mayEvict && freed < bytes) freed += recent.indexed.evict(saving = false)
         noteReclaimable()
         freed
       } finally lock.unlock()
@@ -363,16 +295,14 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
    *   - nobody, while the store is closed or settles.
    */
   private def mayEvict: Boolean =
-    !closed && !settling && indexed.evictable &&
-      (indexed.readers == 0 || indexed.readers == 1 && writers.exists { t =>
-        (t.writingThread eq Thread.currentThread) && (t.view.indexed eq indexed) && (t.view.base eq base) && t.memtable.pins == 0
+    !closed && !settling && recent.indexed.evictable &&
+      (recent.indexed.readers == 0 || recent.indexed.readers == 1 && writers.exists { t =>
+        (t.writingThread eq Thread.currentThread) && (t.view.indexed eq recent.indexed) && (t.view.base eq base) &&
+        t.memtable.pins == 0
       })
 }
 
 private object StoreVersions {
-
-  /** The part of the budget that the table of a new memtable may take at once is one in this many. */
-  private val expectedShare = 32
 
   /** This many versions may wait for a transaction to end. */
   private val mostPending = 8

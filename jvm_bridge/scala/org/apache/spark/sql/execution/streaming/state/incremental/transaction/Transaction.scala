@@ -1,12 +1,10 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
 import java.io.File
-import java.util.concurrent.atomic.AtomicBoolean
-import java.util.concurrent.locks.LockSupport
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaWriter
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, OrderedRecords, Record, RecordSpool, SlotHash}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Record, SlotHash}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, MemTable}
 
 /**
@@ -15,7 +13,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Genera
  * every call but [[abort]] is an IllegalStateException, and so it is, but for reading, after a change that
  * failed half way; to read what was committed, begin another.
  *
- * @param at       the version that it builds on
+ * @param version  that it builds on
  * @param readOnly whether changes are refused
  */
 final class Transaction private[transaction] (
@@ -24,9 +22,9 @@ final class Transaction private[transaction] (
     val readOnly: Boolean,
     private[transaction] val view: ReadView,
     private[transaction] val memtable: MemTable) {
-  private val busy = new AtomicBoolean
-  private val finished = new AtomicBoolean
-  @volatile private var ended = false
+  private[transaction] val calls = new CallLock(version)
+  private[transaction] val scans = new ScanMemory(memtable)
+  private val count = new KeyCount(view, memtable)
 
   /** What a change failed with: since then not all that this transaction counts need be true. */
   private var failure: Throwable = _
@@ -37,74 +35,14 @@ final class Transaction private[transaction] (
   private var hash = 0L
   private var delta: DeltaWriter = _
 
-  /** Lists of records of scans that are open. */
-  private val spools = new java.util.HashSet[RecordSpool]
-  private val orders = new java.util.HashSet[OrderedRecords]
-
-  /** Where its scans copy rows to. */
-  private[transaction] lazy val buffer = new EntryBuffer
-
   /** The thread that changes the memtable now: it may drop generations that the view needs no more. */
   @volatile private[transaction] var writingThread: Thread = _
 
-  /** A list of records for a scan; within a call. Freed with the transaction at the latest. */
-  private[transaction] def newSpool(): RecordSpool = {
-    val spool = memtable.newSpool()
-    spools.add(spool)
-    spool
-  }
-
-  private[transaction] def free(spool: RecordSpool): Unit = if (spools.remove(spool)) spool.free()
-
-  /** The same of records that a scan goes through in key order. */
-  private[transaction] def keep(order: OrderedRecords): OrderedRecords = {
-    if (order.isOffHeap) orders.add(order)
-    order
-  }
-
-  private[transaction] def free(order: OrderedRecords): Unit = if (order.isOffHeap && orders.remove(order)) order.free()
-
-  /** Begins a call: waits until no other is under way. Calls do not nest. */
-  private[transaction] def enter(): Unit = {
-    acquire()
-    if (ended) {
-      exit()
-      throw new IllegalStateException(s"The transaction on version ${version.number} of the state store has ended")
-    }
-  }
-
-  private[transaction] def exit(): Unit = busy.lazySet(false)
-
-  /** Costs what a volatile write does, unless another thread is in a call. */
-  private def acquire(): Unit = if (!busy.compareAndSet(false, true)) acquireLater()
-
-  /** Calls are short, most of them; the wait for a long one goes on when the thread is interrupted. */
-  private def acquireLater(): Unit = {
-    var interrupted = false
-    var spins = 0
-    while (busy.get || !busy.compareAndSet(false, true)) {
-      spins += 1
-      if (spins < Transaction.mostSpins) Thread.onSpinWait()
-      else {
-        interrupted |= Thread.interrupted()
-        LockSupport.parkNanos(Transaction.pauseNs)
-      }
-    }
-    if (interrupted) Thread.currentThread.interrupt()
-  }
-
-  /** Does something unless the transaction has ended. */
-  private[transaction] def quietly(action: => Unit): Unit = {
-    acquire()
-    try if (!ended) action
-    finally exit()
-  }
-
   /** The value of a key, null when absent; the caller may keep the array, and never changes that of the key. */
   def get(key: Array[Byte]): Array[Byte] = {
-    enter()
+    calls.enter()
     try lookUp(hashOf(key), key)
-    finally exit()
+    finally calls.exit()
   }
 
   /** The hash of a key; that of the array that was asked for last is remembered. */
@@ -144,7 +82,7 @@ final class Transaction private[transaction] (
 
   /** The values of keys, in their order, null for those that are absent. */
   def multiGet(keys: Array[Array[Byte]]): Array[Array[Byte]] = {
-    enter()
+    calls.enter()
     try {
       if (view.isSparse) view.expect(keys.filter(isOnlyInBase))
       val values = new Array[Array[Byte]](keys.length)
@@ -154,7 +92,7 @@ final class Transaction private[transaction] (
         i += 1
       }
       values
-    } finally exit()
+    } finally calls.exit()
   }
 
   /** Sets the value of a key. */
@@ -191,13 +129,13 @@ final class Transaction private[transaction] (
   }
 
   private def enterToCommit(): Unit = {
-    enter()
+    calls.enter()
     if (readOnly) {
-      exit()
+      calls.exit()
       throw new IllegalStateException(s"The transaction on version ${version.number} of the state store is for reading only")
     }
     if (failure != null) {
-      exit()
+      calls.exit()
       throw new IllegalStateException(
         s"A change of the transaction on version ${version.number} of the state store failed", failure)
     }
@@ -216,7 +154,7 @@ final class Transaction private[transaction] (
 
   private def exitFromChange(): Unit = {
     writingThread = null
-    exit()
+    calls.exit()
   }
 
   /** Adds a value to those of a key: puts it where there is none, else old value, delimiter, value. */
@@ -248,9 +186,9 @@ final class Transaction private[transaction] (
    * when it is less than a column family; else in the order that is quickest.
    */
   private[incremental] def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int = 0): Scan = {
-    enter()
+    calls.enter()
     try begin(from, until, ordered, skip)
-    finally exit()
+    finally calls.exit()
   }
 
   /** What is less than a column family is found quickest by its prefix, or through the order of keys. */
@@ -276,24 +214,9 @@ final class Transaction private[transaction] (
    * Number of keys, uncommitted changes counted. Looks up what was put or removed without having been got.
    */
   def keys: Long = {
-    enter()
-    try countKeys()
-    finally exit()
-  }
-
-  private def countKeys(): Long = {
-    if (memtable.unknown > 0) {
-      memtable.foreachSlot { slot =>
-        if (memtable.isChange(slot) && !memtable.priorKnown(slot)) memtable.resolve(slot, view.contains(memtable.record(slot)))
-      }
-    }
-    val keys = view.keys + memtable.balance
-    if (keys < memtable.puts || memtable.unknown != 0) {
-      throw new IllegalStateException(
-        s"The transaction on version ${version.number} of the state store has lost count: $keys keys of ${view.keys} before, " +
-          s"${memtable.puts} put, ${memtable.removes} removed, ${memtable.unknown} not known")
-    }
-    keys
+    calls.enter()
+    try count.keys()
+    finally calls.exit()
   }
 
   /**
@@ -301,22 +224,9 @@ final class Transaction private[transaction] (
    * have no changes. Looks up what [[keys]] does.
    */
   def growthByFamily: Array[Long] = {
-    enter()
-    try {
-      countKeys()
-      var growth = new Array[Long](16)
-      memtable.foreachSlot { slot =>
-        if (memtable.isChange(slot)) {
-          val record = memtable.record(slot)
-          val key = Record.keyAddress(record)
-          val id = (OffHeap.getByte(null, key) & 0xff) << 8 | OffHeap.getByte(null, key + 1) & 0xff
-          val before = if (memtable.wasThere(slot)) 1 else 0
-          if (id >= growth.length) growth = java.util.Arrays.copyOf(growth, id + 1)
-          growth(id) += (if (Record.isRemoved(record)) 0 else 1) - before
-        }
-      }
-      growth
-    } finally exit()
+    calls.enter()
+    try count.growthByFamily()
+    finally calls.exit()
   }
 
   /** Keys that this transaction put, or removed, so far: each counted once, by its last change. */
@@ -331,24 +241,24 @@ final class Transaction private[transaction] (
    * yet. Whoever stores it makes it durable.
    */
   def writeDelta(file: File, meta: Array[Byte]): DeltaFile = {
-    enter()
+    calls.enter()
     try {
       if (failure != null) fail(failure)
       if (delta == null) delta = memtable.newDelta()
       delta.write(file, meta, memtable.puts, memtable.removes)
-    } finally exit()
+    } finally calls.exit()
   }
 
   /** Ends the transaction; its changes are now that version, and the next transaction may begin there. */
   def committed(made: VersionId): Unit = {
     enterToCommit()
     val (keys, empty) =
-      try (countKeys(), emptyRangesAt(made))
+      try (count.keys(), emptyRangesAt(made))
       finally exitFromChange()
     if (!end()) throw new IllegalStateException(s"The transaction on version ${version.number} of the state store was aborted")
     forgetDelta()
     memtable.overwritten.free()
-    memtable.freeRuns()
+    memtable.ordered.free()
     try state.append(this, new Generation(made, keys, memtable), empty)
     finally state.ended(this)
   }
@@ -370,19 +280,8 @@ final class Transaction private[transaction] (
 
   /** Ends it once, when no call is under way any more; whether this call was the first to do so. */
   private def end(): Boolean = {
-    ended = true
-    acquire()
-    exit()
-    val first = finished.compareAndSet(false, true)
-    if (first) {
-      spools.forEach(_.free())
-      orders.forEach(_.free())
-    }
+    val first = calls.end()
+    if (first) scans.freeAll()
     first
   }
-}
-
-private object Transaction {
-  private val mostSpins = 1000
-  private val pauseNs = 50000L
 }

@@ -106,7 +106,7 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
   }
 
   protected def closeSources(): Unit = {
-    transaction.free(changes)
+    transaction.scans.free(changes)
     if (base != null) base.close()
   }
 }
