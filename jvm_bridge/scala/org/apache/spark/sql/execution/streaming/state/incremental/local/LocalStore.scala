@@ -1,7 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.local
 
-import java.io.IOException
-import java.nio.channels.ClosedByInterruptException
 import java.nio.file.{Files, Path}
 import java.util.concurrent.{ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.locks.ReentrantLock
@@ -10,8 +8,7 @@ import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentDirectory, AgentStore, CommitAnswer, DeltaFiles, MergedStore, RestoreAnswer}
-import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, FarRowsException, NeedsDatabaseException}
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, DeltaMetadata, UnknownFormatException, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, DeltaMetadata, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{LookUps, StateConf, StoreVersions, Transaction}
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
@@ -50,7 +47,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   extends Logging {
   private val restoring = new ReentrantLock
   private val attempts: Attempts = if (ids) new SparksAttempts else new NumberedAttempts(agent)
-  private var families = Map(VersionId.empty -> ColumnFamilies.initial)
+  private val families = new KnownFamilies
   private var users = 0
   private var closing = false
   private var disposed = false
@@ -70,6 +67,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   private def state: StoreVersions = opening.state
 
   val merges = new StoreMerges(name, agent, offer, published)
+  private val bases = new StoreBases(name, agent, state, answer => merges.learned(answer.ages))
   val verification = new BackgroundVerification(name, state, agent.opened.limits.verificationBytesPerS)
 
   @volatile private var newestVersion: Option[VersionId] = None
@@ -138,7 +136,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       val committed = Committed(version, counted, keys, transaction.lookUps, delta, answer,
         writeMs, sinceMs(writtenNs))
       transaction.committed(version)
-      remember(version, counted)
+      families.add(version, counted)
       attempts.committed(version, answer.seen)
       newestVersion = Some(version)
       merges.learned(answer.ages)
@@ -164,8 +162,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   /** Takes what a merge made as the base of what comes; gives it back where the store is closed. */
   private def offer(made: MergedStore): Unit = {
-    val base = BaseDirectory(made.directory, made.version, made.keys, () => agent.release(made.directory),
-      onDamage = () => tellDamage(made.directory))
+    val base = bases.merged(made)
     if (synchronized(disposed)) base.onClose()
     else state.offerBase(base)
   }
@@ -190,8 +187,6 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 
   /** The files are of no use any more. */
   def releaseDeltas(deltas: DeltaFiles): Unit = agent.release(deltas.directory)
-
-  private def familiesOf(version: VersionId): Option[ColumnFamilies] = synchronized(families.get(version))
 
   /** Any number of times, from any thread. */
   def close(): Unit = {
@@ -232,7 +227,7 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       named: VersionId, readOnly: Boolean, task: Option[TaskAttempt], startNs: Long): Option[Opened] =
     for {
       version <- attempts.known(named)
-      known <- familiesOf(version)
+      known <- families.of(version)
       start = attempts.start(version, task, readOnly)
       transaction <- state.tryBegin(version, readOnly)
     } yield Opened(transaction, start, known, sinceMs(startNs), None)
@@ -252,79 +247,25 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
             state.resetEmpty()
             (attempts.start(VersionId.empty, task, readOnly), None)
           } else {
-            val answer = resetTo(named, snapshot, thorough = state.isDamaged, ingest = false)
+            val answer = resetTo(named, snapshot)
             (AttemptStart.on(VersionId(named.number, answer.id), task, Some(answer.seen)), Some(answer))
           }
         val transaction = state.tryBegin(start.version, readOnly).getOrElse(
           throw new AgentException("internal",
             s"version ${named.number} of $name was restored but cannot be read"))
         verification.restored()
-        Opened(transaction, start, familiesOf(start.version).get, sinceMs(startNs), answer)
+        Opened(transaction, start, families.of(start.version).get, sinceMs(startNs), answer)
       }
     } finally restoring.unlock()
   }
 
-  /**
-   * Restores a version from files that are verified block by block as they are read; all of them at once, where
-   * that has shown some to be damaged, or does so now.
-   *
-   * @param thorough whether to verify all of them
-   * @param ingest whether RocksDB has to read them
-   */
-  private def resetTo(
-      version: VersionId, snapshot: Option[VersionId], thorough: Boolean, ingest: Boolean): RestoreAnswer = {
-    val answer = agent.restore(version, snapshot, thorough, ingest)
-    answer.warnings.foreach(text => logWarning(s"$name: $text"))
-    merges.learned(answer.ages)
-    try {
-      take(version, answer)
-      answer
-    } catch {
-      case e: UnknownFormatException => throw AgentException.of(e)
-      case _: NeedsDatabaseException if !ingest => resetTo(version, snapshot, thorough, ingest = true)
-      case e @ (_: ClosedByInterruptException | _: FarRowsException) => throw e
-      case e: IOException if !thorough =>
-        logWarning(s"What was restored of version ${version.number} of $name cannot be read: all files are verified now", e)
-        resetTo(version, snapshot, thorough = true, ingest)
-    }
-  }
-
-  private def take(version: VersionId, answer: RestoreAnswer): Unit = {
-    val found = VersionId(version.number, answer.id)
-    val deltas = answer.beside.reverse.map { case (delta, path) => BesideDelta(path, delta) }
-    val families = state.reset(BaseDirectory(
-      answer.directory,
-      found,
-      keys = if (deltas.isEmpty) answer.keys else -1,
-      onClose = () => agent.release(answer.directory),
-      beside = Some(Beside(
-        answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _), answer.needsRocksDb)),
-      onDamage = () => tellDamage(answer.directory)))
-    remember(found, families)
-    attempts.restored(found, answer.seen)
+  private def resetTo(version: VersionId, snapshot: Option[VersionId]): RestoreAnswer = {
+    val (answer, restoredFamilies) = bases.restore(version, snapshot, thorough = state.isDamaged)
+    val restored = VersionId(version.number, answer.id)
+    families.add(restored, restoredFamilies)
+    attempts.restored(restored, answer.seen)
     logInfo(s"Restored version ${version.number} of $name: $answer")
-  }
-
-  /** Where storage fails, the files are as good as they were; where it has lost one, or has it damaged, they are not. */
-  private def fetch(directory: String, name: String, offset: Long, length: Long): Unit =
-    try agent.fetch(directory, name, offset, length)
-    catch {
-      case e: AgentException =>
-        val what = s"$length bytes at $offset of $directory/$name, which was restored in part, cannot be read: ${e.getMessage}"
-        throw if (e.kind == "missing" || e.kind == "damaged") new IOException(what, e) else new FarRowsException(what, e)
-    }
-
-  /** Not by the thread that found it, which may be interrupted any moment. */
-  private def tellDamage(directory: String): Unit = LocalStore.threads.execute(() => agent.foundDamage(directory))
-
-  // Memory holds far fewer versions than this; one that is forgotten here is restored.
-  private def remember(version: VersionId, now: ColumnFamilies): Unit = synchronized {
-    val kept = if (families.size < LocalStore.Remembered) families
-      else {
-        val oldest = version.number - LocalStore.Remembered / 2
-        families.filter { case (one, _) => one.number == 0 || one.number > oldest }
-      }
-    families = kept + (version -> now)
+    answer
   }
 
   private def metadata(
@@ -338,7 +279,6 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
 private object LocalStore {
   // For what is done between two batches.
   lazy val threads: ThreadPoolExecutor = ThreadUtils.newDaemonCachedThreadPool("state-store-settle")
-  val Remembered = 2048
 
   def isConflict(e: Throwable): Boolean = e match {
     case refused: AgentException => refused.kind == "conflict"
