@@ -38,13 +38,13 @@ final class IncrementalStateStore private[incremental] (
   private var families = opened.families
   private val codecs = new ThreadCodecs(makeCodec)
   @volatile private var state: State = Updating
-  private var rowsToCheck = !provider.columnFamilies && provider.conf.formatValidationEnabled
+  private var rowsToCheck = !provider.families.several && provider.conf.formatValidationEnabled
   private var committed: Option[Committed] = None
 
   /** Of the batch that was committed; asked for after the commit. */
   private lazy val figures: StateStoreMetrics = {
     val made = committed.get
-    provider.metrics(opened, committed, made.keys, made.families, made.lookUps, forceSnapshot)
+    provider.metrics.of(opened, committed, made.keys, made.families, made.lookUps, forceSnapshot)
   }
 
   override def id: StateStoreId = provider.stateStoreId
@@ -214,20 +214,20 @@ final class IncrementalStateStore private[incremental] (
       useMultipleValuesPerKey: Boolean,
       isInternal: Boolean): Unit = {
     updating()
-    provider.checkFamilyName("create_col_family", colFamilyName, isInternal)
+    provider.families.checkName("create_col_family", colFamilyName, isInternal)
     if (families.get(colFamilyName).isEmpty) families = families.added(colFamilyName, isInternal)
-    provider.register(colFamilyName, FamilySchema(keyStateEncoderSpec, valueSchema, useMultipleValuesPerKey))
+    provider.families.register(colFamilyName, FamilySchema(keyStateEncoderSpec, valueSchema, useMultipleValuesPerKey))
   }
 
   override def removeColFamilyIfExists(colFamilyName: String): Boolean = {
     updating()
-    provider.checkFamilyName("remove_col_family", colFamilyName, isInternal = false)
+    provider.families.checkName("remove_col_family", colFamilyName, isInternal = false)
     val found = families.get(colFamilyName)
     found.foreach { family =>
       transaction.removeRange(ColumnFamilies.from(family.id), ColumnFamilies.until(family.id))
       families = families.removed(colFamilyName)
       codecs.clear()
-      provider.unregister(colFamilyName)
+      provider.families.unregister(colFamilyName)
     }
     found.isDefined
   }
@@ -292,7 +292,7 @@ final class IncrementalStateStore private[incremental] (
     case CommittedState => figures
     case Updating =>
       val keys = transaction.keys
-      provider.metrics(opened, None, keys, families.counted(opened.families, keys, transaction.growthByFamily),
+      provider.metrics.of(opened, None, keys, families.counted(opened.families, keys, transaction.growthByFamily),
         transaction.lookUps, forced = false)
     case _ => ReportedMetrics.none
   }
@@ -353,8 +353,8 @@ final class IncrementalStateStore private[incremental] (
   private def updating(): Unit = if (state ne Updating) throw outOfOrder(s"Cannot update after $state")
 
   private def makeCodec(operation: String, name: String): RowCodec = {
-    provider.checkFamilyUse(operation, name)
-    families.get(name).flatMap(family => provider.codec(name, family))
+    provider.families.checkUse(operation, name)
+    families.get(name).flatMap(family => provider.families.codec(name, family))
       .getOrElse(throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily(operation, name))
   }
 

@@ -1,10 +1,8 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
-import java.util.{Locale, UUID}
-import java.util.concurrent.ConcurrentHashMap
+import java.util.UUID
 
 import scala.util.control.NonFatal
-import scala.util.hashing.MurmurHash3
 
 import org.apache.hadoop.conf.Configuration
 
@@ -13,15 +11,14 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentStore}
-import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, ColumnFamily, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.local.{Committed, LocalStore, MergeCounters, Opened, TaskAttempt, VerificationCounters}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
+import org.apache.spark.sql.execution.streaming.state.incremental.local.{LocalStore, Opened}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.LookUps
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.types.StructType
-import org.apache.spark.{SparkEnv, TaskContext}
+import org.apache.spark.TaskContext
 import org.apache.spark.util.{NextIterator, ShutdownHookManager}
 
 /**
@@ -37,16 +34,12 @@ class IncrementalStateStoreProvider
   private var storeId: StateStoreId = _
   private var keySchema: StructType = _
   private var valueSchema: StructType = _
-  private var codecs: Codecs = _
-  private var schemaProvider: Option[StateSchemaProvider] = None
-  private val families = new ConcurrentHashMap[String, FamilySchema]
-  private var reported = MergeCounters()
-  private var reportedVerified = VerificationCounters()
 
   private[incremental] var conf: StateStoreConf = _
   private[incremental] var hadoopConf: Configuration = _
-  private[incremental] var columnFamilies: Boolean = _
+  private[incremental] var families: FamilyRegistry = _
   private[incremental] var local: LocalStore = _
+  private[incremental] var metrics: ProviderMetrics = _
 
   override def init(
       stateStoreId: StateStoreId,
@@ -64,20 +57,20 @@ class IncrementalStateStoreProvider
     this.valueSchema = valueSchema
     conf = storeConfs
     this.hadoopConf = hadoopConf
-    columnFamilies = useColumnFamilies
-    schemaProvider = stateSchemaProvider
     require(!useMultipleValuesPerKey || useColumnFamilies,
       "Multiple values per key support requires column families to be enabled.")
     refuseRowChecksums()
-    codecs = new Codecs(conf.stateStoreEncodingFormat, schemaProvider, useColumnFamilies)
+    val codecs = new Codecs(conf.stateStoreEncodingFormat, stateSchemaProvider, useColumnFamilies)
+    families = new FamilyRegistry(codecs, stateSchemaProvider, useColumnFamilies)
     val runId = Driver.runId(hadoopConf)
     val agent = new AgentStore(storeId, runId, conf, hadoopConf)
     val name = StateStoreProviderId(storeId, UUID.fromString(runId)).toString
     local = new LocalStore(name, agent, conf.enableStateStoreCheckpointIds, uploaded)
-    register(StateStore.DEFAULT_COL_FAMILY_NAME,
+    metrics = new ProviderMetrics(storeId, local)
+    families.register(StateStore.DEFAULT_COL_FAMILY_NAME,
       FamilySchema(keyStateEncoderSpec, valueSchema, useMultipleValuesPerKey))
     // What is wrong with the schema shows here.
-    codec(StateStore.DEFAULT_COL_FAMILY_NAME, ColumnFamilies.Default)
+    families.codec(StateStore.DEFAULT_COL_FAMILY_NAME, ColumnFamilies.Default)
   }
 
   override def stateStoreId: StateStoreId = storeId
@@ -89,7 +82,7 @@ class IncrementalStateStoreProvider
       loadEmpty: Boolean): StateStore = loading {
     if (version < 0) throw QueryExecutionErrors.unexpectedStateStoreVersion(version)
     if (loadEmpty) openEmpty(version, forceSnapshotOnCommit)
-    else if (inQuery) open(versionId(version, stateStoreCkptId), readOnly = false, forceSnapshotOnCommit)
+    else if (CurrentTask.isInQuery) open(versionId(version, stateStoreCkptId), readOnly = false, forceSnapshotOnCommit)
     else reading(version, stateStoreCkptId) { asked => // Spark 4.2 reads the stores of joins so
       val foundInLog = asked.id.isDefined && !conf.enableStateStoreCheckpointIds
       open(asked, readOnly = foundInLog, forceSnapshotOnCommit)
@@ -130,7 +123,7 @@ class IncrementalStateStoreProvider
     if (endVersion < snapshotVersion) throw QueryExecutionErrors.unexpectedStateStoreVersion(endVersion)
     def replay(asked: VersionId) = {
       val snapshot = versionId(snapshotVersion, snapshotVersionStateStoreCkptId)
-      store(local.replay(snapshot, asked, readOnly, task), asked, endVersion, readOnly, forced = false)
+      store(local.replay(snapshot, asked, readOnly, CurrentTask.attempt), asked, endVersion, readOnly, forced = false)
     }
     if (readOnly) reading(endVersion, endVersionStateStoreCkptId)(replay)
     else replay(versionId(endVersion, endVersionStateStoreCkptId))
@@ -175,66 +168,8 @@ class IncrementalStateStoreProvider
 
   // --- what its stores ask
 
-  private[incremental] def register(name: String, schema: FamilySchema): Unit = {
-    schemaProvider.foreach {
-      case tests: TestStateSchemaProvider =>
-        tests.captureSchema(name, schema.keySpec.keySchema, schema.values)
-      case _ =>
-    }
-    families.put(name, schema)
-  }
-
-  private[incremental] def unregister(name: String): Unit = families.remove(name)
-
-  private[incremental] def codec(name: String, family: ColumnFamily): Option[RowCodec] =
-    Option(families.get(name)).map(codecs.make(name, family, _))
-
   private[incremental] def checkRowFormat(key: UnsafeRow, value: UnsafeRow): Unit =
     StoreErrors.checkRowFormat(key, keySchema, value, valueSchema, storeId, conf)
-
-  /** Throws as Spark's stores do where a family other than `default` cannot be used. */
-  private[incremental] def checkFamilyUse(operation: String, name: String): Unit =
-    if (name != StateStore.DEFAULT_COL_FAMILY_NAME) {
-      if (!columnFamilies) throw noFamilies(operation)
-      if (name.isEmpty || name.trim != name) {
-        throw StateStoreErrors.cannotUseColumnFamilyWithInvalidName(operation, name)
-      }
-    }
-
-  /** Throws as Spark's stores do where a family cannot be made or removed. */
-  private[incremental] def checkFamilyName(operation: String, name: String, isInternal: Boolean): Unit = {
-    if (!columnFamilies) throw noFamilies(operation)
-    if (name.isEmpty || name.trim != name || (name == StateStore.DEFAULT_COL_FAMILY_NAME && !isInternal)) {
-      throw StateStoreErrors.cannotUseColumnFamilyWithInvalidName(operation, name)
-    }
-    if (!isInternal && name.charAt(0) == '$') {
-      throw StateStoreErrors.cannotCreateColumnFamilyWithReservedChars(name)
-    }
-  }
-
-  /** The metrics of a store, and those of its merges since the last commit. */
-  private[incremental] def metrics(
-      opened: Opened,
-      committed: Option[Committed],
-      keys: Long,
-      families: ColumnFamilies,
-      lookUps: LookUps,
-      forced: Boolean): StateStoreMetrics = synchronized {
-    val merges = local.merges.counters
-    val verified = local.verification.counters
-    val batch = BatchMetrics(
-      keys - families.internalKeys, families, local.memoryUse, lookUps, opened.loadMs, opened.restored,
-      committed, merges.since(reported), merges, verified.since(reportedVerified),
-      local.merges.snapshotAges, forced)
-    if (committed.isDefined) {
-      reported = merges
-      reportedVerified = verified
-    }
-    StoreMetrics.of(storeId, batch)
-  }
-
-  private def noFamilies(operation: String) = StateStoreErrors.unsupportedOperationException(
-    operation, "multiple column families is disabled in IncrementalStateStoreProvider")
 
   // --- opening
 
@@ -258,17 +193,8 @@ class IncrementalStateStoreProvider
     }
   }
 
-  /** Whether the task is one of a streaming query, which Spark names in its tasks, or may be one. */
-  private def inQuery: Boolean =
-    Option(TaskContext.get()).forall(_.getLocalProperty(IncrementalStateStoreProvider.QueryIdKey) != null)
-
   private def open(asked: VersionId, readOnly: Boolean, forced: Boolean): IncrementalStateStore =
-    store(local.begin(asked, readOnly, task), asked, asked.number, readOnly, forced)
-
-  private def task: Option[TaskAttempt] = Option(TaskContext.get()).map { context =>
-    TaskAttempt(IncrementalStateStoreProvider.application, context.taskAttemptId(),
-      again = context.attemptNumber() > 0 || context.stageAttemptNumber() > 0)
-  }
+    store(local.begin(asked, readOnly, CurrentTask.attempt), asked, asked.number, readOnly, forced)
 
   private def openEmpty(version: Long, forced: Boolean): IncrementalStateStore = {
     if (!conf.enableStateStoreCheckpointIds) {
@@ -314,12 +240,12 @@ class IncrementalStateStoreProvider
     val family =
       if (name == StateStore.DEFAULT_COL_FAMILY_NAME) Some(ColumnFamilies.Default)
       else {
-        val reader = local.begin(version, readOnly = true, task)
+        val reader = local.begin(version, readOnly = true, CurrentTask.attempt)
         reader.transaction.abort()
         local.ended()
         reader.families.get(name)
       }
-    family.flatMap(codec(name, _)).getOrElse(
+    family.flatMap(families.codec(name, _)).getOrElse(
       throw StateStoreErrors.unsupportedOperationOnMissingColumnFamily("getStateStoreChangeDataReader", name))
   }
 
@@ -331,15 +257,4 @@ class IncrementalStateStoreProvider
         "supported by IncrementalStateStoreProvider, whose files carry checksums of their own that every " +
         "restore verifies. Set it to false.")
     }
-}
-
-private object IncrementalStateStoreProvider {
-  /** `StreamExecution.QUERY_ID_KEY`, which moves from package to package between releases. */
-  val QueryIdKey = "sql.streaming.queryId"
-
-  /** Stands for the Spark application in the ids of attempts: 8 hexadecimal digits. */
-  private def application: String = {
-    val id = Option(SparkEnv.get).flatMap(_.conf.getOption("spark.app.id")).getOrElse("")
-    String.format(Locale.ROOT, "%08x", Int.box(MurmurHash3.stringHash(id)))
-  }
 }
