@@ -47,10 +47,10 @@ class Expiry:
     def of(cls, query: Query, view: View, batch: int, now_ms: int) -> Expiry | None:
         """Of the state after a batch; None where no column of the view says when a row goes, or Spark has
         forgotten the batch."""
-        watermark_ms = query.next_watermark_ms(batch)
+        watermark_ms = query.logs.next_watermark_ms(batch)
         if watermark_ms is None:
             return None
-        next_ms = query.batch_ms(batch + 1)
+        next_ms = query.logs.batch_ms(batch + 1)
         time_ms = now_ms if next_ms is None else next_ms
         names = {column.name: column.type for column in Columns(view).schema}
         if EXPIRES_MS in names:

@@ -74,7 +74,7 @@ def read_schemas(query: Query, operator: Operator, store: str) -> list[FamilySch
 def is_avro(query: Query) -> bool:
     """Whether state variables of the query are encoded with Avro. Raises FormatError for an encoding that is
     not known."""
-    encoding = query.pinned_conf().get(_ENCODING, "unsaferow")
+    encoding = query.logs.pinned_conf().get(_ENCODING, "unsaferow")
     if encoding not in ("unsaferow", "avro"):
         raise FormatError(
             f"the state of {query.location} is encoded with '{encoding}' ({_ENCODING}), which is not known"

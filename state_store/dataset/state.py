@@ -185,7 +185,7 @@ class State:
             "store": self.view.name,
             "version": self.version,
             "batch": self.batch,
-            "watermark_ms": self._query.watermark_ms(self.batch),
+            "watermark_ms": self._query.logs.watermark_ms(self.batch),
         }
 
     def count(self) -> int:

@@ -24,7 +24,7 @@ def version_number(
         raise OptionError(
             "a version is given by its number, by its batch or by a time, not by several of them"
         )
-    newest = query.committed_batch()
+    newest = query.logs.committed_batch()
     if newest is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
     if at is not None:
@@ -61,7 +61,7 @@ def identified(listing: Listing, number: int, newest: VersionId, where: str) -> 
 def _batch_at(query: Query, at: datetime) -> int:
     moment = at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
     at_ms = moment.timestamp() * 1000
-    times: Mapping[int, int] = query.commit_times_ms()
+    times: Mapping[int, int] = query.logs.commit_times_ms()
     before = [batch for batch, time_ms in times.items() if time_ms <= at_ms]
     if not before:
         first = datetime.fromtimestamp(min(times.values()) / 1000, timezone.utc)

@@ -107,7 +107,7 @@ def measure(
     """
     query = Query.open(checkpoint)
     keys = query.stores(Filter(operator, None, store))
-    batch = query.committed_batch()
+    batch = query.logs.committed_batch()
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
     version, committed = batch + 1, query.committed(batch)
@@ -242,7 +242,7 @@ def _oldest_run(version: VersionId, contents: StoreContents) -> tuple[int, int]:
 def _retained(query: Query, contents: StoreContents, version: int) -> int | None:
     """As many as Spark's commit log tells of, which holds one batch more, but no more than can be restored:
     an option may narrow it."""
-    batches = sorted(query.commit_times_ms())
+    batches = sorted(query.logs.commit_times_ms())
     if batches[0] == 0:
         return None
     oldest = min((one.number for one in contents.lineages.restorable()), default=version)
@@ -266,6 +266,6 @@ def _snapshot(version: VersionId, contents: StoreContents) -> Manifest | None:
 
 def _interval_ms(query: Query) -> float:
     """The median of what lay between the last batches."""
-    times = [at_ms for _, at_ms in sorted(query.commit_times_ms().items())][-_MOST_TIMES:]
+    times = [at_ms for _, at_ms in sorted(query.logs.commit_times_ms().items())][-_MOST_TIMES:]
     steps = [after - before for before, after in pairwise(times) if after > before]
     return median(steps) if steps else DEFAULT_INTERVAL_MS

@@ -43,7 +43,8 @@ def expiry(
     key, value = VIEWS[kind]
     schema = FamilySchema(FAMILIES.get(kind, DEFAULT_FAMILY), pa.schema(key), pa.schema(value), KeyLayout(()))
     view = View("default", Operator(0, "test", {"default": 1}), "default", schema)
-    query = SimpleNamespace(next_watermark_ms=lambda batch: watermark_ms, batch_ms=lambda batch: next_ms)
+    logs = SimpleNamespace(next_watermark_ms=lambda batch: watermark_ms, batch_ms=lambda batch: next_ms)
+    query = SimpleNamespace(logs=logs)
     return Expiry.of(query, view, 7, NOW_MS)
 
 

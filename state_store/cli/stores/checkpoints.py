@@ -66,7 +66,7 @@ def _json(found: histories.Checkpoints) -> dict[str, Any]:
     names = {operator.id: operator.name for operator in query.operators}
     return {
         "checkpoint": query.location,
-        "batch": query.committed_batch(),
+        "batch": query.logs.committed_batch(),
         "stores": [
             {
                 "operator": key.operator,

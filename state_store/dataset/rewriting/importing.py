@@ -52,8 +52,8 @@ def import_rows(
     those of others, and as `repartition`.
     """
     query = Query.open(checkpoint)
-    batch = query.committed_batch()
-    expired_ms = None if batch is None else query.batch_ms(batch)
+    batch = query.logs.committed_batch()
+    expired_ms = None if batch is None else query.logs.batch_ms(batch)
     given = rows if isinstance(rows, Mapping) else {store: rows}
     replacements = []
     for name, one in given.items():

@@ -202,7 +202,7 @@ def test_a_query_that_is_moved_goes_on_as_one_that_stays(spark, tmp_path, case):
         sorted(map(repr, rows)) for rows in stays.batches
     ]
     assert any(stays.batches)
-    pinned = Query.of_any_store(str(stays.checkpoint)).pinned_conf()
+    pinned = Query.of_any_store(str(stays.checkpoint)).logs.pinned_conf()
     for name in case.options.keys() - BY_THE_CLOCK.keys():
         assert pinned[name] == case.options[name], "Spark has taken another value"
     states = [read(flow, case.read) for flow in (moves, stays)]

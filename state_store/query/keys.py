@@ -1,0 +1,41 @@
+"""Which stores of a query are meant: values, no I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DEFAULT_NAME = "default"
+
+
+@dataclass(frozen=True, order=True)
+class StoreKey:
+    """One store of a query: Spark's operator id, partition and store name."""
+
+    operator: int
+    partition: int
+    name: str = DEFAULT_NAME
+
+    @property
+    def path(self) -> str:
+        """Its directory below the checkpoint directory."""
+        path = f"state/{self.operator}/{self.partition}"
+        return path if self.name == DEFAULT_NAME else f"{path}/{self.name}"
+
+    def __str__(self) -> str:
+        return f"{self.operator}/{self.partition}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which stores are meant; None: all."""
+
+    operator: int | None = None
+    partition: int | None = None
+    name: str | None = None
+
+    def keeps(self, key: StoreKey) -> bool:
+        return (
+            self.operator in (None, key.operator)
+            and self.partition in (None, key.partition)
+            and self.name in (None, key.name)
+        )
