@@ -19,21 +19,21 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from state_store.checkpoint.attempts import NO_APPLICATION, AttemptId, Seen, next_ordinal
 from state_store.checkpoint.lineage import Lineages
-from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
+from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.deletion.catalog import read_listing
 from state_store.deletion.lease import DEFAULT_EXPIRY_MS, Lease
+from state_store.embedded.changes import Changes, after
 from state_store.engine.database import Database
 from state_store.engine.delta_writer import write_delta
 from state_store.engine.settings import DatabaseSettings
-from state_store.errors import InternalError, MissingError
+from state_store.errors import InternalError
 from state_store.files.local_cache import StoreCache
 from state_store.files.workspace import Workspace
 from state_store.older_python import zip
@@ -82,9 +82,7 @@ class EmbeddedStore:
         self._seen: Seen = frozenset()
         self._directory = directory
         self._version = EMPTY
-        self._changes: dict[bytes, bytes | None] = {}
-        self._counts: dict[int, int] = {}
-        self._families: dict[str, ColumnFamily] = {}
+        self._changes = Changes(EMPTY, {})
         self._database: Database | None = None
         self._open_at(EMPTY)
 
@@ -129,10 +127,7 @@ class EmbeddedStore:
     @property
     def families(self) -> dict[str, ColumnFamily]:
         """The column families and how many keys each has, changes included."""
-        return {
-            name: replace(column_family, keys=column_family.keys + self._counts.get(column_family.id, 0))
-            for name, column_family in self._families.items()
-        }
+        return self._changes.families
 
     def versions(self) -> list[VersionId]:
         """The versions that can be restored, oldest first."""
@@ -154,16 +149,16 @@ class EmbeddedStore:
 
     def get(self, key: bytes, family: str = DEFAULT_FAMILY) -> bytes | None:
         """The value, None where there is none. Raises MissingError for an unknown column family."""
-        full = self._prefix(family) + key
+        full = self._changes.full_key(key, family)
         return self._changes[full] if full in self._changes else self._open.get(full)
 
     def put(self, key: bytes, value: bytes, family: str = DEFAULT_FAMILY) -> None:
         """Sets the value of the key. Raises MissingError for an unknown column family."""
-        self._change(key, value, family)
+        self._changes.put(key, family, value, was_there=self.get(key, family) is not None)
 
     def remove(self, key: bytes, family: str = DEFAULT_FAMILY) -> None:
         """Removes the key; one that is not there is fine."""
-        self._change(key, None, family)
+        self._changes.put(key, family, None, was_there=self.get(key, family) is not None)
 
     def scan(
         self, start: bytes = b"", end: bytes | None = None, family: str = DEFAULT_FAMILY
@@ -172,17 +167,14 @@ class EmbeddedStore:
 
         What is changed meanwhile is not seen by the iterator.
         """
-        prefix = self._prefix(family)
-        until = prefix + end if end is not None else _after(prefix)
-        changes = sorted(
-            (key, value) for key, value in self._changes.items() if prefix + start <= key < until
-        )
+        prefix = self._changes.full_key(b"", family)
+        until = prefix + end if end is not None else after(prefix)
         stored = self._open.scan(prefix + start, until)
-        return ((key[2:], value) for key, value in _overlaid(stored, changes))
+        return ((key[2:], value) for key, value in self._changes.over(stored, prefix + start, until))
 
     def prefix(self, prefix: bytes, family: str = DEFAULT_FAMILY) -> Iterator[tuple[bytes, bytes]]:
         """Keys that start with `prefix`, in order, with their values."""
-        return self.scan(prefix, _after(prefix) if prefix.strip(b"\xff") else None, family)
+        return self.scan(prefix, after(prefix) if prefix.strip(b"\xff") else None, family)
 
     def to_arrow(
         self,
@@ -207,9 +199,7 @@ class EmbeddedStore:
 
     def create_family(self, name: str) -> None:
         """Makes a column family; one that exists is fine."""
-        if name not in self._families:
-            taken = [column_family.id for column_family in self._families.values()]
-            self._families[name] = ColumnFamily(max(taken, default=-1) + 1)
+        self._changes.create_family(name)
 
     # ---- versions ----------------------------------------------------------------------------------------
 
@@ -217,16 +207,14 @@ class EmbeddedStore:
         """Makes the changes the next version, durably; gives it."""
         version = VersionId(self._version.number + 1, self._new_id())
         parent = parent_of(self._version)
-        removes = sum(value is None for value in self._changes.values())
-        families = self.families
+        families, puts, removes = self.families, self._changes.puts, self._changes.removes
         keys = sum(column_family.keys for column_family in families.values())
-        puts = len(self._changes) - removes
         metadata = DeltaMetadata(
             version.number, version.checkpoint_id, parent, keys, puts, removes, families, WRITER
         )
         with self._context.workspace.scratch() as scratch:
             path = scratch / "delta.sst"
-            _, crc = write_delta(path, sorted(self._changes.items()), metadata)
+            _, crc = write_delta(path, self._changes.in_order(), metadata)
             name = DeltaName(version.number, version.checkpoint_id, parent, crc)
             if self._has_checkpoint_ids:
                 self._context.storage.upload(path, name.path)
@@ -246,8 +234,7 @@ class EmbeddedStore:
 
     def abort(self) -> None:
         """Drops the changes since the last commit."""
-        self._changes, self._counts = {}, {}
-        self._families = dict(self._committed)
+        self._changes = Changes(self._version, self._committed)
 
     def checkpoint(self, *, full: bool = False) -> Published:
         """Publishes a snapshot of the committed version, with `full` one that shares no file with another."""
@@ -284,48 +271,3 @@ class EmbeddedStore:
         if self._database is None:
             raise InternalError("the store is closed")
         return self._database
-
-    def _change(self, key: bytes, value: bytes | None, family: str) -> None:
-        full = self._prefix(family) + key
-        was = self.get(key, family) is not None
-        self._changes[full] = value
-        id_ = self._families[family].id
-        self._counts[id_] = self._counts.get(id_, 0) + (value is not None) - was
-
-    def _prefix(self, family: str) -> bytes:
-        column_family = self._families.get(family)
-        if column_family is None:
-            known = ", ".join(sorted(self._families))
-            raise MissingError(
-                f"there is no column family '{family}' in version {self._version}; there are: {known}"
-            )
-        return column_family.id.to_bytes(2, "big")
-
-
-def _overlaid(
-    stored: Iterator[tuple[bytes, bytes]], changes: list[tuple[bytes, bytes | None]]
-) -> Iterator[tuple[bytes, bytes]]:
-    """Two ordered sequences as one, `changes` over `stored`; None removes."""
-    pending = iter(changes)
-    change = next(pending, None)
-    for key, value in stored:
-        while change is not None and change[0] < key:
-            if change[1] is not None:
-                yield change[0], change[1]
-            change = next(pending, None)
-        if change is not None and change[0] == key:
-            if change[1] is not None:
-                yield key, change[1]
-            change = next(pending, None)
-        elif key != META_KEY:
-            yield key, value
-    while change is not None:
-        if change[1] is not None:
-            yield change[0], change[1]
-        change = next(pending, None)
-
-
-def _after(prefix: bytes) -> bytes:
-    """The least key after all that start with `prefix`, which is not all 255."""
-    stem = prefix.rstrip(b"\xff")
-    return stem[:-1] + bytes([stem[-1] + 1])

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from state_store.errors import FormatError
 from state_store.older_python import zip
 from state_store.rows.avro import NUMBER_BYTES, SIZE_BYTES, decimal_bytes
-from state_store.rows.encoder import element_counts, unscaled_numbers
 from state_store.rows.keys import KeyLayout
 from state_store.rows.ordering import binary_of, ordered_bytes
 from state_store.rows.packed import ENCODING_VERSION
+from state_store.rows.values import element_counts, unscaled_numbers
 
 if TYPE_CHECKING:
     import pyarrow

@@ -14,15 +14,14 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import DamagedError, FormatError
-from state_store.rows.packed import WORD, Packed, gathered
+from state_store.rows.packed import WORD, Packed
+from state_store.rows.plain_columns import built, calendar_intervals, decimals, strings
 from state_store.rows.region import Region
 from state_store.rows.types import is_geospatial, is_variant
+from state_store.rows.widths import width_of
 
 if TYPE_CHECKING:
     import pyarrow
-
-SMALL_DECIMAL = 18
-"""Digits of a decimal that fits into its word."""
 
 
 def decode(rows: Sequence[bytes] | Packed, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
@@ -99,9 +98,9 @@ def _array(field: pyarrow.Field, raw: Any, nulls: Any, region: Region) -> pyarro
     if types.is_null(kind):
         return pyarrow.nulls(len(raw))
     if types.is_string(kind) or types.is_binary(kind):
-        return _bytes(field, region.parts(raw, nulls), nulls)
+        return strings(field, region.parts(raw, nulls), nulls)
     if types.is_decimal128(kind):
-        return _decimals(kind, raw, nulls, region)
+        return decimals(kind, raw, nulls, region)
     if types.is_struct(kind):
         return _structs(kind, raw, nulls, region)
     if types.is_map(kind):
@@ -109,122 +108,18 @@ def _array(field: pyarrow.Field, raw: Any, nulls: Any, region: Region) -> pyarro
     if types.is_list(kind):
         return _lists(kind, raw, nulls, region)
     if types.is_interval(kind):
-        return _calendar_intervals(kind, raw, nulls, region)
+        return calendar_intervals(kind, raw, nulls, region)
     if width_of(kind) is None:
         raise FormatError(
             f"column '{field.name}' has type {kind}, which cannot be read from Spark's rows yet"
         )
-    return _built(kind, nulls, [raw])
-
-
-def width_of(kind: pyarrow.DataType) -> int | None:
-    """Bytes of a value that is stored in place, in an array as in a row; None where the word refers to it."""
-    import pyarrow
-
-    types = pyarrow.types
-    if types.is_boolean(kind) or types.is_int8(kind):
-        return 1
-    if types.is_int16(kind):
-        return 2
-    if types.is_int32(kind) or types.is_date32(kind) or types.is_float32(kind):
-        return 4
-    if types.is_int64(kind) or types.is_float64(kind):
-        return 8
-    if (types.is_timestamp(kind) or types.is_duration(kind)) and kind.unit == "us":
-        return 8
-    if types.is_time64(kind) or (types.is_decimal128(kind) and kind.precision <= SMALL_DECIMAL):
-        return 8
-    return None
+    return built(kind, nulls, [raw])
 
 
 def _narrowed(words: Any, kind: pyarrow.DataType) -> Any:
     """What is in the low bytes of the words."""
     width = width_of(kind)
     return words if width in (None, 8) else words.astype(f"<i{width}")
-
-
-def _built(kind: pyarrow.DataType, nulls: Any, data: list[Any], **more: Any) -> pyarrow.Array:
-    """An array from numpy arrays; booleans are bytes that are not 0."""
-    import numpy
-    import pyarrow
-
-    if pyarrow.types.is_boolean(kind):
-        data = [numpy.packbits(data[0] != 0, bitorder="little")]
-    validity = pyarrow.py_buffer(numpy.packbits(~nulls, bitorder="little")) if nulls.any() else None
-    buffers = [pyarrow.py_buffer(numpy.ascontiguousarray(one)) for one in data]
-    return pyarrow.Array.from_buffers(kind, len(nulls), [validity, *buffers], **more)
-
-
-def _bytes(field: pyarrow.Field, parts: Region, nulls: Any) -> pyarrow.Array:
-    """Strings or binaries. Where they lie one after the other, Arrow copies every second one of the stretches
-    that their bounds make."""
-    import numpy
-    import pyarrow
-
-    count = len(nulls)
-    starts, ends = parts.starts, parts.ends
-    if nulls.any():
-        before = numpy.maximum.accumulate(numpy.where(nulls, 0, ends))
-        starts, ends = numpy.where(nulls, before, starts), numpy.where(nulls, before, ends)
-    if count and len(parts.data) < 1 << 31 and (starts[1:] >= ends[:-1]).all():
-        bounds = numpy.empty(2 * count, numpy.int32)
-        bounds[::2], bounds[1::2] = starts, ends
-        buffers = [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(parts.data)]
-        stretches = pyarrow.Array.from_buffers(pyarrow.binary(), 2 * count - 1, buffers)
-        taken = stretches.take(pyarrow.array(numpy.arange(0, 2 * count, 2)))
-        _, offsets, data = taken.buffers()
-    else:
-        lengths = ends - starts
-        bounds = numpy.zeros(count + 1, numpy.int32)
-        numpy.cumsum(lengths, out=bounds[1:])
-        offsets = pyarrow.py_buffer(bounds)
-        data = pyarrow.py_buffer(numpy.ascontiguousarray(gathered(parts.data, starts, lengths)))
-    validity = pyarrow.py_buffer(numpy.packbits(~nulls, bitorder="little")) if nulls.any() else None
-    found = pyarrow.Array.from_buffers(pyarrow.binary(), count, [validity, offsets, data])
-    if pyarrow.types.is_binary(field.type):
-        return found
-    try:
-        return found.cast(pyarrow.string())
-    except pyarrow.ArrowInvalid as error:
-        raise DamagedError(f"column '{field.name}' has a string that is not UTF-8: {error}") from error
-
-
-def _decimals(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> pyarrow.Array:
-    """128 bits each: from the word, or from up to 16 bytes, big-endian, from the begin of a word on."""
-    import numpy
-
-    halves = numpy.empty((len(raw), 2), "<i8")
-    if kind.precision <= SMALL_DECIMAL:
-        halves[:, 0], halves[:, 1] = raw, raw >> 63
-        return _built(kind, nulls, [halves])
-    parts = region.parts(raw, nulls)
-    sizes = parts.ends - parts.starts
-    known = ~nulls
-    if (known & ((sizes < 1) | (sizes > 16))).any() or (parts.starts % WORD)[known].any():
-        raise DamagedError(f"a value of type {kind} has not 1 to 16 bytes")
-    places = numpy.where(known, parts.starts, 0)
-    high = parts.at(places, "<i8").byteswap()
-    low = parts.at(numpy.minimum(places + WORD, len(parts.data) - WORD), "<i8").byteswap().view("u8")
-    away = numpy.where(known, (16 - sizes) * 8, 0)
-    small, large = numpy.minimum(away, 63), numpy.clip(away - 64, 0, 63)
-    carried = numpy.where(small == 0, 0, (high.view("u8") << ((64 - small) & 63).astype("u8")))
-    halves[:, 0] = numpy.where(away < 64, ((low >> small.astype("u8")) | carried).view("<i8"), high >> large)
-    halves[:, 1] = numpy.where(away < 64, high >> small, high >> 63)
-    return _built(kind, nulls, [halves])
-
-
-def _calendar_intervals(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> pyarrow.Array:
-    """Months and days, 32 bits each, and microseconds; Arrow has nanoseconds."""
-    import numpy
-
-    parts = region.parts(raw, nulls)
-    if ((parts.ends - parts.starts)[~nulls] != 16).any():
-        raise DamagedError("an interval has not 16 bytes")
-    places = numpy.where(nulls, 0, parts.starts)
-    halves = numpy.empty((len(raw), 2), "<i8")
-    halves[:, 0] = parts.at(places, "<i8")
-    halves[:, 1] = parts.at(numpy.minimum(places + WORD, len(parts.data) - WORD), "<i8") * 1000
-    return _built(kind, nulls, [halves])
 
 
 def _structs(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> pyarrow.Array:
@@ -240,8 +135,10 @@ def _structs(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> py
         columns = _geospatial_columns(fields, parts)
     else:
         columns = _fields_of(parts, fields)
-    found = pyarrow.StructArray.from_arrays(columns, fields=fields) if fields else _empty_structs(len(known))
-    return _spread(found, nulls)
+    structs = (
+        pyarrow.StructArray.from_arrays(columns, fields=fields) if fields else _empty_structs(len(known))
+    )
+    return _spread(structs, nulls)
 
 
 def _variant_columns(fields: list[pyarrow.Field], parts: Region) -> list[pyarrow.Array]:
@@ -255,8 +152,8 @@ def _variant_columns(fields: list[pyarrow.Field], parts: Region) -> list[pyarrow
         raise DamagedError("a variant is longer than its place")
     present = numpy.zeros(len(parts.starts), bool)
     return [
-        _bytes(fields[0], Region(parts.data, parts.starts + 4, middles), present),
-        _bytes(fields[1], Region(parts.data, middles, parts.ends), present),
+        strings(fields[0], Region(parts.data, parts.starts + 4, middles), present),
+        strings(fields[1], Region(parts.data, middles, parts.ends), present),
     ]
 
 
@@ -267,24 +164,24 @@ def _geospatial_columns(fields: list[pyarrow.Field], parts: Region) -> list[pyar
     if (parts.ends - parts.starts < 4).any():
         raise DamagedError("a geometry or geography has less than 4 bytes")
     present = numpy.zeros(len(parts.starts), bool)
-    systems = _built(fields[0].type, present, [parts.at(parts.starts, "<i4")])
-    return [systems, _bytes(fields[1], Region(parts.data, parts.starts + 4, parts.ends), present)]
+    systems = built(fields[0].type, present, [parts.at(parts.starts, "<i4")])
+    return [systems, strings(fields[1], Region(parts.data, parts.starts + 4, parts.ends), present)]
 
 
-def _spread(found: pyarrow.Array, nulls: Any) -> pyarrow.Array:
-    """The values of `found` where there is no null, in order."""
+def _spread(values: pyarrow.Array, nulls: Any) -> pyarrow.Array:
+    """The values where there is no null, in order."""
     import numpy
     import pyarrow
 
     if not nulls.any():
-        return found
-    return found.take(pyarrow.array(numpy.cumsum(~nulls) - 1, mask=nulls))
+        return values
+    return values.take(pyarrow.array(numpy.cumsum(~nulls) - 1, mask=nulls))
 
 
 def _lists(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> pyarrow.Array:
     parts = region.parts(raw, nulls)
     offsets, elements = _elements(kind.value_field, parts, nulls)
-    return _built(kind, nulls, [offsets], children=[elements])
+    return built(kind, nulls, [offsets], children=[elements])
 
 
 def _maps(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> pyarrow.Array:
@@ -304,7 +201,7 @@ def _maps(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> pyarr
     if (offsets != item_offsets).any():
         raise DamagedError("a map has not as many values as keys")
     entries = pyarrow.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
-    return _built(kind, nulls, [offsets], children=[entries])
+    return built(kind, nulls, [offsets], children=[entries])
 
 
 def _elements(field: pyarrow.Field, arrays: Region, nulls: Any) -> tuple[Any, pyarrow.Array]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import FormatError
 from state_store.older_python import zip
-from state_store.rows.decoder import SMALL_DECIMAL, width_of
+from state_store.rows.blobs import Blobs, RoomyBlobs, copy, padded, texts_of
 from state_store.rows.keys import KeyLayout
 from state_store.rows.ordering import binary_of, ordered_bytes
 from state_store.rows.packed import ENCODING_VERSION, WORD
 from state_store.rows.types import is_geospatial, is_variant
+from state_store.rows.values import DECIMAL_BYTES, element_counts, nulls_of, numbers_in_place
+from state_store.rows.widths import width_of
 
 if TYPE_CHECKING:
     import pyarrow
-
-_DECIMAL_BYTES = 16
 
 
 def encode(columns: Sequence[pyarrow.Array], count: int, *, before: bytes = b"") -> list[bytes]:
@@ -25,7 +24,7 @@ def encode(columns: Sequence[pyarrow.Array], count: int, *, before: bytes = b"")
 
     The types of the columns are those of `state_store.rows.types`. Raises FormatError for another.
     """
-    return _texts(before + bytes([ENCODING_VERSION]), _rows(columns, count))
+    return texts_of(_rows(columns, count), before=before + bytes([ENCODING_VERSION]))
 
 
 def encode_keys(
@@ -43,46 +42,25 @@ def encode_keys(
     ]
 
 
-@dataclass(frozen=True)
-class _Blobs:
-    """Stretches of bytes, each of which begins at a multiple of 8 in `words` and is padded with zeros:
-    `starts` in words, `lengths` in bytes."""
-
-    words: Any
-    starts: Any
-    lengths: Any
-
-    @property
-    def sizes(self) -> Any:
-        """Words of each."""
-        return (self.lengths + WORD - 1) // WORD
-
-
-def _texts(before: bytes, blobs: _Blobs) -> list[bytes]:
-    data = blobs.words.tobytes()
-    starts = (blobs.starts * WORD).tolist()
-    ends = (blobs.starts * WORD + blobs.lengths).tolist()
-    return [before + data[start:end] for start, end in zip(starts, ends, strict=True)]
-
-
-def _rows(columns: Sequence[pyarrow.Array], count: int) -> _Blobs:
+def _rows(columns: Sequence[pyarrow.Array], count: int) -> Blobs:
     import numpy
 
     bitmap_words = (len(columns) + 63) // 64
     fixed = numpy.zeros((count, bitmap_words + len(columns)), "<i8")
-    variable: list[tuple[int, Any, _Blobs]] = []
+    variable: list[tuple[int, Any, Blobs]] = []
     for index, column in enumerate(columns):
-        nulls = _nulls(column)
+        nulls = nulls_of(column)
         fixed[:, index // 64] |= numpy.where(nulls, _bit(index % 64), 0)
         width = width_of(column.type)
         if width is not None:
-            fixed[:, bitmap_words + index] = numpy.where(nulls, 0, _values(column, width).astype("<i8"))
+            numbers = numbers_in_place(column, width).astype("<i8")
+            fixed[:, bitmap_words + index] = numpy.where(nulls, 0, numbers)
         elif not _is_null(column.type):
             variable.append((bitmap_words + index, nulls, _blobs(column, keeps_room=True)))
     return _laid_out(fixed, variable)
 
 
-def _laid_out(fixed: Any, variable: list[tuple[int, Any, _Blobs]]) -> _Blobs:
+def _laid_out(fixed: Any, variable: list[tuple[int, Any, Blobs]]) -> Blobs:
     """Rows of their fixed words and what follows these; fills in offsets and sizes."""
     import numpy
 
@@ -98,19 +76,11 @@ def _laid_out(fixed: Any, variable: list[tuple[int, Any, _Blobs]]) -> _Blobs:
     words = numpy.zeros(int(cursors.sum()), "<i8")
     words[starts[:, None] + numpy.arange(width)] = fixed
     for (_, _, blobs), place in zip(variable, places, strict=True):
-        _copy(words, starts + place, blobs)
-    return _Blobs(words, starts, cursors * WORD)
+        copy(words, starts + place, blobs)
+    return Blobs(words, starts, cursors * WORD)
 
 
-def _copy(words: Any, starts: Any, blobs: _Blobs) -> None:
-    import numpy
-
-    sizes = blobs.sizes
-    within = numpy.arange(int(sizes.sum())) - numpy.repeat(numpy.cumsum(sizes) - sizes, sizes)
-    words[numpy.repeat(starts, sizes) + within] = blobs.words[numpy.repeat(blobs.starts, sizes) + within]
-
-
-def _blobs(column: pyarrow.Array, *, keeps_room: bool) -> _Blobs:
+def _blobs(column: pyarrow.Array, *, keeps_room: bool) -> Blobs:
     """What the words of a column refer to; nulls are empty, but with `keeps_room` where Spark keeps room."""
     import pyarrow
 
@@ -128,58 +98,46 @@ def _blobs(column: pyarrow.Array, *, keeps_room: bool) -> _Blobs:
     if types.is_map(kind):
         return _maps(column)
     if types.is_list(kind):
-        return _arrays(column.flatten(), element_counts(column), _nulls(column))
+        return _arrays(column.flatten(), element_counts(column), nulls_of(column))
     raise FormatError(f"values of type {kind} cannot be written as Spark's rows")
 
 
-def _bytes(column: pyarrow.Array) -> _Blobs:
+def _bytes(column: pyarrow.Array) -> Blobs:
     import numpy
     import pyarrow
 
     plain = column.cast(pyarrow.large_binary())
     bounds = numpy.frombuffer(plain.buffers()[1], "<i8")[plain.offset : plain.offset + len(plain) + 1]
     data = numpy.frombuffer(plain.buffers()[2] or b"", numpy.uint8)
-    lengths = numpy.where(_nulls(column), 0, numpy.diff(bounds))
-    return _padded(data, bounds[:-1], lengths)
+    lengths = numpy.where(nulls_of(column), 0, numpy.diff(bounds))
+    return padded(data, bounds[:-1], lengths)
 
 
-def _padded(data: Any, firsts: Any, lengths: Any) -> _Blobs:
-    """Stretches of `data`, wherever they are."""
-    import numpy
-
-    sizes = (lengths + WORD - 1) // WORD
-    starts = numpy.cumsum(sizes) - sizes
-    copied = numpy.zeros(int(sizes.sum()) * WORD, numpy.uint8)
-    within = numpy.arange(int(lengths.sum())) - numpy.repeat(numpy.cumsum(lengths) - lengths, lengths)
-    copied[numpy.repeat(starts * WORD, lengths) + within] = data[numpy.repeat(firsts, lengths) + within]
-    return _Blobs(copied.view("<i8"), starts, lengths)
-
-
-def _decimals(column: pyarrow.Array, *, keeps_room: bool) -> _Blobs:
+def _decimals(column: pyarrow.Array, *, keeps_room: bool) -> Blobs:
     """The fewest bytes of the number, big-endian, in 16 bytes."""
     import numpy
 
     halves = numpy.frombuffer(column.buffers()[1], "<i8").reshape(-1, 2)[
         column.offset : column.offset + len(column)
     ]
-    nulls = _nulls(column)
-    table = numpy.ascontiguousarray(halves[:, ::-1].byteswap()).view(numpy.uint8).reshape(-1, _DECIMAL_BYTES)
+    nulls = nulls_of(column)
+    table = numpy.ascontiguousarray(halves[:, ::-1].byteswap()).view(numpy.uint8).reshape(-1, DECIMAL_BYTES)
     sign = numpy.where(table[:, 0] & 0x80, 0xFF, 0).astype(numpy.uint8)
     differs = table != sign[:, None]
-    first = numpy.where(differs.any(1), differs.argmax(1), _DECIMAL_BYTES - 1)
+    first = numpy.where(differs.any(1), differs.argmax(1), DECIMAL_BYTES - 1)
     at_first = table[numpy.arange(len(table)), first]
     first = numpy.where(differs.any(1) & ((at_first ^ sign) & 0x80 != 0), first - 1, first)
-    lengths = numpy.where(nulls, 0, _DECIMAL_BYTES - first)
-    moved = numpy.arange(_DECIMAL_BYTES) + first[:, None]
+    lengths = numpy.where(nulls, 0, DECIMAL_BYTES - first)
+    moved = numpy.arange(DECIMAL_BYTES) + first[:, None]
     shown = numpy.where(
-        (moved < _DECIMAL_BYTES) & ~nulls[:, None],
-        numpy.take_along_axis(table, numpy.minimum(moved, _DECIMAL_BYTES - 1), 1),
+        (moved < DECIMAL_BYTES) & ~nulls[:, None],
+        numpy.take_along_axis(table, numpy.minimum(moved, DECIMAL_BYTES - 1), 1),
         0,
     ).astype(numpy.uint8)
     return _in_two_words(numpy.ascontiguousarray(shown).view("<i8").reshape(-1, 2), lengths, keeps_room)
 
 
-def _intervals(column: pyarrow.Array, *, keeps_room: bool) -> _Blobs:
+def _intervals(column: pyarrow.Array, *, keeps_room: bool) -> Blobs:
     import numpy
 
     halves = (
@@ -187,39 +145,28 @@ def _intervals(column: pyarrow.Array, *, keeps_room: bool) -> _Blobs:
         .reshape(-1, 2)[column.offset : column.offset + len(column)]
         .copy()
     )
-    nulls = _nulls(column)
+    nulls = nulls_of(column)
     halves[:, 1] //= 1000
     halves[nulls] = 0
-    return _in_two_words(halves, numpy.where(nulls & (not keeps_room), 0, _DECIMAL_BYTES), keeps_room)
+    return _in_two_words(halves, numpy.where(nulls & (not keeps_room), 0, DECIMAL_BYTES), keeps_room)
 
 
-def _in_two_words(halves: Any, lengths: Any, keeps_room: bool) -> _Blobs:
+def _in_two_words(halves: Any, lengths: Any, keeps_room: bool) -> Blobs:
     import numpy
 
     words, starts = halves.reshape(-1), numpy.arange(len(halves)) * 2
-    return _Roomy(words, starts, lengths) if keeps_room else _Blobs(words, starts, lengths)
+    return RoomyBlobs(words, starts, lengths) if keeps_room else Blobs(words, starts, lengths)
 
 
-@dataclass(frozen=True)
-class _Roomy(_Blobs):
-    """Stretches of two words each, whatever their lengths."""
-
-    @property
-    def sizes(self) -> Any:
-        import numpy
-
-        return numpy.full(len(self.lengths), 2)
-
-
-def _structs(column: pyarrow.Array) -> _Blobs:
+def _structs(column: pyarrow.Array) -> Blobs:
     import numpy
 
-    nulls = _nulls(column)
+    nulls = nulls_of(column)
     rows = _rows(column.flatten(), len(column))
-    return _Blobs(rows.words, rows.starts, numpy.where(nulls, 0, rows.lengths))
+    return Blobs(rows.words, rows.starts, numpy.where(nulls, 0, rows.lengths))
 
 
-def _variants(column: pyarrow.Array) -> _Blobs:
+def _variants(column: pyarrow.Array) -> Blobs:
     """The size of the value in 4 bytes, the value, the metadata."""
     import numpy
 
@@ -228,7 +175,7 @@ def _variants(column: pyarrow.Array) -> _Blobs:
     return _joined(column, sizes, value, metadata)
 
 
-def _geospatial(column: pyarrow.Array) -> _Blobs:
+def _geospatial(column: pyarrow.Array) -> Blobs:
     """The number of the reference system in 4 bytes, the shape as WKB."""
     import numpy
     import pyarrow
@@ -238,25 +185,25 @@ def _geospatial(column: pyarrow.Array) -> _Blobs:
     return _joined(column, numbers.view(numpy.uint8).reshape(-1, 4), _bytes(shape))
 
 
-def _joined(column: pyarrow.Array, heads: Any, *blobs: _Blobs) -> _Blobs:
+def _joined(column: pyarrow.Array, heads: Any, *blobs: Blobs) -> Blobs:
     """The 4 bytes of each head and what follows them, nothing for nulls of the column."""
     import numpy
 
-    nulls = _nulls(column)
+    nulls = nulls_of(column)
     parts = [
-        b"".join(one) for one in zip(map(bytes, heads), *(_texts(b"", each) for each in blobs), strict=True)
+        b"".join(one) for one in zip(map(bytes, heads), *(texts_of(each) for each in blobs), strict=True)
     ]
     lengths = numpy.array([0 if null else len(part) for part, null in zip(parts, nulls, strict=True)], "<i8")
     data = numpy.frombuffer(b"".join(parts), numpy.uint8)
     every = numpy.array([len(part) for part in parts], "<i8")
-    return _padded(data, numpy.cumsum(every) - every, lengths)
+    return padded(data, numpy.cumsum(every) - every, lengths)
 
 
-def _maps(column: pyarrow.Array) -> _Blobs:
+def _maps(column: pyarrow.Array) -> Blobs:
     """The size of the array of keys in a word, that array, the array of values."""
     import numpy
 
-    nulls, counts = _nulls(column), element_counts(column)
+    nulls, counts = nulls_of(column), element_counts(column)
     first = column.offsets[0].as_py()
     within = slice(first, column.offsets[len(column)].as_py())
     keys = _arrays(column.keys[within], counts, nulls)
@@ -265,16 +212,16 @@ def _maps(column: pyarrow.Array) -> _Blobs:
     starts = numpy.cumsum(sizes) - sizes
     words = numpy.zeros(int(sizes.sum()), "<i8")
     words[starts[~nulls]] = keys.lengths[~nulls]
-    _copy(words, starts + 1, keys)
-    _copy(words, starts + 1 + keys.sizes, items)
-    return _Blobs(words, starts, sizes * WORD)
+    copy(words, starts + 1, keys)
+    copy(words, starts + 1 + keys.sizes, items)
+    return Blobs(words, starts, sizes * WORD)
 
 
-def _arrays(elements: pyarrow.Array, counts: Any, nulls: Any) -> _Blobs:
+def _arrays(elements: pyarrow.Array, counts: Any, nulls: Any) -> Blobs:
     """Arrays of `counts` elements each, which follow each other."""
     import numpy
 
-    missing, width = _nulls(elements), width_of(elements.type)
+    missing, width = nulls_of(elements), width_of(elements.type)
     bitmap_words = (counts + 63) // 64
     blobs = None if width is not None or _is_null(elements.type) else _blobs(elements, keeps_room=False)
     step = WORD if width is None else width
@@ -297,52 +244,13 @@ def _arrays(elements: pyarrow.Array, counts: Any, nulls: Any) -> _Blobs:
     numpy.bitwise_or.at(words, starts[owners[lost]] + 1 + places[lost] // 64, bits)
     begins = (starts + 1 + bitmap_words)[owners] * WORD + places * step
     if width is not None:
-        values = numpy.where(missing, 0, _values(elements, width)).astype(f"<u{width}")
+        values = numpy.where(missing, 0, numbers_in_place(elements, width)).astype(f"<u{width}")
         words.view(f"<u{width}")[begins // width] = values
     elif blobs is not None:
         inside = (1 + bitmap_words + fixed_words)[owners] + before - first_of[owners]
         words[begins // WORD] = numpy.where(missing, 0, inside * WORD << 32 | blobs.lengths)
-        _copy(words, starts[owners] + inside, blobs)
-    return _Blobs(words, starts, sizes * WORD)
-
-
-def _values(column: pyarrow.Array, width: int) -> Any:
-    """The numbers of a column that are stored in place, as unsigned ones of `width` bytes (signed for 8)."""
-    import numpy
-    import pyarrow
-
-    kind = column.type
-    count, offset = len(column), column.offset
-    if pyarrow.types.is_boolean(kind):
-        bits = numpy.frombuffer(column.buffers()[1], numpy.uint8)
-        return numpy.unpackbits(bits, bitorder="little")[offset : offset + count]
-    if pyarrow.types.is_decimal128(kind):
-        assert kind.precision <= SMALL_DECIMAL
-        return numpy.frombuffer(column.buffers()[1], "<i8")[2 * offset : 2 * (offset + count) : 2]
-    sign = "i" if width == WORD else "u"
-    return numpy.frombuffer(column.buffers()[1], f"<{sign}{width}")[offset : offset + count]
-
-
-def unscaled_numbers(column: pyarrow.Array) -> list[int]:
-    """Decimals without their point, of any number of digits; 0 where there is none."""
-    data = column.buffers()[1].to_pybytes()
-    places = range(
-        _DECIMAL_BYTES * column.offset, _DECIMAL_BYTES * (column.offset + len(column)), _DECIMAL_BYTES
-    )
-    numbers = (int.from_bytes(data[at : at + _DECIMAL_BYTES], "little", signed=True) for at in places)
-    return [0 if null else number for number, null in zip(numbers, _nulls(column).tolist(), strict=True)]
-
-
-def element_counts(column: pyarrow.Array) -> Any:
-    """How many elements each list or map has, none where it is null, as a numpy array."""
-    import numpy
-
-    bounds = column.offsets.to_numpy(zero_copy_only=False).astype(numpy.int64)
-    return numpy.where(_nulls(column), 0, numpy.diff(bounds))
-
-
-def _nulls(column: pyarrow.Array) -> Any:
-    return column.is_null().to_numpy(zero_copy_only=False)
+        copy(words, starts[owners] + inside, blobs)
+    return Blobs(words, starts, sizes * WORD)
 
 
 def _is_null(kind: pyarrow.DataType) -> bool:

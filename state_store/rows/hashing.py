@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from state_store.errors import FormatError
 from state_store.older_python import zip
-from state_store.rows.decoder import width_of
-from state_store.rows.encoder import unscaled_numbers
 from state_store.rows.types import is_collated, is_geospatial, is_variant
+from state_store.rows.values import unscaled_numbers
+from state_store.rows.widths import width_of
 
 if TYPE_CHECKING:
     import pyarrow

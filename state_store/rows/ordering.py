@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from state_store.errors import DamagedError, FormatError
-from state_store.rows.decoder import width_of
+from state_store.rows.widths import width_of
 
 if TYPE_CHECKING:
     import pyarrow

@@ -16,14 +16,14 @@ MUTANTS = [
     ),
     Mutant(
         "a key that is put again is counted again",
-        "state_store/embedded/store.py",
-        "+ (value is not None) - was",
+        "state_store/embedded/changes.py",
+        "+ (value is not None) - was_there",
         "+ (value is not None)",
         ("tests/embedded/test_embedded.py",),
     ),
     Mutant(
         "a removed row comes back in scans",
-        "state_store/embedded/store.py",
+        "state_store/embedded/changes.py",
         "            if change[1] is not None:\n                yield key, change[1]\n",
         "            yield key, change[1] or value\n",
         ("tests/embedded/test_embedded.py",),
