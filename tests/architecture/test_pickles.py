@@ -19,7 +19,7 @@ OUTSIDE = {"vectorization"}
 """Rooms whose code runs in Spark's Python workers, which get every function pickled."""
 
 OF_ITS_OWN = {
-    "state_store.dataset.rewriting.repartition": "rows on their way through temporary files of its own",
+    "state_store.dataset.rewriting.store_writer": "rows on their way through temporary files of its own",
     "state_store.dataset.rewriting.replacing": "rows on their way through temporary files of its own",
 }
 """Modules that read what they themselves have written in the same process. None is in the agent's rooms."""

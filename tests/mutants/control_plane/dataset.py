@@ -95,7 +95,7 @@ MUTANTS = [
     ),
     Mutant(
         "keys that are elsewhere are moved all the same",
-        "state_store/dataset/rewriting/repartition.py",
+        "state_store/dataset/rewriting/store_writer.py",
         "if (_places(view, page.keys, before) != number).any():",
         "if False:",
         ("tests/dataset/test_repartition.py",),
