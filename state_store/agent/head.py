@@ -11,16 +11,15 @@ Everything here is behind one lock, and each method leaves it consistent:
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from state_store.agent.known_registry import KnownRegistry
 from state_store.agent.wire.merge_answers import Ages
 from state_store.checkpoint.manifest import Manifest
 from state_store.checkpoint.names import DeltaName, VersionId
 from state_store.checkpoint.registry import Registry
-from state_store.checkpoint.stored_file import StoredFile
-from state_store.errors import MissingError
 from state_store.files.workspace import Workspace
 from state_store.planning.chain import Chain, ChainDelta
 from state_store.planning.cost import CostModel
@@ -53,10 +52,7 @@ class StoreHead:
         self._lock = runtime.lock()
         self._statistics = StoreStatistics(cost)
         self._chain: Chain | None = None
-        self._registry: Registry | None = None
-        self._superseded: set[int] = set()
-        self._superseded_before: set[int] = set()
-        self._since_inventory: list[Callable[[Registry], object]] | None = None
+        self._known = KnownRegistry()
         self._restores = 0
         self._newest: LocalDatabase | None = None
         self._held: dict[Path, int] = {}
@@ -73,7 +69,7 @@ class StoreHead:
     def registry(self) -> Registry | None:
         """Who needs which file; None until a clean-up has read it."""
         with self._lock:
-            return self._registry
+            return self._known.registry
 
     @property
     def restores(self) -> int:
@@ -122,7 +118,7 @@ class StoreHead:
                 self._statistics.note_commit(restored.base.keys)
             self._statistics.note_snapshot(restored.chain.snapshot, restored.chain.full_snapshot)
             self._chain = restored.chain
-            self._registry = None
+            self._known.forget()
             self._restores += 1
             self._hold(restored.base)
             is_database = restored.base.snapshot is not None or not restored.deltas
@@ -168,7 +164,7 @@ class StoreHead:
             self._chain = (before if chain is None or chain.version != before.version else chain).commit(
                 delta
             )
-            self._note(lambda registry: registry.commit(delta.name, delta.size_bytes))
+            self._known.note(lambda registry: registry.commit(delta.name, delta.size_bytes))
             self._statistics.note_commit(keys)
             return self._chain
 
@@ -224,7 +220,7 @@ class StoreHead:
                 return
             self._chain = chain.publish(manifest)
             self._statistics.note_snapshot(manifest)
-            self._registry = None
+            self._known.forget()
             unused = self._adopt(None)
         _remove(unused)
 
@@ -258,21 +254,20 @@ class StoreHead:
             cost.observe_upload(published.new_files + 1, published.uploaded_bytes, phases["upload_ms"])
             cost.observe_ingestion(deltas, phases["ingest_ms"])
             self._statistics.note_merge(manifest, self._now_ms())
-            self._note(lambda registry: self._supersede(registry.publish(manifest, size_bytes)))
+            self._known.note(lambda registry: self._known.supersede(registry.publish(manifest, size_bytes)))
 
     # ---- clean-up ----------------------------------------------------------------------------------------
 
     def superseded_below(self, floor: int) -> bool:
         """Whether a version below `floor` has deltas that nobody needs since a merge."""
         with self._lock:
-            return any(version < floor for version in self._superseded)
+            return self._known.superseded_below(floor)
 
     def begin_inventory(self) -> int:
         """A clean-up is about to read who needs which file; what is committed meanwhile is kept for it. How
         often the store was restored by now."""
         with self._lock:
-            self._since_inventory = []
-            self._superseded_before, self._superseded = self._superseded, set()
+            self._known.begin_inventory()
             return self._restores
 
     def end_inventory(self, registry: Registry | None, floor: int, restores: int) -> Registry | None:
@@ -280,26 +275,15 @@ class StoreHead:
         needs which file from now on, unless the store was restored since. What a merge superseded since then
         is left for the next clean-up. The registry now."""
         with self._lock:
-            noted, self._since_inventory = self._since_inventory or [], None
-            if registry is not None and restores == self._restores:
-                self._registry = registry
-                for note in noted:
-                    self._apply(note)
-            left, self._superseded_before = self._superseded_before, set()
-            self._superseded |= {version for version in left if version >= floor}
-            return self._retired_below(floor)
+            self._known.end_inventory(registry if restores == self._restores else None, floor)
+            return self._known.retire_below(floor)
 
     def retire_below(self, floor: int) -> Registry | None:
         """Versions below `floor` are retired, without a clean-up. The registry now."""
         with self._lock:
-            return self._retired_below(floor)
+            return self._known.retire_below(floor)
 
     # ---- under the lock ----------------------------------------------------------------------------------
-
-    def _retired_below(self, floor: int) -> Registry | None:
-        if self._registry is not None:
-            self._registry.retire_below(floor)
-        return self._registry
 
     def _hold(self, base: LocalDatabase) -> None:
         self._held[base.directory] = self._held.get(base.directory, 0) + 1
@@ -309,21 +293,6 @@ class StoreHead:
         old, self._newest = self._newest, base
         unused = old is not None and old is not base and old.directory not in self._held
         return old.directory if old is not None and unused else None
-
-    def _note(self, note: Callable[[Registry], object]) -> None:
-        if self._since_inventory is not None:
-            self._since_inventory.append(note)
-        self._apply(note)
-
-    def _apply(self, note: Callable[[Registry], object]) -> None:
-        if self._registry is not None:
-            try:
-                note(self._registry)
-            except MissingError:
-                self._registry = None  # another lineage: the next clean-up reads the files
-
-    def _supersede(self, freed: Sequence[StoredFile]) -> None:
-        self._superseded |= {file.origin for file in freed}
 
 
 def _remove(directory: Path | None) -> None:

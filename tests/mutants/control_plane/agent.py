@@ -38,9 +38,9 @@ MUTANTS = [
     ),
     Mutant(
         "what a merge made superfluous during a clean-up is forgotten",
-        f"{_AGENT}/head.py",
-        "            self._superseded |= {version",
-        "            self._superseded = {version",
+        f"{_AGENT}/known_registry.py",
+        "        self._superseded |= {version",
+        "        self._superseded = {version",
         ("tests/agent/test_cleanup.py",),
     ),
     Mutant(
