@@ -105,18 +105,18 @@ def _store_delta(store: OpenStore, delta: DeltaName, request: CommitRequest) -> 
     """One durable write by name; the same delta again is success."""
     storage, path, size_bytes, name = store.context.storage, request.path, request.size_bytes, delta.path
     try:
-        found = path.stat().st_size
+        received_bytes = path.stat().st_size
     except FileNotFoundError:
         if _is_stored(store, delta, size_bytes):
             return
         file = f"{storage.location}/{name}"
         raise MissingError(f"'{path}', which should become '{file}', does not exist", file=file) from None
     crc = crc32_of(path)
-    if found != size_bytes or crc != request.crc32:
+    if received_bytes != size_bytes or crc != request.crc32:
         file = f"{storage.location}/{name}"
         raise DamagedError(
-            f"'{path}', which should become '{file}', has {found} bytes and CRC-32 {crc:08x} instead of "
-            f"{size_bytes} and {request.crc32:08x}: run the batch again",
+            f"'{path}', which should become '{file}', has {received_bytes} bytes and CRC-32 {crc:08x} "
+            f"instead of {size_bytes} and {request.crc32:08x}: run the batch again",
             file=file,
         )
     try:

@@ -72,11 +72,11 @@ def _refuse_exchangeable(parent: Path) -> None:
     it or the link that leads to it, or others may write there and it has no sticky bit. Who may write by a
     group that this process is in is trusted."""
     directory = parent.resolve()
-    found = directory.lstat()
-    if not {parent.lstat().st_uid, found.st_uid} <= {os.getuid(), 0}:
+    status = directory.lstat()
+    if not {parent.lstat().st_uid, status.st_uid} <= {os.getuid(), 0}:
         raise _refusal(parent, "belongs to another user, who could exchange what is kept there", _BELOW)
-    is_others = found.st_mode & stat.S_IWGRP and found.st_gid not in {os.getegid(), *os.getgroups()}
-    if (found.st_mode & stat.S_IWOTH or is_others) and not found.st_mode & stat.S_ISVTX:
+    is_others = status.st_mode & stat.S_IWGRP and status.st_gid not in {os.getegid(), *os.getgroups()}
+    if (status.st_mode & stat.S_IWOTH or is_others) and not status.st_mode & stat.S_ISVTX:
         what = "may be written by other users, who could exchange what is kept there"
         raise _refusal(parent, what, f"{_BELOW}, or 'chmod +t' it")
 
@@ -84,12 +84,12 @@ def _refuse_exchangeable(parent: Path) -> None:
 def _keep_private(directory: Path) -> None:
     """Raises OptionError where it is not a directory that this user made; one that others may read, as
     release 0.1.0 left them, becomes private."""
-    found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode):
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode):
         raise _refusal(directory, "is a link or a file, not a directory that an agent made", "remove it")
-    if found.st_uid != os.getuid():
+    if status.st_uid != os.getuid():
         raise _refusal(directory, "belongs to another user", "set localDir to a directory of this user's")
-    if found.st_mode & 0o077:
+    if status.st_mode & 0o077:
         directory.chmod(0o700)
 
 

@@ -40,10 +40,10 @@ class Document:
         return document
 
     def _check_format(self) -> None:
-        found = self.integer("format", least=0)
-        if found != FORMAT:
+        format_ = self.integer("format", least=0)
+        if format_ != FORMAT:
             raise FormatError(
-                f"'{self._file}' has checkpoint format {found}, this program knows format {FORMAT}: "
+                f"'{self._file}' has checkpoint format {format_}, this program knows format {FORMAT}: "
                 "read it with the version of the program that wrote it, or a newer one",
                 file=self._file,
             )

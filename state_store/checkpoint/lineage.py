@@ -58,13 +58,13 @@ class Lineages:
 
     def history(self, version: VersionId) -> list[VersionId]:
         """`version` and those that it came from, newest first, as far back as the listing has deltas."""
-        found: list[VersionId] = []
+        versions: list[VersionId] = []
         current: VersionId | None = version
         while current is not None and (current in self._deltas or current in self._snapshots):
-            found.append(current)
+            versions.append(current)
             delta = self.delta(current)
             current = None if delta is None else delta.builds_on
-        return found
+        return versions
 
     def restorable(self) -> list[VersionId]:
         """All versions that the listing can make, oldest first."""
@@ -79,14 +79,14 @@ class Lineages:
 
     def delta(self, version: VersionId) -> DeltaName | None:
         """The delta that made `version`, where it is there. Raises ConflictError when there are two."""
-        found = self._deltas.get(version, [])
-        if len(found) > 1:
-            names = "' and '".join(delta.path for delta in found)
+        deltas = self._deltas.get(version, [])
+        if len(deltas) > 1:
+            names = "' and '".join(delta.path for delta in deltas)
             raise ConflictError(
                 f"'{names}' both claim to be version {version}: remove the one that the query did not commit",
-                file=found[0].path,
+                file=deltas[0].path,
             )
-        return found[0] if found else None
+        return deltas[0] if deltas else None
 
     def _missing(self, version: VersionId, ancestor: VersionId) -> MissingError:
         lacking = missing_delta_path(ancestor)

@@ -172,21 +172,21 @@ class Registry:
         usable = restorable_snapshots(listing, manifests)
         lineages = Lineages(listing.deltas, usable)
         registry = cls()
-        made: dict[VersionId | None, _Needs] = {None: _NOTHING}
+        needs: dict[VersionId | None, _Needs] = {None: _NOTHING}
         for version in lineages.restorable():
             snapshot = SnapshotName(*version)
             if snapshot in usable:
-                made[version] = _Needs(
+                needs[version] = _Needs(
                     _Base(_snapshot_files(usable[snapshot], listing.snapshots[snapshot])), None
                 )
             else:
                 delta = lineages.delta(version)
                 assert delta is not None
-                before = made[delta.builds_on]
+                before = needs[delta.builds_on]
                 link = _Link(StoredFile.of_delta(delta, listing.deltas[delta]), before.last)
-                made[version] = _Needs(before.base, link)
+                needs[version] = _Needs(before.base, link)
             if version.number >= floor:
-                registry._needs[version] = made[version]
+                registry._needs[version] = needs[version]
         return registry
 
     def _file(self, version: VersionId, path: str) -> StoredFile | None:
@@ -239,16 +239,16 @@ class _Parts:
 
     def files(self) -> dict[str, StoredFile]:
         """By path, each as the best informed knows it."""
-        found: dict[str, StoredFile] = {}
+        by_path: dict[str, StoredFile] = {}
         for files in (
             *(base.files.values() for base in self._bases),
             *((link.file,) for link in self._links),
         ):
             for file in files:
-                known = found.get(file.path)
+                known = by_path.get(file.path)
                 if known is None or known.sha256 is None:
-                    found[file.path] = file
-        return found
+                    by_path[file.path] = file
+        return by_path
 
 
 def _deltas_after(needs: _Needs, manifest: Manifest) -> list[_Link] | None:

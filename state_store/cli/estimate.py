@@ -172,7 +172,7 @@ def estimate_command(
         cost = CostModel(transfers=Transfers(0.5, 1000 * _MIB / fetch_rate))
     workload = numbers.workload() if measured is None else measured.workload
     with Console(stderr=True).status("going through thousands of batches"):
-        found = estimate(
+        estimated = estimate(
             workload,
             _options(options, fullAfterDeltas=full_every, restoreObjective=objective),
             retain=retain or (measured and measured.retained) or RETAIN,
@@ -181,19 +181,19 @@ def estimate_command(
             cost=cost,
         )
     if as_json:
-        print_json(_json(found, measured))
+        print_json(_json(estimated, measured))
     else:
-        _print(found, measured)
+        _print(estimated, measured)
 
 
 def _options(texts: Sequence[str], **short: str | None) -> dict[str, str]:
-    found = {name: value for name, value in short.items() if value is not None}
+    options = {name: value for name, value in short.items() if value is not None}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise OptionError(f"--option takes NAME=VALUE, not '{text}'", option="--option")
-        found[name] = value
-    return found
+        options[name] = value
+    return options
 
 
 def _json(found: Estimate, measured: Measured | None) -> dict[str, Any]:
@@ -221,19 +221,21 @@ _NOW = (
 )
 
 
-def _print(found: Estimate, measured: Measured | None) -> None:
-    work = found.workload
+def _print(estimated: Estimate, measured: Measured | None) -> None:
+    work = estimated.workload
     output().print(
         f"{work.keys:.0f} keys of {work.key_bytes:.0f} bytes with values of {work.value_bytes:.0f} in "
         f"{work.partitions} partitions; a batch every {work.interval_ms / 1000:g} s writes "
         f"{work.updates_per_batch:.0f} of them, {work.new_per_batch:.0f} new, and removes "
-        f"{work.removals_per_partition * work.partitions:.0f}; {found.retain} versions retained\n"
+        f"{work.removals_per_partition * work.partitions:.0f}; {estimated.retain} versions retained\n"
     )
-    print_table(_COLUMNS, _rows(found, measured))
+    print_table(_COLUMNS, _rows(estimated, measured))
     span = (
-        "whole cycles between full checkpoints" if found.is_steady else "no two full checkpoints among them"
+        "whole cycles between full checkpoints"
+        if estimated.is_steady
+        else "no two full checkpoints among them"
     )
-    output().print(f"\nfrom {found.batches} batches, {span}")
+    output().print(f"\nfrom {estimated.batches} batches, {span}")
     if measured is not None:
         output().print(
             f"measured at version {measured.version}: deltas of {measured.deltas} batches and restores "
@@ -241,17 +243,17 @@ def _print(found: Estimate, measured: Measured | None) -> None:
         )
 
 
-def _rows(found: Estimate, measured: Measured | None) -> Iterator[tuple[object, ...]]:
+def _rows(estimated: Estimate, measured: Measured | None) -> Iterator[tuple[object, ...]]:
     now = {} if measured is None else {name: getattr(measured, name) for name in _NOW}
     for name, label, shown in _SHOWN:
-        value = getattr(found, name)
+        value = getattr(estimated, name)
         present = shown(now[name]) if name in now else ""
         if hasattr(value, "most"):
             yield label, present, shown(value.average), shown(value.most)
         else:
             yield label, present, shown(value), ""
-    label = f"memoryBudget that serves {found.hit_ratio:.0%} of look-ups"
-    yield label, "", size(found.memory_bytes), ""
+    label = f"memoryBudget that serves {estimated.hit_ratio:.0%} of look-ups"
+    yield label, "", size(estimated.memory_bytes), ""
 
 
 def _number(value: float) -> str:

@@ -51,12 +51,12 @@ def options(names: tuple[str, ...], markdown: bool, conf: bool, as_json: bool) -
 def _named(given: str) -> Option:
     name, equals, value = given.partition("=")
     name = name.removeprefix(PREFIX)
-    found = next((option for option in OPTIONS if option.name == name), None)
-    if found is None or equals:
+    option = next((option for option in OPTIONS if option.name == name), None)
+    if option is None or equals:
         parse({name: value})
-    if found is None:
+    if option is None:
         raise OptionError(f"there is no option {PREFIX}{name}", option=PREFIX + name)
-    return found
+    return option
 
 
 def _row(option: Option) -> tuple[object, ...]:

@@ -66,7 +66,7 @@ def _last_written(
 ) -> dict[int, int]:
     """How many keys each version wrote that no later one wrote or removed."""
     seen: set[bytes] = set()
-    found: dict[int, int] = {}
+    counts: dict[int, int] = {}
     expected, left = pin.version.number, MOST_BYTES
     for delta in reversed(pin.lineage):
         left -= pin.delta_bytes(delta)
@@ -78,6 +78,6 @@ def _last_written(
         finally:
             shutil.rmtree(directory, ignore_errors=True)
         times_ms.setdefault(delta.version, pin.committed_ms(delta))
-        found[delta.version] = sum(value is not None and key not in seen for key, value in records)
+        counts[delta.version] = sum(value is not None and key not in seen for key, value in records)
         seen.update(key for key, _ in records)
-    return found
+    return counts

@@ -110,10 +110,10 @@ def _touched(
     any more."""
     if [delta.version for delta in pin.lineage] != list(range(since + 1, pin.version.number + 1)):
         return None
-    found: dict[bytes, bytes | None] = {}
+    values: dict[bytes, bytes | None] = {}
     for delta in pin.lineage:
-        found.update(records_of(pin, delta.version, family, directory))
-    return found
+        values.update(records_of(pin, delta.version, family, directory))
+    return values
 
 
 def records_of(

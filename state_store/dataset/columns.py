@@ -259,14 +259,14 @@ def _struct(columns: Sequence[pyarrow.Array], field: pyarrow.Field) -> pyarrow.S
 
 def renamed(fields: Sequence[pyarrow.Field], taken: set[str], prefix: str) -> list[pyarrow.Field]:
     """The fields, those whose names are taken with `prefix` in front; their names are taken then."""
-    found = []
+    free = []
     for field in fields:
         name = field.name
         while name in taken:
             name = prefix + name
         taken.add(name)
-        found.append(field.with_name(name))
-    return found
+        free.append(field.with_name(name))
+    return free
 
 
 def _texts(rows: Encoded) -> list[bytes]:
@@ -284,9 +284,9 @@ def _inner(array: pyarrow.Array, column: Column) -> pyarrow.Array:
 def _columns(view: View) -> Iterator[Column]:
     import pyarrow
 
-    keys = [(number, one) for number, one in enumerate(view.schema.key) if one.name not in view.hidden]
-    taken = {one.name for _, one in keys} | {PARTITION}
-    yield from (Column(one, True, number) for number, one in keys)
+    keys = [(number, field) for number, field in enumerate(view.schema.key) if field.name not in view.hidden]
+    taken = {field.name for _, field in keys} | {PARTITION}
+    yield from (Column(field, True, number) for number, field in keys)
     for number, field in enumerate(view.schema.value):
         if view.has_no_values:
             break
@@ -296,9 +296,9 @@ def _columns(view: View) -> Iterator[Column]:
             ]
         else:
             inner = [(None, field)]
-        named = renamed([one for _, one in inner], taken, "value_")
-        for (place, _), one in zip(inner, named, strict=True):
-            yield Column(one, False, number, place)
+        named = renamed([field for _, field in inner], taken, "value_")
+        for (place, _), shown in zip(inner, named, strict=True):
+            yield Column(shown, False, number, place)
     partition = pyarrow.field(PARTITION, pyarrow.int32(), False)
-    names = {one.name for _, one in keys}
+    names = {field.name for _, field in keys}
     yield Column(renamed([partition], names, "state_")[0], False, -1)

@@ -94,18 +94,18 @@ class History:
             run = versions[versions.index(_first_of_run(versions)) :] if versions else []
             start, rows = self._oldest(number, run, read)
             deltas = [delta for delta in pin.lineage if delta.version in run and delta.version >= start]
-            found = []
+            key_versions = []
             with partitions.told([pin], sum(map(pin.delta_bytes, deltas))):
                 for delta in deltas:
                     records = records_of(pin, delta.version, family, partitions.directory / "delta")
                     changed = dict(matching(records))
                     rows = _present({**rows, **changed})
-                    found.append(
+                    key_versions.append(
                         KeyVersion(
                             delta.version, pin.committed_ms(delta), bool(changed), self._decoded(rows, number)
                         )
                     )
-            return found
+            return key_versions
 
     def table(
         self, key: Sequence[pyarrow.Array], number: int, versions: Iterable[KeyVersion]

@@ -66,14 +66,14 @@ def partitioning_columns(view: View) -> list[int]:
     if view.operator.name.startswith("transformWithState"):
         if not layout.is_ordered:
             return list(layout.first) or numbers
-        found = [number for number in numbers if view.schema.key.names[number] in _GROUPING_KEYS]
-        if len(found) != 1:
+        grouping = [number for number in numbers if view.schema.key.names[number] in _GROUPING_KEYS]
+        if len(grouping) != 1:
             raise FormatError(
                 f"'{view.name}' of operator {view.operator.id} ({view.operator.name}) is ordered by other "
                 f"columns than its keys ({', '.join(view.schema.key.names)}): the partition of a key cannot "
                 "be told"
             )
-        return found
+        return grouping
     is_last_apart = view.operator.name.startswith("sessionWindow") or view.has_row_numbers
     return numbers[:-1] if is_last_apart else numbers
 
@@ -95,11 +95,11 @@ def key_filter(view: View, columns: Sequence[pyarrow.Array]) -> pyarrow.compute.
     """Which rows have the key. Raises OptionError for columns of lists or maps."""
     import pyarrow.compute
 
-    found = pyarrow.compute.scalar(True)
+    expression = pyarrow.compute.scalar(True)
     fields = [field for field in view.schema.key if field.name not in view.hidden]
     for field, column in zip(fields, columns, strict=True):
-        found = found & _equals(pyarrow.compute.field(field.name), (field.name,), column[0])
-    return found
+        expression = expression & _equals(pyarrow.compute.field(field.name), (field.name,), column[0])
+    return expression
 
 
 def _equals(
@@ -114,11 +114,11 @@ def _equals(
         raise OptionError(f"rows cannot be found by column '{path[0]}', which has type {value.type}")
     if not pyarrow.types.is_struct(value.type):
         return reference == value
-    found = reference.is_valid()
+    expression = reference.is_valid()
     for index in range(value.type.num_fields):
         inner = (*path, value.type.field(index).name)
-        found = found & _equals(pyarrow.compute.field(*inner), inner, value[index])
-    return found
+        expression = expression & _equals(pyarrow.compute.field(*inner), inner, value[index])
+    return expression
 
 
 def scalar_of(text: str, kind: pyarrow.DataType) -> pyarrow.Scalar:

@@ -130,12 +130,12 @@ class _Texts:
 
     def text(self) -> str:
         size = self.number(">H")
-        found = self._data[self._at : self._at + size]
+        data = self._data[self._at : self._at + size]
         self._at += size
-        if len(found) != size:
+        if len(data) != size:
             raise self._damaged()
         try:
-            return _from_java(found)
+            return _from_java(data)
         except ValueError as error:
             raise self._damaged() from error
 
@@ -162,11 +162,11 @@ class _Texts:
 
     def _take(self, form: str) -> tuple[Any, ...]:
         size = struct.calcsize(form)
-        found = self._data[self._at : self._at + size]
+        data = self._data[self._at : self._at + size]
         self._at += size
-        if len(found) != size:
+        if len(data) != size:
             raise self._damaged()
-        return struct.unpack(form, found)
+        return struct.unpack(form, data)
 
     def _damaged(self) -> DamagedError:
         return DamagedError(f"'{self._path}' is damaged: it is no schema of Spark's", file=self._path)

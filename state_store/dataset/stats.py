@@ -173,16 +173,16 @@ def _recent(partitions: Partitions, recent: int) -> Iterator[VersionChanges]:
     since = max(0, partitions.version - recent)
     with partitions.pinned(partitions.version, since) as pins:
         for version in range(since + 1, partitions.version + 1):
-            found = [
+            commits = [
                 (pin.metadata(delta, partitions.directory / "delta"), pin.delta_bytes(delta))
                 for pin in pins.values()
                 for delta in pin.lineage
                 if delta.version == version
             ]
-            if len(found) == len(pins):
+            if len(commits) == len(pins):
                 yield VersionChanges(
                     version,
-                    sum(metadata.puts for metadata, _ in found),
-                    sum(metadata.removes for metadata, _ in found),
-                    sum(size_bytes for _, size_bytes in found),
+                    sum(metadata.puts for metadata, _ in commits),
+                    sum(metadata.removes for metadata, _ in commits),
+                    sum(size_bytes for _, size_bytes in commits),
                 )

@@ -47,15 +47,15 @@ def identified(listing: Listing, number: int, newest: VersionId, where: str) -> 
     if newest.checkpoint_id is None:
         newest = listing.attempts.meant(newest.number) or newest
     lineages = Lineages(listing.deltas, listing.snapshots)
-    found = next((one for one in lineages.history(newest) if one.number == number), None)
-    if found is None and newest.checkpoint_id is None:
-        found = VersionId(number, None)
+    version = next((one for one in lineages.history(newest) if one.number == number), None)
+    if version is None and newest.checkpoint_id is None:
+        version = VersionId(number, None)
     restorable = lineages.restorable()
-    if found is None or found not in restorable:
+    if version is None or version not in restorable:
         raise MissingError(
             f"version {number} is not in {where} any more, or not yet: {describe_restorable(restorable)}"
         )
-    return found
+    return version
 
 
 def _batch_at(query: Query, at: datetime) -> int:

@@ -88,23 +88,23 @@ class View:
 
 def views(query: Query, operator: Operator) -> dict[str, View]:
     """Everything that the operator's state can be opened as, by name. Raises as `read_schemas` does."""
-    found: dict[str, View] = {}
+    by_name: dict[str, View] = {}
     for store in operator.stores:
         for schema in read_schemas(query, operator, store):
             name = store if schema.family == DEFAULT_FAMILY else schema.family
-            found[name] = View(name, operator, store, schema)
-    for name, one in found.items():
-        indexed = found.get(name.removeprefix(TIME_TO_LIVE))
-        if indexed is not None and indexed is not one and indexed.schema.layout.first:
-            found[name] = replace(one, is_index_of_map="elementKey" in one.schema.key.names)
+            by_name[name] = View(name, operator, store, schema)
+    for name, view in by_name.items():
+        indexed = by_name.get(name.removeprefix(TIME_TO_LIVE))
+        if indexed is not None and indexed is not view and indexed.schema.layout.first:
+            by_name[name] = replace(view, is_index_of_map="elementKey" in view.schema.key.names)
     for side in _SIDES:
-        rows = found.get(side + ROWS_OF_SIDE)
+        rows = by_name.get(side + ROWS_OF_SIDE)
         if rows is not None:
-            found[side] = View(side, operator, rows.store, rows.schema, ("index",))
-    timers = next((found[name] for name in _TIMERS if name in found), None)
-    if timers is not None and TIMERS not in found:
-        found[TIMERS] = replace(timers, name=TIMERS, has_no_values=True)
-    return found
+            by_name[side] = View(side, operator, rows.store, rows.schema, ("index",))
+    timers = next((by_name[name] for name in _TIMERS if name in by_name), None)
+    if timers is not None and TIMERS not in by_name:
+        by_name[TIMERS] = replace(timers, name=TIMERS, has_no_values=True)
+    return by_name
 
 
 def view(query: Query, number: int, name: str = DEFAULT_NAME) -> View:

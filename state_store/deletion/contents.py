@@ -134,19 +134,19 @@ def _entries(storage: Storage, directory: str) -> dict[str, Entry]:
 def _read_snapshots(
     storage: Storage, entries: Iterable[Entry], known: Mapping[SnapshotName, ReadSnapshot]
 ) -> dict[SnapshotName, ReadSnapshot]:
-    found: dict[SnapshotName, ReadSnapshot] = {}
+    snapshots: dict[SnapshotName, ReadSnapshot] = {}
     for entry in entries:
         name = SnapshotName.parse(entry.name)
         if name is None:
             continue
         before = known.get(name)
         if before is not None and before.entry == entry and before.manifest is not None:
-            found[name] = before
+            snapshots[name] = before
             continue
         try:
-            found[name] = ReadSnapshot(entry, read_archive(storage, name).manifest)
+            snapshots[name] = ReadSnapshot(entry, read_archive(storage, name).manifest)
         except MissingError:
             continue  # deleted since it was listed
         except (DamagedError, FormatError) as error:
-            found[name] = ReadSnapshot(entry, None, error)
-    return found
+            snapshots[name] = ReadSnapshot(entry, None, error)
+    return snapshots

@@ -85,16 +85,16 @@ class Leases:
     @classmethod
     def read(cls, storage: Storage) -> Leases:
         """One that vanishes meanwhile was given back. Raises FormatError on a newer format."""
-        found: dict[str, ReadLease] = {}
+        leases: dict[str, ReadLease] = {}
         listed, unfinished = _listed(storage, LEASE_DIRECTORY)
         for path, entry in listed.items():
             try:
-                found[path] = ReadLease(entry, LeaseTerms.unpack(storage.read(path), file=path))
+                leases[path] = ReadLease(entry, LeaseTerms.unpack(storage.read(path), file=path))
             except MissingError:
                 continue
             except DamagedError as error:
-                found[path] = ReadLease(entry, None, error)
-        return cls(found, unfinished)
+                leases[path] = ReadLease(entry, None, error)
+        return cls(leases, unfinished)
 
 
 def _listed(storage: Storage, directory: str) -> tuple[dict[str, Entry], dict[str, Entry]]:

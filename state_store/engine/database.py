@@ -150,7 +150,7 @@ class Database:
     def files(self) -> list[TableFile]:
         """The live SST files, by name."""
         with translated("list", str(self.directory)):
-            found = [
+            tables = [
                 TableFile(
                     one["name"].lstrip("/"),
                     one["level"],
@@ -159,7 +159,7 @@ class Database:
                 )
                 for one in self._db.live_files()
             ]
-        return sorted(found, key=lambda file: table_number(file.name))
+        return sorted(tables, key=lambda file: table_number(file.name))
 
     def get(self, key: bytes) -> bytes | None:
         """The value of the key; None where there is none."""

@@ -55,15 +55,15 @@ def _page(data: mmap.mmap, blocks: _Blocks, path: Path, start: bytes, end: bytes
     import numpy
 
     try:
-        found = _records(*_content(data, blocks))
+        records = _records(*_content(data, blocks))
     except (IndexError, ValueError) as error:
         raise _damaged(path) from error
-    if found is None:  # keys of very different lengths
+    if records is None:  # keys of very different lengths
         middle = len(blocks.sizes) // 2
         yield from _page(data, blocks.between(0, middle), path, start, end)
         yield from _page(data, blocks.between(middle, None), path, start, end)
         return
-    keys, values, kinds = found
+    keys, values, kinds = records
     if not len(kinds):
         return
     removed = kinds != PUT
@@ -210,15 +210,15 @@ def _long_heads(data: Any, at: Any, exists: Any) -> tuple[Any, Any, Any, Any]:
     import numpy
 
     places = numpy.flatnonzero(exists)
-    ends, found = at[places], []
+    ends, numbers = at[places], []
     for _ in range(3):
         number, ends = _varints(data, ends)
         every = numpy.zeros_like(at)
         every[places] = number
-        found.append(every)
+        numbers.append(every)
     key_at = at.copy()
     key_at[places] = ends
-    return found[0], found[1], found[2], key_at
+    return numbers[0], numbers[1], numbers[2], key_at
 
 
 def _key_bytes(data: Any, walk: _Walk, longest: int, width: int) -> Any:
@@ -234,8 +234,8 @@ def _key_bytes(data: Any, walk: _Walk, longest: int, width: int) -> Any:
     places = numpy.arange(WORD * width) - KEY_PLACE
     own = numpy.where(places >= numpy.arange(longest + 1)[:, None], 0xFF, 0).astype(numpy.uint8).reshape(-1)
     steps, restarts = walk.exists.shape
-    found = numpy.empty(restarts * steps * width + 1, "<u8")
-    matrix = found[:-1].reshape(restarts, steps, width)
+    words = numpy.empty(restarts * steps * width + 1, "<u8")
+    matrix = words[:-1].reshape(restarts, steps, width)
     key: Any = None
     for number in range(steps):
         shared = walk.shared[number]
@@ -246,7 +246,7 @@ def _key_bytes(data: Any, walk: _Walk, longest: int, width: int) -> Any:
             here &= gathered(own, shared * (WORD * width), WORD * width).view("<u8").reshape(-1, width)
             here ^= key
         matrix[:, number] = key = here
-    return found.view(numpy.uint8)
+    return words.view(numpy.uint8)
 
 
 def _restarts(data: Any, begins: Any, ends: Any) -> tuple[Any, Any]:

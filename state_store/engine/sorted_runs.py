@@ -110,11 +110,11 @@ def _among(texts: Sequence[bytes], keys: Iterable[bytes]) -> Any:
     """Which of the texts, which are in order, are among a few keys."""
     import numpy
 
-    found = numpy.zeros(len(texts), bool)
+    are_among = numpy.zeros(len(texts), bool)
     for key in keys:
         at = bisect.bisect_left(texts, key)
-        found[at : at + 1] |= at < len(texts) and texts[at] == key
-    return found
+        are_among[at : at + 1] |= at < len(texts) and texts[at] == key
+    return are_among
 
 
 def _first_ones(keys: Stretches) -> Any:

@@ -62,7 +62,7 @@ def key_bounds(path: Path) -> tuple[bytes, bytes]:
     """The first and the last key of a table, as its index and these blocks tell: for files that are damaged
     somewhere. Raises DamagedError where that cannot be told."""
     data = path.read_bytes()
-    found = list(blocks(data, path))
+    data_blocks = list(blocks(data, path))
     try:
         first, last = (
             [
@@ -70,11 +70,11 @@ def key_bounds(path: Path) -> tuple[bytes, bytes]:
                 for key, _ in _entries(content_of(data, block.offset, block.size))
                 if key[:-KEY_FOOTER_BYTES] != META_KEY
             ]
-            for block in (found[0], found[-1])
+            for block in (data_blocks[0], data_blocks[-1])
         )
     except (IndexError, struct.error) as error:
         raise _damaged(path, "its blocks do not fit") from error
-    separators = [one.separator for one in found[:-1]]
+    separators = [one.separator for one in data_blocks[:-1]]
     keys = [*first[:1], *separators, *last[-1:]]
     if not keys or keys != sorted(keys) or first != sorted(first) or last != sorted(last):
         raise _damaged(path, "its keys are in no order")

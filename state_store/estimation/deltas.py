@@ -67,12 +67,12 @@ class DeltaSample:
     @property
     def new(self) -> float:
         """Keys that a batch puts in these partitions and that were not there before."""
-        found = sum(
+        new_keys = sum(
             after.metadata.keys - before.metadata.keys + after.metadata.removes
             for deltas in self.partitions
             for before, after in pairwise(deltas)
         )
-        return min(self.puts, max(0.0, found / (self.batches - 1))) if self.batches > 1 else 0.0
+        return min(self.puts, max(0.0, new_keys / (self.batches - 1))) if self.batches > 1 else 0.0
 
     @property
     def key_bytes(self) -> float:
@@ -107,12 +107,12 @@ class DeltaSample:
     def _distinct(self, width: int) -> float:
         """Different keys in this many batches in a row, on average."""
         starts = range(0, self.batches - width + 1, width)
-        found = sum(
+        distinct = sum(
             len(frozenset().union(*(one.written for one in deltas[first : first + width])))
             for deltas in self.partitions
             for first in starts
         )
-        return found / len(starts)
+        return distinct / len(starts)
 
     @property
     def _all(self) -> list[DeltaRecords]:
@@ -134,15 +134,15 @@ def read_deltas(pin: PinnedVersion, directory: Path) -> list[DeltaRecords]:
 def _last(pin: PinnedVersion) -> list[DeltaName]:
     """Those that may be read and follow each other without a gap; but the first batch, which is not like the
     others, where there are others."""
-    found: list[DeltaName] = []
+    deltas: list[DeltaName] = []
     left = MOST_BYTES
     for delta in reversed(pin.lineage[-MOST_DELTAS:]):
         left -= pin.delta_bytes(delta)
-        follows = not found or delta.version == found[-1].version - 1
-        if not follows or (found and (left < 0 or delta.version == 1)):
+        follows = not deltas or delta.version == deltas[-1].version - 1
+        if not follows or (deltas and (left < 0 or delta.version == 1)):
             break
-        found.append(delta)
-    return found[::-1]
+        deltas.append(delta)
+    return deltas[::-1]
 
 
 def _read(pin: PinnedVersion, delta: DeltaName, directory: Path) -> DeltaRecords:

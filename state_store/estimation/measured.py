@@ -111,8 +111,8 @@ def measure(
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
     version, committed = batch + 1, query.committed(batch)
-    found = query.for_each(keys, lambda _, storage: StoreContents.read(storage), meter=progress)
-    contents = dict(zip(keys, found, strict=True))
+    read = query.for_each(keys, lambda _, storage: StoreContents.read(storage), meter=progress)
+    contents = dict(zip(keys, read, strict=True))
     sampled = [keys[place * len(keys) // SAMPLED] for place in range(SAMPLED)]
     sampled = list(dict.fromkeys(sampled))
     deltas, runs = [], []
@@ -145,8 +145,8 @@ def measure(
         store,
         version,
         _workload(sample, runs, len(keys), _interval_ms(query)),
-        sum(entry.size_bytes for one in found for entry in one.entries.values()),
-        sum(len(one.entries) for one in found),
+        sum(entry.size_bytes for one in read for entry in one.entries.values()),
+        sum(len(one.entries) for one in read),
         sum(size_bytes for size_bytes, _ in chains) / len(keys),
         sum(files for _, files in chains) / len(keys),
         _retained(query, contents[sampled[0]], version),
@@ -169,21 +169,21 @@ def _expected(storage: Storage, directory: Path, times: RequestTimes) -> CostMod
 def _restored(pin: PinnedVersion, directory: Path, progress: Progress | None) -> Restored:
     """Restores the version as a query does, several times: the first finds nothing warm, and any may be
     held up by others on the machine. Gives the quickest."""
-    found: list[Restored] = []
-    while len(found) < _LEAST_RESTORES or (
-        len(found) < _MOST_RESTORES and sum(map(_total_ms, found)) < _LONG_MS
+    restores: list[Restored] = []
+    while len(restores) < _LEAST_RESTORES or (
+        len(restores) < _MOST_RESTORES and sum(map(_total_ms, restores)) < _LONG_MS
     ):
         if progress is not None:
             progress.expect(pin.size_bytes)
-        found.append(pin.restore_by_blocks(directory))
+        restores.append(pin.restore_by_blocks(directory))
         shutil.rmtree(directory, ignore_errors=True)
-    return min(found, key=_total_ms)
+    return min(restores, key=_total_ms)
 
 
-def _tell(cost: CostModel, found: Sequence[Restored]) -> None:
+def _tell(cost: CostModel, restores: Sequence[Restored]) -> None:
     """Tells the model what restores of several partitions took, one like another, as often as it takes until
     little is left of what it expected."""
-    for restored in [*found] * _TOLD:
+    for restored in [*restores] * _TOLD:
         phases, fetched, chain = restored.phases, restored.fetched, restored.chain
         cost.observe_choice(phases["choose_ms"], RestoreWork.of_chain(chain).archives)
         cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])

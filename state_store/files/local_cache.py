@@ -49,10 +49,10 @@ class LocalCache:
             used_bytes = self._used_bytes(changed)
         if used_bytes <= self._budget_bytes:
             return 0
-        found = sorted(kept for directory in _directories(self.root) for kept in _files(directory.path))
-        excess = sum(size for _, size, _ in found) - self._budget_bytes
+        kept_files = sorted(kept for directory in _directories(self.root) for kept in _files(directory.path))
+        excess = sum(size for _, size, _ in kept_files) - self._budget_bytes
         removed = 0
-        for _, size, path in found:
+        for _, size, path in kept_files:
             if removed >= excess:
                 break
             Path(path).unlink(missing_ok=True)
@@ -152,10 +152,10 @@ def _directories(root: Path) -> list[os.DirEntry[str]]:
 
 def _files(directory: str) -> list[tuple[int, int, str]]:
     """Of each file when its inode was changed last (nanoseconds), its bytes and its path."""
-    found = []
+    kept = []
     with contextlib.suppress(FileNotFoundError):
         for item in os.scandir(directory):
             with contextlib.suppress(FileNotFoundError):
                 status = item.stat()
-                found.append((status.st_ctime_ns, status.st_size, item.path))
-    return found
+                kept.append((status.st_ctime_ns, status.st_size, item.path))
+    return kept

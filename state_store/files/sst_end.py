@@ -25,10 +25,14 @@ def metadata_bytes(end: bytes) -> int | None:
     """How many bytes of a file its filter, index, properties and what follows are, of the last bytes of it;
     None where these do not tell. More than are given, where more are needed."""
     try:
-        found = _positions(end)
+        positions = _positions(end)
     except (IndexError, ValueError):
         return None
-    return None if found is None else max(found[name] for name in found if name != _PROPERTIES_LENGTH)
+    return (
+        None
+        if positions is None
+        else max(positions[name] for name in positions if name != _PROPERTIES_LENGTH)
+    )
 
 
 def is_plain(path: Path) -> bool:
@@ -43,10 +47,10 @@ def is_plain(path: Path) -> bool:
 def is_plain_end(end: bytes) -> bool:
     """As `is_plain`, of the last bytes of a file."""
     try:
-        found = _positions(end)
-        if found is None or found[_PROPERTIES] > len(end):
+        positions = _positions(end)
+        if positions is None or positions[_PROPERTIES] > len(end):
             return False
-        offset, length = found[_PROPERTIES], found[_PROPERTIES_LENGTH]
+        offset, length = positions[_PROPERTIES], positions[_PROPERTIES_LENGTH]
         block = end[len(end) - offset :][:length]
         return dict(_entries(block)).get(_COMPRESSION) == b"NoCompression"
     except (IndexError, ValueError):

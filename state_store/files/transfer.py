@@ -160,14 +160,14 @@ def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime:
         else:
             fetch_part_again(storage, file.path, file.target, *part)
 
-    made: list[Path] = []
+    targets: list[Path] = []
     try:
         for file in large:
             make_hole(file.target, file.size_bytes)
-            made.append(file.target)
+            targets.append(file.target)
         parallel(threads, bring, [*parts, *whole], runtime=runtime)
     except BaseException:
-        for target in made:
+        for target in targets:
             target.unlink(missing_ok=True)
         raise
 
@@ -228,11 +228,11 @@ def difference(wanted: Wanted) -> str | None:
 
 def _link_one(cache: StoreCache, wanted: Wanted) -> bool:
     """Whether there was a local copy, which lies at the target now."""
-    found = cache.find(wanted.path) if wanted.verifiable else None
-    if found is None:
+    kept = cache.find(wanted.path) if wanted.verifiable else None
+    if kept is None:
         return False
     try:
-        link_or_copy(found, wanted.target)
+        link_or_copy(kept, wanted.target)
         return True
     except FileNotFoundError:  # pruned meanwhile
         return False

@@ -37,13 +37,13 @@ def installed_spark() -> str:
 
 def installed_pyspark() -> Path:
     """The package directory of the installed pyspark; raises BuildError when there is none."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise NoSpark(
             f"pyspark is not installed in {sys.executable}: run `pip install 'pyspark>=4.0,<4.4'`, "
             "or name a directory with --pyspark"
         )
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def jars_of(pyspark: Path) -> Path:

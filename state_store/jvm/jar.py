@@ -89,10 +89,10 @@ def _caches() -> Iterator[Path]:
 def _is_own(directory: Path) -> bool:
     """Whether nobody else can put a jar there, in a place where anybody can make directories."""
     try:
-        found = directory.lstat()
+        status = directory.lstat()
     except FileNotFoundError:
         return True
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _is_writable(directory: Path) -> bool:

@@ -102,10 +102,10 @@ class CostModel:
 
     def frozen(self) -> CostModel:
         """As it is before the next restore, whose requests do not move it."""
-        found = copy.copy(self)
+        model = copy.copy(self)
         if self._far is not None:
-            found._far = replace(self._far, times=self._far.times.copy())
-        return found
+            model._far = replace(self._far, times=self._far.times.copy())
+        return model
 
     def predict_restore_ms(self, work: RestoreWork) -> float:
         """Milliseconds from the listing to the database."""

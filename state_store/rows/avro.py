@@ -63,12 +63,12 @@ def decode_avro_keys(
     others = layout.others(len(fields))
     parts = [_parts(key) for key in keys]
     chosen = [fields[number] for number in layout.first]
-    found = dict(zip(layout.first, _first_columns([one for one, _ in parts], chosen, layout), strict=True))
+    columns = dict(zip(layout.first, _first_columns([one for one, _ in parts], chosen, layout), strict=True))
     if others:
         rest = {number: [written[place] for place in others] for number, written in writers.items()}
         decoded = decode_avro([one for _, one in parts], [fields[place] for place in others], rest)
-        found |= zip(others, decoded, strict=True)
-    return [found[number] for number in range(len(fields))]
+        columns |= zip(others, decoded, strict=True)
+    return [columns[number] for number in range(len(fields))]
 
 
 def _parts(key: bytes) -> tuple[bytes, bytes]:
@@ -90,12 +90,12 @@ def _first_columns(
         pyarrow.field(f"{place}{half}", pyarrow.binary()) for place in range(len(fields)) for half in "ab"
     ]
     reader = _record(halves)
-    found = [list(_whole(data, 1, reader).values()) for data in parts]
-    if any(half is None for row in found for half in row):
+    rows = [list(_whole(data, 1, reader).values()) for data in parts]
+    if any(half is None for row in rows for half in row):
         raise DamagedError("a column that orders a key has no bytes")
     return [
         ordered_numbers(
-            field, pyarrow.array([row[2 * place] + row[2 * place + 1] for row in found], pyarrow.binary())
+            field, pyarrow.array([row[2 * place] + row[2 * place + 1] for row in rows], pyarrow.binary())
         )
         for place, field in enumerate(fields)
     ]
@@ -115,12 +115,12 @@ def _whole(data: bytes, at: int, reader: Reader) -> dict[str, Any]:
     if data[:1] != bytes([_VERSION]):
         raise FormatError(f"a row starts with {data[:1].hex() or 'nothing'}, not with encoding version 0")
     try:
-        found, end = reader(data, at)
+        record, end = reader(data, at)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise DamagedError(f"a row is no record of Avro: {error!r}") from error
     if end != len(data):
         raise DamagedError(f"a row has {len(data)} bytes, of which its record of Avro is {end}")
-    return dict(found)
+    return dict(record)
 
 
 def _reader(kind: pyarrow.DataType) -> Reader:
@@ -162,10 +162,10 @@ def _record(fields: Sequence[pyarrow.Field]) -> Reader:
         readers.append((field.name, _nullable(reader) if is_plain else reader))
 
     def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-        found = {}
+        record = {}
         for name, reader in readers:
-            found[name], at = reader(data, at)
-        return found, at
+            record[name], at = reader(data, at)
+        return record, at
 
     return read
 
@@ -186,18 +186,18 @@ def _blocks(reader: Reader) -> Reader:
     """The elements of an array or a map: blocks of this many, up to one of none."""
 
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
-        found: list[Any] = []
+        items: list[Any] = []
         while True:
             count, at = _long(data, at)
             if not count:
-                return found, at
+                return items, at
             if count < 0:  # its bytes follow
                 count, (_, at) = -count, _long(data, at)
             if count > len(data):
                 raise IndexError(f"a block of {count} elements")
             for _ in range(count):
                 value, at = reader(data, at)
-                found.append(value)
+                items.append(value)
 
     return read
 

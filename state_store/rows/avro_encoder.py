@@ -140,12 +140,12 @@ def _sized(data: bytes) -> bytes:
 def _long(number: int) -> bytes:
     """In zigzag, 7 bits a byte."""
     left = number << 1 if number >= 0 else ~(number << 1)
-    found = bytearray()
+    encoded = bytearray()
     while left > 0x7F:
-        found.append(left & 0x7F | 0x80)
+        encoded.append(left & 0x7F | 0x80)
         left >>= 7
-    found.append(left)
-    return bytes(found)
+    encoded.append(left)
+    return bytes(encoded)
 
 
 def _unknown(column: pyarrow.Array) -> FormatError:

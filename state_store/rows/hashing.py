@@ -44,20 +44,20 @@ def _hashed(column: pyarrow.Array, seeds: Any) -> Any:
     if types.is_null(kind) or not len(column):
         return seeds
     if types.is_struct(kind) and not is_variant(kind) and not is_geospatial(kind):
-        found = seeds
+        hashes = seeds
         for inner in column.flatten():
-            found = _hashed(inner, found)
+            hashes = _hashed(inner, hashes)
     elif types.is_list(kind):
         return _of_lists(column, seeds, nulls)
     elif types.is_string(kind) or types.is_binary(kind):
-        found = _of_bytes(column, seeds)
+        hashes = _of_bytes(column, seeds)
     elif types.is_decimal128(kind) and width_of(kind) is None:
-        found = _of_large_decimals(column, seeds, nulls)
+        hashes = _of_large_decimals(column, seeds, nulls)
     elif width_of(kind) is None:
         raise FormatError(f"Spark does not partition by values of type {kind}")
     else:
-        found = _of_numbers(column, seeds)
-    return numpy.where(nulls, seeds, found)
+        hashes = _of_numbers(column, seeds)
+    return numpy.where(nulls, seeds, hashes)
 
 
 def _of_numbers(column: pyarrow.Array, seeds: Any) -> Any:

@@ -101,7 +101,7 @@ def split_values(lists: tuple[Any, Any, Any]) -> tuple[Any, tuple[Any, Any, Any]
     data, at, lengths = lists
     limits = at + lengths
     owners = numpy.arange(len(at))
-    found = []
+    steps = []
     while len(owners):
         if (at + _SIZE_BYTES > limits).any():
             raise DamagedError("a list of values ends within the size of a value")
@@ -109,12 +109,12 @@ def split_values(lists: tuple[Any, Any, Any]) -> tuple[Any, tuple[Any, Any, Any]
         ends = at + _SIZE_BYTES + sizes
         if ((sizes < 1) | (ends > limits)).any():
             raise DamagedError("a value in a list is longer than the list")
-        found.append((owners, at + _SIZE_BYTES, sizes))
+        steps.append((owners, at + _SIZE_BYTES, sizes))
         goes_on = ends < limits
         owners, limits, at = owners[goes_on], limits[goes_on], ends[goes_on] + len(_DELIMITER)
-    if not found:
+    if not steps:
         return owners, (data, at, lengths)
-    all_owners, starts, sizes = (numpy.concatenate(parts) for parts in zip(*found, strict=True))
+    all_owners, starts, sizes = (numpy.concatenate(parts) for parts in zip(*steps, strict=True))
     order = numpy.argsort(all_owners, kind="stable")
     return all_owners[order], (data, starts[order], sizes[order])
 

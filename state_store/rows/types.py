@@ -121,16 +121,16 @@ def _atomic(spark: str, file: str) -> pyarrow.DataType:
 
     if spark in _simple():
         return _simple()[spark]
-    if found := _DECIMAL.fullmatch(spark):
-        return pyarrow.decimal128(int(found[1]), int(found[2]))
+    if match := _DECIMAL.fullmatch(spark):
+        return pyarrow.decimal128(int(match[1]), int(match[2]))
     if _TEXT.fullmatch(spark):
         return pyarrow.string()
     if _DAY_TIME.fullmatch(spark):
         return pyarrow.duration("us")
     if _YEAR_MONTH.fullmatch(spark):
         return pyarrow.int32()
-    if found := _GEOSPATIAL.fullmatch(spark):
-        return _geospatial(found[1], found[2])
+    if match := _GEOSPATIAL.fullmatch(spark):
+        return _geospatial(match[1], match[2])
     if spark.startswith("time("):
         return pyarrow.time64("ns")
     raise _unknown(spark, file)

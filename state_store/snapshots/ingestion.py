@@ -24,16 +24,16 @@ def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path)
     database name."""
     if all(delta.name.crc is not None for delta in deltas):
         return _ingest(database, deltas, directory)
-    found: dict[str, DatabaseFile] = {}
+    files: dict[str, DatabaseFile] = {}
     for delta in deltas:  # nothing but its own record tells a delta of release 0.1.0 without ids from another
-        found |= _ingest(database, [delta], directory)
+        files |= _ingest(database, [delta], directory)
         data = database.metadata() or b""
         says = DeltaMetadata.from_json(data, file=delta.name.path).version_id
         if says != delta.name.version_id:
             raise DamagedError(
                 f"'{delta.name.path}' is damaged: it says that it is version {says}", file=delta.name.path
             )
-    return found
+    return files
 
 
 def _ingest(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:

@@ -31,7 +31,7 @@ def cached_mount(directory: Path, mountinfo: str) -> str | None:
     """The mount point of `directory` if it is an NFS with attribute caching, by the text of
     `/proc/self/mountinfo`; else None."""
     real = os.path.realpath(directory)
-    found: tuple[str, str, set[str]] | None = None
+    mount: tuple[str, str, set[str]] | None = None
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         fields, rest = before.split(), after.split()
@@ -39,11 +39,11 @@ def cached_mount(directory: Path, mountinfo: str) -> str | None:
             continue
         point = fields[4].encode().decode("unicode_escape")
         is_below = real == point or real.startswith(point.rstrip("/") + "/")
-        if is_below and (found is None or len(point) >= len(found[0])):
-            found = (point, rest[0], {*fields[5].split(","), *rest[2].split(",")})
-    if found is None or not found[1].startswith("nfs"):
+        if is_below and (mount is None or len(point) >= len(mount[0])):
+            mount = (point, rest[0], {*fields[5].split(","), *rest[2].split(",")})
+    if mount is None or not mount[1].startswith("nfs"):
         return None
-    return None if _shows_all(found[2]) else found[0]
+    return None if _shows_all(mount[2]) else mount[0]
 
 
 def _shows_all(options: set[str]) -> bool:

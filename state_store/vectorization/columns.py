@@ -163,12 +163,12 @@ def _forbids_null(field: pa.Field) -> bool:
 
 def _first_in_struct(array: pa.StructArray, dtype: pa.StructType) -> int | None:
     present = pc.indices_nonzero(array.is_valid())
-    found = []
+    rows = []
     for i, child in enumerate(dtype):
         row = first_forbidden_null(array.field(i).take(present), child)
         if row is not None:
-            found.append(present[row].as_py())
-    return min(found, default=None)
+            rows.append(present[row].as_py())
+    return min(rows, default=None)
 
 
 def _first_in_list(array: pa.Array, values: pa.Array, child: pa.Field) -> int | None:

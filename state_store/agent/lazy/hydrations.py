@@ -47,7 +47,7 @@ class Hydrations:
         files: Sequence[SparseFile],
         found_damage: Callable[[StateStoreError], object],
     ) -> Hydration:
-        made = Hydration(
+        hydration = Hydration(
             self._context,
             directory,
             files,
@@ -57,9 +57,9 @@ class Hydrations:
         )
         with self._lock:
             self._running = {at: one for at, one in self._running.items() if at.exists()}
-            self._running[directory] = made
-        made.start()
-        return made
+            self._running[directory] = hydration
+        hydration.start()
+        return hydration
 
     def of(self, directory: Path, found_damage: Callable[[StateStoreError], object]) -> Hydration:
         """That of a base, which an agent before this one may have begun. Raises InternalError where the base

@@ -63,15 +63,15 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
         raise
     finally:
         head.release(base.directory)
-    made, published, phases = merged.base, None, dict(merged.phases)
+    base, published, phases = merged.base, None, dict(merged.phases)
     try:
         if request.kind != INGEST:
-            published = _publish(store, made, request.kind, deadline)
-            made = published.base
+            published = _publish(store, base, request.kind, deadline)
+            base = published.base
             phases.update(published.phases)
-        chain = head.offer(made, published)
+        chain = head.offer(base, published)
     except BaseException:
-        shutil.rmtree(made.directory, ignore_errors=True)
+        shutil.rmtree(base.directory, ignore_errors=True)
         raise
     if published is not None:
         head.published(published, len(deltas), phases)
@@ -81,7 +81,7 @@ def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> 
     return MergedStore.of(
         kind,
         request.reason,
-        made,
+        base,
         published,
         took_ms=took_ms,
         chain=chain,

@@ -121,11 +121,11 @@ class MergeScheduler:
     def _dispatch(self) -> None:
         while True:
             with self._changed:
-                found = self._queue.next(self._clock_s())
-                if found is None:
+                entry = self._queue.next(self._clock_s())
+                if entry is None:
                     self._changed.wait(self._queue.wait_s(self._clock_s()))
                     continue
-                instance, request = found
+                instance, request = entry
                 store = self._stores.get(instance)
                 if store is None:
                     self._queue.ended(instance, self._clock_s(), succeeded=None)

@@ -46,13 +46,13 @@ def get(
     """
     with chosen.open() as state:
         with metered(state, "read", 1):
-            found = state.rows_of(parsed_key(state, key))
-        if not found.num_rows:
+            rows = state.rows_of(parsed_key(state, key))
+        if not rows.num_rows:
             raise MissingError(f"there is no key {', '.join(key)} in version {state.version}")
         if not state.has_one_row_a_key or target is not None or form not in ("table", DOCUMENT):
-            print_rows(iter(found.to_batches()), found.schema, form, target)
+            print_rows(iter(rows.to_batches()), rows.schema, form, target)
             return
-        (row,) = (row for batch in found.to_batches() for row in rows_as_values(batch))
+        (row,) = (row for batch in rows.to_batches() for row in rows_as_values(batch))
         if form == DOCUMENT:
             print_json(plain(row))
         else:

@@ -55,12 +55,12 @@ def history(
             print_table(_COLUMNS, _cells(state, versions))
 
 
-def _json(one: KeyVersion) -> dict[str, object]:
+def _json(at: KeyVersion) -> dict[str, object]:
     return {
-        "version": one.version,
-        "batch": one.version - 1,
-        "committed_ms": one.committed_ms,
-        "is_changed": one.is_changed,
+        "version": at.version,
+        "batch": at.version - 1,
+        "committed_ms": at.committed_ms,
+        "is_changed": at.is_changed,
     }
 
 
@@ -71,7 +71,7 @@ def _value(state: State, one: KeyVersion) -> object:
 
 def _cells(state: State, versions: Sequence[KeyVersion]) -> Iterator[tuple[object, ...]]:
     shown = [field.name for field in state.columns.value_fields]
-    for one in versions:
-        rows = [{name: row[name] for name in shown} for row in one.rows]
+    for at in versions:
+        rows = [{name: row[name] for name in shown} for row in at.rows]
         value = "(none)" if not rows else cell(rows[0] if state.has_one_row_a_key else rows)
-        yield one.version, one.version - 1, moment(one.committed_ms), value
+        yield at.version, at.version - 1, moment(at.committed_ms), value

@@ -55,42 +55,45 @@ def stats(
     with chosen.open() as state:
         sample = None if exact else SAMPLE
         with metered(state, "read", sample):
-            found = state.stats(sample=sample, recent=recent)
+            statistics = state.stats(sample=sample, recent=recent)
     if as_json:
         print_json(
             plain(
                 {
-                    **asdict(found),
-                    "rows": found.rows,
-                    "is_exact": found.is_exact,
-                    "skew": found.skew,
-                    "expired_share": None if found.expired is None else found.expired.share,
+                    **asdict(statistics),
+                    "rows": statistics.rows,
+                    "is_exact": statistics.is_exact,
+                    "skew": statistics.skew,
+                    "expired_share": None if statistics.expired is None else statistics.expired.share,
                 }
             )
         )
     else:
-        _print(found)
+        _print(statistics)
 
 
-def _print(found: Statistics) -> None:
-    scope = "all partitions" if found.is_exact else f"partitions {', '.join(map(str, found.sampled))}"
-    output().print(
-        f"version {found.version}: {found.rows} rows in {len(found.partitions)} partitions, "
-        f"{size(found.size_bytes)} in files; the largest partition has {found.skew:.2f} times the average\n"
+def _print(statistics: Statistics) -> None:
+    scope = (
+        "all partitions" if statistics.is_exact else f"partitions {', '.join(map(str, statistics.sampled))}"
     )
-    largest = sorted(found.partitions, key=lambda one: -one.rows)[:_MOST_PARTITIONS]
+    output().print(
+        f"version {statistics.version}: {statistics.rows} rows in {len(statistics.partitions)} partitions, "
+        f"{size(statistics.size_bytes)} in files; "
+        f"the largest partition has {statistics.skew:.2f} times the average\n"
+    )
+    largest = sorted(statistics.partitions, key=lambda one: -one.rows)[:_MOST_PARTITIONS]
     print_table(_PARTITIONS, ((one.partition, one.rows, size(one.size_bytes)) for one in largest))
-    output().print(f"\nsizes of {scope}, {found.average_bytes:.0f} bytes a row on average:\n")
-    print_table(_SIZES, (("keys", *found.key_bytes), ("values", *found.value_bytes)))
+    output().print(f"\nsizes of {scope}, {statistics.average_bytes:.0f} bytes a row on average:\n")
+    print_table(_SIZES, (("keys", *statistics.key_bytes), ("values", *statistics.value_bytes)))
     output().print()
-    print_table(_LARGEST, ((cell(one.key), one.partition, one.size_bytes) for one in found.largest))
+    print_table(_LARGEST, ((cell(one.key), one.partition, one.size_bytes) for one in statistics.largest))
     output().print()
-    print_table(_RECENT, _recent(found))
-    if found.ages.keys:
+    print_table(_RECENT, _recent(statistics))
+    if statistics.ages.keys:
         output().print(f"\nkeys of {scope} by their last change:\n")
-        print_table(_AGES, _ages(found.ages))
-    if found.expired is not None:
-        one = found.expired
+        print_table(_AGES, _ages(statistics.ages))
+    if statistics.expired is not None:
+        one = statistics.expired
         clock = "the watermark" if one.clock == WATERMARK else "the time"
         output().print(
             f"\n{one.rows} of {one.looked_at} rows of {scope} ({one.share:.1%}) have had their time: "
@@ -98,9 +101,9 @@ def _print(found: Statistics) -> None:
         )
 
 
-def _ages(found: Ages) -> Iterator[tuple[object, ...]]:
+def _ages(ages: Ages) -> Iterator[tuple[object, ...]]:
     """The newest versions one by one, those before them together."""
-    changes = found.last_changes
+    changes = ages.last_changes
     older, newer = changes[:-_AGE_LINES], changes[-_AGE_LINES:]
     groups = [(f"in version {one.version}, {moment(one.committed_ms)}", one.keys) for one in reversed(newer)]
     if older:
@@ -108,10 +111,10 @@ def _ages(found: Ages) -> Iterator[tuple[object, ...]]:
             f"in versions {older[0].version} to {older[-1].version}, since {moment(older[0].committed_ms)}"
         )
         groups.append((since, sum(one.keys for one in older)))
-    if found.older:
+    if ages.older:
         before = f"before version {changes[0].version}" if changes else "before any delta that is there"
-        groups.append((before, found.older))
-    yield from ((name, keys, f"{keys / found.keys:.1%}") for name, keys in groups)
+        groups.append((before, ages.older))
+    yield from ((name, keys, f"{keys / ages.keys:.1%}") for name, keys in groups)
 
 
 def _recent(found: Statistics) -> Iterator[tuple[object, ...]]:

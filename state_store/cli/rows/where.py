@@ -63,10 +63,10 @@ class _Reader:
     def boolean(self, node: ast.expr) -> pyarrow.compute.Expression:
         if isinstance(node, ast.BoolOp):
             parts = [self.boolean(one) for one in node.values]
-            found = parts[0]
+            expression = parts[0]
             for part in parts[1:]:
-                found = found & part if isinstance(node.op, ast.And) else found | part
-            return found
+                expression = expression & part if isinstance(node.op, ast.And) else expression | part
+            return expression
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             return ~self.boolean(node.operand)
         if isinstance(node, ast.Compare):
@@ -77,12 +77,12 @@ class _Reader:
 
     def _comparisons(self, node: ast.Compare) -> pyarrow.compute.Expression:
         operands = [node.left, *node.comparators]
-        found = None
+        expression = None
         for left, operator, right in zip(operands, node.ops, operands[1:], strict=False):
             one = self._comparison(left, operator, right)
-            found = one if found is None else found & one
-        assert found is not None
-        return found
+            expression = one if expression is None else expression & one
+        assert expression is not None
+        return expression
 
     def _comparison(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> pyarrow.compute.Expression:
         if isinstance(operator, (ast.Is, ast.IsNot)):

@@ -31,7 +31,7 @@ def chain(
     Draws, for each store, the versions that a version came from, newest first: what a restore reads (the
     newest snapshot and the deltas after it), and, dim, what older versions still have.
     """
-    found = chains.chain(checkpoint, number, Filter(operator, partition, name))
+    by_store = chains.chain(checkpoint, number, Filter(operator, partition, name))
     if as_json:
         print_json(
             [
@@ -41,23 +41,23 @@ def chain(
                     "name": key.name,
                     "chain": [link.to_json() for link in one.links],
                 }
-                for key, one in found.items()
+                for key, one in by_store.items()
             ]
         )
         return
-    for one in found.values():
+    for one in by_store.values():
         output().print(_tree(one))
 
 
 def _tree(chain: chains.StoreChain) -> Tree:
     tree = Tree(f"{chain}, {size(chain.delta_bytes)}")
-    for one in chain.links:
-        parts = [f"version {one.version.number}", moment(one.made_ms)]
-        if one.delta_bytes is not None:
-            parts.append(f"delta {size(one.delta_bytes)}")
-        if one.snapshot is not None:
+    for link in chain.links:
+        parts = [f"version {link.version.number}", moment(link.made_ms)]
+        if link.delta_bytes is not None:
+            parts.append(f"delta {size(link.delta_bytes)}")
+        if link.snapshot is not None:
             parts.append(
-                f"{one.snapshot} checkpoint of {one.snapshot_files} files, {size(one.snapshot_bytes)}"
+                f"{link.snapshot} checkpoint of {link.snapshot_files} files, {size(link.snapshot_bytes)}"
             )
-        tree.add("  ".join(parts), style="" if one.is_read else "dim")
+        tree.add("  ".join(parts), style="" if link.is_read else "dim")
     return tree

@@ -37,11 +37,11 @@ def checkpoints(
     Lists the versions of the state that can be restored, oldest first: version v is the state after batch
     v - 1. Partitions of a store are summed up in one line; --each gives every store its own.
     """
-    found = histories.checkpoints(checkpoint, Filter(operator, partition, name))
+    history = histories.checkpoints(checkpoint, Filter(operator, partition, name))
     if as_json:
-        print_json(_json(found))
+        print_json(_json(history))
         return
-    for heading, lines in found.groups(each=each):
+    for heading, lines in history.groups(each=each):
         output().print(f"{heading}\n")
         print_table(_COLUMNS, map(_row, lines))
         output().print()
@@ -61,8 +61,8 @@ def _row(line: histories.Line) -> tuple[object, ...]:
     )
 
 
-def _json(found: histories.Checkpoints) -> dict[str, Any]:
-    query = found.query
+def _json(history: histories.Checkpoints) -> dict[str, Any]:
+    query = history.query
     names = {operator.id: operator.name for operator in query.operators}
     return {
         "checkpoint": query.location,
@@ -75,6 +75,6 @@ def _json(found: histories.Checkpoints) -> dict[str, Any]:
                 "name": key.name,
                 "checkpoints": [one.to_json() for one in versions],
             }
-            for key, versions in found.items()
+            for key, versions in history.items()
         ],
     }

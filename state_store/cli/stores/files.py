@@ -86,11 +86,11 @@ def files(
 
     query = Query.open(checkpoint)
     taken = query.for_each(query.stores(Filter(operator, partition, name)), FoundStore.read)
-    found = {one.key: [file for file in held_files(one) if wanted(file)] for one in taken}
+    by_store = {one.key: [file for file in held_files(one) if wanted(file)] for one in taken}
     if as_json:
-        print_json(_json(query, found))
+        print_json(_json(query, by_store))
         return
-    listed = [file for key in sorted(found) for file in found[key]]
+    listed = [file for key in sorted(by_store) for file in by_store[key]]
     print_table(_COLUMNS, (_row(file) for file in listed))
     output().print(f"\n{len(listed)} files, {size(sum(file.bytes for file in listed))}")
 
@@ -110,7 +110,7 @@ def _row(file: HeldFile) -> tuple[object, ...]:
     return str(file.key), file.path, file.bytes, file.origin, len(file.holders), versions or "-"
 
 
-def _json(query: Query, found: dict[StoreKey, list[HeldFile]]) -> dict[str, Any]:
+def _json(query: Query, by_store: dict[StoreKey, list[HeldFile]]) -> dict[str, Any]:
     return {
         "checkpoint": query.location,
         "stores": [
@@ -118,8 +118,8 @@ def _json(query: Query, found: dict[StoreKey, list[HeldFile]]) -> dict[str, Any]
                 "operator": key.operator,
                 "partition": key.partition,
                 "name": key.name,
-                "files": [file.to_json() for file in found[key]],
+                "files": [file.to_json() for file in by_store[key]],
             }
-            for key in sorted(found)
+            for key in sorted(by_store)
         ],
     }

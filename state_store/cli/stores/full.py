@@ -192,18 +192,18 @@ def full_checkpoint(
     and publish raise.
     """
     began = time.perf_counter()
-    found = FoundStore.read(key, storage)
-    version = found.restorable(committed)
+    contents = FoundStore.read(key, storage)
+    version = contents.restorable(committed)
     if version is None:
         raise MissingError(
             f"version {committed} of {storage.location}, which Spark committed last, cannot be restored; "
-            f"{describe_restorable(found.registry.checkpoints())}",
+            f"{describe_restorable(contents.registry.checkpoints())}",
             file=storage.location,
         )
     settings = DatabaseSettings(compression=compression, max_open_files=open_files)
     if meter is not None:
         meter.expect(
-            2 * sum(file.size_bytes for file in found.registry.files(version) if not file.is_snapshot)
+            2 * sum(file.size_bytes for file in contents.registry.files(version) if not file.is_snapshot)
         )
     with (
         tempfile.TemporaryDirectory(prefix="state-store-full-") as directory,
@@ -225,14 +225,14 @@ def full_checkpoint(
     )
 
 
-def _row(made: FullCheckpoint) -> tuple[object, ...]:
+def _row(checkpoint: FullCheckpoint) -> tuple[object, ...]:
     return (
-        made.key,
-        made.version.number,
-        made.keys,
-        made.files,
-        size(made.bytes),
-        f"{made.chain_files} files",
-        size(made.chain_bytes),
-        round(made.ms),
+        checkpoint.key,
+        checkpoint.version.number,
+        checkpoint.keys,
+        checkpoint.files,
+        size(checkpoint.bytes),
+        f"{checkpoint.chain_files} files",
+        size(checkpoint.chain_bytes),
+        round(checkpoint.ms),
     )

@@ -84,13 +84,13 @@ class Companions:
         import pyarrow.compute
 
         assert self.moment is not None
-        found = batch[self.moment].cast(pyarrow.int64())
-        if found.null_count or (len(found) and pyarrow.compute.min(found).as_py() < 0):
+        numbers = batch[self.moment].cast(pyarrow.int64())
+        if numbers.null_count or (len(numbers) and pyarrow.compute.min(numbers).as_py() < 0):
             raise OptionError(
                 f"column '{self.moment}' of the rows of '{self.view.name}' is null or below 0 in a row: it "
                 "says when the row has had its time, in ms since 1970 UTC"
             )
-        return pyarrow.concat_arrays([found])
+        return pyarrow.concat_arrays([numbers])
 
     def index_keys(self, key: Sequence[pyarrow.Array], moments: pyarrow.Array) -> list[bytes]:
         """The keys of the index for rows of these columns of the key."""
@@ -115,10 +115,10 @@ class Companions:
         return encoded_values(self.index, nothing, 1)[0]
 
 
-def numbers(found: Sequence[int], view: View) -> Iterator[bytes]:
+def numbers(values: Sequence[int], view: View) -> Iterator[bytes]:
     """Values of one column of 64-bit numbers."""
     import pyarrow
 
     if view.schema.value.types != [pyarrow.int64()]:
         raise FormatError(f"'{view.name}' has other values than a number: {view.schema.value}")
-    return iter(encoded_values(view, [pyarrow.array(found, pyarrow.int64())], len(found)))
+    return iter(encoded_values(view, [pyarrow.array(values, pyarrow.int64())], len(values)))

@@ -66,10 +66,10 @@ def _batches(rows: Any) -> Iterator[pyarrow.RecordBatch]:
     import pyarrow
 
     if isinstance(rows, (str, Path)):
-        found = _of_files(rows)
+        batches = _of_files(rows)
     else:
-        found = iter(pyarrow.RecordBatchReader.from_stream(rows))
-    for batch in found:
+        batches = iter(pyarrow.RecordBatchReader.from_stream(rows))
+    for batch in batches:
         for first in range(0, batch.num_rows, BATCH_ROWS):
             yield batch.slice(first, BATCH_ROWS)
 

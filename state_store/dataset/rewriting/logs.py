@@ -77,16 +77,16 @@ def copy_logs(
     def of_offsets(text: bytes) -> bytes:
         if not conf:
             return text
-        return _patched(text, lambda found: found.setdefault("conf", {}).update(conf))
+        return _patched(text, lambda entry: entry.setdefault("conf", {}).update(conf))
 
     def of_commit(number: int, text: bytes) -> bytes:
         if checkpoint_format is not None:
             _, _, rest = text.partition(b"\n")
             text = b"v%d\n" % checkpoint_format + rest
-            text = _patched(text, lambda found: found.pop(_IDS, None))
+            text = _patched(text, lambda entry: entry.pop(_IDS, None))
         if ids is None or number != batch:
             return text
-        return _patched(text, lambda found: found.update({_IDS: ids}))
+        return _patched(text, lambda entry: entry.update({_IDS: ids}))
 
     for path in _files(source, "sources"):
         _copy(source, target, path, _same)

@@ -187,7 +187,7 @@ def spooled(spool: IO[bytes]) -> list[Any]:
     it."""
     end = spool.seek(0, os.SEEK_END)
     spool.seek(0)
-    found: list[Any] = []
+    records: list[Any] = []
     while spool.tell() < end:
-        found += pickle.load(spool)
-    return found
+        records += pickle.load(spool)
+    return records

@@ -42,10 +42,10 @@ class SessionZone:
             moments = column.cast(self._type)
             local = pc.local_timestamp(moments)
             first = pc.assume_timezone(local, self.name, ambiguous="earliest", nonexistent="earliest")
-            found = local.to_pylist()
+            datetimes = local.to_pylist()
             for i in pc.indices_nonzero(pc.not_equal(first, moments).fill_null(False)).to_pylist():
-                found[i] = found[i].replace(fold=1)
-            return found
+                datetimes[i] = datetimes[i].replace(fold=1)
+            return datetimes
         micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
         return [None if us is None else self._datetime(us) for us in micros.to_pylist()]
 
@@ -71,9 +71,9 @@ class SessionZone:
 def _tzinfo(name: str) -> datetime.tzinfo:
     if name == "Z":
         return _UTC
-    found = _OFFSET.fullmatch(name)
-    if found is None:
+    match = _OFFSET.fullmatch(name)
+    if match is None:
         return ZoneInfo(name)
-    sign, hours, minutes, seconds = found.groups()
+    sign, hours, minutes, seconds = match.groups()
     offset = datetime.timedelta(hours=int(hours), minutes=int(minutes or 0), seconds=int(seconds or 0))
     return datetime.timezone(offset if sign == "+" else -offset)

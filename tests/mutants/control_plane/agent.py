@@ -109,8 +109,8 @@ MUTANTS = [
     Mutant(
         "a delta is stored without a look at its checksum",
         f"{_AGENT}/committing.py",
-        "if found != size_bytes or crc != request.crc32:",
-        "if found != size_bytes:",
+        "if received_bytes != size_bytes or crc != request.crc32:",
+        "if received_bytes != size_bytes:",
         ("tests/bad_input/test_content.py::test_a_delta_that_is_not_what_was_announced",),
     ),
     Mutant(
@@ -230,28 +230,28 @@ MUTANTS = [
     Mutant(
         "a local directory may be another user's",
         f"{_AGENT}/local_roots.py",
-        "if not {parent.lstat().st_uid, found.st_uid} <= {os.getuid(), 0}:",
+        "if not {parent.lstat().st_uid, status.st_uid} <= {os.getuid(), 0}:",
         "if False:",
         ("tests/agent/test_local_disk.py",),
     ),
     Mutant(
         "a local directory may be written by all",
         f"{_AGENT}/local_roots.py",
-        "if (found.st_mode & stat.S_IWOTH or is_others) and not",
+        "if (status.st_mode & stat.S_IWOTH or is_others) and not",
         "if False and not",
         ("tests/agent/test_local_disk.py",),
     ),
     Mutant(
         "a link stands for the kept files",
         f"{_AGENT}/local_roots.py",
-        "if not stat.S_ISDIR(found.st_mode):",
+        "if not stat.S_ISDIR(status.st_mode):",
         "if False:",
         ("tests/agent/test_local_disk.py",),
     ),
     Mutant(
         "kept files stay open to all",
         f"{_AGENT}/local_roots.py",
-        "if found.st_mode & 0o077:",
+        "if status.st_mode & 0o077:",
         "if False:",
         ("tests/agent/test_local_disk.py",),
     ),

@@ -24,8 +24,8 @@ MUTANTS = [
     Mutant(
         "of two deltas of one version the first is taken",
         f"{_CHECKPOINT}/lineage.py",
-        "if len(found) > 1:",
-        "if len(found) > 2:",
+        "if len(deltas) > 1:",
+        "if len(deltas) > 2:",
         ("tests/checkpoint/test_lineage.py",),
     ),
     Mutant(

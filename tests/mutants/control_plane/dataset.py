@@ -40,7 +40,7 @@ MUTANTS = [
     Mutant(
         "a few newer records take nothing from many older ones",
         "state_store/engine/sorted_runs.py",
-        "found[at : at + 1] |= at < len(texts) and texts[at] == key",
+        "are_among[at : at + 1] |= at < len(texts) and texts[at] == key",
         "pass",
         ROWS,
     ),

@@ -66,8 +66,8 @@ MUTANTS = [
     Mutant(
         "a local copy that cannot be checked is taken",
         f"{_FILES}/transfer.py",
-        "found = cache.find(wanted.path) if wanted.verifiable else None",
-        "found = cache.find(wanted.path)",
+        "kept = cache.find(wanted.path) if wanted.verifiable else None",
+        "kept = cache.find(wanted.path)",
         ("tests/files/test_transfer.py",),
     ),
     Mutant(

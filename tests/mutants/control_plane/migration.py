@@ -60,7 +60,7 @@ MUTANTS = [
     Mutant(
         "ids of versions that were left behind stay in the commit log",
         LOGS,
-        "text = _patched(text, lambda found: found.pop(_IDS, None))",
+        "text = _patched(text, lambda entry: entry.pop(_IDS, None))",
         "pass",
         TESTS,
     ),
