@@ -6,7 +6,7 @@ Declared here once: a test compares it with the sources, and the table in docs/a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,7 +65,7 @@ def used_by(text: str) -> tuple[str, set[str]]:
 
     Raises ValueError when the source has no single package clause, or imports all that the root has.
     """
-    code = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+    code = _code(text)
     clauses = re.findall(r"^\s*package\s+([\w.]+)", code, flags=re.MULTILINE)
     if len(clauses) != 1 or not (clauses[0] + ".").startswith(PACKAGE + "."):
         raise ValueError(f"its package clauses are {clauses}, not one below {PACKAGE}")
@@ -96,6 +96,39 @@ def violations(sources: Iterable[Path]) -> list[str]:
         if folder != (PACKAGE.rpartition(".")[2] if room == ROOT else room):
             found.append(f"{source.name}: it is in the folder {folder} and in the package of {room}")
     return found
+
+
+_DEFINITION = re.compile(
+    r"^(private(?:\[\w+\])? )?(?:final |abstract |sealed |case )*(?:class|object|trait)\s+(\w+)", re.MULTILINE
+)
+
+
+def needlessly_open(sources: Sequence[Path], tests: Sequence[Path]) -> set[str]:
+    """The types, as `room.Name`, that other rooms may name and none does, nor tests outside the room.
+
+    The root has no wall against the rooms below it, and `release` is files that replace each other.
+    """
+    texts = []
+    for source in (*sources, *tests):
+        code = _code(source.read_text(encoding="utf-8"))
+        clause = re.search(r"^\s*package\s+([\w.]+)", code, flags=re.MULTILINE)
+        texts.append((clause[1] if clause else "", code))
+    open_types = set()
+    for package, code in texts[: len(sources)]:
+        room = package[len(PACKAGE) + 1 :]
+        if room in ("", "release"):
+            continue
+        for modifier, name in _DEFINITION.findall(code):
+            if modifier in ("", "private[incremental] ") and not any(
+                other != package and re.search(rf"\b{name}\b", text) for other, text in texts
+            ):
+                open_types.add(f"{room}.{name}")
+    return open_types
+
+
+def _code(text: str) -> str:
+    """Without comments."""
+    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
 
 
 def circle(rooms: Mapping[str, Room]) -> list[str]:

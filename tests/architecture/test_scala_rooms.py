@@ -9,6 +9,26 @@ import pytest
 import scala_rooms
 from scala_rooms import PACKAGE, ROOMS, ROOT, Room
 
+NAMED_BY_SPARK = {"migration.Migration", "vectorized.VectorizedExtension"}
+"""What a configuration or a command line names."""
+
+PLANS = {"vectorized.VectorizedGroupsExec", "vectorized.VectorizedRule"}
+"""What Spark's planner makes and copies."""
+
+OF_MEMBERS = {
+    "agent.AgentLimits",
+    "agent.RestorePhases",
+    "delta.Change",
+    "local.AttemptStart",
+    "local.BackgroundVerification",
+    "local.StoreMerges",
+    "recent.OrderedChanges",
+    "recent.OrderedIndex",
+    "recent.RecentIndex",
+    "settings.DeclaredOption",
+}
+"""The types of what other rooms use by its own name."""
+
 
 def _sources(checkout: Path) -> list[Path]:
     return sorted(path for tree in (checkout / "jvm_bridge").glob("scala*") for path in tree.rglob("*.scala"))
@@ -26,6 +46,12 @@ def test_every_room_is_there_and_uses_what_it_may(checkout: Path) -> None:
         room, others = scala_rooms.used_by(source.read_text(encoding="utf-8"))
         used.setdefault(room, set()).update(others)
     assert used == {name: set(room.may_use) for name, room in ROOMS.items()}
+
+
+def test_what_only_its_room_names_is_private_to_it(checkout: Path) -> None:
+    tests = [path for tree in ("tests", "benchmarks") for path in (checkout / tree).rglob("*.scala")]
+    open_types = scala_rooms.needlessly_open(_sources(checkout), tests)
+    assert open_types == NAMED_BY_SPARK | PLANS | OF_MEMBERS
 
 
 def test_the_declaration_has_no_circle() -> None:

@@ -12,7 +12,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.util.ShutdownHookManager
 
 /** How an agent is started: for a whole executor, as the query wants that needs it first. */
-final case class AgentSettings(logLevel: String, startTimeoutMs: Long)
+private[agent] final case class AgentSettings(logLevel: String, startTimeoutMs: Long)
 
 /**
  * The agent of this JVM, whichever process it is at present: started by the first call, replaced when it dies
@@ -40,7 +40,7 @@ final class Agent private (python: Interpreter) extends Logging {
     attempt(request, timeoutMs, settings, option, Agent.Attempts)
 
   /** One call that is of no importance: nothing is started for it, and it is not repeated. */
-  def tell(request: ObjectNode, timeoutMs: Long): Unit =
+  private[agent] def tell(request: ObjectNode, timeoutMs: Long): Unit =
     synchronized(Option(current)).filter(_.isAlive).foreach(_.call(request, timeoutMs))
 
   /** From now on the agent may ask for the files of that store, and tells the listener of its events. */
@@ -56,7 +56,7 @@ final class Agent private (python: Interpreter) extends Logging {
   }
 
   /** Sees to it that the agent has at least this many connections for file requests. */
-  def lend(connections: Int): Unit = synchronized {
+  private[agent] def lend(connections: Int): Unit = synchronized {
     val more = connections - lent
     lent = math.max(lent, connections)
     if (current != null && current.isAlive) lendTo(current, more)

@@ -14,9 +14,9 @@ import com.fasterxml.jackson.databind.node.ObjectNode
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /** A header and a body, as docs/protocol.md frames them. */
-final case class Frame(header: ObjectNode, body: Array[Byte] = Frame.NoBody)
+private[agent] final case class Frame(header: ObjectNode, body: Array[Byte] = Frame.NoBody)
 
-object Frame {
+private[agent] object Frame {
   val NoBody: Array[Byte] = Array.emptyByteArray
   val MaxHeaderBytes: Int = 16 << 20
   val MaxBodyBytes: Int = 64 << 20

@@ -9,7 +9,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /** Passes an agent's log lines on to the executor's log, and keeps the last ones for error messages. */
-final class AgentLog(pid: Long) extends Logging {
+private[agent] final class AgentLog(pid: Long) extends Logging {
   private val kept = new java.util.ArrayDeque[String]
 
   /** Reads the stream to its end on a daemon thread; lines are as docs/protocol.md says. */

@@ -14,7 +14,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /** One running agent and the idle connections to it. Safe for any thread. */
-final class AgentProcess private (process: Process, socket: Path, token: String, log: AgentLog)
+private[agent] final class AgentProcess private (process: Process, socket: Path, token: String, log: AgentLog)
   extends Logging {
   private val idle = new ConcurrentLinkedDeque[AgentConnection]
 
@@ -105,9 +105,9 @@ final class AgentProcess private (process: Process, socket: Path, token: String,
 }
 
 /** An agent was ended by a signal before it answered, as the kernel does when memory is short. */
-final class AgentKilled(exitDescription: String) extends IOException(exitDescription)
+private[agent] final class AgentKilled(exitDescription: String) extends IOException(exitDescription)
 
-object AgentProcess extends Logging {
+private[agent] object AgentProcess extends Logging {
   /** Makes glibc give freed memory back, which it else keeps for later. */
   private val allocator = Seq("MALLOC_TRIM_THRESHOLD_" -> "1048576", "MALLOC_ARENA_MAX" -> "2")
 

@@ -17,7 +17,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Js
  * @param memoryBudgetBytes what the data plane may take, of the option's bytes
  * @param fileConnections how many connections the agent wants for file requests, 0 where it needs none
  */
-final case class OpenAnswer(
+private[agent] final case class OpenAnswer(
     incoming: Path,
     memoryBudgetBytes: Long,
     fileConnections: Int,
@@ -119,13 +119,13 @@ final case class MergedStore(
     ownFiles: Long)
 
 /** To `cleanup`. */
-final case class CleanupAnswer(deletedFiles: Long, deletedBytes: Long)
+private[agent] final case class CleanupAnswer(deletedFiles: Long, deletedBytes: Long)
 
 /** To `deltas`: version and local file of each, oldest first, in a directory that is to be released. */
 final case class DeltaFiles(directory: String, files: Seq[(Long, Path)])
 
 /** What the agent tells of a store without being asked. */
-sealed trait AgentEvent {
+private[agent] sealed trait AgentEvent {
   def store: Long
   def failuresInRow: Int
 }

@@ -7,7 +7,7 @@ import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /** Whose files the agents of this JVM may ask for: each open store's, by the number of its provider. */
-final class FileServers {
+private[agent] final class FileServers {
   private val stores = new ConcurrentHashMap[Long, FileCalls]
 
   def add(store: Long, files: FileCalls): Unit = stores.put(store, files)

@@ -7,7 +7,7 @@ import java.util.concurrent.atomic.AtomicBoolean
 import org.apache.spark.util.ThreadUtils
 
 /** Closes what is overdue, so that a blocked thread gets an exception instead of waiting for ever. */
-object Watchdog {
+private[agent] object Watchdog {
   private lazy val timer: ScheduledThreadPoolExecutor = {
     val one = new ScheduledThreadPoolExecutor(1, ThreadUtils.namedThreadFactory("state-store-watchdog"))
     one.setRemoveOnCancelPolicy(true)
@@ -30,5 +30,5 @@ object Watchdog {
 }
 
 /** A call to the agent took longer than it may. */
-final class CallTimeout(val timeoutMs: Long, cause: Throwable)
+private[agent] final class CallTimeout(val timeoutMs: Long, cause: Throwable)
   extends java.io.IOException(s"no answer from the agent within $timeoutMs ms", cause)

@@ -18,7 +18,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.{MissingBy
  * @param maxOpen tables open at a time; more only where this many are being read at once
  * @param map     opens the table in a file, as [[SstTable.map]] does
  */
-private[incremental] final class TableCache(
+private[base] final class TableCache(
     maxOpen: Int,
     private[base] val map: (File, MissingBytes) => SstTable = SstTable.map(_, _))
     extends Logging {
@@ -65,7 +65,7 @@ private[incremental] final class TableCache(
   }
 }
 
-private[incremental] object TableCache {
+private[base] object TableCache {
   private val assumedLimit = 65530L
 
   /** The one of this executor. */

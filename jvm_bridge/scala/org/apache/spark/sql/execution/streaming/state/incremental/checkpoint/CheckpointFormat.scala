@@ -13,7 +13,7 @@ final class UnknownFormatException(val file: String, found: String)
     extends IOException(s"'$file' has checkpoint format $found, this program knows format ${CheckpointFormat.known}")
 
 /** What the files of a checkpoint say of their own format. */
-object CheckpointFormat {
+private[checkpoint] object CheckpointFormat {
 
   /** The only one so far; a reader refuses any other. */
   val known: Int = 1

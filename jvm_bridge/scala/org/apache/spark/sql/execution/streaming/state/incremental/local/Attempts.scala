@@ -61,7 +61,7 @@ sealed trait Attempts {
 }
 
 /** Spark says which attempt it means (checkpoint format 2). */
-final class SparksAttempts extends Attempts {
+private[local] final class SparksAttempts extends Attempts {
   override def known(version: VersionId): Option[VersionId] = Some(version)
 
   override def start(version: VersionId, task: Option[TaskAttempt], readOnly: Boolean): AttemptStart =
@@ -79,7 +79,7 @@ final class SparksAttempts extends Attempts {
  * An attempt has to know what was in storage when it started, or earlier. The answer to the last commit or
  * restore tells; storage is asked where others may have been at work since.
  */
-final class NumberedAttempts(agent: AgentStore) extends Attempts {
+private[local] final class NumberedAttempts(agent: AgentStore) extends Attempts {
   private var taken = Map.empty[Long, VersionId]
   private var newest: Option[(VersionId, SeenAttempts)] = None
   private var tried = 0L

@@ -79,7 +79,7 @@ final class StoreMerges(
   }
 
   /** The agent has told how old they are now. */
-  def learned(now: SnapshotAges): Unit = synchronized {
+  private[local] def learned(now: SnapshotAges): Unit = synchronized {
     ages = now
     agesAtNs = System.nanoTime
   }

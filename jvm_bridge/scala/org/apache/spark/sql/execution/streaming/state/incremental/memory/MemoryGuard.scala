@@ -12,7 +12,7 @@ import org.apache.spark.unsafe.Platform
  * Memory outside the heap was used that nobody had, or was given back twice. The cause, if it is known, is where it was
  * freed, and the cause of that where it was allocated.
  */
-final class MemoryFault(message: String, cause: Throwable) extends Error(message, cause)
+private[memory] final class MemoryFault(message: String, cause: Throwable) extends Error(message, cause)
 
 /**
  * Knows each piece of memory outside the heap, for tests ([[OffHeap]]): who may read and write where. What is new is

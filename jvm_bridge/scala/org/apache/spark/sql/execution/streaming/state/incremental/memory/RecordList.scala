@@ -40,7 +40,7 @@ private[incremental] final class RecordList {
     }
 
   /** Its records as they were added, which is in key order. The list is not changed any more. */
-  def asTheyAre: OrderedRecords = new SortedRecords(records(_), 0, count, null, _ => true)
+  private[memory] def asTheyAre: OrderedRecords = new SortedRecords(records(_), 0, count, null, _ => true)
 
   def clear(): Unit = count = 0
 }

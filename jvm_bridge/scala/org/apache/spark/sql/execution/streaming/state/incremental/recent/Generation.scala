@@ -17,7 +17,7 @@ private[incremental] final class Generation(val version: VersionId, val keys: Lo
   private val references = new AtomicInteger(1)
 
   /** Its place among all that came into the index of a store, oldest first. */
-  var sequence = 0L
+  private[recent] var sequence = 0L
 
   /** How many keys it has a record of. */
   val records: Long = memtable.size
@@ -31,7 +31,7 @@ private[incremental] final class Generation(val version: VersionId, val keys: Lo
   }
 
   /** Frees what [[sorted]] gave; nobody reads it any more. */
-  def forgetOrder(): Unit = synchronized {
+  private[recent] def forgetOrder(): Unit = synchronized {
     if (order != null) order.free()
     order = null
   }
@@ -40,7 +40,7 @@ private[incremental] final class Generation(val version: VersionId, val keys: Lo
   def bytes: Long = memtable.bytes + synchronized(if (order == null) 0 else order.bytes)
 
   /** Whether another index has it too, or a transaction reads it. */
-  def isShared: Boolean = references.get > 1
+  private[recent] def isShared: Boolean = references.get > 1
 
   def retain(): Unit = references.incrementAndGet()
 

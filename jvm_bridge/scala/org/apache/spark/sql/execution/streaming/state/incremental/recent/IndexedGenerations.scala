@@ -52,13 +52,13 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   def readers: Int = references.get - 1
 
   /** Bytes that the index takes to grow for that generation. */
-  def roomFor(generation: Generation): Long = index.roomFor(generation.records)
+  private[recent] def roomFor(generation: Generation): Long = index.roomFor(generation.records)
 
   /**
    * Adds the next generation, whose reference becomes this one's. When it throws, for there is no memory,
    * nothing has changed.
    */
-  def publish(generation: Generation): Unit = {
+  private[recent] def publish(generation: Generation): Unit = {
     val memtable = generation.memtable
     index.reserve(generation.records)
     val put = putAll(memtable)
@@ -154,7 +154,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
    * The beginning of another, with the n oldest generations of this one, which changes no more and whose marks
    * go with them. Their records are found by walking the arenas.
    */
-  def cut(n: Int): IndexedGenerations = {
+  private[recent] def cut(n: Int): IndexedGenerations = {
     val other = new IndexedGenerations(memory, spillDirectory)
     marksHold = false
     VarHandle.fullFence()
@@ -288,7 +288,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   def mergedBytes: Long = bytes(0, merged) + pieces.iterator.map(_.bytes).sum
-  def unmergedBytes: Long = bytes(merged, generations.size)
+  private[recent] def unmergedBytes: Long = bytes(merged, generations.size)
   def spilledBytes: Long = generations.iterator.map(_.memtable.spilledBytes).sum +
     pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + ordered.spilledBytes
 

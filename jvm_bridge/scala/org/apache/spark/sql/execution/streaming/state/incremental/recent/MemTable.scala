@@ -254,13 +254,13 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   def foreachChange(use: Long => Unit): Unit = foreachSlot(slot => if (isChange(slot)) use(record(slot)))
 
   /** The current record of each key, changed or not, in no order. */
-  def foreachRecord(use: Long => Unit): Unit = foreachSlot(slot => use(record(slot)))
+  private[recent] def foreachRecord(use: Long => Unit): Unit = foreachSlot(slot => use(record(slot)))
 
   /** The current records of all changed keys in key order; the caller frees them. */
   private[recent] def sortedChanges(): SortedRuns = sorted(foreachChange)
 
   /** The current record of each key, changed or not, in key order; the caller frees them. */
-  def sortedRecords(): SortedRuns = sorted(foreachRecord)
+  private[recent] def sortedRecords(): SortedRuns = sorted(foreachRecord)
 
   private def sorted(foreach: (Long => Unit) => Unit): SortedRuns = {
     val sorted = new SortedRuns(memory, spillDirectory)
@@ -293,7 +293,7 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   def recordAt(i: Long): Long = OffHeap.getLong(null, table.address(i)) & addressMask
 
   /** Gives the table back: records are no longer found by key. */
-  def freeTable(): Unit = {
+  private[recent] def freeTable(): Unit = {
     ordered.free()
     if (table != null) table.free()
     table = null
@@ -320,7 +320,7 @@ private[incremental] object MemTable {
   private val mostCleanBytes = 16L << 20
 
   /** How many keys a new memtable may expect for its table to take no more than this many bytes. */
-  def keysWithin(bytes: Long): Long = bytes / (3 * slotBytes)
+  private[recent] def keysWithin(bytes: Long): Long = bytes / (3 * slotBytes)
 
   val wasAbsent: Long = 1L << 49
   val wasPresent: Long = 1L << 50

@@ -9,7 +9,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHea
  * 16 bits of the hash). The records that it finds are marked, so that who reads all of them in the order of
  * memory need not look each up. Many may read it at a time while nobody changes it.
  */
-private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: File) {
+private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory: File) {
   import RecentIndex._
 
   private var table: Slots = _
@@ -59,7 +59,7 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
   }
 
   /** Whether a record is the newest of its key. */
-  def isNewest(record: Long): Boolean = slotOf(record) != 0
+  private[recent] def isNewest(record: Long): Boolean = slotOf(record) != 0
 
   private def slotOf(record: Long): Long = {
     if (count == 0) return 0
@@ -77,11 +77,11 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
   }
 
   /** Bytes that [[reserve]] for this many more keys would take. */
-  def roomFor(more: Long): Long =
+  private[recent] def roomFor(more: Long): Long =
     if ((taken + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2 << 3 else 0
 
   /** Makes room for this many more keys; may take memory, or a file, for a larger table. */
-  def reserve(more: Long): Unit = {
+  private[recent] def reserve(more: Long): Unit = {
     val room = roomFor(more)
     if (room > 0) rebuild(room >> 3)
   }
@@ -115,7 +115,7 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
    * which the searches of several puts would do one after the other. The value is there only so that the
    * compiler does not remove the reads.
    */
-  def prefetch(record: Long): Int = {
+  private[recent] def prefetch(record: Long): Int = {
     val head = OffHeap.getLong(null, table.address(Record.hash(record) & mask))
     if (head == 0 || head == deleted) 0 else Record.hash(head & addressMask)
   }
@@ -123,7 +123,7 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
   /**
    * Makes a record the newest of its key; [[reserve]] was called. The one that was, 0 when there was none.
    */
-  def put(record: Long): Long = {
+  private[recent] def put(record: Long): Long = {
     val hash = Record.hash(record)
     val slot = slotOf(hash, Record.keyAddress(record), Record.keyLength(record))
     val old = if (slot == 0) 0L else OffHeap.getLong(null, slot) & addressMask
@@ -142,10 +142,11 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
   }
 
   /** Finds a copy in the place of a record that is the newest of its key. */
-  def move(record: Long, copy: Long): Unit = OffHeap.putLong(null, slotOf(record), copy | tagOf(Record.hash(copy)))
+  private[recent] def move(record: Long, copy: Long): Unit =
+    OffHeap.putLong(null, slotOf(record), copy | tagOf(Record.hash(copy)))
 
   /** Forgets a record if it is the newest of its key; nothing of that key is found then. */
-  def remove(record: Long): Unit = {
+  private[recent] def remove(record: Long): Unit = {
     val slot = slotOf(record)
     if (slot != 0) {
       OffHeap.putLong(null, slot, deleted)
@@ -163,7 +164,7 @@ private[recent] final class RecentIndex(memory: StoreMemory, spillDirectory: Fil
     if (head == deleted) 0 else head & addressMask
   }
 
-  def free(): Unit = if (table != null) {
+  private[recent] def free(): Unit = if (table != null) {
     table.free()
     table = null
     count = 0

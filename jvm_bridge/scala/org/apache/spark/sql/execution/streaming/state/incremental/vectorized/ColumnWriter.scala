@@ -6,7 +6,7 @@ import org.apache.spark.sql.catalyst.expressions.SpecializedGetters
 import org.apache.spark.sql.execution.arrow.ArrowWriter
 
 /** Spark's writer of one Arrow column, whose type cannot be named before Spark 4.2. */
-final class ColumnWriter(vector: ValueVector) {
+private[vectorized] final class ColumnWriter(vector: ValueVector) {
   private[this] val writer = ArrowWriter.createFieldWriter(vector)
 
   /** Appends what stands at `ordinal` of `row`. */

@@ -10,4 +10,4 @@ import org.apache.spark.sql.catalyst.InternalRow
  * @param rows the group's rows, to be drained before the next group is asked for; empty when it timed out
  * @param state the state row, where the pass has met it on its way; `None`: to be read from the store
  */
-case class Group(key: UnsafeRow, rows: Iterator[InternalRow], state: Option[UnsafeRow])
+private[vectorized] case class Group(key: UnsafeRow, rows: Iterator[InternalRow], state: Option[UnsafeRow])

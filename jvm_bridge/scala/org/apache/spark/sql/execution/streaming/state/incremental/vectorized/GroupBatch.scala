@@ -14,7 +14,7 @@ import org.apache.spark.unsafe.types.UTF8String
  * groups begun with `addGroup`, in their order, at any time after; then `finish`, and `reset` once the batch
  * was sent.
  */
-class GroupBatch(root: VectorSchemaRoot, header: String) {
+private[vectorized] class GroupBatch(root: VectorSchemaRoot, header: String) {
   private val groups = root.getVector(0).asInstanceOf[StructVector]
   private val headers = GroupBatch.writer(groups, 0)
   private val flags = groups.getChildByOrdinal(1).asInstanceOf[TinyIntVector]

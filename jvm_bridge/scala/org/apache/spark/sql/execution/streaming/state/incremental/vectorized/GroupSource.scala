@@ -15,7 +15,7 @@ import org.apache.spark.sql.Row
  *
  * Keys are remembered in `pending` as their groups are sent.
  */
-class GroupSource(
+private[vectorized] class GroupSource(
     call: GroupsCall,
     groups: Iterator[Group],
     states: StateReader,

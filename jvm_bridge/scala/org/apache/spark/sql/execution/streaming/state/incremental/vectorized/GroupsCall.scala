@@ -23,7 +23,7 @@ import org.apache.spark.sql.types._
  *   rows     array<struct>       empty for a group that timed out
  * }}}
  */
-case class GroupsCall(
+private[vectorized] case class GroupsCall(
     function: Seq[(ChainedPythonFunctions, Long)],
     mode: GroupsMode,
     groupingAttributes: Seq[Attribute],
@@ -79,7 +79,7 @@ case class GroupsCall(
     "runner" -> runnerConf).toString
 }
 
-object GroupsCall {
+private[vectorized] object GroupsCall {
   /** Stands for "no timestamp" in states and streams alike. */
   val NoTimestamp: Long = -1L
 

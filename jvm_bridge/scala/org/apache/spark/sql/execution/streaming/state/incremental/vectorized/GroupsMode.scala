@@ -5,12 +5,12 @@ package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
  * name is the one thing about a Python function that reaches the planner by every road, Spark Connect
  * included.
  */
-sealed trait GroupsMode extends Serializable {
+private[vectorized] sealed trait GroupsMode extends Serializable {
   /** Whether states travel pickled, as Spark's own operator sends them, and not as Arrow columns. */
   def pickledStates: Boolean
 }
 
-object GroupsMode {
+private[vectorized] object GroupsMode {
   /**
    * Many groups at a time: rows and states are Arrow columns. The function is called once for all of them, or
    * for each with values that the worker makes of the columns.

@@ -18,7 +18,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
  * iterators work when they are drained, on the task's thread alone, which is the one thread that touches the
  * store.
  */
-class GroupsPartition(
+private[vectorized] class GroupsPartition(
     call: GroupsCall,
     store: StateStore,
     stateManager: StateManager,

@@ -17,7 +17,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.release.Serial
  * that `compute` takes is not used: the groups come from `source`, and the batches that come back are read by
  * [[StateChanges]].
  */
-class GroupsRunner(call: GroupsCall, source: GroupSource, header: String, metrics: Map[String, SQLMetric])
+private[vectorized] class GroupsRunner(call: GroupsCall, source: GroupSource, header: String, metrics: Map[String, SQLMetric])
   extends SerialArrowRunner(
     call.function, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, call.inputType, call.timeZoneId, call.largeVarTypes,
     call.runnerConf, metrics, call.jobArtifactUUID) {

@@ -9,7 +9,7 @@ import org.apache.spark.sql.catalyst.expressions.UnsafeRow
  * order in which they were sent, and come back in that order, so the numbers stand for the keys in the
  * stream.
  */
-class PendingKeys {
+private[vectorized] class PendingKeys {
   private val keys = new ArrayDeque[UnsafeRow]
   private var first = 0L
 

@@ -13,7 +13,7 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF
  * The wrapping is itself a pickle (protocol 3) that calls
  * `state_store.vectorization.accelerated.accelerated_command(original bytes)` when the worker loads it.
  */
-object PickledCommand {
+private[vectorized] object PickledCommand {
   private val Module = "state_store.vectorization.accelerated"
   private val Function = "accelerated_command"
 

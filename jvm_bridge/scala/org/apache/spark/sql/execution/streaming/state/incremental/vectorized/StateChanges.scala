@@ -23,7 +23,7 @@ import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarArray, Column
  *                                (array<binary> if pickled)
  * }}}
  */
-class StateChanges(
+private[vectorized] class StateChanges(
     call: GroupsCall,
     store: StateStore,
     stateManager: StateManager,
@@ -100,7 +100,7 @@ class StateChanges(
   }
 }
 
-object StateChanges {
+private[vectorized] object StateChanges {
   /** The group gets a new state and the timeout. */
   private final val Put: Byte = 0
 

@@ -8,7 +8,7 @@ import org.apache.spark.sql.execution.streaming.state.StateStore
  * Reads states in runs: one `multiGet` for the keys of many groups where the store has it, single gets where
  * it has not.
  */
-class StateReader(store: StateStore) {
+private[vectorized] class StateReader(store: StateStore) {
   private var hasMultiGet = true
 
   /** The state rows of `keys`, in their order, null without state; each valid until the next is asked for. */
@@ -24,7 +24,7 @@ class StateReader(store: StateStore) {
     }
 }
 
-object StateReader {
+private[vectorized] object StateReader {
   /** Where a state row of format 2 keeps the user's state (a nullable struct) and the timeout (ms, or -1). */
   val StateOrdinal = 0
   val TimeoutOrdinal = 1

@@ -11,9 +11,9 @@ import org.apache.spark.sql.internal.SQLConf
  * @param maxBatchBytes bytes of rows and states after which no group joins a call
  * @param maxGroupBytes bytes of rows up to which a group is handed over whole
  */
-case class VectorizedOptions(enabled: Boolean, accelerate: Boolean, maxBatchBytes: Long, maxGroupBytes: Long)
+private[vectorized] case class VectorizedOptions(enabled: Boolean, accelerate: Boolean, maxBatchBytes: Long, maxGroupBytes: Long)
 
-object VectorizedOptions {
+private[vectorized] object VectorizedOptions {
 
   /** @throws java.lang.IllegalArgumentException that names option, value and remedy */
   def apply(conf: SQLConf): VectorizedOptions = {
