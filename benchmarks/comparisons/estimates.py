@@ -142,7 +142,7 @@ def _restore_ms(checkpoint: Path) -> float:
     """Of every partition at every version that is retained; the quicker of two, for the first finds nothing
     warm."""
     query = Query.open(str(checkpoint))
-    newest = query.logs.committed_batch()
+    newest = query.committed_batch()
     assert newest is not None
     times = []
     with tempfile.TemporaryDirectory() as scratch:

@@ -209,7 +209,7 @@ class Partitions:
         except MissingError:  # Spark has forgotten the batch: what it committed last came from its version
             known = self._query.committed()
 
-        newest = (self._query.logs.committed_batch() or 0) + 1
+        newest = (self._query.committed_batch() or 0) + 1
 
         def pin(number: int) -> PinnedVersion:
             key = self.key(number)

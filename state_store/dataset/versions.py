@@ -24,7 +24,7 @@ def version_number(
         raise OptionError(
             "a version is given by its number, by its batch or by a time, not by several of them"
         )
-    newest = query.logs.committed_batch()
+    newest = query.committed_batch()
     if newest is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
     if at is not None:

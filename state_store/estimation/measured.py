@@ -107,7 +107,7 @@ def measure(
     """
     query = Query.open(checkpoint)
     keys = query.stores(Filter(operator, None, store))
-    batch = query.logs.committed_batch()
+    batch = query.committed_batch()
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
     version, committed = batch + 1, query.committed(batch)

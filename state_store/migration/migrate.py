@@ -109,7 +109,7 @@ class _Migration:
         self._from = of_provider(self._pinned.get(PROVIDER_KEY), self._query.location)
         self._to = STORES[to]
         self._conf = conf
-        batch = self._query.logs.committed_batch()
+        batch = self._query.committed_batch()
         if batch is None:
             raise MissingError(
                 f"{self._query.location} has no state yet: Spark has committed no batch of the query"
@@ -127,7 +127,7 @@ class _Migration:
             raise ConflictError(f"'{location}' is not empty: it is not written over", file=location)
 
     def run(self, threads: int, memory: str | None, progress: RowProgress | None) -> Migrated:
-        planned = self._query.logs.planned_batch()
+        planned = self._query.logs.newest_begun()
         try:
             with JvmProgram(PROGRAM, self._request(threads).to_json(), memory=memory) as program:
                 for operator in self._query.operators:
@@ -182,8 +182,8 @@ class _Migration:
             )
 
     def _check_stopped(self, planned: int | None) -> None:
-        now = self._query.logs.planned_batch()
-        if now != planned or self._query.logs.committed_batch() != self._batch:
+        now = self._query.logs.newest_begun()
+        if now != planned or self._query.committed_batch() != self._batch:
             raise ConflictError(
                 f"the query of {self._query.location} has gone on meanwhile, to batch {now}: stop it first",
                 file=self._query.location,

@@ -25,11 +25,11 @@ class BatchLogs:
         newest = self._newest("offsets")
         return {} if newest is None else pinned_conf(text_of(self._storage, f"offsets/{newest}"))
 
-    def planned_batch(self) -> int | None:
+    def newest_begun(self) -> int | None:
         """The newest batch that Spark has begun; None before the first."""
         return self._newest("offsets")
 
-    def committed_batch(self) -> int | None:
+    def newest_committed(self) -> int | None:
         """The newest batch that Spark has committed; None before the first."""
         return self._newest("commits")
 

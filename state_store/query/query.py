@@ -73,6 +73,10 @@ class Query:
             )
         return cls(location, storage, operators)
 
+    def committed_batch(self) -> int | None:
+        """The newest batch that Spark has committed; None before the first."""
+        return self.logs.newest_committed()
+
     def described_at(self, operator: Operator) -> dict[int, Operator]:
         """What Spark's metadata say of the operator since which batch, newest first: more than one where its
         column families were others once. Spark removes what no batch needs that it can go back to."""
@@ -99,7 +103,7 @@ class Query:
         Batch `b` makes version `b` + 1. Under checkpoint format 1 the ids here are None. Raises DamagedError
         when the log cannot be read."""
         if batch is None:
-            batch = self.logs.committed_batch()
+            batch = self.committed_batch()
         if batch is None:
             return {}
         ids = self.logs.committed_ids(batch, self.operators)

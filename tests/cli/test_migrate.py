@@ -213,7 +213,7 @@ def test_a_batch_that_had_begun_is_none_that_goes_on(tmp_path, program):
     (source / f"offsets/{VERSIONS}").write_text(text)
     assert migrate(str(source), str(target), "incremental").version == VERSIONS
     assert pinned(target, VERSIONS)[PROVIDER_KEY] == INCREMENTAL.provider
-    assert Query.open(str(target)).logs.committed_batch() == VERSIONS - 1
+    assert Query.open(str(target)).committed_batch() == VERSIONS - 1
 
 
 def test_what_the_jvm_tells_is_raised_and_nothing_counts(tmp_path, program):

@@ -66,7 +66,7 @@ def _json(history: histories.Checkpoints) -> dict[str, Any]:
     names = {operator.id: operator.name for operator in query.operators}
     return {
         "checkpoint": query.location,
-        "batch": query.logs.committed_batch(),
+        "batch": query.committed_batch(),
         "stores": [
             {
                 "operator": key.operator,

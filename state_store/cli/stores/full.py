@@ -126,7 +126,7 @@ def full(
     """
     query = Query.open(checkpoint)
     keys = query.stores(Filter(operator, partition, name))
-    if query.logs.committed_batch() is None:
+    if query.committed_batch() is None:
         raise MissingError(f"Spark has not committed a batch of {query.location} yet", file=query.location)
     resources = share(stores)
     with Meter("full checkpoints", len(keys)) as meter:

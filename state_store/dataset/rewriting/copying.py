@@ -46,7 +46,7 @@ def copy_checkpoint(
     the target is a query's checkpoint already, StorageError as the storages do.
     """
     query = Query.open(checkpoint)
-    batch = query.logs.committed_batch()
+    batch = query.committed_batch()
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
     source, location = open_storage(query.location), target.rstrip("/")

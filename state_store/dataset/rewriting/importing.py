@@ -52,7 +52,7 @@ def import_rows(
     those of others, and as `repartition`.
     """
     query = Query.open(checkpoint)
-    batch = query.logs.committed_batch()
+    batch = query.committed_batch()
     expired_ms = None if batch is None else query.logs.batch_ms(batch)
     given = rows if isinstance(rows, Mapping) else {store: rows}
     replacements = []

@@ -66,7 +66,7 @@ def rewrite(
 
     `progress` hears of the files that are brought and written, and of each store that is written.
     """
-    batch = query.logs.committed_batch()
+    batch = query.committed_batch()
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
     source, location = open_storage(query.location), target.rstrip("/")
@@ -109,7 +109,7 @@ def _write_stores(
 ) -> tuple[dict[str, list[list[str]]], Repartitioned]:
     """Writes all stores; gives the ids of their versions by operator and partition, and what was written. The
     files are in `uploaded` as soon as they may be there."""
-    version = (query.logs.committed_batch() or 0) + 1
+    version = (query.committed_batch() or 0) + 1
     ids: dict[str, list[list[str]]] = {}
     done = Repartitioned(version, 0, 0)
     for operator in query.operators:

@@ -29,7 +29,7 @@ MUTANTS = [
     Mutant(
         "a query that runs is moved",
         MIGRATE,
-        "if now != planned or self._query.logs.committed_batch() != self._batch:",
+        "if now != planned or self._query.committed_batch() != self._batch:",
         "if False:",
         TESTS,
     ),

@@ -117,7 +117,7 @@ def write_anew(flow: Flow) -> None:
 def raw(checkpoint: str) -> list[tuple[dict[str, ColumnFamily], list[tuple[bytes, bytes]]]]:
     """The column families of each partition, and all of its rows as they are stored."""
     query, found = Query.open(checkpoint), []
-    version = (query.logs.committed_batch() or 0) + 1
+    version = (query.committed_batch() or 0) + 1
     with closing(Partitions(query, view(query, 0, "n"), version)) as partitions:
         for number in partitions.numbers:
             base = partitions.base(number)

@@ -163,7 +163,7 @@ def _check_expired(directory: str, column: str) -> None:
         return 0 <= value < at_ms if column == "timeoutTimestamp" else value <= at_ms * 1000
 
     expired = 0
-    for batch in range(Query.open(directory).logs.committed_batch() + 1):
+    for batch in range(Query.open(directory).committed_batch() + 1):
         with state_store.open(directory, batch=batch) as state:
             told, rows = state.stats(sample=None).expired, state.to_arrow([column])[column].to_pylist()
         assert (told.column, told.clock) == (column, "watermark")
