@@ -42,6 +42,7 @@ object DamagedBases {
     val mapped = new MappedBases(files)
     mapped.boundsMappings()
     mapped.doesWithoutMappings()
+    mapped.givesMappingsBack()
     mapped.endsInOrder()
     failedScansStayFailed(files, compressed = false)
     val compressed = new DamagedCompressed(files)

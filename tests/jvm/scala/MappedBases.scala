@@ -8,7 +8,7 @@ import scala.util.{Random, Try}
 import org.rocksdb.{ChecksumType, RocksDB}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.KeyHash
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{MissingBytes, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstTable
 
 /** How many mappings there are, what is read where there is none, and when they end. */
 final class MappedBases(files: WholeBases) {
@@ -61,13 +61,12 @@ final class MappedBases(files: WholeBases) {
   /** Where the process has no mapping left, RocksDB reads, or the read fails; nothing is wrong with the files. */
   def doesWithoutMappings(): Unit = {
     var failing = 0
-    def map(file: File, missing: MissingBytes): SstTable =
+    val cache = new TableCache(1000, (file, missing) =>
       if (failing == 0) SstTable.map(file, missing)
       else {
         failing -= 1
-        throw new IOException("Map failed", new OutOfMemoryError("Map failed"))
-      }
-    val cache = new TableCache(1000, map)
+        throw noMapping()
+      })
     val path = build(ChecksumType.kCRC32c)
     val before = told
     val merged = BaseDirectory(path.getPath, version(1), live.size, () => (), onDamage = () => told += 1)
@@ -96,6 +95,22 @@ final class MappedBases(files: WholeBases) {
     val withDeltas = Try(Base.open(BaseDirectory(deltasPath.getPath, version(3), -1, () => (), Some(beside)), memory, cache))
     expect(withDeltas.failed.toOption.exists(_.isInstanceOf[NeedsDatabaseException]), s"$withDeltas")
     expect(told == before && cache.openTables == 0, s"damage is told, or ${cache.openTables} tables stay open")
+  }
+
+  private def noMapping() = new IOException("Map failed", new OutOfMemoryError("Map failed"))
+
+  /** Where there are as many mappings as there may be, those that nobody reads make room. */
+  def givesMappingsBack(): Unit = {
+    val path = build(ChecksumType.kCRC32c)
+    val most = tablesOf(path).size
+    lazy val cache: TableCache = new TableCache(1000, (file, missing) =>
+      if (cache.openTables < most) SstTable.map(file, missing) else throw noMapping())
+    val bases = Seq.fill(2)(open(path, cache))
+    for (base <- bases ++ bases) {
+      val error = check(base, scanFirst = false)
+      expect(error.isEmpty && cache.openTables == most, s"${cache.openTables} of $most tables are open: $error")
+    }
+    bases.foreach(_.release())
   }
 
   /** Readers and scans that are used after their end, or after that of their base. */

@@ -3,15 +3,16 @@ package org.apache.spark.sql.execution.streaming.state.incremental.base
 import java.io.File
 import java.nio.channels.ClosedByInterruptException
 import java.nio.file.Files
-import java.util.concurrent.{CountDownLatch, TimeUnit}
+import java.util.concurrent.{ConcurrentLinkedQueue, CountDownLatch, TimeUnit}
 import java.util.concurrent.atomic.AtomicInteger
 
+import scala.jdk.CollectionConverters._
 import scala.util.{Failure, Random, Try}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.{FarFiles, TestBases, TestFiles}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.DamagedSstException
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{DamagedSstException, SstTable}
 
 /** Look-ups of many keys in a base that is not there as a whole: a database, and deltas beside it. */
 object SparseBases {
@@ -85,9 +86,11 @@ final class SparseBases(directory: File) {
   /** Requests wait for each other, which those that are made one after the other would for ever. */
   def bringsBlocksTogether(): Unit = {
     val requests = new AtomicInteger
+    val begins = new ConcurrentLinkedQueue[(String, Long)]
     val three = new CountDownLatch(3)
     def fetch(name: String, offset: Long, length: Long): Unit = {
       requests.incrementAndGet()
+      begins.add(name -> offset)
       three.countDown()
       expect(three.await(20, TimeUnit.SECONDS), "no three requests are under way at a time")
       far.fetch(name, offset, length)
@@ -97,12 +100,17 @@ final class SparseBases(directory: File) {
       reader.expect(some.map(key))
       val asked = requests.get
       expect(asked >= 3 && asked <= 20, s"${some.size} keys took $asked requests")
+      expect(stepsOf(begins.asScala.toSeq).forall(_ > SstTable.fetchedBytes / 2), s"requests overlap: $begins")
       some.foreach(check(reader, _))
       expect(requests.get == asked, "what was expected is not there")
       reader.expect(some.map(key))
       expect(requests.get == asked, "what is there is asked for again")
     }
   }
+
+  /** How far from one request of a file to the next. */
+  private def stepsOf(begins: Seq[(String, Long)]): Seq[Long] =
+    begins.groupMap(_._1)(_._2).values.map(_.sorted).flatMap(sorted => sorted.tail.zip(sorted).map { case (b, a) => b - a }).toSeq
 
   def saysWhatFails(): Unit = {
     withReader((_, _, _) => throw new FarRowsException("it is down", null)) { (base, reader) =>
