@@ -294,10 +294,12 @@ final class StateWalk(seed: Long, directory: File, fixedBudget: Long, shared: St
   private def openReader(): Unit =
     if (readers.size < 4) {
       val node = pick(tip, tip, if (tip.parent == null) tip else tip.parent)
+      val newest = state.newest
       state.tryBegin(node.at, readOnly = true).foreach { reader =>
         count("reader")
         readers ::= reader -> node
       }
+      same(state.newest, newest, "the newest version in memory once a reader has begun")
     }
 
   private def useReader(): Unit = if (readers.nonEmpty) {
