@@ -365,9 +365,10 @@ def test_a_file_goes_on_where_storage_failed(
     job = reader(written, tmp_path / "reader")
     directory, sparse = restored(job)
     job.client.reads.clear()
-    job.client.fails_at = 50_000
+    job.client.fails_at = 0
     go_on()
     whole(job, directory)
+    assert len(job.client.failed) == len(sparse)
     sizes = [(directory / name).stat().st_size for name in sparse]
     assert sum(length or 0 for _, length in job.client.reads) == missing(sizes)
     progress = job.commit({b"\0\0more": b"1"})["hydration"]
