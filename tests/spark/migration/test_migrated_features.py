@@ -108,7 +108,7 @@ def joined(how: str) -> Callable[[DataFrame], DataFrame]:
             "l_key = r_key and r_ts >= l_ts - interval 25 seconds and r_ts <= l_ts + interval 25 seconds"
         )
         both = left.withWatermark("l_ts", "5 seconds").join(right.withWatermark("r_ts", "5 seconds"), on, how)
-        return both.select("l_key", "l_value", "r_key", "r_value")
+        return both.select("l_key", "l_value", *(() if how == "left_semi" else ("r_key", "r_value")))
 
     return query
 
@@ -171,6 +171,8 @@ CASES = [
             ("inner", THERE_AND_BACK),
             ("full_outer", THERE_AND_BACK),
             ("full_outer", (ROCKSDB, OURS, ROCKSDB_SNAPSHOTS)),
+            ("left_outer", THERE_AND_BACK),
+            ("left_semi", THERE_AND_BACK),
         )
         if ON_4_3
     ),
