@@ -3,6 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.delta
 import java.io.File
 import java.nio.channels.FileChannel
 import java.nio.file.{Files, StandardOpenOption}
+import java.util.Arrays
 
 import scala.util.Try
 
@@ -66,11 +67,12 @@ object LargeDelta {
 
   private def readAsFeed(file: File): Unit = {
     val reader = new DeltaReader(file)
+    val wanted = new Array[Byte](valueBytes)
     (0 until changes).foreach { n =>
       expect(reader.advance(), s"the feed ends before change $n")
       expect(reader.key.sameElements(key(n)), s"the feed has another key than $n")
-      val value = reader.value
-      expect(value.length == valueBytes && value.forall(_ == n), s"the value of key $n is another")
+      Arrays.fill(wanted, n.toByte)
+      expect(Arrays.equals(reader.value, wanted), s"the value of key $n is another")
     }
     expect(!reader.advance(), "the feed has more changes")
   }
