@@ -31,7 +31,8 @@ object HardCases {
     "compressed" -> compressedBasesShareACache,
     "reader" -> LongReader.pinsNothing,
     "mappings" -> whatIsSpilledTakesFewMappings,
-    "families" -> familiesAreCountedThoughTheirIdsAreReused)
+    "families" -> familiesAreCountedThoughTheirIdsAreReused,
+    "pending" -> whatACommitRollsBackIsFreed)
 
   /** These are run by themselves, in a JVM with a small heap. */
   private val byThemselves: Seq[(String, File => Unit)] = Seq("heap" -> manyChangesNeedLittleHeap)
@@ -296,6 +297,29 @@ object HardCases {
     last.abort()
     states.last.close()
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken after close")
+  }
+
+  /** Versions that wait for a reader to end, of which the last was of an attempt that failed. */
+  private def whatACommitRollsBackIsFreed(directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>
+    def key(i: Int): Array[Byte] = Array[Byte](0, 0, i.toByte)
+    def batch(from: VersionId, number: Int, id: String): VersionId = {
+      val transaction = begin(state, from)
+      transaction.put(key(number), bytes(id))
+      val made = VersionId(number.toLong, Some(id))
+      transaction.committed(made)
+      made
+    }
+    val first = batch(VersionId.empty, 1, "a")
+    val reader = state.tryBegin(first, readOnly = true).get
+    val second = batch(first, 2, "b")
+    val given = batch(second, 3, "c")
+    val third = batch(second, 3, "d")
+    expect(state.tryBegin(given, readOnly = false).isEmpty, "an attempt that was given up is there")
+    val last = begin(state, third)
+    val found = (1 to 3).map(i => StateModel.text(last.get(key(i))))
+    expect(found == Seq("a", "b", "d"), s"the newest version has $found")
+    last.abort()
+    reader.abort()
   }
 
   private def familiesAreCountedThoughTheirIdsAreReused(directory: File): Unit = withState(directory, 1L << 20) { (state, _) =>

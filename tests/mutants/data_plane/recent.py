@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import CONTRADICTIONS, EITHER, HARD, MODEL, ROOT
+from mutants.data_plane.places import CLOSED, CONTRADICTIONS, EITHER, HARD, MODEL, ROOT, SHARED
 from mutants.mutant import Mutant
 
 MUTANTS = [
@@ -137,6 +137,20 @@ MUTANTS = [
         f"{ROOT}/recent/IndexedGenerations.scala",
         "    generations.clear()\n    merged = 0\n",
         "    generations.clear()\n",
-        MODEL,
+        (*CLOSED, *SHARED),
+    ),
+    Mutant(
+        "a version that was rolled back is taken for the one that has its number",
+        f"{ROOT}/recent/RecentVersions.scala",
+        "all.indexWhere(_.version == version)",
+        "all.indexWhere(_.version.number == version.number)",
+        EITHER,
+    ),
+    Mutant(
+        "what was rolled back by a commit keeps its memory",
+        f"{ROOT}/recent/RecentVersions.scala",
+        "    dropPending(n - indexedCount)\n    waiting :+= generation\n",
+        "    waiting = waiting.take(n - indexedCount) :+ generation\n",
+        HARD,
     ),
 ]

@@ -56,20 +56,6 @@ MUTANTS = [
         EITHER,
     ),
     Mutant(
-        "a base of a version that was rolled back is adopted",
-        f"{ROOT}/transaction/StoreVersions.scala",
-        "      if (offered != null && offered.version.number > transaction.version.number) dropOffered()\n",
-        "",
-        MODEL,
-    ),
-    Mutant(
-        "what was committed on a view that is gone is appended",
-        f"{ROOT}/transaction/StoreVersions.scala",
-        "if (closed || (transaction.view.indexed ne recent.indexed)) -1 else",
-        "if (closed) -1 else",
-        EITHER,
-    ),
-    Mutant(
         "a row that was put where there were none is not scanned",
         f"{ROOT}/transaction/EmptyRanges.scala",
         "ranges.flatMap(range => parts(range, putsIn(range)))",
