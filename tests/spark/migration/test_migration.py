@@ -58,8 +58,10 @@ EVERY_FORMAT = (ROCKSDB_SNAPSHOTS, OURS, ROCKSDB, OURS_IDS, HDFS, OURS, OURS_IDS
 IN_EVERY_FORMAT = [*(journey.name for journey in FEW), "pandas-event-time"]
 # By the clock: their output is never the same.
 LEFT_OUT = [name for name in SCENARIOS if "processing-time" in name]
-# Spark 4.0 has one format of RocksDB's archives in a JVM, whatever its queries have.
-NOT_THERE = [ROCKSDB] if pyspark.__version__.startswith("4.0.") else []
+NOT_THERE = []
+if pyspark.__version__.startswith("4.0."):
+    LEFT_OUT.append("limit")  # it fails under checkpoint format 2, on every store
+    NOT_THERE.append(ROCKSDB)  # there is one format of RocksDB's archives in a JVM, whatever its queries have
 
 
 def journey(name: str, stores: tuple[Store, ...]) -> Journey:
