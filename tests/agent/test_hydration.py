@@ -524,9 +524,13 @@ def test_all_stores_of_an_executor_keep_to_one_rate(tmp_path: Path) -> None:
 
 
 def idle(running: hydration.Hydration) -> None:
-    """Waits until nothing is being fetched."""
+    """Waits until nothing is being fetched, and what came whole is verified."""
+
+    def is_unverified(parts: hydration._Parts) -> bool:
+        return parts.hydrated_bytes == parts.missing_bytes and parts.file.name in running._missing
+
     end_s = time.monotonic() + PATIENCE_S
-    while running._threads:
+    while running._threads or any(map(is_unverified, running._files.values())):
         assert time.monotonic() < end_s
         time.sleep(0.01)
 
