@@ -290,7 +290,7 @@ def test_an_executor_that_is_killed_between_the_parts_of_a_file_leaves_nothing(
     jvm: Jvm, own_jvm: Jvm, tmp_path: Path
 ) -> None:
     location = f"probe://{tmp_path}/state"
-    rows = {f"k{number:02}": secrets.token_hex(1 << 19) for number in range(18)}  # of 1 MiB: three parts
+    rows = {f"k{number:02}": secrets.token_hex(1 << 19) for number in range(22)}  # of 1 MiB: three parts
     jvm.provider("p", location)
     at = jvm.batch("p", 0, **rows)
     own_jvm.provider("q", location, transferThreads="1")
