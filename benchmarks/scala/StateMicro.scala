@@ -189,7 +189,7 @@ final class StateMicro(settings: Map[String, String], directory: File) {
     }
     commit(transaction)
     note("ALL", start, 1)
-    times.getOrElseUpdate("misses", mutable.ArrayBuffer.empty) += transaction.misses.toDouble
+    times.getOrElseUpdate("misses", mutable.ArrayBuffer.empty) += transaction.lookUps.misses.toDouble
   }
 
   private def touch(transaction: Transaction, picked: Array[Array[Byte]]): Unit = {

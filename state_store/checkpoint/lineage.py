@@ -110,8 +110,8 @@ class Lineages:
 
 def missing_delta_path(version: VersionId) -> str:
     """The path that the delta of `version` would have, with `*` where its name cannot be known."""
-    tail = "" if version.checkpoint_id is None else f"_{version.checkpoint_id}_*"
-    return f"delta/{version.number:020d}{tail}.sst"
+    attempt = "" if version.checkpoint_id is None else f"_{version.checkpoint_id}_"
+    return f"delta/{version.number:020d}{attempt}*.sst"
 
 
 def describe_restorable(versions: Sequence[VersionId]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from agent.harness import InProcess, Job, contents
 
+from state_store.checkpoint.archive import unpack
 from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.checkpoint.names import SharedName, VersionId, lease_path, tombstone_path
 from state_store.cli.stores.verification import Verdict, verify_store
@@ -64,6 +65,12 @@ class Subject:
     def restorable(self) -> list[int]:
         """The versions that the whole files can make."""
         return list(range(INCREMENTAL_AT if self.cleaned else 1, NEWEST + 1))
+
+    def needs(self, table: Path) -> bool:
+        """Whether a snapshot that is there is made of the table: a lease may hold one that none needs."""
+        snapshots = (self.root / "pristine").glob("snapshot/*")
+        manifests = (unpack(path.read_bytes(), file=path.name).manifest for path in snapshots)
+        return any(table.name in file.path for manifest in manifests for file in manifest.files)
 
     def files(self) -> dict[str, list[Path]]:
         """The files by kind, oldest first; two of a kind serve to be swapped."""

@@ -130,6 +130,9 @@ class Case:
             return
         if self.harm.kind == "deleted" and newest_is_there and self.kind != "shared":
             return
+        if not found and self.kind == "shared" and not self.subject.needs(self.path):
+            tally.outcomes["of no version"] += 1
+            return
         if not found and not _has_checksum(self.path):
             tally.outcomes["exact, and not compared for want of a checksum"] += 1
             return

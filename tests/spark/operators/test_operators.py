@@ -72,6 +72,8 @@ PLANS = {
     "long-format-2": Plan(EVERY, 2, seed=1, acts=("kill", "restart", "kill-jvm"), batches=10, marks=LONG),
     "long-format-1": Plan(SOME, 1, seed=2, acts=("stop", "kill"), batches=8, marks=LONG),
 }
+if pyspark.__version__.startswith("4.0."):
+    EVERY.remove("limit")  # it fails under checkpoint format 2, on every store
 if pyspark.__version__.startswith(("4.0.", "4.1.")):
     PLANS = {
         "oldest": Plan(FEW, 2, seed=4, acts=("restart",), batches=3, marks=(pytest.mark.oldest,)),
