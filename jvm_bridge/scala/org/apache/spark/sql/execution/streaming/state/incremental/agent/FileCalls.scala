@@ -79,10 +79,13 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
     ok("entries" -> Json.array(entries), "more" -> (left.size > most))
   }
 
-  /** What `body` reads. S3A refuses to go on if the file is replaced meanwhile; then it is read from the start. */
-  private def whole[A](body: => A): A =
+  /**
+   * What `body` reads. S3A refuses to go on if the file is replaced meanwhile; then it is read from the start, and that may
+   * happen again.
+   */
+  private def whole[A](body: => A, tries: Int = FileCalls.mostReads): A =
     try body
-    catch { case e: IOException if NewFiles.isRefusal(e) => body }
+    catch { case e: IOException if tries > 1 && NewFiles.isRefusal(e) => whole(body, tries - 1) }
 
   private def download(path: Path, local: String): Unit = {
     val in = files.open(path)
@@ -157,6 +160,7 @@ final class FileCalls(root: Path, hadoopConf: Configuration) {
 
 private object FileCalls {
   private val copiedAtOnceBytes = 256 << 10
+  private val mostReads = 6
 
   /** A local file to write to. */
   private def existing(local: String): FileChannel =
