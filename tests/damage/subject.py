@@ -70,7 +70,7 @@ class Subject:
         """Whether a snapshot that is there is made of the table: a lease may hold one that none needs."""
         snapshots = (self.root / "pristine").glob("snapshot/*")
         manifests = (unpack(path.read_bytes(), file=path.name).manifest for path in snapshots)
-        return any(table.name in file.path for manifest in manifests for file in manifest.files)
+        return any(file.path == f"shared/{table.name}" for manifest in manifests for file in manifest.files)
 
     def files(self) -> dict[str, list[Path]]:
         """The files by kind, oldest first; two of a kind serve to be swapped."""
