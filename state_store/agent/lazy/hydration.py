@@ -78,7 +78,9 @@ class Hydration:
         found_damage: Callable[[StateStoreError], object],
         found_no_room: Callable[[int], object],
     ) -> None:
-        part_bytes = min(PART_BYTES, budget.bytes_per_s or PART_BYTES)
+        part_bytes = PART_BYTES
+        if budget.bytes_per_s:  # parts are up to 1.5 times as long
+            part_bytes = min(PART_BYTES, max(1, budget.bytes_per_s * 2 // 3))
         self._context = context
         self._directory = directory
         self._files = {file.name: _Parts(file, part_bytes) for file in files}

@@ -1,4 +1,4 @@
-"""Breaks of the control plane (Python), a module for each room, and one for the order of steps in one."""
+"""Breaks of the control plane (Python), a module for each room, and one for what some rooms do together."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mutants.control_plane import (
     engine,
     estimation,
     files,
+    lazy,
     migration,
     planning,
     settings,
@@ -31,6 +32,7 @@ MUTANTS = [
     *engine.MUTANTS,
     *estimation.MUTANTS,
     *files.MUTANTS,
+    *lazy.MUTANTS,
     *migration.MUTANTS,
     *planning.MUTANTS,
     *settings.MUTANTS,

@@ -1,0 +1,174 @@
+"""Agents whose storage is not of their machine, and what lazy restores of theirs do."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults import Call, FaultyStorage
+from runtimes import AdjustedRuntime
+
+from agent.harness import PATIENCE_S, InProcess, Job
+from state_store.agent.calls import Calls
+from state_store.agent.lazy import hydration
+from state_store.engine.settings import DatabaseSettings
+from state_store.errors import BusyError
+from state_store.files.deadline import Deadline
+from state_store.files.sparse import end_bytes
+from state_store.storage.local import LocalStorage
+
+
+class Far(InProcess):
+    """An agent whose storage is not of this machine. Reads of tables and deltas fail while `is_down`, and
+    once for each of them at the offset `fails_at`; `reads` are those that did not, with offset and length;
+    `downloads` counts files that were fetched as a whole."""
+
+    def __init__(self, directory: Path) -> None:
+        self.is_down = False
+        self.fails_at: int | None = None
+        self.failed: set[str] = set()
+        self.reads: list[tuple[int, int | None]] = []
+        self.downloads = 0
+        self.before_reads: Callable[[], object] = lambda: None
+        self.calls = Calls(
+            directory,
+            settings=lambda options: DatabaseSettings(threads=1, size_amplification_percent=1000),
+            open_storage=lambda uri, jvm: FaultyStorage(LocalStorage(uri), self._schedule),
+            runtime=AdjustedRuntime(wall_ms=None),
+        )
+
+    def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
+        self.downloads += operation == "download"
+        if operation == "read" and path.startswith(("shared/", "delta/")):
+            return self._read
+        return None
+
+    def _read(self, call: Call) -> object:
+        fails_here = call.range[0] == self.fails_at and call.path not in self.failed
+        if self.is_down or fails_here:
+            self.failed.add(call.path)
+            raise call.failed("it is down")
+        self.reads.append(call.range)
+        self.before_reads()
+        return call()
+
+
+def five_versions(tmp_path: Path, file_bytes: int) -> Job:
+    job = Job(InProcess(tmp_path / "writer", file_bytes=file_bytes), tmp_path / "state")
+    for version in range(1, 6):
+        job.commit({b"\0\0%02d-%05d" % (version, row): os.urandom(100) for row in range(2650)})
+        if version == 3:
+            job.merge("full")
+    return job
+
+
+def reader(job: Job, directory: Path, **options: str) -> Job:
+    other = Job(Far(directory), job.location, restoreMode="lazy", lazyRestoreThreshold="1", **options)
+    other.versions = dict(job.versions)
+    return other
+
+
+def restored(job: Job) -> tuple[Path, list[str]]:
+    """The base and its sparse files; storage goes down as the restore ends, so that these stay as they
+    are."""
+    answer = job.restore_by_blocks(5)
+    return Path(answer["directory"]), answer["sparse"]
+
+
+def whole(job: Job, directory: Path) -> None:
+    """Waits until all is there. Fails where something is missing that nobody fetches."""
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            job.open_store.hydrations.wait(directory, Deadline("the test", 100))
+            return
+        except BusyError:
+            running = job.open_store.hydrations._running[directory]
+            assert not is_idle(running), f"{sorted(running._missing)} will never be there"
+            assert time.monotonic() < end_s
+
+
+def missing(sizes: Iterable[int]) -> int:
+    """Bytes of sparse files that a restore leaves to be fetched."""
+    return sum(size - end_bytes(size) for size in sizes)
+
+
+def settled(job: Job) -> None:
+    """Waits until the damage is known."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not job.open_store.suspicions.of(str(job.location)):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing comes in the background."""
+    monkeypatch.setattr(hydration.Hydration, "start", lambda self: None)
+
+
+def held_back(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Nothing comes in the background until what this gives is called."""
+    waiting: list[hydration.Hydration] = []
+    start = hydration.Hydration.start
+    monkeypatch.setattr(hydration.Hydration, "start", lambda self: waiting.append(self))
+
+    def go_on() -> None:
+        monkeypatch.setattr(hydration.Hydration, "start", start)
+        for one in waiting:
+            one.start()
+
+    return go_on
+
+
+def merged_when_let_go(job: Job, go_on: Callable[[], None]) -> dict[str, Any]:
+    """What comes of a full merge, which waits until `go_on` is called."""
+    hydrations = job.open_store.hydrations
+    with ThreadPoolExecutor(1) as pool:
+        merging = pool.submit(job.merge, "full")
+        try:
+            assert wait([merging], 0.2).not_done
+            go_on()
+            for directory in list(hydrations._running):
+                whole(job, directory)
+            return merging.result(PATIENCE_S)
+        finally:
+            hydrations.stop()  # whoever waits for what does not come
+
+
+def damage(path: Path) -> None:
+    """Another file in its place: the stored one may be linked."""
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.unlink()
+    path.write_bytes(data)
+
+
+def idle(running: hydration.Hydration) -> None:
+    """Waits until nothing is being fetched, and what came whole is verified."""
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_idle(running):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def is_idle(running: hydration.Hydration) -> bool:
+    """Whether nothing is being fetched, and what came whole is verified."""
+
+    def is_unverified(parts: hydration._Parts) -> bool:
+        return parts.hydrated_bytes == parts.missing_bytes and parts.file.name in running._missing
+
+    return not running._threads and not any(map(is_unverified, running._files.values()))
+
+
+def sparse_of(written: Job, client: InProcess, **options: str) -> list[str]:
+    """The sparse files of the newest version as another agent restores it; its rows must be right."""
+    job = Job(client, written.location, **{"lazyRestoreThreshold": "1", **options})
+    job.versions = dict(written.versions)
+    answer = job.restore_by_blocks(5)
+    assert job.rows(5) == written.state
+    return answer["sparse"]

@@ -1,0 +1,178 @@
+"""Lazy restores: where one is worth while, and what it may take of disk, network and cores."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from runtimes import AdjustedRuntime
+
+from agent.harness import InProcess, Job, contents
+from agent.lazy.far import Far, idle, missing, reader, restored, slow, sparse_of, whole
+from state_store.agent.lazy import hydration
+from state_store.agent.lazy.budget import HydrationBudget
+from state_store.files.transfer import Wanted, difference
+from state_store.planning.requests import SMALL_AT_ONCE
+
+
+@pytest.mark.parametrize("limit", ["0", "1g"])
+def test_files_are_compared_when_nothing_is_left_to_fetch(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """But each at once where fetching is slowed down."""
+    job = reader(written, tmp_path / "reader", transferThreads="1", hydrationRateLimit=limit)
+    fetched: list[int] = []
+
+    def compare(wanted: Wanted) -> str | None:
+        fetched.append(len(job.client.reads))
+        return difference(wanted)
+
+    monkeypatch.setattr(hydration, "difference", compare)
+    directory, sparse = restored(job)
+    whole(job, directory)
+    assert len(fetched) == len(sparse) > 2
+    assert (fetched[0] == len(job.client.reads)) == (limit == "0")
+
+
+class Visitors:
+    """Counts how many are there at a time. The first wait for `expected` of them, for a few seconds at most,
+    and then a moment for more."""
+
+    def __init__(self, expected: int) -> None:
+        self.most = 0
+        self._expected = expected
+        self._here = 0
+        self._lock = threading.Lock()
+        self._go_on = threading.Event()
+
+    def visit(self) -> None:
+        with self._lock:
+            self._here += 1
+            self.most = max(self.most, self._here)
+        if self.most >= self._expected:
+            time.sleep(0.05)
+        else:
+            self._go_on.wait(2)
+        self._go_on.set()
+        with self._lock:
+            self._here -= 1
+
+
+def test_ends_come_more_at_a_time_than_parts(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader", transferThreads="1")
+    visitors = Visitors(SMALL_AT_ONCE)
+    job.client.before_reads = visitors.visit
+    _, sparse = restored(job)
+    assert len(sparse) > visitors.most == SMALL_AT_ONCE
+
+
+def test_no_part_takes_more_than_a_second_of_the_rate(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader", hydrationRateLimit="100k")
+    directory, _ = restored(job)
+    files = job.open_store.hydrations._running[directory]._files.values()
+    assert max(file.missing_bytes for file in files) > 100 << 10
+    lengths = [part[1] for file in files for part in iter(file.take, None)]
+    assert sum(lengths) == sum(file.missing_bytes for file in files)
+    assert max(lengths) <= 100 << 10
+
+
+@pytest.mark.parametrize("change", ["eager", "threshold", "ends"])
+def test_it_is_eager_where_that_is_asked_for_or_nothing_is_gained(
+    written: Job, tmp_path: Path, change: str
+) -> None:
+    changes = {"eager": {"restoreMode": "eager"}, "threshold": {"lazyRestoreThreshold": "1g"}}
+    client = Far(tmp_path / "reader") if change != "ends" else InProcess(tmp_path / "reader")
+    assert sparse_of(written, client, **{"restoreMode": "lazy", **changes.get(change, {})}) == []
+
+
+def test_what_has_no_room_stays_and_is_read_from_storage(
+    written: Job, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = reader(written, tmp_path / "reader", hydrationDiskBudget="450k")
+    directory, sparse = restored(job)
+    running = job.open_store.hydrations._running[directory]
+    idle(running)
+    sizes = {name: (directory / name).stat().st_size for name in sparse}
+    taken = [name for name in sparse if name not in running._missing]
+    assert 0 < sum(sizes[name] for name in taken) <= 450 << 10
+    progress = job.commit({b"\0\0more": b"1"})["hydration"]
+    without_room = [sizes[name] for name in sparse if name not in taken]
+    left = missing(without_room)
+    assert (progress["left_bytes"], progress["without_room_bytes"]) == (left, left)
+    assert caplog.text.count("hydrationDiskBudget has no room") == 1
+    for name in running._missing:
+        job.call("range", directory=str(directory), name=name, offset=0, length=sizes[name])
+    assert contents(directory) == written.versions[3][1]
+    assert job.commit({b"\0\0more": b"2"})["hydration"]["on_demand_bytes"] == sum(without_room)
+    assert caplog.text.count("hydrationDiskBudget has no room") == 1
+
+
+def test_room_that_is_there_as_the_last_thread_ends_is_not_missed(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader", hydrationDiskBudget="1")
+    directory, _ = restored(job)
+    running = job.open_store.hydrations._running[directory]
+    monkeypatch.undo()
+    running._threads = 8  # of which none has ended yet when it has found no room
+    for _ in range(8):
+        assert running._next() is None
+    whole(job, directory)
+    assert contents(directory) == written.versions[3][1]
+
+
+def test_what_is_gone_makes_room_for_others(written: Job, tmp_path: Path) -> None:
+    job = reader(written, tmp_path / "reader", hydrationDiskBudget="450k", localRecovery="false")
+    first, _ = restored(job)
+    idle(job.open_store.hydrations._running[first])
+    second, sparse = restored(job)
+    running = job.open_store.hydrations._running[second]
+    idle(running)
+    job.commit({b"\0\0more": b"1"})
+    idle(running)
+    assert running._missing == set(sparse)
+    job.call("release", directory=str(first))
+    assert not first.exists()
+    job.commit({b"\0\0more": b"2"})
+    idle(running)
+    assert 0 < len(running._missing) < len(sparse)
+
+
+def test_a_merge_fetches_what_it_needs_however_little_room_there_is(written: Job, tmp_path: Path) -> None:
+    job = reader(written, tmp_path / "reader", hydrationDiskBudget="1k", mergeTimeout="30s")
+    directory, sparse = restored(job)
+    idle(job.open_store.hydrations._running[directory])
+    assert len(job.open_store.hydrations._running[directory]._missing) == len(sparse)
+    job.commit({b"\0\0more": b"1"})
+    assert contents(job.merge("full")["directory"]) == job.state
+
+
+def test_all_stores_of_an_executor_keep_to_one_rate(tmp_path: Path) -> None:
+    now_s = 0.0
+
+    class Clock(AdjustedRuntime):
+        def monotonic_s(self) -> float:
+            return now_s
+
+    budget = HydrationBudget(Clock(wall_ms=None))
+    assert [budget.turn_s(100), budget.turn_s(100)] == [0.0, 0.0]
+    budget.limit(disk_bytes=0, bytes_per_s=100)
+    assert [budget.turn_s(100), budget.turn_s(50), budget.turn_s(1)] == [0.0, 1.0, 1.5]
+    now_s = 10.0
+    assert budget.turn_s(1) == 10.0
+
+
+@pytest.mark.parametrize(("objective", "is_lazy"), [("1ms", True), ("10s", False), ("0", False)])
+def test_by_itself_it_is_lazy_where_it_would_take_longer_than_the_objective(
+    written: Job, tmp_path: Path, objective: str, is_lazy: bool
+) -> None:
+    assert bool(sparse_of(written, Far(tmp_path / "reader"), restoreObjective=objective)) == is_lazy

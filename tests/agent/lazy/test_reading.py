@@ -1,0 +1,169 @@
+"""Lazy restores: what is there at once, what comes as it is asked for, who waits for the rest."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.harness import InProcess, Job, contents, rows_of
+from agent.lazy.far import (
+    five_versions,
+    held_back,
+    merged_when_let_go,
+    missing,
+    reader,
+    restored,
+    slow,
+    whole,
+)
+from state_store.agent.lazy import hydration
+from state_store.errors import DamagedError, InternalError
+from state_store.files.sparse import end_bytes
+
+
+def test_only_the_ends_are_there_at_first(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    assert sorted(sparse) == sorted(path.name for path in directory.glob("*.sst"))
+    stored = sum(path.stat().st_size for path in written.location.glob("shared/*"))
+    fetched = sum(length for _, length in job.client.reads)
+    assert fetched < stored / 2
+    assert sum(path.stat().st_size for path in directory.glob("*.sst")) == stored
+    with pytest.raises(DamagedError):
+        contents(directory)
+
+
+def test_ranges_come_to_their_places(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    for name in sparse:
+        size = (directory / name).stat().st_size
+        for offset in range(0, size, 50_000):
+            answer = job.call("range", directory=str(directory), name=name, offset=offset, length=50_000)
+            assert answer["bytes"] == min(50_000, size - offset)
+    assert contents(directory) == written.versions[3][1]
+    answer = job.commit({b"\0\0more": b"1"})
+    sizes = [(directory / name).stat().st_size for name in sparse]
+    assert answer["hydration"]["on_demand_bytes"] == sum(sizes)
+    assert answer["hydration"]["left_bytes"] == missing(sizes)
+    with pytest.raises(InternalError):
+        job.call("range", directory=str(directory), name="CURRENT", offset=0, length=1)
+
+
+def test_whole_files_come_in_the_background(written: Job, tmp_path: Path) -> None:
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    whole(job, directory)
+    assert contents(directory) == written.versions[3][1]
+    progress = job.commit({b"\0\0more": b"1"})["hydration"]
+    assert (progress["left_bytes"], progress["on_demand_bytes"]) == (0, 0)
+    assert progress["hydrated_bytes"] == missing((directory / name).stat().st_size for name in sparse)
+    again = reader(written, tmp_path / "reader")
+    again.client = job.client
+    answer = again.restore_by_blocks(5)
+    assert (answer["sparse"], answer["fetched_files"]) == ([], 0)
+
+
+def test_no_byte_comes_twice_and_no_part_is_tiny(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hydration, "PART_BYTES", 50_000)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    whole(job, directory)
+    sizes = [(directory / name).stat().st_size for name in sparse]
+    assert sum(length or 0 for _, length in job.client.reads) == sum(sizes)
+    ends = {size - end_bytes(size) for size in sizes}
+    assert min(length or 0 for offset, length in job.client.reads if offset not in ends) >= 25_000
+
+
+def test_a_file_that_came_with_its_end_is_there(tmp_path: Path) -> None:
+    job = reader(five_versions(tmp_path, 50_000), tmp_path / "reader")
+    directory, sparse = restored(job)
+    ends = [length for _, length in job.client.reads]
+    whole(job, directory)
+    assert len(ends) == len(job.client.reads) == len(sparse) > 10
+    assert contents(directory) == job.versions[3][1]
+
+
+def test_what_is_asked_for_comes_first(written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    directory, sparse = restored(job)
+    running = job.open_store.hydrations._running[directory]
+    job.call("range", directory=str(directory), name=sparse[-1], offset=0, length=10)
+    following = running._next()
+    assert following is not None and following[0].file.name == sparse[-1]
+
+
+@pytest.mark.usefixtures("sparse_deltas")
+def test_of_large_deltas_only_the_ends_are_there_at_first(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    directory = Path(answer["directory"])
+    deltas = [str(Path(delta["path"]).relative_to(directory)) for delta in answer["beside"]]
+    assert len(deltas) == 2
+    assert set(deltas) < set(answer["sparse"])
+    assert sum(length for _, length in job.client.reads) < 64 * 1024 * len(answer["sparse"]) + 1
+    with pytest.raises(DamagedError):
+        rows_of(answer)
+    for name in answer["sparse"]:
+        size = (directory / name).stat().st_size
+        call = job.call("range", directory=str(directory), name=name, offset=0, length=size + 1000)
+        assert call["bytes"] == size
+    assert rows_of(answer) == written.state
+
+
+@pytest.mark.usefixtures("sparse_deltas")
+def test_large_deltas_come_in_the_background_and_merges_wait_for_them(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = held_back(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    answer = job.restore_by_blocks(5)
+    job.commit({b"\0\0more": b"1"})
+    merged = merged_when_let_go(job, go_on)
+    assert contents(merged["directory"]) == job.state
+    assert rows_of(answer) == written.state
+    again = reader(written, tmp_path / "reader")
+    again.client = job.client
+    assert again.restore_by_blocks(5)["fetched_files"] == 0
+
+
+@pytest.mark.usefixtures("sparse_deltas")
+def test_a_merge_of_deltas_alone_fetches_none_a_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    young = Job(InProcess(tmp_path / "writer"), tmp_path / "state")
+    for version in range(1, 4):
+        young.commit({b"\0\0%02d-%05d" % (version, row): os.urandom(100) for row in range(2500)})
+    go_on = held_back(monkeypatch)
+    job = reader(young, tmp_path / "reader")
+    answer = job.restore_by_blocks(3)
+    assert len(answer["sparse"]) == 3
+    job.client.reads.clear()
+    job.client.downloads = 0
+    merged = merged_when_let_go(job, go_on)
+    assert contents(merged["directory"]) == young.state
+    stored = missing(path.stat().st_size for path in young.location.glob("delta/*"))
+    assert sum(length for _, length in job.client.reads) == stored
+    assert job.client.downloads == 0
+
+
+def test_a_merge_waits_for_the_files_that_it_builds_on(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = held_back(monkeypatch)
+    job = reader(written, tmp_path / "reader")
+    restored(job)
+    job.commit({b"\0\0more": b"1"})
+    assert contents(merged_when_let_go(job, go_on)["directory"]) == job.state

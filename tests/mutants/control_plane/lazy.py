@@ -1,0 +1,115 @@
+"""Breaks of lazy restores."""
+
+from __future__ import annotations
+
+from mutants.mutant import Mutant
+
+_LAZY = "tests/agent/lazy"
+
+MUTANTS = [
+    Mutant(
+        "a merge does not wait for files that are not there",
+        "state_store/agent/merges/merging.py",
+        "        store.hydrations.wait(base.directory, deadline)\n",
+        "",
+        (_LAZY,),
+    ),
+    Mutant(
+        "a merge fetches again what is on its way",
+        "state_store/agent/merges/merging.py",
+        "        store.hydrations.settle(deadline)  # its files would be fetched a second time\n",
+        "",
+        (_LAZY,),
+    ),
+    Mutant(
+        "a part that storage did not give in the background is lost",
+        "state_store/agent/lazy/hydration.py",
+        "            parts.put_back(part)\n",
+        "",
+        (_LAZY,),
+    ),
+    Mutant(
+        "the end of a sparse file is fetched a second time",
+        "state_store/agent/lazy/hydration.py",
+        "file.size_bytes - end_bytes(file.size_bytes)",
+        "file.size_bytes",
+        (f"{_LAZY}/test_reading.py::test_no_byte_comes_twice_and_no_part_is_tiny",),
+    ),
+    Mutant(
+        "deltas are fetched as a whole however large they are",
+        "state_store/snapshots/assembly.py",
+        "not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES",
+        "not file.names_itself",
+        (_LAZY,),
+    ),
+    Mutant(
+        "what was fetched in the background is not verified",
+        "state_store/agent/lazy/hydration.py",
+        "        if wrong is not None:",
+        "        if False:",
+        (_LAZY,),
+    ),
+    Mutant(
+        "a file is verified while others are to be fetched",
+        "state_store/agent/lazy/hydration.py",
+        "        if self._budget.bytes_per_s:\n            self._check_all()\n",
+        "        self._check_all()\n",
+        (f"{_LAZY}/test_budgets.py::test_files_are_compared_when_nothing_is_left_to_fetch",),
+    ),
+    Mutant(
+        "what is asked for is not fetched before the rest",
+        "state_store/agent/lazy/hydration.py",
+        "                self._queue.insert(0, name)\n",
+        "                self._queue.append(name)\n",
+        (_LAZY,),
+    ),
+    Mutant(
+        "lazy restores take more of the disk than there is for them",
+        "state_store/agent/lazy/budget.py",
+        "if self._disk_bytes and not is_needed and",
+        "if False and",
+        (_LAZY,),
+    ),
+    Mutant(
+        "what was taken of the disk is never free again",
+        "state_store/agent/lazy/budget.py",
+        " for at, taken in self._taken.items() if at.exists()}",
+        " for at, taken in self._taken.items()}",
+        (f"{_LAZY}/test_budgets.py::test_what_is_gone_makes_room_for_others",),
+    ),
+    Mutant(
+        "a merge waits for room on the disk",
+        "state_store/agent/lazy/hydration.py",
+        "            self._is_needed = True\n",
+        "            pass\n",
+        (f"{_LAZY}/test_budgets.py::test_a_merge_fetches_what_it_needs_however_little_room_there_is",),
+    ),
+    Mutant(
+        "what storage did not give is put back where nobody looks for it",
+        "state_store/agent/lazy/hydration.py",
+        "                self._queue.append(parts.file.name)\n",
+        "                pass\n",
+        (f"{_LAZY}/test_failures.py",),
+    ),
+    Mutant(
+        "more ends are fetched at a time than there may be",
+        "state_store/snapshots/context.py",
+        "parallel(SMALL_AT_ONCE * self.transfer_threads,",
+        "parallel(2 * SMALL_AT_ONCE * self.transfer_threads,",
+        (f"{_LAZY}/test_budgets.py",),
+    ),
+    Mutant(
+        "ends are fetched as few at a time as parts",
+        "state_store/snapshots/context.py",
+        "parallel(SMALL_AT_ONCE * self.transfer_threads,",
+        "parallel(self.transfer_threads,",
+        (f"{_LAZY}/test_budgets.py",),
+    ),
+    Mutant(
+        "a part is longer than what may come in a second",
+        "state_store/agent/lazy/hydration.py",
+        "budget.bytes_per_s * 2 // 3",
+        "budget.bytes_per_s",
+        (f"{_LAZY}/test_budgets.py",),
+    ),
+]
