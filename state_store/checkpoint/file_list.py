@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from state_store.checkpoint.document import Document, encode
+from state_store.errors import DamagedError
 
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"}\Z')
 
@@ -59,9 +60,13 @@ def _sealed(text: bytes) -> bytes:
 
 
 def _parsed(data: bytes, file: str) -> Document:
-    """The object in the bytes of `file`, which is as it was sealed; release 0.1.0 did not seal."""
-    document = Document.parse(data, file)
+    """The object in the bytes of `file`, which is as it was sealed; release 0.1.0 did not seal.
+
+    The seal comes first: a damaged byte in the number of the format is damage, and no newer format.
+    """
     seal = _SEAL.search(data)
     if seal is not None and zlib.crc32(data[: seal.start()] + b"}") != int(seal[1], 16):
-        raise document.damaged(f"has another CRC-32 than {seal[1].decode('ascii')}")
-    return document
+        raise DamagedError(
+            f"'{file}' is damaged: it has another CRC-32 than {seal[1].decode('ascii')}", file=file
+        )
+    return Document.parse(data, file)

@@ -208,7 +208,7 @@ class TestArchive:
             flipped[position // 8] ^= 1 << position % 8
             try:
                 archive = unpack(bytes(flipped), file=FILE)
-            except (DamagedError, FormatError):
+            except DamagedError:
                 noticed += 1
             else:
                 assert archive.manifest == MANIFEST
@@ -283,7 +283,7 @@ def test_no_flipped_bit_changes_what_a_claim_says(pack_one: Callable[[], bytes])
         data[position // 8] ^= 1 << position % 8
         try:
             assert LeaseTerms.unpack(bytes(data), file="lease/a.json") == terms
-        except (DamagedError, FormatError):
+        except DamagedError:
             noticed += 1
     assert noticed > 8 * (len(whole) - 2 * len('"crc":'))
 

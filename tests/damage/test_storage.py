@@ -21,7 +21,7 @@ from damage.subject import INCREMENTAL_AT, NEWEST, Subject
 from state_store.checkpoint.archive import unpack
 from state_store.checkpoint.file_list import LeaseTerms
 from state_store.checkpoint.names import DeltaName, VersionId
-from state_store.errors import FormatError, StateStoreError
+from state_store.errors import StateStoreError
 from state_store.files.sst_end import is_plain
 
 REMEDIES = ("versions that can be restored", "no version of this store can be restored", "newer one")
@@ -122,12 +122,7 @@ class Case:
 
     def check_verify(self, newest_is_there: bool) -> None:
         """It finds what is damaged; of a file that is gone it can know only if something needs it."""
-        try:
-            found = self.subject.verify().findings
-        except FormatError as error:  # the number of the format is what was damaged
-            assert self.path.name in str(error.file), f"{self.label}: {error}"
-            tally.outcomes["taken for another format by verify"] += 1
-            return
+        found = self.subject.verify().findings
         if self.harm.kind == "deleted" and newest_is_there and self.kind != "shared":
             return
         if not found and self.kind == "shared" and not self.subject.needs(self.path):

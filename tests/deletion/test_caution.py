@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from runtimes import AdjustedRuntime
 
 from deletion import stores
 from deletion.directory_store import A, B, C, Store, deltas
-from state_store.checkpoint.file_list import pack_tombstone
+from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.checkpoint.names import lease_path, tombstone_path
 from state_store.deletion.policy import RetentionPolicy
 from state_store.deletion.retention import Retention
@@ -19,6 +20,12 @@ from state_store.files.deadline import Deadline
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
+OF_ANOTHER_FORMAT = LeaseTerms(frozenset()).pack().replace(b'"format":1', b'"format":3')
+"""So a lease looks of whose first digit a bit has flipped."""
+
+
+def sealed(text: bytes) -> bytes:
+    return b'%s,"crc":"%08x"}' % (text[:-1], zlib.crc32(text))
 
 
 class TestCaution:
@@ -156,7 +163,10 @@ class TestCaution:
     def test_a_newer_format_stops_it(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
         before = store.files()
-        store.put(lease_path("newer"), b'{"format":2,"files":"?"}')
+        store.put(lease_path("newer"), sealed(b'{"format":2,"files":"?"}'))
+        with pytest.raises(FormatError, match=r"lease/newer\.json.*format 2"):
+            store.clean()
+        store.age(lease_path("newer"), 30 * DAY_MS)
         with pytest.raises(FormatError, match=r"lease/newer\.json.*format 2"):
             store.clean()
         assert before <= store.files()
@@ -184,7 +194,7 @@ class TestCaution:
         store.clean()
         assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
 
-    @pytest.mark.parametrize("content", [b"", b"{"])
+    @pytest.mark.parametrize("content", [b"", b"{", OF_ANOTHER_FORMAT])
     def test_a_damaged_lease_holds_everything_until_it_expires(self, tmp_path: Path, content: bytes) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})
         bad = lease_path("bad")
