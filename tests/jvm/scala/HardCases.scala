@@ -10,6 +10,7 @@ import scala.util.Random
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.FailedEvictions
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
@@ -32,7 +33,8 @@ object HardCases {
     "reader" -> LongReader.pinsNothing,
     "mappings" -> whatIsSpilledTakesFewMappings,
     "families" -> familiesAreCountedThoughTheirIdsAreReused,
-    "pending" -> whatACommitRollsBackIsFreed)
+    "pending" -> whatACommitRollsBackIsFreed,
+    "shortage" -> FailedEvictions.loseNothing)
 
   /** These are run by themselves, in a JVM with a small heap. */
   private val byThemselves: Seq[(String, File => Unit)] = Seq("heap" -> manyChangesNeedLittleHeap)
@@ -80,7 +82,13 @@ object HardCases {
             catch { case e: Throwable => failure.compareAndSet(null, e) })
         }
         threads.foreach(_.start())
-        threads.foreach(_.join())
+        threads.foreach { thread =>
+          while (thread.isAlive) { // metrics may be asked for at any time
+            val use = state.memoryUse
+            expect(use.memtableBytes >= 0 && use.recentBytes >= 0 && use.spilledBytes >= 0, s"$use")
+            thread.join(1)
+          }
+        }
         if (failure.get != null) throw failure.get
         workers.foreach(_.check(transaction))
         expect(transaction.keys == workers.map(_.size).sum, "the number of keys is wrong")

@@ -153,4 +153,18 @@ MUTANTS = [
         "    waiting = waiting.take(n - indexedCount) :+ generation\n",
         HARD,
     ),
+    Mutant(
+        "records that moved before memory ran out are scanned twice",
+        f"{ROOT}/recent/IndexedGenerations.scala",
+        "        forgetMarks() // of what has moved\n",
+        "",
+        HARD,
+    ),
+    Mutant(
+        "records that moved before memory ran out are not in order",
+        f"{ROOT}/recent/IndexedGenerations.scala",
+        "        ordered.forget()\n",
+        "",
+        HARD,
+    ),
 ]

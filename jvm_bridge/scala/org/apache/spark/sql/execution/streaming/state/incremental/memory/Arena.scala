@@ -67,12 +67,11 @@ private[incremental] final class Arena(memory: StoreMemory, spillDirectory: File
     false
   }
 
-  /** Gives its segments away, each with the end of its records; it is empty then. */
-  def giveAway(): Seq[(Segment, Long)] = {
-    val all = Seq.tabulate(count)(i => segments(i) -> segmentEnd(i))
-    forget()
-    all
-  }
+  /** Its segments, each with the end of its records. */
+  def parts: Seq[(Segment, Long)] = Seq.tabulate(count)(i => segments(i) -> segmentEnd(i))
+
+  /** Its segments are somebody else's from now on; it is empty then. */
+  def giveAway(): Unit = forget()
 
   def free(): Unit = {
     var i = 0

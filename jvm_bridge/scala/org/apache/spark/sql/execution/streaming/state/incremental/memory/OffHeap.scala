@@ -64,6 +64,7 @@ private[incremental] object OffHeap {
 
   def copyMemory(from: AnyRef, fromAt: Long, to: AnyRef, toAt: Long, bytes: Long): Unit = {
     if (checked) {
+      MemoryGuard.beforeUse()
       MemoryGuard.access(from, fromAt, bytes)
       MemoryGuard.access(to, toAt, bytes)
     }
@@ -77,6 +78,7 @@ private[incremental] object OffHeap {
 
   /** This many bytes, with anything in them; until [[free]]. */
   def allocate(bytes: Long): Long = {
+    if (checked) MemoryGuard.beforeUse()
     val address = Platform.allocateMemory(bytes)
     if (checked) MemoryGuard.allocated(address, bytes)
     address

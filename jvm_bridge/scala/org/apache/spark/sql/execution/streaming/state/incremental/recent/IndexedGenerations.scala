@@ -156,8 +156,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
    */
   private[recent] def cut(n: Int): IndexedGenerations = {
     val other = new IndexedGenerations(memory, spillDirectory)
-    marksHold = false
-    VarHandle.fullFence()
+    forgetMarks()
     try generations.take(n).foreach(other.adopt)
     catch {
       case e: Throwable =>
@@ -166,6 +165,11 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     }
     other.merged = merged
     other
+  }
+
+  private def forgetMarks(): Unit = {
+    marksHold = false
+    VarHandle.fullFence()
   }
 
   private def adopt(generation: Generation): Unit = {
@@ -210,16 +214,17 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 
   /**
    * Drops the oldest of what the base holds too: a piece, or a generation that cannot be divided; the bytes
-   * that this frees.
+   * that this frees. When it throws, for there is no memory, nothing is lost: what has moved has moved, and the rest
+   * is where it was.
    *
    * @param saving whether its newest records may move, where they are few enough and the budget has room
    */
   def evict(saving: Boolean): Long =
     if (!isPieceOldest && !splitIntoSegments()) evictGeneration(saving)
     else {
-      val oldest = pieces.removeHead()
+      val oldest = pieces.head
       val saved = relocateNewest(() => oldest.walk, oldest.bytes, saving, oldest.holds)
-      oldest.free()
+      pieces.removeHead().free()
       oldest.bytes - saved
     }
 
@@ -232,9 +237,10 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     val divides = arena.segmentCount > 1 && !oldest.isShared && !ordered.hasOrders
     if (divides) {
       val records = oldest.records / arena.segmentCount
-      pieces.prependAll(arena.giveAway().map { case (segment, end) =>
+      pieces.prependAll(arena.parts.map { case (segment, end) =>
         new EvictableSegment(segment, end, records, oldest.sequence)
       })
+      arena.giveAway()
       generations.removeHead().release()
       merged -= 1
     }
@@ -242,12 +248,12 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   private def evictGeneration(saving: Boolean): Long = {
-    val oldest = generations.removeHead()
-    merged -= 1
+    val oldest = generations.head
     val bytes = oldest.memtable.bytes
     val arena = oldest.memtable.arena
     val saved = relocateNewest(() => new ArenaWalk(arena), bytes, saving, arena.holds)
-    oldest.release()
+    generations.removeHead().release()
+    merged -= 1
     bytes - saved
   }
 
@@ -256,21 +262,39 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     var newestBytes = 0L
     foreachNewestOf(walk())(record => if (!Record.isRemoved(record)) newestBytes += Record.size(record))
     val few = saving && newestBytes > 0 && newestBytes <= bytes * IndexedGenerations.mostSaved
-    val saved = if (few) EvictableSegment.reserve(newestBytes, nextSequence(), memory) else None
-    foreachNewestOf(walk()) { record =>
-      if (saved.isEmpty || Record.isRemoved(record)) {
-        index.remove(record)
-        ordered.removed(record)
-      } else {
-        val copy = saved.get.add(record)
-        index.move(record, copy)
-        ordered.moved(record, copy)
-      }
+    val saved = if (few) reserve(newestBytes) else None
+    try foreachNewestOf(walk())(relocate(_, saved))
+    catch {
+      case e: Throwable =>
+        forgetMarks() // of what has moved
+        ordered.forget()
+        throw e
     }
     ordered.drop(holds, record => saved.fold(0L)(movedTo(record, _)))
-    saved.foreach(pieces.append)
     saved.fold(0L)(_.bytes)
   }
+
+  /** A new piece, the last to go. */
+  private def reserve(bytes: Long): Option[EvictableSegment] = {
+    val saved = EvictableSegment.reserve(bytes, nextSequence(), memory)
+    try saved.foreach(pieces.append)
+    catch {
+      case e: Throwable =>
+        saved.foreach(_.free())
+        throw e
+    }
+    saved
+  }
+
+  private def relocate(record: Long, saved: Option[EvictableSegment]): Unit =
+    if (saved.isEmpty || Record.isRemoved(record)) {
+      index.remove(record)
+      ordered.removed(record)
+    } else {
+      val copy = saved.get.add(record)
+      index.move(record, copy)
+      ordered.moved(record, copy)
+    }
 
   /** The records of a place that are the newest of their keys, each before the next is looked for. */
   private def foreachNewestOf(walk: ArenaWalk)(use: Long => Unit): Unit = {

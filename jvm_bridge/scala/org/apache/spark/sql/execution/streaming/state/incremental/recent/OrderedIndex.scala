@@ -90,10 +90,14 @@ private[incremental] final class OrderedIndex private[recent] (
   private def orElseDrop(action: => Unit): Unit =
     try action
     catch {
-      case _: IOException | _: IllegalStateException | _: OutOfMemoryError =>
-        free()
-        prefixes = null
+      case _: IOException | _: IllegalStateException | _: OutOfMemoryError => forget()
     }
+
+  /** Until the next scan makes it anew. */
+  private[recent] def forget(): Unit = {
+    free()
+    prefixes = null
+  }
 
   private[recent] def free(): Unit = {
     orders.free()
