@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,7 @@ def test_stores_of_several_threads_in_one_budget(
 
 
 def test_single_pieces(class_path: str, tmp_path: Path) -> None:
-    assert "9 pieces agree" in walk(class_path, tmp_path, "StatePieces")
+    assert "10 pieces agree" in walk(class_path, tmp_path, "StatePieces")
 
 
 @pytest.mark.long
@@ -96,6 +97,11 @@ def test_many_changes_need_little_heap(class_path: str, tmp_path: Path) -> None:
 
 def test_damaged_files_give_no_wrong_row(class_path: str, tmp_path: Path) -> None:
     assert "no wrong row" in walk(class_path, tmp_path, "base.DamagedBases", 1, 50)
+
+
+def test_the_disk_is_not_waited_for_in_page_faults(class_path: str) -> None:
+    with tempfile.TemporaryDirectory(dir=scala_jars.CACHE) as disk:
+        assert "no page fault waits" in walk(class_path, Path(disk), "base.ColdBases")
 
 
 def test_look_ups_in_files_that_are_far(class_path: str, tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 package org.apache.spark.sql.execution.streaming.state.incremental
 
 import java.io.File
+import java.lang.management.{BufferPoolMXBean, ManagementFactory}
 import java.nio.file.Files
 import java.util.Arrays
 
+import scala.jdk.CollectionConverters._
 import scala.util.{Random, Try}
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
@@ -29,7 +31,8 @@ object StatePieces {
     ("large", takesLargeAndEmptyRows(_, 8 << 20)),
     ("fits", keepsWhatFits),
     ("counts", countsWhatLookUpsRead),
-    ("names", namesBlocksInAscii))
+    ("names", namesBlocksInAscii),
+    ("buffers", givesBuffersBack))
   private val byThemselves: Seq[(String, File => Unit)] = Seq(("64m", takesLargeAndEmptyRows(_, 64 << 20)))
 
   def main(arguments: Array[String]): Unit = {
@@ -275,6 +278,23 @@ object StatePieces {
     expect(written > memory.budgetBytes, s"$written bytes were written, too few for memory to be full")
     state.close()
     expect(memory.usedBytes == 0, s"${memory.usedBytes} bytes are still taken")
+  }
+
+  /** What a delta is written through is free again with its commit, and not when the garbage collector comes by. */
+  private def givesBuffersBack(directory: File): Unit = {
+    val buffers = ManagementFactory.getPlatformMXBeans(classOf[BufferPoolMXBean]).asScala.find(_.getName == "direct").get
+    val state = new StoreVersions(new StoreMemory(64L << 20), StateConf(new File(directory, "buffers")))
+    var before = Long.MaxValue
+    for (batch <- 0 until 20) {
+      val transaction = state.tryBegin(counted(batch), readOnly = false).get
+      for (i <- 0 until 1000) transaction.put(Array[Byte](0, 0, (i >> 8).toByte, i.toByte), new Array[Byte](400))
+      val delta = new File(directory, s"buffers-$batch.sst")
+      transaction.writeDelta(delta, StateModel.bytes(TestBases.meta(counted(batch + 1), 1000)))
+      transaction.committed(counted(batch + 1))
+      expect(buffers.getMemoryUsed <= before, s"${buffers.getMemoryUsed} bytes of buffers, and $before before batch $batch")
+      before = buffers.getMemoryUsed
+    }
+    state.close()
   }
 
   /** What a batch changed twice is in a block whose number has the digits of docs/format.md, in any locale. */

@@ -56,6 +56,13 @@ MUTANTS = [
         DAMAGE,
     ),
     Mutant(
+        "a garbage collection waits for the disk that a block is first read from",
+        f"{ROOT}/sst/SstTable.scala",
+        "    var content = source",
+        "    OffHeap.getByte(null, address + handle.offset)\n    var content = source",
+        ("tests/jvm/test_state_model.py::test_the_disk_is_not_waited_for_in_page_faults",),
+    ),
+    Mutant(
         "blocks of deltas and of metadata are not verified",
         f"{ROOT}/sst/SstBlocks.scala",
         "    verify(block, 0, handle)\n",
