@@ -26,13 +26,23 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle, TimerValues
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.long,
+    pytest.mark.timeout(900),
+    *([pytest.mark.spark42_long] if pyspark.__version__.startswith("4.2.") else []),
+]
 
 CHECKSUMS = f"{settings.PREFIX}rowChecksum.enabled"
 AGGREGATION = "spark.sql.streaming.aggregation.stateFormatVersion"
 AVRO = {f"{settings.PREFIX}encodingFormat": "avro"}
 # In processing time another batch is always due: the query would not end.
 BY_THE_CLOCK = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
+FORMAT_4 = {FORMAT: "4"}
+OF_TESTS = {"spark.sql.streaming.join.stateFormatV4.enabled": "true"}
+"""Spark 4.2 has state format 4 of joins for tests alone."""
+
 BRIEF_MS = 300
 """A time to live that is over when a query has been moved."""
 
@@ -145,7 +155,9 @@ def _variables(names: Sequence[str]) -> tuple[dict[str, Any], ...]:
 SIDES = ({"joinSide": "left"}, {"joinSide": "right"})
 THERE_AND_BACK = (ROCKSDB_IDS, OURS_IDS, ROCKSDB_IDS)
 OF_PROCESSORS = (*_variables((*census.VARIABLES, *census.WITH_TTL)), {"readRegisteredTimers": True})
-ON_4_3 = pyspark.__version__.startswith("4.3.")
+if pyspark.__version__.startswith("4.2."):
+    FORMAT_4.update(OF_TESTS)
+HAS_FORMAT_4 = pyspark.__version__.startswith(("4.2.", "4.3."))
 CASES = [
     *(
         Case("ttl", _always(forgetful), stores, {**encoding, **BY_THE_CLOCK}, read=OF_PROCESSORS, gone=BRIEF)
@@ -166,7 +178,7 @@ CASES = [
     ),
     Case("join-full_outer-3", _always(joined("full_outer")), THERE_AND_BACK, {FORMAT: "3"}, "append", SIDES),
     *(
-        Case(f"join-{how}-4", _always(joined(how)), stores, {FORMAT: "4"}, "append", SIDES)
+        Case(f"join-{how}-4", _always(joined(how)), stores, FORMAT_4, "append", SIDES)
         for how, stores in (
             ("inner", THERE_AND_BACK),
             ("full_outer", THERE_AND_BACK),
@@ -174,7 +186,7 @@ CASES = [
             ("left_outer", THERE_AND_BACK),
             ("left_semi", THERE_AND_BACK),
         )
-        if ON_4_3
+        if HAS_FORMAT_4
     ),
     Case("aggregation-1", _always(totals), (HDFS, OURS_IDS, ROCKSDB), {AGGREGATION: "1"}),
 ]
@@ -205,7 +217,7 @@ def test_a_query_that_is_moved_goes_on_as_one_that_stays(spark, tmp_path, case):
     ]
     assert any(stays.batches)
     pinned = Query.of_any_store(str(stays.checkpoint)).logs.pinned_conf()
-    for name in case.options.keys() - BY_THE_CLOCK.keys():
+    for name in case.options.keys() - BY_THE_CLOCK.keys() - OF_TESTS.keys():
         assert pinned[name] == case.options[name], "Spark has taken another value"
     states = [read(flow, case.read) for flow in (moves, stays)]
     assert states[0] == states[1]
