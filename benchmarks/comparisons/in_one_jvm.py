@@ -35,9 +35,13 @@ class Comparison:
     def sources(self) -> list[Path]:
         return sorted((Path(__file__).resolve().parents[1] / "scala" / self.name).glob("*.scala"))
 
-    def measure(self, settings: Sequence[str], timeout_s: int = 1800) -> list[Figure]:
-        """Runs it; a figure for each thing measured and subject. Raises DriverError when it fails."""
-        jar = providers.jar_for(pyspark.__version__)
+    def measure(
+        self, settings: Sequence[str], *, jar: Path | None = None, timeout_s: int = 1800
+    ) -> list[Figure]:
+        """Runs it with this jar of the state store, or else the checkout's; a figure for each thing measured
+        and subject. Raises DriverError when it fails.
+        """
+        jar = jar or providers.jar_for(pyspark.__version__)
         if jar is None:
             raise jvm.DriverError(
                 f"there is no jar of the state store for Spark {pyspark.__version__}: run `make setup`"

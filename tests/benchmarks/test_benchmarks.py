@@ -12,6 +12,7 @@ import pytest
 import scala_jars
 
 from benchmarks import recorded, statistics
+from benchmarks.comparisons import data_plane, processors, sst
 from benchmarks.environment import jvm, providers
 from benchmarks.page import goals, plots, report
 from benchmarks.page.reasons import REASONS
@@ -159,6 +160,22 @@ def test_wrong_content_is_an_error(tmp_path: Path) -> None:
     events = jvm.run([one], heap_mb=512, timeout_s=600, log=log, more_classes=[forgetful])
     found = errors({"cases": statistics.by_case(events)})
     assert any("content differs from the model" in message for message in found), found
+
+
+@pytest.mark.spark
+@pytest.mark.more
+def test_comparisons_in_one_jvm_compile_and_measure() -> None:
+    small = ["keys=500", "batch=50", "batches=4", "warm=1"]
+    lines = processors.table(processors.COMPARISON.measure([*small, "kinds=value"])).splitlines()
+    assert len(lines) == 3, lines
+    small = ["keys=500", "changed=10", "deltas=2", "operations=50", "turns=1", "warm=0", "writes=20"]
+    lines = sst.table(sst.COMPARISON.measure(small)).splitlines()
+    assert any(line.startswith("| compacted") for line in lines), lines
+    jar = providers.jar_for(pyspark.__version__)
+    for pattern in ("uniform", "prefix"):
+        small = ["keys=500", "batch=50", "batches=6", "merge=2", f"pattern={pattern}"]
+        lines = data_plane.table(data_plane.measure(small, beside=jar)).splitlines()
+        assert lines[-1].startswith("| the whole batch | ") and "CPU" in lines[-1], lines
 
 
 def _ratios(value: float) -> Results:

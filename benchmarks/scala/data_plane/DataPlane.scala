@@ -15,24 +15,28 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMe
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
- * Times the data plane alone, bytes in and out: medians over batches of what a batch costs by phase, in
- * time passed and in CPU time of the thread. Arguments are name=value:
+ * The data plane alone, bytes in and out, without Spark's API, an agent or storage: what a batch costs by phase.
+ * Arguments are name=value:
  *
  *  - pattern: uniform, zipf, append, read, absent (gets of keys that are not there), scan, ordered, prefix
- *  - keys, batch, batches, value (bytes), budget (MiB)
+ *  - keys, batch, batches (of which the first third does not count), value (bytes), budget (MiB)
  *  - start: memory (all keys were put since the start), base (all keys are in a compacted base, nothing in
  *    memory)
  *  - merge: a new base, made by ingesting, is offered after this many batches; 0: never
+ *  - directory
+ *
+ * One JSON object a line: what, and per batch or operation: cpu_ns (median over the batches of the thread's CPU
+ * time), ns (of the time passed), least_ns.
  */
-object StateMicro {
+object DataPlane {
   RocksDB.loadLibrary()
 
   def main(arguments: Array[String]): Unit = {
     val settings = Map("pattern" -> "uniform", "keys" -> "500000", "batch" -> "20000", "batches" -> "30", "value" -> "100",
       "budget" -> "256", "start" -> "base", "merge" -> "10", "directory" -> System.getProperty("java.io.tmpdir")) ++
       arguments.map(_.split("=", 2)).map(a => a(0) -> a(1))
-    val directory = Files.createTempDirectory(new File(settings("directory")).toPath, "state-micro").toFile
-    try new StateMicro(settings, directory).run()
+    val directory = Files.createTempDirectory(new File(settings("directory")).toPath, "data-plane").toFile
+    try new DataPlane(settings, directory).run()
     finally delete(directory)
   }
 
@@ -42,14 +46,14 @@ object StateMicro {
   }
 }
 
-final class StateMicro(settings: Map[String, String], directory: File) {
+final class DataPlane(settings: Map[String, String], directory: File) {
   private val keyCount = settings("keys").toInt
   private val batch = settings("batch").toInt
   private val random = new SplittableRandom(7)
   private val memory = new StoreMemory(settings("budget").toLong << 20)
   private val state = new StoreVersions(memory, StateConf(new File(directory, "spill")))
   private val threads = java.lang.management.ManagementFactory.getThreadMXBean
-  private val times = mutable.LinkedHashMap.empty[String, mutable.ArrayBuffer[Double]]
+  private val times = mutable.LinkedHashMap.empty[String, mutable.ArrayBuffer[(Double, Double)]]
   private val deltas = mutable.ArrayBuffer.empty[File]
   private var basePath: File = _
   private var baseDeltas = 0
@@ -90,8 +94,8 @@ final class StateMicro(settings: Map[String, String], directory: File) {
 
   private def note(name: String, start: (Long, Long), per: Int): Unit = {
     val end = now()
-    times.getOrElseUpdate(name, mutable.ArrayBuffer.empty) += (end._1 - start._1).toDouble / per
-    times.getOrElseUpdate(s"$name cpu", mutable.ArrayBuffer.empty) += (end._2 - start._2).toDouble / per
+    val taken = ((end._1 - start._1).toDouble / per, (end._2 - start._2).toDouble / per)
+    times.getOrElseUpdate(name, mutable.ArrayBuffer.empty) += taken
   }
 
   def run(): Unit = {
@@ -185,11 +189,11 @@ final class StateMicro(settings: Map[String, String], directory: File) {
         time("row", keyCount)(scanAll(transaction, pattern == "ordered"))
       case "prefix" => time("prefix", batch)(prefixes(transaction))
       case "read" | "absent" => time("get", batch)(picked.foreach(transaction.get))
-      case _ => time("get+put", batch)(touch(transaction, picked))
+      case "uniform" | "zipf" | "append" => time("get and put", batch)(touch(transaction, picked))
+      case other => throw new IllegalArgumentException(s"there is no pattern '$other'")
     }
     commit(transaction)
-    note("ALL", start, 1)
-    times.getOrElseUpdate("misses", mutable.ArrayBuffer.empty) += transaction.lookUps.misses.toDouble
+    note("the whole batch", start, 1)
   }
 
   private def touch(transaction: Transaction, picked: Array[Array[Byte]]): Unit = {
@@ -228,20 +232,11 @@ final class StateMicro(settings: Map[String, String], directory: File) {
     }
   }
 
-  private def report(): Unit = {
-    println(settings.filter(_._1 != "directory").toSeq.sorted.map { case (k, v) => s"$k=$v" }.mkString(" "))
-    times.foreach { case (name, values) =>
-      val sorted = values.sorted
-      val (scale, unit) = name.stripSuffix(" cpu") match {
-        case "misses" => (1.0, "")
-        case "get+put" | "get" | "row" | "prefix" => (1.0, "ns")
-        case _ => (1e6, "ms")
-      }
-      println(f"  $name%-14s ${sorted(sorted.size / 2) / scale}%12.3f $unit  " +
-        f"(${sorted.head / scale}%.3f - ${sorted.last / scale}%.3f)")
-    }
-    val runtime = Runtime.getRuntime
-    println(s"  heap ${(runtime.totalMemory - runtime.freeMemory) >> 20} MiB, ${state.memoryUse}")
+  private def report(): Unit = times.foreach { case (what, values) =>
+    val passed = values.map(_._1).sorted
+    val cpu = values.map(_._2).sorted
+    println("""{"what": "%s", "cpu_ns": %.1f, "ns": %.1f, "least_ns": %.1f}""".formatLocal(
+      java.util.Locale.ROOT, what, cpu(cpu.size / 2), passed(passed.size / 2), passed.head))
   }
 }
 

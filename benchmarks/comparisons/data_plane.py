@@ -1,0 +1,85 @@
+"""Measures the data plane alone: what a batch costs by phase, with this jar and, beside it, with another one.
+
+    python -m benchmarks.comparisons.data_plane [--beside JAR] [--turns N] [--json OUT] [NAME=VALUE]...
+
+Bytes go in and out, without Spark's API, an agent or storage. `scala/data_plane/DataPlane.scala` names the
+settings: pattern, keys, batch, batches, value, budget, start, merge. `--beside` names a jar of the state
+store from before a change. The same program is compiled against each, and both run in turns, each in a JVM
+of its own. What counts is the CPU time of the thread, as medians over the turns, and the ratio to the jar of
+this checkout. The directory for the files is that of `TMPDIR`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.comparisons.in_one_jvm import Comparison, Figure
+
+OWN = "own"
+BESIDE = "beside"
+COMPARISON = Comparison(
+    "data_plane",
+    "org.apache.spark.sql.execution.streaming.state.incremental.DataPlane",
+    ("java.nio", "sun.nio.ch", "jdk.internal.ref"),
+    is_inside=True,
+)
+
+
+def measure(settings: Sequence[str], beside: Path | None = None, turns: int = 1) -> list[Figure]:
+    """A figure for each phase of each run, in the order of the runs. Raises DriverError when one fails."""
+    jars = {OWN: None} if beside is None else {OWN: None, BESIDE: beside}
+    return [
+        {"subject": subject, **figure}
+        for _ in range(turns)
+        for subject, jar in jars.items()
+        for figure in COMPARISON.measure(settings, jar=jar)
+    ]
+
+
+def table(figures: Iterable[Figure]) -> str:
+    """The figures as Markdown: a line for each phase, in microseconds, and multiples of our own."""
+    by_phase: dict[str, dict[str, list[Figure]]] = {}
+    for figure in figures:
+        by_phase.setdefault(figure["what"], {}).setdefault(figure["subject"], []).append(figure)
+    lines = ["| | CPU us | us | beside, as multiples of it |", "|---|---|---|---|"]
+    for what, subjects in by_phase.items():
+        cpu, passed = (
+            {name: _median(of, kind) for name, of in subjects.items()} for kind in ("cpu_ns", "ns")
+        )
+        other = (
+            f"CPU {cpu[BESIDE] / cpu[OWN]:.2f}, {passed[BESIDE] / passed[OWN]:.2f}" if BESIDE in cpu else ""
+        )
+        lines.append(f"| {what} | {cpu[OWN] / 1000:,.3f} | {passed[OWN] / 1000:,.3f} | {other} |")
+    return "\n".join(lines)
+
+
+def _median(figures: Iterable[Figure], kind: str) -> float:
+    return statistics.median(figure[kind] for figure in figures)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.comparisons.{COMPARISON.name}",
+        description=(__doc__ or "").split("\n", 1)[0],
+    )
+    parser.add_argument(
+        "--beside", type=Path, metavar="JAR", help="another jar of the state store to run in turns"
+    )
+    parser.add_argument("--turns", type=int, default=3, help="how often each runs (default: 3)")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures of every run there")
+    parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
+    given = parser.parse_args()
+    if given.beside is not None and not given.beside.is_file():
+        parser.error(f"there is no jar {given.beside}")
+    figures = measure(given.settings, given.beside, given.turns)
+    if given.json:
+        given.json.write_text(json.dumps(figures, indent=1) + "\n")
+    print(table(figures))
+
+
+if __name__ == "__main__":
+    main()
