@@ -14,7 +14,7 @@ from typing import Any
 
 from state_store.errors import OptionError
 from state_store.jvm.jar import jar_path
-from state_store.settings import options as declarations
+from state_store.settings import parsing
 from state_store.settings.option import PREFIX
 from state_store.settings.session import (
     EXTENSION_CLASS,
@@ -56,7 +56,7 @@ def spark_conf(
     """
     given = {name.removeprefix(PREFIX): _text(value) for name, value in (settings or {}).items()}
     given.setdefault("agentPython", agent_python or os.environ.get("PYSPARK_PYTHON") or sys.executable)
-    declarations.parse(given)
+    parsing.parse(given)
     return {
         PROVIDER_KEY: PROVIDER_CLASS,
         FORMAT_KEY: "2",

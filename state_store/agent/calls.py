@@ -47,7 +47,7 @@ from state_store.agent.wire.requests import (
 from state_store.errors import BusyError, InternalError
 from state_store.planning.requests import SMALL_AT_ONCE
 from state_store.runtime import SYSTEM, Runtime
-from state_store.settings.options import by_name
+from state_store.settings.parsing import by_name
 from state_store.snapshots.attempt import refuse
 from state_store.storage.hadoop import HadoopStorage
 from state_store.storage.open import open_storage

@@ -21,7 +21,8 @@ from state_store.agent.log import AGENT
 from state_store.errors import OptionError
 from state_store.files.workspace import make_private
 from state_store.runtime import SYSTEM, Runtime
-from state_store.settings.options import PREFIX, Options
+from state_store.settings.option import PREFIX
+from state_store.settings.options import Options
 
 OWNER = "owner"
 KEPT = "kept"

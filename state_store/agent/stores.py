@@ -33,7 +33,8 @@ from state_store.planning.policy import Policy
 from state_store.planning.requests import FarStorage, RequestTimes
 from state_store.runtime import Runtime
 from state_store.settings.executor import ExecutorOptions
-from state_store.settings.options import FILES, Options, parse
+from state_store.settings.options import FILES, Options
+from state_store.settings.parsing import parse
 from state_store.snapshots.assembly import LEAST_SPARSE_DELTA_BYTES
 from state_store.snapshots.context import StoreContext
 from state_store.storage.contract import Storage

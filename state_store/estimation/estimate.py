@@ -17,7 +17,8 @@ from state_store.estimation.simulation import Sample, SimulatedStore
 from state_store.estimation.workload import Workload
 from state_store.files.sparse import end_bytes
 from state_store.planning.cost import CostModel, Laziness
-from state_store.settings.options import FILES, parse
+from state_store.settings.options import FILES
+from state_store.settings.parsing import parse
 
 RETAIN = 100
 """Spark's default of `minBatchesToRetain`."""

@@ -16,7 +16,7 @@ from state_store.estimation.simulation import SimulatedStore
 from state_store.estimation.workload import Workload
 from state_store.planning.cost import CostModel
 from state_store.planning.restore_work import RestoreWork
-from state_store.settings.options import parse
+from state_store.settings.parsing import parse
 
 KEYS, RETAIN, FULL_EVERY, BATCHES = 4_000, 10, 30, 100
 OPTIONS = {"maxDeltas": "6", "fullAfterDeltas": str(FULL_EVERY), "fullScheduleJitter": "0"}

@@ -7,7 +7,7 @@ import pytest
 from state_store.files.sparse import end_bytes
 from state_store.planning.cost import CostModel, Laziness, Rate
 from state_store.planning.restore_work import RestoreWork
-from state_store.settings.options import parse
+from state_store.settings.parsing import parse
 
 MIB = 1 << 20
 

@@ -14,7 +14,7 @@ from state_store.planning.cost import Laziness
 from state_store.planning.policy import Due, Policy
 from state_store.planning.restore_work import RestoreWork
 from state_store.planning.statistics import StoreStatistics
-from state_store.settings.options import parse
+from state_store.settings.parsing import parse
 
 MIB = 1 << 20
 DAY_MS = 86_400_000
@@ -323,6 +323,7 @@ def test_a_full_checkpoint_goes_before_a_merge() -> None:
 
 @pytest.mark.parametrize("option", ["maxDeltas", "restoreObjective", "fullAfterDeltas", "fullAfterMerges"])
 def test_defaults_are_on(option: str) -> None:
-    from state_store.settings.options import Options, by_name
+    from state_store.settings.options import Options
+    from state_store.settings.parsing import by_name
 
     assert by_name(Options())[option] > 0

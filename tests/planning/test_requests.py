@@ -10,7 +10,7 @@ from state_store.files.sparse import end_bytes
 from state_store.planning.cost import CostModel, Laziness
 from state_store.planning.requests import DOWNLOAD, LIST, PART, RANGE, READ, FarStorage, RequestTimes
 from state_store.planning.restore_work import RestoreWork
-from state_store.settings.options import parse
+from state_store.settings.parsing import parse
 
 MIB = 1 << 20
 EXPECTED_MIB_MS = 40.0

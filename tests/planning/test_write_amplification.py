@@ -16,7 +16,7 @@ from state_store.planning.cost import CostModel
 from state_store.planning.policy import FULL_LEAST_SAVING, Policy
 from state_store.planning.restore_work import RestoreWork
 from state_store.planning.statistics import StoreStatistics
-from state_store.settings.options import parse
+from state_store.settings.parsing import parse
 
 MIB = 1 << 20
 FILE_BYTES = 8 * MIB

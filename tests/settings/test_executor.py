@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from state_store.settings.executor import ExecutorOptions
 from state_store.settings.option import EXECUTOR, PREFIX
-from state_store.settings.options import OPTIONS, parse
+from state_store.settings.options import OPTIONS
+from state_store.settings.parsing import parse
 
 FIRST = parse({"memoryBudget": "64m", "maxDeltas": "7"})
 SECOND = parse({"memoryBudget": "1g", "maxDeltas": "9"})

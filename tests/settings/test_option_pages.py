@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from state_store.settings import pages
 from state_store.settings.option import PREFIX
-from state_store.settings.options import OPTIONS, Options, parse
+from state_store.settings.options import OPTIONS, Options
+from state_store.settings.parsing import parse
 from state_store.settings.session import PROVIDER_CLASS, PROVIDER_KEY
 
 

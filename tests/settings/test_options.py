@@ -8,14 +8,14 @@ import re
 import pytest
 
 from state_store.errors import OptionError
-from state_store.settings import options
+from state_store.settings import parsing
 from state_store.settings.option import PREFIX
 from state_store.settings.options import OPTIONS, Options
 
 
 def test_defaults_are_what_the_declarations_say():
-    parsed = options.parse({one.name: one.default for one in OPTIONS})
-    assert parsed == options.parse({}) == Options()
+    parsed = parsing.parse({one.name: one.default for one in OPTIONS})
+    assert parsed == parsing.parse({}) == Options()
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_defaults_are_what_the_declarations_say():
 )
 def test_texts_become_values(name, text, value):
     for given in (name, PREFIX + name):
-        assert options.by_name(options.parse({given: text}))[name] == value
+        assert parsing.by_name(parsing.parse({given: text}))[name] == value
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_texts_become_values(name, text, value):
 )
 def test_wrong_texts_are_refused_by_name_value_and_remedy(name, text, told):
     with pytest.raises(OptionError) as refused:
-        options.parse({name: text})
+        parsing.parse({name: text})
     assert refused.value.option == PREFIX + name
     assert PREFIX + name in refused.value.message
     assert repr(text) in refused.value.message
@@ -91,19 +91,19 @@ def test_wrong_texts_are_refused_by_name_value_and_remedy(name, text, told):
 )
 def test_misspelt_names_are_refused_with_the_nearest(misspelt, nearest):
     with pytest.raises(OptionError) as refused:
-        options.parse({PREFIX + misspelt: "1"})
+        parsing.parse({PREFIX + misspelt: "1"})
     assert refused.value.option == PREFIX + misspelt
     assert f"The nearest is {PREFIX}{nearest}." in refused.value.message
 
 
 def test_a_name_like_no_other_is_refused_with_where_to_look():
     with pytest.raises(OptionError, match="state-store options"):
-        options.parse({"zzzz": "1"})
+        parsing.parse({"zzzz": "1"})
 
 
 def test_options_that_contradict_each_other_are_refused():
     with pytest.raises(OptionError, match=r"leaseExpiry .* must be longer than .*mergeTimeout"):
-        options.parse({"mergeTimeout": "2h", "leaseExpiry": "1h"})
+        parsing.parse({"mergeTimeout": "2h", "leaseExpiry": "1h"})
 
 
 def test_options_cannot_be_changed():
@@ -126,7 +126,8 @@ def test_every_option_is_documented_and_named_after_its_attribute():
 
 def test_every_option_has_an_effect(checkout):
     """Each is read somewhere: its attribute in the control plane, or its name in the data plane."""
-    python = [path for path in (checkout / "state_store").rglob("*.py") if path.name != "options.py"]
+    declared = ("options.py", "parsing.py")
+    python = [path for path in (checkout / "state_store").rglob("*.py") if path.name not in declared]
     code = "\n".join(path.read_text(encoding="utf-8") for path in python)
     scala = "\n".join(path.read_text(encoding="utf-8") for path in (checkout / "jvm_bridge").rglob("*.scala"))
     for attribute, one in zip(dataclasses.fields(Options), OPTIONS, strict=True):
