@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -198,11 +197,12 @@ def test_a_provider_closes_while_its_agent_does_not_answer(jvm: Jvm, tmp_path: P
     os.kill(agent, signal.SIGSTOP)
     try:
         jvm("begin", provider="q", store="s", version=0, thread="task")
-        time.sleep(0.5)
+        asked = {"thread": "task", "method": "AgentConnection.receive"}
+        assert gone(lambda: not jvm("is_in", **asked)), "the store is being opened"
         jvm("close", provider="q")
     finally:
         os.kill(agent, signal.SIGCONT)
-    assert jvm("await", thread="task") is True, "the store was being opened"
+    assert jvm("await", thread="task") is True
     assert jvm.agent() == agent, "the close has not waited until the agent was replaced"
     jvm("put", store="s", rows={"a": "1"})
     assert jvm("commit", store="s")["version"] == 1, "who has begun may end"

@@ -25,7 +25,7 @@ import org.apache.spark.unsafe.types.UTF8String
 /**
  * A JVM without Spark around it that drives providers on command: one JSON object a line on standard input,
  * one answer a line on standard output. Each command may name a `thread` to run in; the next one does not
- * wait for it where `async` is set: `await` collects its answer.
+ * wait for it: `is_in` tells whether it is in a method, `await` collects its answer.
  */
 object Driver {
   private val keys = new StructType().add("key", StringType)
@@ -57,6 +57,10 @@ object Driver {
     case "interrupt" =>
       background.get(text(command, "thread"))._1.interrupt()
       Json.obj("ok" -> true)
+    case "is_in" =>
+      val frames = background.get(text(command, "thread"))._1.getStackTrace
+      val method = text(command, "method")
+      Json.obj("ok" -> frames.exists(frame => s"${frame.getClassName}.${frame.getMethodName}".endsWith(method)))
     case _ if command.has("thread") =>
       val result = new Array[ObjectNode](1)
       val thread = new Thread(() => result(0) = guarded(command))
