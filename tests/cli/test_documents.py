@@ -53,6 +53,19 @@ def test_links_between_documents_lead_somewhere(page):
         assert (page.parent / target).exists(), f"{page.name} links to {target}, which does not exist"
 
 
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_links_to_headings_lead_to_one(page):
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]*)\)", page.read_text(encoding="utf-8")):
+        linked = page.parent / target if target else page
+        assert anchor in anchors(linked), f"{page.name} links to a heading that {linked.name} lacks: {anchor}"
+
+
+def anchors(page: Path) -> set[str]:
+    """What a page's headings are called in links, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_the_operations_page_names_only_options_that_exist():
     text = (CHECKOUT / "docs/operations.md").read_text(encoding="utf-8")
     known = {one.name for one in OPTIONS}

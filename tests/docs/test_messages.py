@@ -54,3 +54,11 @@ def test_a_quoted_message_is_in_the_sources(quote, corpus):
     for part in _PLACEHOLDER.split(quote):
         if len(part := part.strip(" ,:'.")) >= 6:
             assert part in corpus, f"no source says {part!r}"
+
+
+def test_the_page_says_what_to_do_for_each_kind_of_error():
+    page = (CHECKOUT / "docs/operations.md").read_text(encoding="utf-8")
+    advice = next((CHECKOUT / "jvm_bridge").rglob("AgentException.scala")).read_text(encoding="utf-8")
+    kinds = re.findall(r'^    "(\w+)" -> "', advice, re.MULTILINE)
+    assert len(kinds) > 5
+    assert re.findall(r"^\| `\[(\w+)\]` \|", page, re.MULTILINE) == kinds
