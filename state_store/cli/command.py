@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -11,13 +12,13 @@ import click
 from state_store.cli import exit_codes
 from state_store.cli.output import print_error
 from state_store.errors import InternalError, StateStoreError, StorageError
+from state_store.query import Filter
 
 PROGRAM = "state-store"
-
-
-_DIRECTORY = """\
-DIR is the query's checkpointLocation: a path or a file:, hdfs:, webhdfs:, s3:, gs: or abfs: URI."""
-
+DIRECTORY = (
+    "DIR is the query's checkpointLocation: a path or a file:, hdfs:, webhdfs:, s3:, gs: or abfs: URI."
+)
+DIRECTORIES = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or abfs: URIs."
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs, not tables.")
 
@@ -66,12 +67,19 @@ def command(
 
 
 def query_command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declares a command about a query: `checkpoint`, the directory; `operator`, `partition` and `name`,
-    which stores of it are meant (see `Filter`); `as_json`."""
+    """Declares a command about a query, whose function gets `checkpoint`, the directory, and `chosen`, which
+    stores of it are meant; and `as_json`."""
 
     def declare(function: Callable[..., Any]) -> click.Command:
+        @functools.wraps(function)
+        def of_stores(
+            checkpoint: str, operator: int | None, partition: int | None, name: str | None, **others: Any
+        ) -> Any:
+            return function(checkpoint, Filter(operator, partition, name), **others)
+
+        declared: Callable[..., Any] = of_stores
         for decorate in _QUERY_PARAMETERS:
-            function = decorate(function)
-        return command(name, examples=examples, note=_DIRECTORY)(function)
+            declared = decorate(declared)
+        return command(name, examples=examples, note=DIRECTORY)(declared)
 
     return declare

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import click
 
-from state_store.cli.command import command, json_option
+from state_store.cli.command import DIRECTORIES, command, json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
 from state_store.dataset.rewriting.copying import copy_checkpoint
 from state_store.query import Query
 
-_NOTE = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or abfs: URIs."
-
 
 @command(
     "cp",
     examples=("/data/checkpoint s3://bucket/checkpoint", "/data/checkpoint /backup/41 --json"),
-    note=_NOTE,
+    note=DIRECTORIES,
 )
 @json_option
 @click.argument("checkpoint", metavar="DIR", type=click.Path(file_okay=False))

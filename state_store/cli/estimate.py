@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from state_store.cli.command import command, json_option
+from state_store.cli.command import DIRECTORY, command, json_option
 from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
 from state_store.cli.parameters import OptionValue
 from state_store.cli.progress import Meter
@@ -24,8 +24,8 @@ from state_store.settings.option_types import BYTES, DURATION
 
 _COLUMNS = (text_column(""), number_column("now"), number_column("on average"), number_column("at most"))
 _MIB = 1 << 20
-_NOTE = """\
-DIR is the query's checkpointLocation: a path or a file:, hdfs:, webhdfs:, s3:, gs: or abfs: URI. Without it,
+_NOTE = f"""\
+{DIRECTORY} Without it,
 --keys, --key-bytes, --value-bytes and --updates-per-batch or --update-share say what a query is going to
 write. Numbers are those of all partitions together; a restore is that of one of them."""
 

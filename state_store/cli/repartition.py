@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import click
 
-from state_store.cli.command import command, json_option
+from state_store.cli.command import DIRECTORIES, command, json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
 from state_store.cli.rows.chosen import check_pyarrow
 from state_store.dataset.rewriting.repartition import repartition as write_repartitioned
 from state_store.query import Query
 
-_NOTE = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or abfs: URIs."
 
-
-@command("repartition", examples=("/data/checkpoint /data/checkpoint-64 --partitions 64",), note=_NOTE)
+@command("repartition", examples=("/data/checkpoint /data/checkpoint-64 --partitions 64",), note=DIRECTORIES)
 @json_option
 @click.option("--partitions", type=click.IntRange(min=1), required=True, metavar="N", help="How many.")
 @click.argument("checkpoint", metavar="DIR", type=click.Path(file_okay=False))

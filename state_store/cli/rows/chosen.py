@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from state_store.cli.command import command
+from state_store.cli.command import DIRECTORY, command
 from state_store.cli.progress import Meter
 from state_store.dataset import opening
 from state_store.dataset.state import State
@@ -23,9 +23,7 @@ from state_store.query import DEFAULT_NAME
 TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"]
 """How a time is written in an argument (UTC)."""
 
-_NOTE = """\
-DIR is the query's checkpointLocation: a path or a file:, hdfs:, webhdfs:, s3:, gs: or abfs: URI. The query
-{} meanwhile. Version v is the state after batch v - 1."""
+_NOTE = DIRECTORY + " The query {} meanwhile. Version v is the state after batch v - 1."
 
 
 def state_command(

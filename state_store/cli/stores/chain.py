@@ -20,9 +20,7 @@ from state_store.query import Filter
 )
 def chain(
     checkpoint: str,
-    operator: int | None,
-    partition: int | None,
-    name: str | None,
+    chosen: Filter,
     as_json: bool,
     number: int | None,
 ) -> None:
@@ -31,7 +29,7 @@ def chain(
     Draws, for each store, the versions that a version came from, newest first: what a restore reads (the
     newest snapshot and the deltas after it), and, dim, what older versions still have.
     """
-    by_store = chains.chain(checkpoint, number, Filter(operator, partition, name))
+    by_store = chains.chain(checkpoint, number, chosen)
     if as_json:
         print_json(
             [

@@ -26,9 +26,7 @@ _COLUMNS = [Heading(name, name not in _TEXTS) for name in histories.HEADINGS]
 @click.option("--each", is_flag=True, help="A table for each store instead of a sum over partitions.")
 def checkpoints(
     checkpoint: str,
-    operator: int | None,
-    partition: int | None,
-    name: str | None,
+    chosen: Filter,
     as_json: bool,
     each: bool,
 ) -> None:
@@ -37,7 +35,7 @@ def checkpoints(
     Lists the versions of the state that can be restored, oldest first: version v is the state after batch
     v - 1. Partitions of a store are summed up in one line; --each gives every store its own.
     """
-    history = histories.checkpoints(checkpoint, Filter(operator, partition, name))
+    history = histories.checkpoints(checkpoint, chosen)
     if as_json:
         print_json(_json(history))
         return

@@ -65,9 +65,7 @@ class HeldFile:
 @click.option("--needed-by", type=int, metavar="VERSION", help="Only files that this version needs.")
 def files(
     checkpoint: str,
-    operator: int | None,
-    partition: int | None,
-    name: str | None,
+    chosen: Filter,
     as_json: bool,
     unneeded: bool,
     needed_by: int | None,
@@ -85,7 +83,7 @@ def files(
         return needed_by is None or any(version.number == needed_by for version in file.holders)
 
     query = Query.open(checkpoint)
-    taken = query.for_each(query.stores(Filter(operator, partition, name)), FoundStore.read)
+    taken = query.for_each(query.stores(chosen), FoundStore.read)
     by_store = {one.key: [file for file in held_files(one) if wanted(file)] for one in taken}
     if as_json:
         print_json(_json(query, by_store))

@@ -109,9 +109,7 @@ class Failure:
 )
 def full(
     checkpoint: str,
-    operator: int | None,
-    partition: int | None,
-    name: str | None,
+    chosen: Filter,
     as_json: bool,
     stores: int,
     compression: str | None,
@@ -125,7 +123,7 @@ def full(
     of its error.
     """
     query = Query.open(checkpoint)
-    keys = query.stores(Filter(operator, partition, name))
+    keys = query.stores(chosen)
     if query.committed_batch() is None:
         raise MissingError(f"Spark has not committed a batch of {query.location} yet", file=query.location)
     resources = share(stores)

@@ -61,9 +61,7 @@ def _age_ms(_ctx: click.Context, _parameter: click.Parameter, text: str) -> int:
 @stores_option("worked on")
 def repair(
     checkpoint: str,
-    operator: int | None,
-    partition: int | None,
-    name: str | None,
+    chosen: Filter,
     as_json: bool,
     apply: bool,
     older_than_ms: int,
@@ -84,7 +82,7 @@ def repair(
     not mend, or, without --apply, would not mend.
     """
     query = Query.open(checkpoint)
-    keys = query.stores(Filter(operator, partition, name))
+    keys = query.stores(chosen)
     resources = share(stores)
     with Meter("repaired" if apply else "looked at", len(keys)) as meter:
         repairs = query.for_each(

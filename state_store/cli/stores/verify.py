@@ -46,9 +46,7 @@ _FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("prob
 @stores_option("read")
 def verify(
     checkpoint: str,
-    operator: int | None,
-    partition: int | None,
-    name: str | None,
+    chosen: Filter,
     as_json: bool,
     all_versions: bool,
     stores: int,
@@ -63,7 +61,7 @@ def verify(
     writes nothing to checkpoint storage.
     """
     query = Query.open(checkpoint)
-    keys = query.stores(Filter(operator, partition, name))
+    keys = query.stores(chosen)
     resources = share(stores)
     with Meter("verified", len(keys)) as meter:
         verdicts = query.for_each(
