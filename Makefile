@@ -80,7 +80,7 @@ test-spark-4.0 test-spark-4.1: test-spark-%: .venv-%/.ready state_store/jars/inc
 # The soak alone takes longer than a test that hangs may.
 LONG := -m long -o faulthandler_timeout=9000
 
-test-long: setup  ## Run what is too long for every run (hours; the README lists it)
+test-long: setup  ## Run what is too long for every run (hours; CONTRIBUTING.md lists it)
 	$(BIN)/python -m pytest $(LONG) $(foreach part,$(APART),--ignore=tests/$(part))
 	$(BIN)/python -m pytest $(LONG) $(SIMULATED_TESTS:%=tests/%)
 	$(BIN)/python -m pytest $(LONG) $(JVM_TESTS:%=tests/%) $(STORAGE_TESTS:%=tests/%)
