@@ -35,6 +35,6 @@ Exit codes:
   1  a problem was found: something is damaged, or cannot be restored
   2  wrong arguments, or an option or checkpoint that this store cannot use
   3  no such checkpoint, version or file
-  4  the storage or another writer was in the way; nothing is lost, try again
+  4  the storage, another writer or an existing target was in the way; nothing is lost
   5  a defect of this program
 """

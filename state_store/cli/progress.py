@@ -62,7 +62,8 @@ class Meter:
         self._timer.cancel()
         if self._timer.is_alive():
             self._timer.join()
-        self._progress.stop()
+        if self.shown.is_set():  # else it would leave an empty line where there is no terminal
+            self._progress.stop()
 
     def expect(self, amount: int) -> None:
         """A store is begun with, and this many of its bytes, or rows, are going to be moved.

@@ -11,6 +11,7 @@ from state_store.checkpoint.manifest import FULL
 from state_store.checkpoint.names import SnapshotName, VersionId
 from state_store.dataset.found import FoundStore
 from state_store.dataset.html import moment, table
+from state_store.dataset.versions import version_number
 from state_store.errors import MissingError
 from state_store.query import Filter, Query, StoreKey
 
@@ -127,7 +128,7 @@ def chain(checkpoint: str, version: int | None = None, stores: Filter | None = N
     Raises MissingError for a version or a store that is not there, and what reading the files does.
     """
     query = Query.open(checkpoint)
-    committed = query.committed(None if version is None else version - 1)
+    committed = query.committed(None if version is None else version_number(query, version) - 1)
     found = query.for_each(query.stores(stores), FoundStore.read)
     return Chains({one.key: StoreChain(one.key, tuple(_links(one, committed))) for one in found})
 

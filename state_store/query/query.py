@@ -41,6 +41,13 @@ class Progress(Protocol):
         """One more store is done."""
 
 
+def _lacking(storage: Storage) -> str:
+    """Why there is no stateful query, as far as Spark's logs tell."""
+    if storage.list_files("offsets"):
+        return "the query there has no stateful operator, or has run no batch"
+    return "it lacks state/0/_metadata/metadata"
+
+
 class Query:
     """A query by its checkpoint directory: a local path or a URI that `open_storage` knows."""
 
@@ -67,8 +74,8 @@ class Query:
         operators = list(operators_of(storage))
         if not operators:
             raise MissingError(
-                f"{location} is not the checkpoint directory of a stateful query: it lacks "
-                "state/0/_metadata/metadata. Give the directory that the query has as checkpointLocation.",
+                f"{location} is not the checkpoint directory of a stateful query: {_lacking(storage)}. Give "
+                "the directory that the query has as checkpointLocation.",
                 file=f"{location}/state/0/_metadata/metadata",
             )
         return cls(location, storage, operators)

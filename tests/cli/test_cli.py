@@ -240,6 +240,8 @@ def test_stores_are_found_by_operator_partition_and_name(tmp_path, capsys):
             exit_codes.NOT_FOUND,
             "not the checkpoint directory of a stateful query",
         ),
+        (["files", "{root}", "--needed-by", "99"], exit_codes.NOT_FOUND, "versions that can be: "),
+        (["chain", "{root}", "--version", "99"], exit_codes.NOT_FOUND, "has no version 99"),
         (["checkpoints", "ftp://host/checkpoint"], exit_codes.USAGE, "ftp"),
         (["options", "memoryBuget=1g"], exit_codes.USAGE, "nearest is"),
         (["options", "memoryBudget=much"], exit_codes.USAGE, "512m"),
@@ -255,6 +257,16 @@ def test_errors_say_what_to_do_and_have_codes(query, capsys, arguments, code, to
     found, _, err = run(capsys, *given, "--json")
     assert found == code
     assert told in json.loads(err)["error"]["message"]
+
+
+def test_a_query_without_state_is_told_from_another_directory(tmp_path, capsys):
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").write_text("v1")
+    code, _, err = run(capsys, "checkpoints", tmp_path)
+    assert code == exit_codes.NOT_FOUND
+    assert "has no stateful operator" in err
+    code, _, err = run(capsys, "checkpoints", tmp_path / "offsets")
+    assert "lacks state/0/_metadata/metadata" in err
 
 
 def test_a_checkpoint_of_another_store_is_refused(tmp_path, capsys):

@@ -121,10 +121,10 @@ def test_a_file_is_no_checkpoint_directory(tmp_path, capsys):
     assert "is a file" in capsys.readouterr().err
 
 
-def shown(meter_of) -> str:
-    """What a terminal shows of a meter while `meter_of(console)` is under way."""
+def shown(meter_of, *, terminal: bool = True) -> str:
+    """What a terminal, or a file, shows of a meter while `meter_of(console)` is under way."""
     file = io.StringIO()
-    meter_of(Console(file=file, force_terminal=True, width=120))
+    meter_of(Console(file=file, force_terminal=terminal, width=120))
     return file.getvalue()
 
 
@@ -154,6 +154,7 @@ def test_short_work_shows_no_progress():
             meter.store_done()
 
     assert shown(work) == ""
+    assert shown(work, terminal=False) == ""
 
 
 def test_a_metered_storage_tells_what_is_moved(tmp_path):

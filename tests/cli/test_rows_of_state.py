@@ -182,6 +182,9 @@ def test_mistakes_are_named(flights, capsys):
     assert "is no condition" in run(capsys, "show", flights, "--where", "flights >", code=exit_codes.USAGE)
     assert "no version 9" in run(capsys, "show", flights, "--version", "9", code=exit_codes.NOT_FOUND)
     assert "there are: default" in run(capsys, "show", flights, "--store", "left", code=exit_codes.NOT_FOUND)
+    assert "one column (carrier), not 2" in run(capsys, "get", flights, "C1", "C2", code=exit_codes.USAGE)
+    assert main(["diff", flights, "older"]) == exit_codes.USAGE
+    assert "'older' is no version: 41, batch:40 or" in capsys.readouterr().err
 
 
 TABLE = pa.table(

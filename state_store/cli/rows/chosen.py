@@ -140,9 +140,12 @@ def check_pyarrow() -> None:
 
 
 def parsed_key(state: State, given: Sequence[str]) -> Any:
-    """A key from texts: values in the order of the columns, or NAME=VALUE for each."""
+    """A key from texts: values in the order of the columns, or NAME=VALUE for each. Raises OptionError for
+    more values than the one that keys have."""
     names = [name for name in state.columns.key_names if name not in state.view.hidden]
     pairs = [one.partition("=") for one in given]
     if given and all(equals and name in names for name, equals, _ in pairs):
         return {name: value for name, _, value in pairs}
+    if len(names) == 1 and len(given) > 1:
+        raise OptionError(f"a key has one column ({names[0]}), not {len(given)}")
     return tuple(given)

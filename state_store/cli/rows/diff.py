@@ -21,7 +21,12 @@ class _VersionName(click.ParamType):
         batch, _, number = text.rpartition("batch:")
         if number.isdecimal() and not batch:
             return int(number) + (1 if text != number else 0)
-        return click.DateTime(TIMES).convert(value, param, ctx)
+        try:
+            return click.DateTime(TIMES).convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(
+                f"'{text}' is no version: 41, batch:40 or a time such as 2024-02-29T08:00:00", param, ctx
+            )
 
 
 @state_command(

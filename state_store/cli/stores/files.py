@@ -21,6 +21,7 @@ from state_store.cli.output import (
     version_json,
 )
 from state_store.dataset.found import FoundStore
+from state_store.errors import MissingError
 from state_store.query import Filter, Query, StoreKey
 
 _COLUMNS = (
@@ -84,6 +85,10 @@ def files(
 
     query = Query.open(checkpoint)
     taken = query.for_each(query.stores(chosen), FoundStore.read)
+    restorable = sorted({version.number for one in taken for version in one.registry.checkpoints()})
+    if needed_by is not None and needed_by not in restorable:
+        there = runs(restorable) or "none"
+        raise MissingError(f"version {needed_by} cannot be restored; versions that can be: {there}")
     by_store = {one.key: [file for file in held_files(one) if wanted(file)] for one in taken}
     if as_json:
         print_json(_json(query, by_store))
