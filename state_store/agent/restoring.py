@@ -47,6 +47,9 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
             thorough=thorough,
             ingest=request.ingest,
             is_lazy=store.head.is_lazy,
+            came=lambda directory, file: store.hydrations.came(
+                directory, file, _damage_teller(store, directory)
+            ),
         )
     except MissingError as error:
         _refuse_number(read_listing(store.context.storage), request.version, error)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from state_store.files.parts import check_count, fetch_part, make_hole
-from state_store.files.sst_end import is_plain_end, metadata_bytes
+from state_store.files.sst_end import is_plain_end, metadata_bytes, other_bytes
 from state_store.files.transfer import Wanted
 from state_store.storage.contract import Storage, write_at
 
@@ -19,7 +19,7 @@ _END_SHARE = 32
 """Index, filter and properties are a fortieth of a file with rows of 100 bytes."""
 
 _RECORD_BYTES = 16 << 10
-"""Of a delta's reserved record, and of what its block has besides."""
+"""Of a delta's reserved record, and of what its block has besides: the last of the data."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> SparseFile
     meant; or it is compressed.
 
     Of a file that names itself the end is not compared: its reader asks it for its reserved record, which
-    lies close before.
+    is there, too.
     Raises MissingError, DamagedError when the stored file is shorter, StorageError when the disk fails.
     """
     if not wanted.verifiable or (wanted.tail_sha256 is None and not wanted.names_itself):
@@ -62,6 +62,7 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> SparseFile
     if needed > length:
         needed = min(size, needed + _RECORD_BYTES)
         end = _read(storage, wanted.path, size - needed, needed - length) + end
+    record_at, record = _record(storage, wanted, end) if wanted.names_itself else (0, b"")
     if (
         wanted.tail_sha256 is not None
         and hashlib.sha256(end[-wanted.tail_bytes :]).hexdigest() != wanted.tail_sha256
@@ -69,8 +70,19 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> SparseFile
         return None
     make_hole(wanted.target, size)
     write_at(wanted.target, end, size - len(end))
+    if record:
+        write_at(wanted.target, record, record_at)
     name = wanted.target.relative_to(directory).as_posix()
     return SparseFile(name, wanted.path, size, wanted.sha256, wanted.crc32)
+
+
+def _record(storage: Storage, wanted: Wanted, end: bytes) -> tuple[int, bytes]:
+    """Where the last data of a delta of this end is, and what of it is not in the end: changes that the
+    batch made again lie between."""
+    data_end = wanted.size_bytes - (other_bytes(end) or 0)
+    at = max(0, data_end - _RECORD_BYTES)
+    length = min(data_end, wanted.size_bytes - len(end)) - at
+    return at, _read(storage, wanted.path, at, length) if length > 0 else b""
 
 
 def fill(storage: Storage, file: SparseFile, directory: Path, offset: int, length: int) -> int:

@@ -35,6 +35,16 @@ def metadata_bytes(end: bytes) -> int | None:
     )
 
 
+def other_bytes(end: bytes) -> int | None:
+    """How many bytes of a file everything but its data is, of the last bytes of it; None where these do not
+    tell."""
+    try:
+        positions = _positions(end, every=True)
+    except (IndexError, ValueError):
+        return None
+    return None if positions is None else max(positions.values())
+
+
 def is_plain(path: Path) -> bool:
     """Whether the blocks of the file at `path` are not compressed, as its properties say; False where these
     cannot be read."""
@@ -75,9 +85,9 @@ def _end_bytes(data: bytes) -> int | None:
     return size if size is not None and size <= len(data) else None
 
 
-def _positions(data: bytes) -> dict[bytes, int] | None:
+def _positions(data: bytes, *, every: bool = False) -> dict[bytes, int] | None:
     """How far from the end of the file its index, its filter and its properties begin, of its last bytes, and
-    how long the properties are; None without properties.
+    how long the properties are; None without properties. With `every`, what RocksDB leaves alone, too.
 
     Only the distance to the end of the file is known; the list of metadata ends where the footer begins.
     """
@@ -92,7 +102,7 @@ def _positions(data: bytes) -> dict[bytes, int] | None:
         return None
     offsets, properties_length = {b"index": index_offset}, 0
     for name, value in _entries(data[start : start + length]):
-        if name == _PROPERTIES or name.startswith(_FILTER):
+        if every or name == _PROPERTIES or name.startswith(_FILTER):
             offsets[name], at = _varint(value, 0)
             if name == _PROPERTIES:
                 properties_length, _ = _varint(value, at)

@@ -124,9 +124,10 @@ class FarStorage:
     least_sparse_bytes: int
 
     def choice_ms(self, archives: int) -> float:
-        """Until it is known which files are wanted: two listings, and this many archives."""
+        """Until it is known which files are wanted: two listings, and an archive, if there is one. Others are
+        read while files come."""
         archive_ms = self.times.line(READ, 0.0).request_ms if archives else 0.0
-        return 2 * self.times.line(LIST, 0.0).request_ms + archives * archive_ms
+        return 2 * self.times.line(LIST, 0.0).request_ms + archive_ms
 
     def files_ms(self, sizes: Iterable[int], stream_mib_ms: float) -> float:
         """Until files of these bytes are there as a whole."""

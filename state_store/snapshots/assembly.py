@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Optional
 
 from state_store.checkpoint.archive import Archive
 from state_store.checkpoint.attempts import Seen
 from state_store.checkpoint.lineage import Plan
 from state_store.checkpoint.listing import Listing
+from state_store.checkpoint.manifest import FULL, Manifest
 from state_store.checkpoint.names import VersionId
 from state_store.deletion.catalog import read_archive
 from state_store.engine.database import Database, tidy
@@ -48,6 +50,16 @@ first batch, or of a state that was imported, is as large as the state."""
 
 IsLazy = Callable[[RestoreWork], bool]
 """Whether of these files, which are not local, only what the first row takes is fetched."""
+
+
+FullManifest = Callable[[], Optional[Manifest]]
+
+Came = Callable[[Path, SparseFile], object]
+"""Told of a file in a directory of which the end is there."""
+
+
+def never_mind(directory: Path, file: SparseFile) -> None:
+    """Who has no use for a file before all are there."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +103,7 @@ class Progress:
     thorough: bool
     ingest: bool
     is_lazy: IsLazy | None
+    came: Came
     warnings: list[str] = field(default_factory=list)
     phases: dict[str, float] = field(
         default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0, "ingest_ms": 0.0}
@@ -108,16 +121,34 @@ class Progress:
 def assemble(context: StoreContext, plan: Plan, listing: Listing, progress: Progress) -> Restored:
     with progress.phase("choose_ms"):
         archive = None if plan.snapshot is None else read_archive(context.storage, plan.snapshot)
-    while True:
-        directory = context.workspace.new_base(plan.version.number)
-        try:
-            restored = _fetch_and_open(context, plan, listing, archive, directory, progress)
-        except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
-        if restored is not None:
-            return restored
-        shutil.rmtree(directory, ignore_errors=True)  # and again, with what was learned
+    snapshot = archive.manifest if archive else None
+    with _full_manifest(context, listing, snapshot) as full:
+        while True:
+            directory = context.workspace.new_base(plan.version.number)
+            try:
+                restored = _fetch_and_open(context, plan, listing, archive, directory, progress, full)
+            except BaseException:
+                shutil.rmtree(directory, ignore_errors=True)
+                raise
+            if restored is not None:
+                return restored
+            shutil.rmtree(directory, ignore_errors=True)  # and again, with what was learned
+
+
+@contextmanager
+def _full_manifest(
+    context: StoreContext, listing: Listing, snapshot: Manifest | None
+) -> Iterator[FullManifest]:
+    """That of the full snapshot before `snapshot`: where it is far, it is read beside the body."""
+
+    def read() -> Manifest | None:
+        return read_full_manifest(context.storage, listing, snapshot)
+
+    if context.storage.is_local or snapshot is None or snapshot.kind == FULL:
+        yield read
+    else:
+        with Background(read, runtime=context.runtime) as reading:
+            yield reading.result
 
 
 def _fetch_and_open(
@@ -127,29 +158,28 @@ def _fetch_and_open(
     archive: Archive | None,
     directory: Path,
     progress: Progress,
+    full: FullManifest,
 ) -> Restored | None:
     """None when it has to be done again, with what was learned."""
     deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
     tables = wanted_tables(archive.manifest if archive else None, directory)
     is_empty = archive is None and not deltas
     if not progress.ingest and not is_empty and all(name.crc is not None for name in plan.deltas):
-        return _fetch_beside(context, plan, listing, archive, directory, deltas, tables, progress)
+        return _fetch_beside(context, plan, archive, directory, deltas, tables, progress, full)
     with context.workspace.scratch() as scratch:
-        return _fetch_and_ingest(
-            context, plan, listing, archive, directory, scratch, deltas, tables, progress
-        )
+        return _fetch_and_ingest(context, plan, archive, directory, scratch, deltas, tables, progress, full)
 
 
 def _fetch_and_ingest(
     context: StoreContext,
     plan: Plan,
-    listing: Listing,
     archive: Archive | None,
     directory: Path,
     scratch: Path,
     deltas: list[ChainDelta],
     tables: list[Wanted],
     progress: Progress,
+    full: FullManifest,
 ) -> Restored | None:
     """None when a damaged local file was replaced while the database was already open on it.
 
@@ -179,19 +209,19 @@ def _fetch_and_ingest(
     if failure is not None:
         raise failure
     assert base is not None
-    restored = _restored(context, plan, listing, base, deltas, fetched, progress)
+    restored = _restored(plan, base, deltas, fetched, progress, full)
     return replace(restored, needs_rocksdb=_needs_rocksdb(base))
 
 
 def _fetch_beside(
     context: StoreContext,
     plan: Plan,
-    listing: Listing,
     archive: Archive | None,
     directory: Path,
     deltas: list[ChainDelta],
     tables: list[Wanted],
     progress: Progress,
+    full: FullManifest,
 ) -> Restored | None:
     """Links or downloads, and opens nothing; but where tables are compressed, which RocksDB has to read, it
     ingests the deltas. None where tables are not there that RocksDB has to read: they are fetched now."""
@@ -200,7 +230,7 @@ def _fetch_beside(
         make_private(beside)
     changes = wanted_deltas(deltas, beside)
     with progress.phase("fetch_ms"):
-        sparse = _fetch_ends(context, tables, changes, directory, progress.is_lazy)
+        sparse = _fetch_ends(context, tables, changes, directory, progress)
         paths = {file.path for file in sparse}
         whole = [file for file in (*tables, *changes) if file.path not in paths]
         fetched = context.fetch(whole)
@@ -219,7 +249,7 @@ def _fetch_beside(
             return None
         if deltas:
             base, lie_beside = _ingest_beside(context, plan, base, deltas, changes, progress), ()
-    restored = _restored(context, plan, listing, base, deltas, fetched, progress)
+    restored = _restored(plan, base, deltas, fetched, progress, full)
     return replace(restored, deltas=lie_beside, sparse=tuple(sparse), needs_rocksdb=needs_rocksdb)
 
 
@@ -231,21 +261,20 @@ def _needs_rocksdb(base: LocalDatabase) -> bool:
 
 
 def _restored(
-    context: StoreContext,
     plan: Plan,
-    listing: Listing,
     base: LocalDatabase,
     deltas: list[ChainDelta],
     fetched: Fetched,
     progress: Progress,
+    full: FullManifest,
 ) -> Restored:
     with progress.phase("choose_ms"):
-        full = read_full_manifest(context.storage, listing, base.snapshot)
+        full_manifest = full()
     return Restored(
         version=plan.version,
         base=base,
         thorough=progress.thorough,
-        chain=Chain.from_listing(plan.version, base.snapshot, deltas, full),
+        chain=Chain.from_listing(plan.version, base.snapshot, deltas, full_manifest),
         fetched=fetched,
         phases=progress.phases,
         warnings=tuple(progress.warnings),
@@ -275,10 +304,11 @@ def _fetch_ends(
     tables: list[Wanted],
     changes: list[Wanted],
     directory: Path,
-    is_lazy: IsLazy | None,
+    progress: Progress,
 ) -> list[SparseFile]:
     """Of the files that are far, where that is worth it; they are all that is fetched of these. A small delta
     takes no more requests as a whole."""
+    is_lazy = progress.is_lazy
     if is_lazy is None or context.storage.is_local:
         return []
     far_tables, far_changes = (
@@ -292,8 +322,14 @@ def _fetch_ends(
         for file in (*far_tables, *far_changes)
         if not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES
     ]
-    made = context.parallel_small(lambda file: make_sparse(context.storage, file, directory), worthwhile)
-    return [file for file in made if file is not None]
+
+    def make(wanted: Wanted) -> SparseFile | None:
+        file = make_sparse(context.storage, wanted, directory)
+        if file is not None:
+            progress.came(directory, file)
+        return file
+
+    return [file for file in context.parallel_small(make, worthwhile) if file is not None]
 
 
 def _unopened(archive: Archive | None, directory: Path) -> LocalDatabase:

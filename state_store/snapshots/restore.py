@@ -22,7 +22,7 @@ from state_store.checkpoint.listing import Listing
 from state_store.checkpoint.names import SnapshotName, VersionId
 from state_store.deletion.catalog import read_listing
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
-from state_store.snapshots.assembly import IsLazy, Progress, Restored, assemble
+from state_store.snapshots.assembly import Came, IsLazy, Progress, Restored, assemble, never_mind
 from state_store.snapshots.context import StoreContext
 
 _TRIES = 3
@@ -37,6 +37,7 @@ def restore(
     thorough: bool = True,
     ingest: bool = True,
     is_lazy: IsLazy | None = None,
+    came: Came = never_mind,
 ) -> Restored:
     """Makes a base of `version`; with `start`, from exactly the snapshot of that version.
 
@@ -44,13 +45,14 @@ def restore(
     one on its lineage. Without `ingest` the deltas are left beside the base where they say themselves what
     they are: each has to be asked by its reader, for its reserved record. Of files that are not local and
     for which `is_lazy` says so, such a restore that is not thorough only fetches the ends, but small deltas
-    as a whole.
+    as a whole; `came` is told of each as its end is there, by any thread, and with which directory: that is
+    gone again where the restore fails, or goes on in another.
 
     Raises MissingError or DamagedError when it cannot be made, FormatError for a format not known,
     ConflictError when two deltas claim to be one version, StorageError when the storage fails.
     """
     is_lazy = None if thorough else is_lazy
-    progress = Progress(context.runtime.monotonic_s, thorough, ingest, is_lazy)
+    progress = Progress(context.runtime.monotonic_s, thorough, ingest, is_lazy, came)
     for attempt in range(_TRIES):
         try:
             return _restore_listed(context, version, start, progress)

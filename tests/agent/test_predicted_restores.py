@@ -12,11 +12,14 @@ import pytest
 from faults import Call, FaultyStorage
 from simulation.scheduler import Scheduler
 
-from agent.harness import InProcess, Job
+from agent.harness import PATIENCE_S, InProcess, Job
 from state_store.agent import stores
 from state_store.agent.calls import Calls
+from state_store.agent.lazy import hydration
 from state_store.engine.settings import DatabaseSettings
 from state_store.files import transfer
+from state_store.files.deadline import Deadline
+from state_store.older_python import zip
 from state_store.planning import requests
 from state_store.snapshots import assembly
 from state_store.storage.local import LocalStorage
@@ -57,6 +60,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "_PRIOR_WEIGHT", 0.001)
     monkeypatch.setattr(transfer, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(stores, "PART_BYTES", PART_BYTES)
+    monkeypatch.setattr(hydration, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(assembly, "LEAST_SPARSE_DELTA_BYTES", SPARSE_BYTES)
     monkeypatch.setattr(stores, "LEAST_SPARSE_DELTA_BYTES", SPARSE_BYTES)
 
@@ -83,16 +87,21 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> list[Job]:
 
 
 def restores(written: list[Job], directory: Path, request_ms: float, **options: str) -> list[dict[str, Any]]:
-    """The answers to restores of all stores by one agent, each twice."""
+    """The answers to restores of all stores by one agent, each twice. `whole_ms`: until all files were
+    there."""
     scheduler = Scheduler(1)
     answers: list[dict[str, Any]] = []
 
     def work() -> None:
         client = Far(directory, scheduler, request_ms)
+        clock_s = scheduler.processes[-1].runtime.monotonic_s
         for origin in [*written, *written]:
             job = Job(client, origin.location, **options)
             job.versions = dict(origin.versions)
+            from_s = clock_s()
             answers.append(job.restore_by_blocks(origin.version))
+            job.open_store.hydrations.settle(Deadline("the test", PATIENCE_S * 1000))
+            answers[-1]["whole_ms"] = (clock_s() - from_s) * 1000
             job.call("close")
             scheduler.sleep(1000)  # what was under way ends
 
@@ -120,6 +129,25 @@ def test_a_prediction_agrees_with_what_is_measured(
     assert all(bool(answer["sparse"]) == (mode == "lazy") for answer in answers)
     for predicted_ms, was_ms in told:
         assert predicted_ms == pytest.approx(was_ms, rel=0.3, abs=8), told
+
+
+def test_a_lazy_restore_has_all_files_as_soon_as_an_eager_one(written: list[Job], tmp_path: Path) -> None:
+    """They come while it still asks for the ends of others: with few threads, for long."""
+    eager, lazy = (
+        restores(
+            written,
+            tmp_path / mode,
+            100,
+            restoreMode=mode,
+            lazyRestoreThreshold="1",
+            localRecovery="false",
+            transferThreads="2",
+        )
+        for mode in ("eager", "lazy")
+    )
+    for eagerly, lazily in zip(eager, lazy, strict=True):
+        assert lazily["sparse"] and not eagerly["sparse"]
+        assert lazily["whole_ms"] <= eagerly["whole_ms"], (eagerly["phases"], lazily["phases"])
 
 
 def test_the_first_restore_of_an_executor_is_lazy_by_what_its_listings_took(

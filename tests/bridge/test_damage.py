@@ -208,6 +208,21 @@ class TestLazyRestores:
         at = jvm("commit", store="s")
         assert jvm.rows("reader", at["version"], at["id"]) == {**rows, "key77": "new"}
 
+    def test_a_large_delta_says_what_it_is_without_another_request(self, jvm: Jvm, tmp_path: Path) -> None:
+        """Though changes that the batch made again lie between its last record and its end."""
+        location = f"probe://{tmp_path}/state"
+        jvm.provider("writer", location, hydrationRateLimit=LAZY["hydrationRateLimit"])
+        jvm("begin", provider="writer", store="s", version=0, id=None)
+        for last in range(2):
+            jvm("put", store="s", rows={f"key{n}": f"{n + last:04d}" * 250 for n in range(2500)})
+        written = jvm("commit", store="s")
+        jvm.provider("reader", location, **LAZY)
+        jvm("begin", provider="reader", store="s", version=written["version"], id=written["id"])
+        jvm("commit", store="s")
+        metrics = jvm("metrics", store="s")["custom"]
+        assert metrics["incrementalHydrationLeftBytes"] > 2_500_000
+        assert metrics["incrementalOnDemandBytes"] == 0
+
     def test_an_agent_that_dies_is_replaced_and_asked_again(self, jvm: Jvm, written: tuple) -> None:
         location, rows, *at = written
         jvm.provider("reader", location, **LAZY)

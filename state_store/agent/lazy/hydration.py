@@ -3,13 +3,14 @@
 A restore leaves sparse files behind, of which only the ends are there (`files.sparse`). The JVM finds a block
 that is not there by its checksum, asks for the bytes around it, and reads on. Meanwhile whole files are
 fetched, in parts, those that were asked for first, as far as the executor's budget has room for them; a merge
-waits until the files that it builds on are whole.
+waits until the files that it builds on are whole. That begins with the first file whose end is there, while
+the restore still asks for others.
 Both write the same bytes to the same places, so neither needs to know of the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +26,9 @@ from state_store.snapshots.context import StoreContext
 
 _RETRY_S = 2.0
 _POLL_S = 0.5
+
+_MOST_VERIFYING = 2
+"""Threads that read whole files again, beside the batch that is on all cores."""
 
 
 @dataclass(frozen=True)
@@ -66,31 +70,32 @@ class _Parts:
 
 
 class Hydration:
-    """The sparse files of one base. Safe for any thread."""
+    """The sparse files of one base: each that is added, until all are. Safe for any thread."""
 
     def __init__(
         self,
         context: StoreContext,
         directory: Path,
-        files: Sequence[SparseFile],
         *,
         budget: HydrationBudget,
         found_damage: Callable[[StateStoreError], object],
         found_no_room: Callable[[int], object],
     ) -> None:
-        part_bytes = PART_BYTES
+        self._part_bytes = PART_BYTES
         if budget.bytes_per_s:  # parts are up to 1.5 times as long
-            part_bytes = min(PART_BYTES, max(1, budget.bytes_per_s * 2 // 3))
+            self._part_bytes = min(PART_BYTES, max(1, budget.bytes_per_s * 2 // 3))
         self._context = context
         self._directory = directory
-        self._files = {file.name: _Parts(file, part_bytes) for file in files}
+        self._files: dict[str, _Parts] = {}
         self._budget = budget
         self._found_damage = found_damage
         self._found_no_room = found_no_room
         self._changed = context.runtime.condition()
-        self._queue = [name for name, parts in self._files.items() if parts.missing_bytes]
-        self._missing = set(self._files)
-        self._unchecked = [parts for parts in self._files.values() if not parts.missing_bytes]
+        self._queue: list[str] = []
+        self._missing: set[str] = set()
+        self._unchecked: list[_Parts] = []
+        self._verifying = 0
+        self._has_all = False
         self._failure: StateStoreError | None = None
         self._stopped = False
         self._on_demand_bytes = 0
@@ -98,6 +103,25 @@ class Hydration:
         self._is_needed = False
         self._lacks_room = False
         self._told_of_room = False
+
+    def add(self, files: Iterable[SparseFile]) -> None:
+        """Fetches these, too, but those that were added before."""
+        with self._changed:
+            for file in files:
+                if file.name not in self._files:
+                    parts = self._files[file.name] = _Parts(file, self._part_bytes)
+                    self._missing.add(file.name)
+                    if parts.missing_bytes:
+                        self._queue.append(file.name)
+                    else:
+                        self._unchecked.append(parts)
+        self.start()
+
+    def added_all(self) -> None:
+        """No more are added. What is there is verified from now on, which would hold up those that come."""
+        with self._changed:
+            self._has_all = True
+        self.start()
 
     def start(self) -> None:
         """Fetches them in threads of its own, until they are whole, their directory goes, none of those that
@@ -162,7 +186,7 @@ class Hydration:
             self._is_needed = True
         self.go_on()
         with self._changed:
-            while self._missing and self._failure is None and not self._stopped:
+            while self._lacks_any and self._failure is None and not self._stopped:
                 deadline.check()
                 self._changed.wait(_POLL_S)
 
@@ -171,8 +195,12 @@ class Hydration:
         a file from being fetched."""
         self.settle(deadline)
         with self._changed:
-            if self._missing:
+            if self._lacks_any:
                 raise self._failure or BusyError(f"'{self._directory}' is no longer fetched")
+
+    @property
+    def _lacks_any(self) -> bool:
+        return bool(self._missing) or not self._has_all
 
     def _run(self) -> None:
         with background():
@@ -184,8 +212,9 @@ class Hydration:
                     self._failed(parts, error)
                 except StateStoreError:
                     self._put_back(parts, part)
-            lower_priority()  # hashing takes the cores that the batch is on
-            self._check_all()
+            if self._has_all:
+                lower_priority()  # hashing takes the cores that the batch is on
+                self._check_all()
 
     def _next(self) -> tuple[_Parts, tuple[int, int]] | None:
         """The part that is to be fetched next. None, and the thread is counted no more, where none is left
@@ -249,18 +278,26 @@ class Hydration:
             self._check_all()
 
     def _check_all(self) -> None:
-        """Verifies files all of whose parts are there, and keeps them."""
-        while True:
-            with self._changed:
-                if self._stopped or not self._unchecked:
-                    return
-                parts = self._unchecked.pop(0)
+        """Verifies files all of whose parts are there, and keeps them, unless enough threads do so."""
+        with self._changed:
+            if self._verifying == _MOST_VERIFYING:
+                return
+            self._verifying += 1
+        while (parts := self._next_unchecked()) is not None:
             try:
                 self._check(parts.file)
             except DamagedError as error:
                 self._failed(parts, error)
             except FileNotFoundError:  # the base is gone
                 self.stop()
+
+    def _next_unchecked(self) -> _Parts | None:
+        """None, and the thread is counted no more, where there is none."""
+        with self._changed:
+            if self._stopped or not self._unchecked:
+                self._verifying -= 1
+                return None
+            return self._unchecked.pop(0)
 
     def _check(self, file: SparseFile) -> None:
         """Raises DamagedError where the file is not the one that is stored, FileNotFoundError where it is no

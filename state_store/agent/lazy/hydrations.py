@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from logging import LoggerAdapter
 from pathlib import Path
@@ -30,36 +30,47 @@ class Hydrations:
         self._lock = context.runtime.lock()
         self._running: dict[Path, Hydration] = {}
 
+    def came(
+        self, directory: Path, file: SparseFile, found_damage: Callable[[StateStoreError], object]
+    ) -> None:
+        """Starts to fetch a file of a base that is being made. It ends when the directory goes."""
+        self._in(directory, found_damage).add([file])
+
     def begin(
         self,
         directory: Path,
         files: Sequence[SparseFile],
         found_damage: Callable[[StateStoreError], object],
     ) -> Hydration:
-        """Starts to fetch the files, and notes in the directory which they are."""
+        """Fetches the files of a base that was made, and notes in the directory which they are."""
         listed = json.dumps([asdict(file) for file in files])
         (directory / LIST_NAME).write_text(listed, "utf-8")
-        return self._start(directory, files, found_damage)
+        return self._all(directory, files, found_damage)
 
-    def _start(
+    def _all(
         self,
         directory: Path,
-        files: Sequence[SparseFile],
+        files: Iterable[SparseFile],
         found_damage: Callable[[StateStoreError], object],
     ) -> Hydration:
-        hydration = Hydration(
-            self._context,
-            directory,
-            files,
-            budget=self._budget,
-            found_damage=found_damage,
-            found_no_room=self._tell_of_no_room,
-        )
-        with self._lock:
-            self._running = {at: one for at, one in self._running.items() if at.exists()}
-            self._running[directory] = hydration
-        hydration.start()
+        hydration = self._in(directory, found_damage)
+        hydration.add(files)
+        hydration.added_all()
         return hydration
+
+    def _in(self, directory: Path, found_damage: Callable[[StateStoreError], object]) -> Hydration:
+        with self._lock:
+            if (known := self._running.get(directory)) is not None:
+                return known
+            self._running = {at: one for at, one in self._running.items() if at.exists()}
+            hydration = self._running[directory] = Hydration(
+                self._context,
+                directory,
+                budget=self._budget,
+                found_damage=found_damage,
+                found_no_room=self._tell_of_no_room,
+            )
+            return hydration
 
     def of(self, directory: Path, found_damage: Callable[[StateStoreError], object]) -> Hydration:
         """That of a base, which an agent before this one may have begun. Raises InternalError where the base
@@ -74,7 +85,7 @@ class Hydrations:
             raise InternalError(
                 f"'{directory}' has no files that are fetched bit by bit ({error})"
             ) from error
-        return self._start(directory, [SparseFile(**fields) for fields in listed], found_damage)
+        return self._all(directory, [SparseFile(**fields) for fields in listed], found_damage)
 
     def wait(self, directory: Path, deadline: Deadline) -> None:
         """Until all files of the base are whole. Raises as `Hydration.wait` does."""

@@ -29,6 +29,23 @@ MUTANTS = [
         (_LAZY,),
     ),
     Mutant(
+        "no file is fetched before all ends are there",
+        "state_store/agent/lazy/hydrations.py",
+        "        self._in(directory, found_damage).add([file])\n",
+        "        pass\n",
+        (
+            f"{_LAZY}/test_early.py",
+            "tests/agent/test_predicted_restores.py::test_a_lazy_restore_has_all_files_as_soon_as_an_eager_one",
+        ),
+    ),
+    Mutant(
+        "the last record of a large delta is not among what comes at first",
+        "state_store/files/sparse.py",
+        '_record(storage, wanted, end) if wanted.names_itself else (0, b"")',
+        '(0, b"")',
+        ("tests/bridge/test_damage.py",),
+    ),
+    Mutant(
         "the end of a sparse file is fetched a second time",
         "state_store/agent/lazy/hydration.py",
         "file.size_bytes - end_bytes(file.size_bytes)",

@@ -1,0 +1,137 @@
+"""Lazy restores fetch files while they still ask for the ends of others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from faults import Call, FaultyStorage
+from runtimes import AdjustedRuntime
+
+from agent.harness import PATIENCE_S, InProcess, Job
+from agent.lazy.far import whole
+from state_store.agent.calls import Calls
+from state_store.agent.lazy import hydration
+from state_store.engine.settings import DatabaseSettings
+from state_store.errors import MissingError
+from state_store.files import transfer
+from state_store.files.sparse import end_bytes
+from state_store.files.transfer import Wanted
+from state_store.storage.local import LocalStorage
+
+
+class Far(InProcess):
+    """An agent whose storage is not of this machine: `read` is asked with the path of a table, whether its
+    end is wanted, and the call."""
+
+    def __init__(self, directory: Path) -> None:
+        self.read: Callable[[str, bool, Call], object] = lambda path, is_end, call: call()
+        self.calls = Calls(
+            directory,
+            settings=lambda options: DatabaseSettings(threads=1, size_amplification_percent=1000),
+            open_storage=lambda uri, jvm: FaultyStorage(LocalStorage(uri), self._schedule),
+            runtime=AdjustedRuntime(wall_ms=None),
+        )
+
+    def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
+        if operation != "read" or not path.startswith("shared/"):
+            return None
+        return lambda call: self.read(path, self._is_end(call), call)
+
+    def _is_end(self, call: Call) -> bool:
+        size = (Path(call.inner.location) / call.path).stat().st_size
+        return call.range == (size - end_bytes(size), end_bytes(size))
+
+
+@pytest.fixture
+def job(written: Job, tmp_path: Path) -> Job:
+    return reader(written, tmp_path)
+
+
+def reader(written: Job, tmp_path: Path, **options: str) -> Job:
+    options = {"restoreMode": "lazy", "lazyRestoreThreshold": "1", **options}
+    other = Job(Far(tmp_path / "reader"), written.location, **options)
+    other.versions = dict(written.versions)
+    return other
+
+
+def test_files_come_while_the_end_of_another_is_asked_for(written: Job, job: Job) -> None:
+    last = max(path.name for path in written.location.glob("shared/*"))
+    others_came = threading.Event()
+    whose: list[str] = []
+
+    def read(path: str, is_end: bool, call: Call) -> object:
+        if is_end and path.endswith(last):
+            assert others_came.wait(PATIENCE_S)
+        found = call()
+        if not is_end:
+            whose.append(path)
+            others_came.set()
+        return found
+
+    job.client.read = read
+    directory = Path(job.restore_by_blocks(5)["directory"])
+    assert whose and not whose[0].endswith(last)
+    whole(job, directory)
+    assert len(set(whose)) == len(list(directory.glob("*.sst")))
+
+
+def test_nothing_is_fetched_for_a_restore_that_failed(written: Job, tmp_path: Path) -> None:
+    """Two files are under way when it fails."""
+    job = reader(written, tmp_path, transferThreads="2")
+    last = max(path.name for path in written.location.glob("shared/*"))
+    under_way, failed = threading.Event(), threading.Event()
+    begun: list[str] = []
+
+    def read(path: str, is_end: bool, call: Call) -> object:
+        if is_end and path.endswith(last):
+            assert under_way.wait(PATIENCE_S)
+            raise MissingError(f"'{path}' is gone", file=path)
+        if not is_end:
+            begun.append(path)
+            if len(begun) == 2:
+                under_way.set()
+            assert failed.wait(PATIENCE_S)
+        return call()
+
+    job.client.read = read
+    with pytest.raises(MissingError):
+        (snapshot, _), (version, _) = (written.versions[number] for number in (3, 5))
+        job.call(
+            "restore", version=5, id=version, from_version=3, from_id=snapshot, thorough=False, ingest=False
+        )
+    failed.set()
+    ended()
+    assert len(begun) == 2  # those that were under way
+    assert not list((tmp_path / "reader").glob("**/*.sst"))
+
+
+def ended() -> None:
+    """Until no thread fetches anything."""
+    end_s = time.monotonic() + PATIENCE_S
+    while any(thread.name == "hydration" for thread in threading.enumerate()):
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_two_files_at_a_time_are_compared(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many threads have fetched them."""
+    lock, at_once, most = threading.Lock(), 0, 0
+
+    def slowly(wanted: Wanted) -> str | None:
+        nonlocal at_once, most
+        with lock:
+            at_once += 1
+            most = max(most, at_once)
+        time.sleep(0.05)
+        found = transfer.difference(wanted)
+        with lock:
+            at_once -= 1
+        return found
+
+    monkeypatch.setattr(hydration, "difference", slowly)
+    whole(job, Path(job.restore_by_blocks(5)["directory"]))
+    assert most == 2
