@@ -14,7 +14,11 @@ _FOOTER_BYTES = 53
 _MAGIC = bytes.fromhex("f7cff485b741e288")
 _PROPERTIES = b"rocksdb.properties"
 _PROPERTIES_LENGTH = b"length of the properties"
-_COMPRESSION = b"rocksdb.compression"
+_COMPRESSION, _NONE = b"rocksdb.compression", b"NoCompression"
+_PLAIN = bytes((12, len(_COMPRESSION) - 12, len(_NONE))) + _COMPRESSION[12:] + _NONE
+"""The entry of a table that is not compressed among its properties, as RocksDB writes it: what it shares with
+the one before, `rocksdb.comparator`, is left out."""
+
 _FILTER = b"fullfilter."
 _USUAL_BYTES = 4 << 10
 _MOST_BYTES = 1 << 20
@@ -62,7 +66,7 @@ def is_plain_end(end: bytes) -> bool:
             return False
         offset, length = positions[_PROPERTIES], positions[_PROPERTIES_LENGTH]
         block = end[len(end) - offset :][:length]
-        return dict(_entries(block)).get(_COMPRESSION) == b"NoCompression"
+        return _PLAIN in block or dict(_entries(block)).get(_COMPRESSION) == _NONE
     except (IndexError, ValueError):
         return False
 
