@@ -55,6 +55,14 @@ class Fetched:
     size_bytes: int
     local_files: int
 
+    def plus(self, other: Fetched) -> Fetched:
+        """What both did."""
+        return Fetched(
+            self.files + other.files,
+            self.size_bytes + other.size_bytes,
+            self.local_files + other.local_files,
+        )
+
 
 def parallel(
     threads: int, work: Callable[[T], R], items: Iterable[T], *, runtime: Runtime = SYSTEM

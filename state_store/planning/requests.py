@@ -148,15 +148,15 @@ class FarStorage:
         requests_per_file: float,
         stream_mib_ms: float,
     ) -> float:
-        """Until the ends of files of these bytes are there, and small deltas as a whole."""
+        """Until the ends of files of these bytes are there, and beside them small deltas as a whole."""
         sparse = [*tables, *(size for size in deltas if size >= self.least_sparse_bytes)]
         whole = [size for size in deltas if size < self.least_sparse_bytes]
         line = self.times.line(RANGE, stream_mib_ms)
         ends_ms = [line.ms(end_bytes(size)) + (requests_per_file - 1) * line.request_ms for size in sparse]
         average_ms = sum(ends_ms) / max(1, len(ends_ms))
         at_once = SMALL_AT_ONCE * self.threads
-        fetched_ms = max(_rounds_ms(at_once, len(sparse), average_ms, 0, 0.0), *ends_ms, 0.0)
-        return fetched_ms + (self.files_ms(whole, stream_mib_ms) if whole else 0.0)
+        whole_ms = self.files_ms(whole, stream_mib_ms) if whole else 0.0
+        return max(_rounds_ms(at_once, len(sparse), average_ms, 0, 0.0), whole_ms, *ends_ms)
 
 
 def _rounds_ms(threads: int, large: int, large_ms: float, small: int, small_ms: float) -> float:

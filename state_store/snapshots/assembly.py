@@ -230,10 +230,9 @@ def _fetch_beside(
         make_private(beside)
     changes = wanted_deltas(deltas, beside)
     with progress.phase("fetch_ms"):
-        sparse = _fetch_ends(context, tables, changes, directory, progress)
+        sparse, fetched = _fetch(context, tables, changes, directory, progress)
         paths = {file.path for file in sparse}
         whole = [file for file in (*tables, *changes) if file.path not in paths]
-        fetched = context.fetch(whole)
     with progress.phase("verify_ms"):
         progress.warnings += context.verify(whole, thorough=progress.thorough)
     with progress.phase("choose_ms"):
@@ -299,16 +298,37 @@ def _ingest_beside(
         return _with_deltas(context, plan, base, deltas, scratch)
 
 
-def _fetch_ends(
+def _fetch(
     context: StoreContext,
     tables: list[Wanted],
     changes: list[Wanted],
     directory: Path,
     progress: Progress,
-) -> list[SparseFile]:
-    """Of the files that are far, where that is worth it; they are all that is fetched of these. A small delta
-    takes no more requests as a whole."""
-    is_lazy = progress.is_lazy
+) -> tuple[list[SparseFile], Fetched]:
+    """Files of which only the ends were fetched, and what was done for the others, at the same time."""
+    worthwhile = _worthwhile(context, tables, changes, progress.is_lazy)
+    paths = {file.path for file in worthwhile}
+    others = [file for file in (*tables, *changes) if file.path not in paths]
+    if not worthwhile:
+        return [], context.fetch(others)
+
+    def make(wanted: Wanted) -> SparseFile | None:
+        file = make_sparse(context.storage, wanted, directory)
+        if file is not None:
+            progress.came(directory, file)
+        return file
+
+    with Background(lambda: context.fetch(others), runtime=context.runtime) as fetching:
+        made = context.parallel_small(make, worthwhile)
+    refused = [wanted for wanted, file in zip(worthwhile, made, strict=True) if file is None]
+    return [file for file in made if file is not None], fetching.result().plus(context.fetch(refused))
+
+
+def _worthwhile(
+    context: StoreContext, tables: list[Wanted], changes: list[Wanted], is_lazy: IsLazy | None
+) -> list[Wanted]:
+    """Those of which only the ends are to be fetched: files that are far, where that is worth it. A small
+    delta takes no more requests as a whole."""
     if is_lazy is None or context.storage.is_local:
         return []
     far_tables, far_changes = (
@@ -317,19 +337,11 @@ def _fetch_ends(
     sizes = ([file.size_bytes for file in wanted] for wanted in (far_tables, far_changes))
     if not is_lazy(RestoreWork.of_sizes(*sizes)):
         return []
-    worthwhile = [
+    return [
         file
         for file in (*far_tables, *far_changes)
         if not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES
     ]
-
-    def make(wanted: Wanted) -> SparseFile | None:
-        file = make_sparse(context.storage, wanted, directory)
-        if file is not None:
-            progress.came(directory, file)
-        return file
-
-    return [file for file in context.parallel_small(make, worthwhile) if file is not None]
 
 
 def _unopened(archive: Archive | None, directory: Path) -> LocalDatabase:

@@ -126,9 +126,9 @@ class Hydration:
     def start(self) -> None:
         """Fetches them in threads of its own, until they are whole, their directory goes, none of those that
         are left has room, or `stop`."""
-        count = sum(parts.count for parts in self._files.values())
         with self._changed:
-            more = min(self._context.transfer_threads, max(1, count)) - self._threads
+            count = sum(parts.count for parts in self._files.values())
+            more = max(0, min(self._context.transfer_threads, max(1, count)) - self._threads)
             self._threads += more
         for _ in range(more):
             self._context.runtime.start(self._run, name="hydration")
@@ -278,11 +278,7 @@ class Hydration:
             self._check_all()
 
     def _check_all(self) -> None:
-        """Verifies files all of whose parts are there, and keeps them, unless enough threads do so."""
-        with self._changed:
-            if self._verifying == _MOST_VERIFYING:
-                return
-            self._verifying += 1
+        """Verifies files all of whose parts are there, and keeps them, while few other threads do so."""
         while (parts := self._next_unchecked()) is not None:
             try:
                 self._check(parts.file)
@@ -290,13 +286,17 @@ class Hydration:
                 self._failed(parts, error)
             except FileNotFoundError:  # the base is gone
                 self.stop()
+            finally:
+                with self._changed:
+                    self._verifying -= 1
 
     def _next_unchecked(self) -> _Parts | None:
-        """None, and the thread is counted no more, where there is none."""
+        """One that this thread verifies. None where there is none; or enough threads verify others, who come
+        for the next."""
         with self._changed:
-            if self._stopped or not self._unchecked:
-                self._verifying -= 1
+            if self._stopped or not self._unchecked or self._verifying == _MOST_VERIFYING:
                 return None
+            self._verifying += 1
             return self._unchecked.pop(0)
 
     def _check(self, file: SparseFile) -> None:
