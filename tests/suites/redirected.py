@@ -59,7 +59,9 @@ GROUPS: Mapping[str, Sequence[str]] = {
         _READER + "RocksDBWithChangelogCheckpointStateDataSourceChangeDataReaderSuite",
         _READER + "RocksDBWithCheckpointV2StateDataSourceChangeDataReaderSuite",
     ],
-    "joins": [_STREAMING + "StreamingInnerJoinV4Suite"],
+    "joins": [
+        _STREAMING + f"Streaming{kind}JoinV4Suite" for kind in ("Inner", "Outer", "FullOuter", "LeftSemi")
+    ],
 }
 
 _EXCEPTIONS: dict[str, dict[str, dict[str, str]]] = json.loads(
