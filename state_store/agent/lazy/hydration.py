@@ -187,6 +187,8 @@ class Hydration:
         self.go_on()
         with self._changed:
             while self._lacks_any and self._failure is None and not self._stopped:
+                if self.is_abandoned:
+                    return
                 deadline.check()
                 self._changed.wait(_POLL_S)
 
@@ -197,6 +199,11 @@ class Hydration:
         with self._changed:
             if self._lacks_any:
                 raise self._failure or BusyError(f"'{self._directory}' is no longer fetched")
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the restore that added files has failed: its directory is gone."""
+        return not self._has_all and not self._directory.exists()
 
     @property
     def _lacks_any(self) -> bool:

@@ -96,15 +96,12 @@ class Hydrations:
 
     def settle(self, deadline: Deadline) -> None:
         """Until nothing is being fetched: what has come is local then. Raises BusyError past the deadline."""
-        with self._lock:
-            running = list(self._running.values())
-        for hydration in running:
+        for hydration in self._wanted():
             hydration.settle(deadline)
 
     def progress(self) -> Progress:
         """Of all of them; what had no room before, and has some now, is fetched from now on."""
-        with self._lock:
-            running = list(self._running.values())
+        running = self._wanted()
         for hydration in running:
             hydration.go_on()
         parts = [hydration.progress() for hydration in running]
@@ -114,6 +111,12 @@ class Hydrations:
             sum(part.left_bytes for part in parts),
             sum(part.without_room_bytes for part in parts),
         )
+
+    def _wanted(self) -> list[Hydration]:
+        """All but those of restores that failed."""
+        with self._lock:
+            self._running = {at: one for at, one in self._running.items() if not one.is_abandoned}
+            return list(self._running.values())
 
     def stop(self) -> None:
         """All of them."""

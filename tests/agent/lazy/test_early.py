@@ -15,9 +15,11 @@ from agent.harness import PATIENCE_S, InProcess, Job
 from agent.lazy.far import whole
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import hydration
+from state_store.agent.lazy.hydration import Progress
 from state_store.engine.settings import DatabaseSettings
 from state_store.errors import MissingError
 from state_store.files import transfer
+from state_store.files.deadline import Deadline
 from state_store.files.sparse import end_bytes
 from state_store.files.transfer import Wanted
 from state_store.storage.local import LocalStorage
@@ -107,6 +109,36 @@ def test_nothing_is_fetched_for_a_restore_that_failed(written: Job, tmp_path: Pa
     ended()
     assert len(begun) == 2  # those that were under way
     assert not list((tmp_path / "reader").glob("**/*.sst"))
+
+
+def test_a_restore_that_failed_is_not_waited_for(written: Job, job: Job) -> None:
+    """Though all that it had begun to fetch has come."""
+    tables = len(list(written.location.glob("shared/*")))
+    last = max(path.name for path in written.location.glob("shared/*"))
+    came: list[str] = []
+    others_came = threading.Event()
+
+    def read(path: str, is_end: bool, call: Call) -> object:
+        if is_end and path.endswith(last):
+            assert others_came.wait(PATIENCE_S)
+            ended()
+            raise MissingError(f"'{path}' is gone", file=path)
+        found = call()
+        if not is_end:
+            came.append(path)
+            if len(came) == tables - 1:
+                others_came.set()
+        return found
+
+    job.client.read = read
+    with pytest.raises(MissingError):
+        (snapshot, _), (version, _) = (written.versions[number] for number in (3, 5))
+        job.call(
+            "restore", version=5, id=version, from_version=3, from_id=snapshot, thorough=False, ingest=False
+        )
+    hydrations = job.open_store.hydrations
+    assert hydrations.progress() == Progress()
+    hydrations.settle(Deadline("the test", 2000))
 
 
 def ended() -> None:
