@@ -12,7 +12,7 @@ import sys
 
 import state_store
 
-checkpoint = sys.argv[1]
+checkpoint = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
 
 # %% The columns are the query's own, behind the key; the last one is the partition.
 state = state_store.open(checkpoint)

@@ -14,7 +14,7 @@ import time
 
 import state_store
 
-checkpoint = sys.argv[1]
+checkpoint = sys.argv[1] if len(sys.argv) == 2 else sys.exit(__doc__)
 
 # %% What a restore of each store reads: deltas after a snapshot, or from the beginning where there is none.
 # In a notebook, `chains` alone shows them as a table, and `chains.largest` what one of them is made of.

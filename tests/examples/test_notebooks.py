@@ -29,3 +29,10 @@ def test_why_is_my_restore_slow(tmp_path, monkeypatch, capsys):
     assert "store 0/0/default: from the merge checkpoint 2 and 2 deltas" in told
     assert "operator 0 (" in told and "2 partitions: 4 versions, " in told
     assert "much is history" in told
+
+
+@pytest.mark.parametrize("name", ["what_is_in_my_state", "why_is_my_restore_slow", "embedded_store"])
+def test_without_a_directory_they_say_how_they_are_called(name, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [name])
+    with pytest.raises(SystemExit, match=rf"python examples/{name}.py /"):
+        runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
