@@ -42,7 +42,7 @@ class Meter:
             console=self._console,
             transient=True,
         )
-        self._task = self._progress.add_task(what, total=0, done=0, stores=stores)
+        self._task = self._progress.add_task(what, total=None, done=0, stores=stores)
         self._lock = threading.Lock()
         self._stores = stores
         self._begun = self._done = self._expected = 0
@@ -66,7 +66,8 @@ class Meter:
             self._progress.stop()
 
     def expect(self, amount: int) -> None:
-        """A store is begun with, and this many of its bytes, or rows, are going to be moved.
+        """A store is begun with, and this many of its bytes, or rows, are going to be moved. Until the first
+        call nobody knows how many there are.
 
         Stores that are not begun with count as the average of the others.
         """
@@ -96,11 +97,12 @@ class Meter:
 
 
 class _RowsColumn(ProgressColumn):
-    """Rows done, rows in all, and how many a second."""
+    """Rows done, rows in all where that is known, and how many a second."""
 
     def render(self, task: Task) -> Text:
         rate = f", {task.speed:,.0f} a second" if task.speed else ""
-        return Text(f"{task.completed:,.0f}/{task.total or 0:,.0f} rows{rate}")
+        total = "" if task.total is None else f"/{task.total:,.0f}"
+        return Text(f"{task.completed:,.0f}{total} rows{rate}")
 
 
 class MeteredStorage(Storage):

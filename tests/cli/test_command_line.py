@@ -146,6 +146,31 @@ def test_progress_shows_bytes_rate_and_time_left(monkeypatch):
     assert "MB/s" in text or "?" in text
 
 
+def test_progress_shows_rows_alone_as_long_as_nobody_knows_how_many_there_are(monkeypatch):
+    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
+
+    def work(console):
+        with Meter("copied", 4, rows=True, console=console) as meter:
+            meter.moved(12_345)
+            meter.shown.wait(240)
+
+    text = shown(work)
+    assert "12,345 rows" in text
+    assert "0:00:00" not in text, "no time is left, it says"
+
+
+def test_progress_shows_all_rows_once_a_store_has_told(monkeypatch):
+    monkeypatch.setattr(progress, "SHOWN_AFTER_S", 0.0)
+
+    def work(console):
+        with Meter("copied", 4, rows=True, console=console) as meter:
+            meter.expect(20_000)
+            meter.moved(12_345)
+            meter.shown.wait(240)
+
+    assert "12,345/80,000 rows" in shown(work)
+
+
 def test_short_work_shows_no_progress():
     def work(console):
         with Meter("verified", 1, console=console) as meter:
