@@ -13,7 +13,7 @@ from state_store.cli.command import DIRECTORY, command, json_option
 from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
 from state_store.cli.parameters import OptionValue
 from state_store.cli.progress import Meter
-from state_store.cli.rows.chosen import check_pyarrow
+from state_store.dataset.packages import require_arrow
 from state_store.errors import OptionError
 from state_store.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
@@ -163,7 +163,7 @@ def estimate_command(
     numbers, measured = Planned(**planned), None
     if checkpoint is not None:
         numbers.check_unused()
-        check_pyarrow()
+        require_arrow()
         stores = Query.open(checkpoint).stores(Filter(operator, None, store))
         with Meter("looked at", len(stores)) as meter:
             measured = measure(checkpoint, operator, store, progress=meter)

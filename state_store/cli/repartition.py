@@ -7,7 +7,7 @@ import click
 from state_store.cli.command import DIRECTORIES, command, json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
-from state_store.cli.rows.chosen import check_pyarrow
+from state_store.dataset.packages import require_arrow
 from state_store.dataset.rewriting.repartition import repartition as write_repartitioned
 from state_store.query import Query
 
@@ -25,7 +25,7 @@ def repartition(checkpoint: str, target: str, partitions: int, as_json: bool) ->
     never again with DIR, which stays as it is. Needs memory for the rows of a partition, and disk for those
     of a store in the directory of temporary files (TMPDIR).
     """
-    check_pyarrow()
+    require_arrow()
     stores = sum(
         1 if one.is_in_one_partition else partitions
         for one in Query.open(checkpoint).operators

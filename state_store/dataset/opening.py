@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime
 
+from state_store.dataset.packages import require_arrow
 from state_store.dataset.state import State
 from state_store.dataset.versions import version_number
 from state_store.dataset.views import view_at
@@ -49,9 +50,10 @@ def open(
     What is read is one version of all partitions, however the query goes on meanwhile: a lease keeps its
     files, for an hour, or until the state is closed; it is a small file beside the store's own.
 
-    Raises MissingError for what is not there, with what is, OptionError for the state of another provider,
-    and DamagedError, FormatError and StorageError.
+    Raises MissingError for what is not there, with what is, OptionError for the state of another provider
+    and where pyarrow is missing, and DamagedError, FormatError and StorageError.
     """
+    require_arrow()
     if on_damage not in ("raise", "skip"):
         raise OptionError(f"on_damage is 'raise' or 'skip', not {on_damage!r}")
     query = Query.open(str(checkpoint))

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,6 +46,13 @@ def test_every_key_is_found_in_the_partition_where_spark_has_it(name, tmp_path):
         for row in expected(name, VERSIONS[-1]):
             found = state.get({key: row[key] for key in keys})
             assert found is not None and shown(found) == row
+
+
+@pytest.mark.parametrize("package", ["pyarrow", "numpy"])
+def test_without_its_packages_the_error_says_what_to_install(package, flights, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(OptionError, match=rf"'{package}', which .* lacks: pip install .*\[arrow\]"):
+        state_store.open(flights)
 
 
 def test_a_key_that_is_not_there(flights):

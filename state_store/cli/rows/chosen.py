@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -71,9 +70,7 @@ class Chosen:
     at: datetime | None = None
 
     def open(self, partitions: Sequence[int] | None = None) -> State:
-        """The state that is meant, or some of its partitions. Raises as `state_store.open`, OptionError where
-        pyarrow is missing."""
-        check_pyarrow()
+        """The state that is meant, or some of its partitions. Raises as `state_store.open`."""
         return opening.open(
             self.checkpoint,
             self.operator,
@@ -131,12 +128,6 @@ def metered(
     with Meter(what, len(state.partitions) if partitions is None else partitions) as meter:
         state.follow(meter)
         yield
-
-
-def check_pyarrow() -> None:
-    """Raises OptionError, which says what to install, where pyarrow is missing."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise OptionError("rows need more Python packages: pip install 'incremental-state-store[arrow]'")
 
 
 def parsed_key(state: State, given: Sequence[str]) -> Any:

@@ -11,7 +11,8 @@ import click
 from state_store.cli.command import json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
-from state_store.cli.rows.chosen import check_pyarrow, state_command
+from state_store.cli.rows.chosen import state_command
+from state_store.dataset.packages import require_arrow
 from state_store.dataset.rewriting.importing import import_rows
 from state_store.errors import OptionError
 from state_store.older_python import zip
@@ -42,7 +43,7 @@ def import_(
     again with DIR, which stays as it is. A query that has never run gets its checkpoint from
     state_store.bootstrap (Python).
     """
-    check_pyarrow()
+    require_arrow()
     given = _given(rows, store)
     with Meter("written", len(Query.open(checkpoint).stores())) as meter:
         done = import_rows(checkpoint, given, target, operator, store, progress=meter)
