@@ -64,6 +64,13 @@ GROUPS: Mapping[str, Sequence[str]] = {
     ],
 }
 
+# Spark ends its maintenance while it holds a lock that the maintenance may wait for: then it waits for so
+# many seconds. By itself it waits for the five minutes after which the harness ends the suite.
+CONF = ("spark.sql.streaming.stateStore.maintenanceShutdownTimeout=20",)
+
+SUITE_S = 3600
+"""How long a suite may take: some of `transformWithState` need a quarter of an hour on a busy machine."""
+
 _EXCEPTIONS: dict[str, dict[str, dict[str, str]]] = json.loads(
     (HERE / "exceptions.json").read_text(encoding="utf-8")
 )
@@ -76,6 +83,7 @@ def harness(directory: Path) -> ModuleType:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
+    module.SUITE_S = SUITE_S
     return module
 
 
@@ -86,7 +94,7 @@ def bench(program: ModuleType, venv: Path, work: Path, jar: Path, provider: str,
     """
 
     options = program.argparse.Namespace(
-        jar=[jar], provider=_STATE + "RocksDBStateStoreProvider", conf=[], out=label
+        jar=[jar], provider=_STATE + "RocksDBStateStoreProvider", conf=[*CONF], out=label
     )
 
     class Redirected(program.Bench):  # type: ignore[name-defined,misc]
