@@ -98,6 +98,13 @@ MUTANTS = [
         CONTRADICTIONS,
     ),
     Mutant(
+        "a row is counted as new where another was not found",
+        f"{ROOT}/transaction/Transaction.scala",
+        "      else if (key eq lastAbsent) MemTable.wasAbsent\n",
+        "      else if (lastAbsent != null) MemTable.wasAbsent\n",
+        MODEL,
+    ),
+    Mutant(
         "there are fewer keys than were put",
         f"{ROOT}/transaction/KeyCount.scala",
         "if (keys < memtable.puts || memtable.unknown != 0) {",

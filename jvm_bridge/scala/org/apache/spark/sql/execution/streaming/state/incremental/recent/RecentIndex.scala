@@ -111,12 +111,12 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   }
 
   /**
-   * Reads what [[put]] of a record will read first. Several such reads wait for memory at the same time,
+   * Reads what [[put]] of a record, or a search, will read first. Several such reads wait for memory at the same time,
    * which the searches of several puts would do one after the other. The value is there only so that the
    * compiler does not remove the reads.
    */
-  private[recent] def prefetch(record: Long): Int = {
-    val head = OffHeap.getLong(null, table.address(Record.hash(record) & mask))
+  def prefetch(record: Long): Int = {
+    val head = if (count == 0) 0L else OffHeap.getLong(null, table.address(Record.hash(record) & mask))
     if (head == 0 || head == deleted) 0 else Record.hash(head & addressMask)
   }
 
@@ -173,7 +173,7 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   }
 }
 
-private[recent] object RecentIndex {
+private[incremental] object RecentIndex {
   private val addressMask = (1L << 48) - 1
   private val tagMask = ~addressMask
   private val deleted = 1L

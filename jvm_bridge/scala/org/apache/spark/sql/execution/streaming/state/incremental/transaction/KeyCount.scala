@@ -8,11 +8,7 @@ private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
 
   /** Number of keys. Looks up what was put or removed without having been got. */
   def keys(): Long = {
-    if (memtable.unknown > 0) {
-      memtable.foreachSlot { slot =>
-        if (memtable.isChange(slot) && !memtable.priorKnown(slot)) memtable.resolve(slot, view.contains(memtable.record(slot)))
-      }
-    }
+    if (memtable.unknown > 0) resolveAll()
     val keys = view.keys + memtable.balance
     if (keys < memtable.puts || memtable.unknown != 0) {
       throw new IllegalStateException(
@@ -20,6 +16,36 @@ private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
           s"before, ${memtable.puts} put, ${memtable.removes} removed, ${memtable.unknown} not known")
     }
     keys
+  }
+
+  /** Looks some up at a time: what the searches read first is waited for at once. */
+  private def resolveAll(): Unit = {
+    val some = new Array[Long](ReadView.prefetchedAtOnce)
+    var n = 0
+    memtable.foreachSlot { slot =>
+      if (memtable.isChange(slot) && !memtable.priorKnown(slot)) {
+        some(n) = slot
+        n += 1
+        if (n == some.length) {
+          resolve(some, n)
+          n = 0
+        }
+      }
+    }
+    resolve(some, n)
+  }
+
+  private def resolve(slots: Array[Long], n: Int): Unit = {
+    var i = 0
+    while (i < n) {
+      view.prefetch(memtable.record(slots(i)))
+      i += 1
+    }
+    i = 0
+    while (i < n) {
+      memtable.resolve(slots(i), view.contains(memtable.record(slots(i))))
+      i += 1
+    }
   }
 
   /** By how much the changes let each column family grow, as [[Transaction.growthByFamily]] says. */

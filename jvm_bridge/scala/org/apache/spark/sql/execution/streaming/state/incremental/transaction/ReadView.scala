@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{Base, BaseReader}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{KeyHash, Record}
-import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, IndexedGenerations}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, IndexedGenerations, RecentIndex}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
@@ -36,6 +36,9 @@ private[transaction] final class ReadView(
   pending.foreach(_.retain())
   if (base != null) base.retain()
   private var reader: BaseReader = _
+
+  /** Takes what [[prefetch]] reads, so that the compiler does not remove it. */
+  private var prefetched = 0
   private var hitCount = 0L
   private var missCount = 0L
 
@@ -101,6 +104,9 @@ private[transaction] final class ReadView(
   /** Keys that the base is going to be asked for. */
   def expect(keys: Iterable[Array[Byte]]): Unit = baseReader.expect(keys)
 
+  /** Reads what [[contains]] of a record will read first of the index. */
+  def prefetch(record: Long): Unit = prefetched += indexed.index.prefetch(record)
+
   /** Whether the key of a record is there. */
   def contains(record: Long): Boolean = {
     val hash = Record.hash(record)
@@ -131,4 +137,10 @@ private[transaction] final class ReadView(
     pending.foreach(_.release())
     if (base != null) base.release()
   }
+}
+
+private[transaction] object ReadView {
+
+  /** For how many records [[ReadView.prefetch]] is worth calling before the first is looked up. */
+  val prefetchedAtOnce: Int = RecentIndex.prefetchedAtOnce
 }

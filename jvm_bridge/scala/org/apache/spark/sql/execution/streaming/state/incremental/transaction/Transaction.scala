@@ -31,6 +31,9 @@ final class Transaction private[transaction] (
 
   /** A record that the last get found in memory, 0 when it found none; until the next change. */
   private var lastFound = 0L
+
+  /** The key, the very array, that the last get of a row that is not in memory found nowhere. */
+  private var lastAbsent: Array[Byte] = _
   private var hashedKey: Array[Byte] = _
   private var hash = 0L
   private var delta: DeltaWriter = _
@@ -65,6 +68,7 @@ final class Transaction private[transaction] (
         val asked = view.needsBase
         val value = view.fromBase(key)
         if (asked && !readOnly) memtable.remember(hash, key, value)
+        if (value == null) lastAbsent = key
         value
       }
     }
@@ -116,7 +120,9 @@ final class Transaction private[transaction] (
       appended: Array[Byte] = null): Unit = {
     val slot = memtable.find(hash, key)
     val prior =
-      if (slot != 0 || lastFound == 0 || !Record.hasKey(lastFound, hash.toInt, key)) 0L
+      if (slot != 0) 0L
+      else if (key eq lastAbsent) MemTable.wasAbsent
+      else if (lastFound == 0 || !Record.hasKey(lastFound, hash.toInt, key)) 0L
       else if (Record.isRemoved(lastFound)) MemTable.wasAbsent
       else MemTable.wasPresent
     lastFound = 0
