@@ -112,6 +112,13 @@ MUTANTS = [
         CONTRADICTIONS,
     ),
     Mutant(
+        "a version that waits lacks rows that were only read",
+        f"{ROOT}/recent/Generation.scala",
+        "    else if (!isWhole) addUnchanged()\n",
+        "",
+        MODEL,
+    ),
+    Mutant(
         "a generation grows after its commit",
         f"{ROOT}/recent/IndexedGenerations.scala",
         "if (put != generation.records) {",

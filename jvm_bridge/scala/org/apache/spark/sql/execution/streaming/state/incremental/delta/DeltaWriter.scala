@@ -76,6 +76,9 @@ private[incremental] final class DeltaWriter(
   def putsIn(from: Array[Byte], until: Array[Byte]): OrderedRecords =
     new MergedRecords(records.sourcesIn(from, until, !Record.isRemoved(_)))
 
+  /** The records in key order, for the caller to free; this one is not used any more. */
+  def giveRecords(): SortedRuns = records
+
   def free(): Unit = records.free()
 
   private def addMeta(sst: SstWriter, meta: Array[Byte]): Unit = {

@@ -37,19 +37,20 @@ private[incremental] final class PrefixIndex(memory: StoreMemory, spillDirectory
       val hash = SlotHash.of(null, at, length)
       val tag = tagOf(hash)
       var alike = 0
+      var free = -1L
       var i = hash & mask
       var head = headAt(i)
       while (head != 0 && !isSetOf(head, tag, at, length)) {
         if ((head & tagMask) == tag) alike += 1
+        if (free < 0 && head == deleted) free = i
         i = (i + 1) & mask
         head = headAt(i)
       }
-      val slot = table.address(i)
-      if (head != 0) OffHeap.putLong(null, slot, sets.add(setAt(head), record) | setBit | tag)
+      if (head != 0) OffHeap.putLong(null, table.address(i), sets.add(setAt(head), record) | setBit | tag)
       else if (alike < mostSingle || !gather(hash, record, length)) {
-        OffHeap.putLong(null, slot, record | tag)
+        OffHeap.putLong(null, table.address(if (free < 0) i else free), record | tag)
         live += 1
-        taken += 1
+        if (free < 0) taken += 1
       }
     }
   }

@@ -23,9 +23,12 @@ private[incremental] final class RecordList {
     }
   }
 
-  /** Its records in key order, in an array of their own. */
+  /** Its records as they were added, in an array of their own. */
+  def toArray: Array[Long] = java.util.Arrays.copyOf(records, count)
+
+  /** The same in key order. */
   def sorted(): Array[Long] = {
-    val copy = java.util.Arrays.copyOf(records, count)
+    val copy = toArray
     KeyOrder.sort(copy, count)
     copy
   }

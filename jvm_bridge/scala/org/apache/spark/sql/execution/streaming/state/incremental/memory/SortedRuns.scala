@@ -12,6 +12,9 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
   private var lengths = new Array[Int](8)
   private var count = 0
 
+  /** Takes what [[head]] reads ahead, so that the compiler does not remove it. */
+  private var prefetched = 0
+
   /** Any thread, as [[spilledBytes]]; about right while another thread changes it. */
   def bytes: Long = sum(_.bytes)
   def spilledBytes: Long = sum(_.spilledBytes)
@@ -48,6 +51,20 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     add(some.sorted(), wanted)
   }
 
+  /** Adds what is left of records that are in key order; merging, drops those that are not wanted. */
+  def addSorted(records: OrderedRecords, wanted: Long => Boolean): Unit = {
+    val some = new RecordList
+    while (records.record != 0) {
+      some.add(records.record)
+      records.next()
+      if (some.size == SortedRuns.sortedAtOnce) {
+        add(some.toArray, wanted)
+        some.clear()
+      }
+    }
+    add(some.toArray, wanted)
+  }
+
   private def copy(records: Array[Long]): Slots = {
     val run = allocate(records.length)
     var i = 0
@@ -69,10 +86,18 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     var i = 0
     var j = 0
     var n = 0
-    while (i < lengths(a) || j < lengths(b)) {
-      val fromA = j == lengths(b) || i < lengths(a) && Record.compare(at(a, i), at(b, j)) <= 0
-      val record = if (fromA) at(a, i) else at(b, j)
-      if (fromA) i += 1 else j += 1
+    var x = head(a, 0)
+    var y = head(b, 0)
+    while (x != 0 || y != 0) {
+      val fromA = y == 0 || x != 0 && Record.compare(x, y) <= 0
+      val record = if (fromA) x else y
+      if (fromA) {
+        i += 1
+        x = head(a, i)
+      } else {
+        j += 1
+        y = head(b, j)
+      }
       if (wanted(record)) {
         OffHeap.putLong(null, merged.address(n), record)
         n += 1
@@ -84,6 +109,19 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
     runs(b) = null
     lengths(a) = n
     count = b
+  }
+
+  /** The record at a position of a run, 0 at its end. Reads some of each next few, whose memory is waited for at once. */
+  private def head(run: Int, i: Int): Long = {
+    if (i % SortedRuns.prefetchedAtOnce == 0) {
+      val end = math.min(lengths(run), i + SortedRuns.prefetchedAtOnce)
+      var next = i
+      while (next < end) {
+        prefetched += Record.hash(at(run, next))
+        next += 1
+      }
+    }
+    if (i < lengths(run)) at(run, i) else 0
   }
 
   /** The wanted records with from <= key < until (null: no end), a source for each run. */
@@ -133,6 +171,9 @@ private[incremental] final class SortedRuns(memory: StoreMemory, spillDirectory:
 
 private object SortedRuns {
   private val slotShift = 3
+
+  /** Of how many records of a run the memory is waited for at the same time. */
+  private val prefetchedAtOnce = 32
 
   /** How many records are sorted on the heap at a time, for about 40 bytes each. */
   private[memory] val sortedAtOnce = 1 << 18

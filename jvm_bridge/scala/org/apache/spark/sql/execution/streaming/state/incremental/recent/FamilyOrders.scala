@@ -2,7 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 
 import java.io.File
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MergedRecords, OffHeap, Record, SortedRuns, StoreMemory}
 
 /**
  * Records in key order, of those column families that somebody has read in order. Many may read at a time while nobody
@@ -39,8 +39,10 @@ private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: Fi
   }
 
   /** Adds records of any families; merging, drops those that are not wanted. */
-  def add(foreach: (Long => Unit) => Unit, wanted: Long => Boolean): Unit =
-    orders.foreach { case (family, order) => order.addUnsorted(ofFamily(family, foreach), wanted) }
+  def add(sorted: => SortedRuns, wanted: Long => Boolean): Unit =
+    orders.foreach { case (family, order) =>
+      order.addSorted(new MergedRecords(sorted.sourcesIn(firstOf(family), firstBehind(family), _ => true)), wanted)
+    }
 
   /** As [[SortedRuns.drop]]. */
   def drop(holds: Long => Boolean, movedTo: Long => Long): Unit = orders.valuesIterator.foreach(_.drop(holds, movedTo))
@@ -56,6 +58,7 @@ private object FamilyOrders {
 
   /** In place of a family: all of them. */
   private val all = -1L
+  private val last = 0xffffL
 
   private def ofFamily(family: Long, foreach: (Long => Unit) => Unit): (Long => Unit) => Unit =
     if (family == all) foreach
@@ -74,6 +77,12 @@ private object FamilyOrders {
       val family = idOf(from)
       if (idOf(until) == family || idOf(until) == family + 1 && until.length == 2) family else all
     }
+
+  private def firstOf(family: Long): Array[Byte] = if (family == all) Array.emptyByteArray else bytesOf(family)
+
+  private def firstBehind(family: Long): Array[Byte] = if (family == all || family == last) null else bytesOf(family + 1)
+
+  private def bytesOf(id: Long): Array[Byte] = Array((id >>> 8).toByte, id.toByte)
 
   private def idOf(key: Array[Byte]): Long = ((key(0) & 0xff) << 8 | key(1) & 0xff).toLong
 }

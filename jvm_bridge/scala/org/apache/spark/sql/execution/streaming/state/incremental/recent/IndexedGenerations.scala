@@ -65,7 +65,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     if (put != generation.records) {
       throw new InconsistentStateException(s"${generation.version} has $put records in memory, and had ${generation.records}")
     }
-    ordered.added(memtable)
+    ordered.added(generation)
     if (!generation.isShared) { // else who reads it looks for its keys in its table, and goes through its order
       generation.forgetOrder()
       memtable.freeTable()

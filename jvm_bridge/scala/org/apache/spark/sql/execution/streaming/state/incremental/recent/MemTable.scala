@@ -253,6 +253,10 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
   /** The current records of all changed keys, in no order. */
   def foreachChange(use: Long => Unit): Unit = foreachSlot(slot => if (isChange(slot)) use(record(slot)))
 
+  /** The records of keys that were read, and not changed, in no order. */
+  private[recent] def foreachUnchanged(use: Long => Unit): Unit =
+    if (count > changes) foreachSlot(slot => if (!isChange(slot)) use(record(slot)))
+
   /** The current record of each key, changed or not, in no order. */
   private[recent] def foreachRecord(use: Long => Unit): Unit = foreachSlot(slot => use(record(slot)))
 

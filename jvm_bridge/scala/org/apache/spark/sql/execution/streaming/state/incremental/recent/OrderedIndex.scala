@@ -66,7 +66,7 @@ private[incremental] final class OrderedIndex private[recent] (
   }
 
   /** A generation came into the index. */
-  private[recent] def added(memtable: MemTable): Unit = orElseDrop(orders.add(memtable.foreachRecord, rows.isNewest))
+  private[recent] def added(generation: Generation): Unit = orElseDrop(orders.add(generation.sorted, rows.isNewest))
 
   /** A record came into the index in place of an older one of its key, 0 when there was none. */
   private[recent] def put(record: Long, old: Long): Unit = if (prefixes != null) orElseDrop(show(record, old))

@@ -262,10 +262,11 @@ final class Transaction private[transaction] (
       try (count.keys(), emptyRangesAt(made))
       finally exitFromChange()
     if (!end()) throw new IllegalStateException(s"The transaction on version ${version.number} of the state store was aborted")
-    forgetDelta()
+    val changes = Option(delta).map(_.giveRecords())
+    delta = null
     memtable.overwritten.free()
     memtable.ordered.free()
-    try state.append(this, new Generation(made, keys, memtable), empty)
+    try state.append(this, new Generation(made, keys, memtable, changes), empty)
     finally state.ended(this)
   }
 
