@@ -24,7 +24,6 @@ OF_MEMBERS = {
     "local.StoreMerges",
     "recent.OrderedChanges",
     "recent.OrderedIndex",
-    "recent.RecentIndex",
     "settings.DeclaredOption",
 }
 """The types of what other rooms use by its own name."""

@@ -34,7 +34,8 @@ object HardCases {
     "mappings" -> whatIsSpilledTakesFewMappings,
     "families" -> familiesAreCountedThoughTheirIdsAreReused,
     "pending" -> whatACommitRollsBackIsFreed,
-    "shortage" -> FailedEvictions.loseNothing)
+    "shortage" -> FailedEvictions.loseNothing,
+    "read" -> aVersionThatWaitsHasRowsThatWereOnlyRead)
 
   /** These are run by themselves, in a JVM with a small heap. */
   private val byThemselves: Seq[(String, File => Unit)] = Seq("heap" -> manyChangesNeedLittleHeap)
@@ -443,6 +444,44 @@ object HardCases {
       val scan = next.scan(key(0), key(n - 1), ordered = true)
       expect(Iterator.continually(scan.advance()).takeWhile(identity).size == n - 1, "rows are missing")
       next.abort()
+    }
+
+  /** What a batch read of the base, and did not change, is in its memory: a version that waits for the index has it there. */
+  private def aVersionThatWaitsHasRowsThatWereOnlyRead(directory: File): Unit =
+    withState(directory, 64L << 20) { (state, _) =>
+      val prefix = Array[Byte](0, 0, 2, 0, 0, 0, 7, 7)
+      val until = prefix.init :+ 8.toByte
+      def version(n: Int) = VersionId(n.toLong, Some(s"id$n"))
+      def commit(transaction: Transaction, n: Int): File = {
+        val delta = new File(directory, s"read-$n.sst")
+        transaction.writeDelta(delta, bytes(TestBases.meta(version(n), transaction.keys)))
+        transaction.committed(version(n))
+        delta
+      }
+      def rows(transaction: Transaction, from: Array[Byte], until: Array[Byte]): Seq[Byte] = {
+        val scan = transaction.scan(from, until, ordered = true)
+        Iterator.continually(scan.advance()).takeWhile(identity).map(_ => scan.key.last).toSeq
+      }
+      val first = begin(state, VersionId.empty)
+      for (i <- 0 until 20) first.put(prefix :+ i.toByte, bytes("v"))
+      val base = new File(directory, "read-base")
+      TestBases.build(base, Seq(commit(first, 1)), new Random(1), compressed = false)
+      state.reset(BaseDirectory(base.getPath, version(1), 20, () => ()))
+      val reader = state.tryBegin(version(1), readOnly = true).get // so that what follows stays out of the index
+      val second = begin(state, version(1))
+      for (i <- 3 until 20 by 4) expect(second.get(prefix :+ i.toByte) != null, s"row $i is missing")
+      second.put(prefix :+ 20.toByte, bytes("v"))
+      commit(second, 2)
+      for (_ <- 0 until 2) {
+        val next = begin(state, version(2))
+        expect(rows(next, prefix, until) == (0 to 20), s"the prefix has ${rows(next, prefix, until)}")
+        expect(rows(next, prefix.take(2), Array[Byte](0, 1)) == (0 to 20), "the column family has other rows")
+        next.abort()
+      }
+      reader.abort()
+      val last = begin(state, version(2))
+      expect(rows(last, prefix, until) == (0 to 20), "the prefix has other rows once it is in the index")
+      last.abort()
     }
 
   private def manyRowsOfOnePrefixCostNoMoreEach(directory: File): Unit = {

@@ -116,7 +116,7 @@ MUTANTS = [
         f"{ROOT}/recent/Generation.scala",
         "    else if (!isWhole) addUnchanged()\n",
         "",
-        MODEL,
+        HARD,
     ),
     Mutant(
         "a generation grows after its commit",
