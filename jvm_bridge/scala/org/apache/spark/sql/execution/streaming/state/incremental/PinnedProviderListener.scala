@@ -41,8 +41,8 @@ final class PinnedProviderListener extends StreamingQueryListener with Logging {
     PinnedProviderListener.pinned(query).filter(_ != asked).foreach { other =>
       logError(s"The query ${Option(query.name).getOrElse(query.id)} does NOT use $asked: it was started " +
         s"with $other, and Spark keeps that for the life of its checkpoint " +
-        s"${query.resolvedCheckpointRoot}. Start it with a new checkpoint location to use the " +
-        "incremental state store, or set " +
+        s"${query.resolvedCheckpointRoot}. Stop it and move its state with `state-store migrate`, or begin with a new " +
+        "checkpoint location, to use the incremental state store, or set " +
         s"${SQLConf.STATE_STORE_PROVIDER_CLASS.key} back for this query to be rid of this message.")
     }
 
