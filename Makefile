@@ -99,7 +99,7 @@ test-long: setup  ## Run what is too long for every run (hours; CONTRIBUTING.md 
 	$(BIN)/python tests/suites/run.py --only transform-with-state --only change-feed --only joins
 	$(MAKE) spark-suites SPARK=$(filter 4.1.%,$(RELEASES))
 	$(MAKE) spark-suites SPARK=$(filter 4.1.%,$(RELEASES)) SUITES='--only transform-with-state --only change-feed'
-	$(MAKE) spark-suites SPARK=$(filter 4.0.%,$(RELEASES)) SUITES='--only contract --only dedup --only reader --only state-variables'
+	$(MAKE) spark-suites SPARK=$(filter 4.0.%,$(RELEASES)) SUITES='--only contract --only dedup --only reader --only transform-with-state --only change-feed'
 
 chaos: .venv/.ready $(JAR)  ## Kill and stop processes of a cluster N times at random: are its queries right? (N=500: an hour)
 	@PYTHONPATH=tests $(BIN)/python -m chaos --faults $(N) $(SEED:%=--seed %) $(STORAGE:%=--storage %)
