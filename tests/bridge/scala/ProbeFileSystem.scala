@@ -66,9 +66,12 @@ object ProbeFileSystem {
   def called(operation: String): Unit = order.foreach { current =>
     val meant = current.operation == "any" || current.operation == operation
     if (meant && current.left.decrementAndGet() <= 0) {
-      if (current.times.decrementAndGet() <= 0) order = None
-      done.incrementAndGet()
-      current.action()
+      val left = current.times.getAndDecrement() // calls come from several threads at once
+      if (left <= 1) order = None
+      if (left > 0) {
+        done.incrementAndGet()
+        current.action()
+      }
     }
   }
 }
