@@ -23,8 +23,24 @@ from state_store.files.sparse import end_bytes
 from state_store.storage.local import LocalStorage
 
 
-class Far(InProcess):
-    """An agent whose storage is not of this machine. Reads of tables and deltas fail while `is_down`, and
+class OnFarStorage(InProcess):
+    """An agent whose storage is not of this machine; `_schedule` is asked what a call of it does."""
+
+    def __init__(self, directory: Path) -> None:
+        self.calls = Calls(
+            directory,
+            settings=lambda options: DatabaseSettings(threads=1, size_amplification_percent=1000),
+            open_storage=lambda uri, jvm: FaultyStorage(LocalStorage(uri), self._schedule),
+            runtime=AdjustedRuntime(wall_ms=None),
+        )
+
+    def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
+        """In place of the call; None: the call as it is."""
+        raise NotImplementedError
+
+
+class Far(OnFarStorage):
+    """Reads of tables and deltas fail while `is_down`, and
     once for each of them at the offset `fails_at`; `reads` are those that did not, with offset and length;
     `downloads` counts files that were fetched as a whole."""
 
@@ -35,12 +51,7 @@ class Far(InProcess):
         self.reads: list[tuple[int, int | None]] = []
         self.downloads = 0
         self.before_reads: Callable[[], object] = lambda: None
-        self.calls = Calls(
-            directory,
-            settings=lambda options: DatabaseSettings(threads=1, size_amplification_percent=1000),
-            open_storage=lambda uri, jvm: FaultyStorage(LocalStorage(uri), self._schedule),
-            runtime=AdjustedRuntime(wall_ms=None),
-        )
+        super().__init__(directory)
 
     def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
         self.downloads += operation == "download"

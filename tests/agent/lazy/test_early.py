@@ -8,35 +8,26 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from faults import Call, FaultyStorage
-from runtimes import AdjustedRuntime
+from faults import Call
 
-from agent.harness import PATIENCE_S, InProcess, Job
-from agent.lazy.far import whole
-from state_store.agent.calls import Calls
+from agent.harness import PATIENCE_S, Job
+from agent.lazy.far import OnFarStorage, whole
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.hydration import Progress
-from state_store.engine.settings import DatabaseSettings
 from state_store.errors import MissingError
 from state_store.files import transfer
 from state_store.files.deadline import Deadline
 from state_store.files.sparse import end_bytes
 from state_store.files.transfer import Wanted
-from state_store.storage.local import LocalStorage
 
 
-class Far(InProcess):
-    """An agent whose storage is not of this machine: `read` is asked with the path of a table, whether its
+class Watched(OnFarStorage):
+    """`read` is asked with the path of a table, whether its
     end is wanted, and the call."""
 
     def __init__(self, directory: Path) -> None:
         self.read: Callable[[str, bool, Call], object] = lambda path, is_end, call: call()
-        self.calls = Calls(
-            directory,
-            settings=lambda options: DatabaseSettings(threads=1, size_amplification_percent=1000),
-            open_storage=lambda uri, jvm: FaultyStorage(LocalStorage(uri), self._schedule),
-            runtime=AdjustedRuntime(wall_ms=None),
-        )
+        super().__init__(directory)
 
     def _schedule(self, operation: str, path: str) -> Callable[[Call], object] | None:
         if operation != "read" or not path.startswith("shared/"):
@@ -55,7 +46,7 @@ def job(written: Job, tmp_path: Path) -> Job:
 
 def reader(written: Job, tmp_path: Path, **options: str) -> Job:
     options = {"restoreMode": "lazy", "lazyRestoreThreshold": "1", **options}
-    other = Job(Far(tmp_path / "reader"), written.location, **options)
+    other = Job(Watched(tmp_path / "reader"), written.location, **options)
     other.versions = dict(written.versions)
     return other
 
