@@ -41,6 +41,14 @@ SPEEDS: tuple[tuple[str, tuple[str, str, str], str, float, float, str], ...] = (
     ("500k keys, 100 B, batch 20k uniform, 256 MB", ("store", "base", "uniform 20k"), "batch", 5, 10, OURS),
     ("500k keys, 100 B, batch 1k uniform, 256 MB", ("store", "base", "uniform 1k"), "batch", 20, 10, OURS),
     ("500k keys, 100 B, batch 20k zipf, 256 MB", ("store", "base", "zipf 20k"), "batch", 10, 12, OURS),
+    (
+        "500k keys, 100 B, batch 100k uniform, 256 MB",
+        ("store", "base", "uniform 100k"),
+        "batch",
+        2.5,
+        12,
+        OURS,
+    ),
     ("5M keys, 100 B, batch 50k uniform, 256 MB", ("growth", "growth", "5M keys, 50k"), "batch", 4, 3, OURS),
     (
         "5M keys, 100 B, batch 50k uniform, 1 GB",
@@ -124,6 +132,58 @@ def _recovery(results: Results) -> list[Outcome]:
         _at_most("first row, 500k keys, no local files, local storage", "time", far, 20, " ms"),
         _at_most("first row at 10 times the state, local files", "itself", growth, 1.3, "x"),
     ]
+
+
+def _ages(results: Results) -> list[Outcome]:
+    """The age at which the quickest peer comes nearest."""
+    rows = []
+    for kind, setting in (("batch", "a batch at every age"), ("restore", "a restore at every age")):
+        ratios = [
+            (ratio.value, where[2], ours)
+            for where, measured in results.measured()
+            for ours in results.step(*where)
+            if where[0] == "age" and measured == kind and ours.startswith(OURS)
+            if (ratio := results.ratio(where, (HDFS, *CHANGELOG), kind, ours))
+        ]
+        against = "the quickest other"
+        if not ratios:
+            rows.append(Outcome(setting, against, ">= 1x", "not measured", None))
+            continue
+        least, where, _ = min(ratios)
+        met = least >= 1
+        missed_by = "" if met else f"{1 / least:.1f}x short"
+        rows.append(Outcome(setting, against, ">= 1x", f"{least:.1f}x at least ({where})", met, missed_by))
+    return rows
+
+
+_PHASES = ("Choose", "Fetch", "Verify", "Ingest")
+_NEAR_ENOUGH_MS = 10
+
+
+def _predicted(results: Results) -> list[Outcome]:
+    """The prediction that is furthest from what the agent measured then, of the last restore of each step."""
+    setting, against = "time of a restore, as predicted", "as measured by the agent"
+    aim = f"<= 30 % or {_NEAR_ENOUGH_MS} ms apart"
+    apart: list[tuple[float, str]] = []
+    for where, kind in results.measured():
+        for subject, one in results.step(*where).items():
+            told = one.get(kind, {}).get("custom", {}) if kind == "restore" else {}
+            if subject.startswith(OURS) and "incrementalRestorePredictedMs" in told:
+                predicted_ms = told["incrementalRestorePredictedMs"]
+                was_ms = sum(told.get(f"incrementalRestore{phase}Ms", 0) for phase in _PHASES)
+                off_ms = abs(predicted_ms - was_ms)
+                share = 0 if off_ms <= _NEAR_ENOUGH_MS else off_ms / max(1, was_ms) * 100
+                apart.append((share, f"{predicted_ms:.0f} ms, was {was_ms:.0f} ms: {where[1]}, {where[2]}"))
+    if not apart:
+        return [Outcome(setting, against, aim, "not measured", None)]
+    most, said = max(apart)
+    measured = (
+        f"{most:.0f} % at most ({said}), {len(apart)} restores"
+        if most
+        else f"10 ms apart or less in all {len(apart)}"
+    )
+    met = most <= 30
+    return [Outcome(setting, against, aim, measured, met, "" if met else f"{most / 30:.1f}x over")]
 
 
 def _heap(results: Results) -> list[Outcome]:
@@ -296,6 +356,8 @@ def _size(results: Results) -> list[Outcome]:
 _CHECKS: tuple[Callable[[Results], list[Outcome]], ...] = (
     _copy,
     _recovery,
+    _ages,
+    _predicted,
     _heap,
     _native,
     _stored,

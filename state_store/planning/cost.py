@@ -61,7 +61,7 @@ class Laziness:
         return None if within_ms is None else cls(options.lazy_restore_threshold_bytes, within_ms, end_bytes)
 
 
-LINKED, COPIED, FETCHED = Transfers(0.1, 0.005), Transfers(0.1, 0.7), Transfers(0.5, 5.0)
+LINKED, COPIED, FETCHED = Transfers(0.06, 0.005), Transfers(0.1, 0.7), Transfers(0.5, 5.0)
 """What is expected of storage of this machine, on the disk that restores work on or another, and of another
 machine's."""
 
@@ -92,9 +92,9 @@ class CostModel:
         self.ingests = False
         self.laziness: Laziness | None = None
         self._has_fetched = False
-        self._choose = Rate(4.0, 1)
+        self._choose = Rate(2.0, 1)
         self._expect_transfers()
-        self._check_file = Rate(0.1, 4)
+        self._check_file = Rate(0.02, 4)
         self._verify_mib = Rate(2.5, 1)
         self._open = Rate(8.0, 1)
         self._delta = Rate(1.5, 4)

@@ -211,6 +211,63 @@ def test_goals_say_by_how_much_they_are_missed() -> None:
     assert found["RocksDB + changelog"].met is None
 
 
+def _verdict(found: Results, setting: str) -> tuple[str, bool | None]:
+    (one,) = (one for one in goals.outcomes(found) if one.setting == setting)
+    return one.measured, one.met
+
+
+def test_the_worst_age_counts() -> None:
+    def took(kind: str, name: str, ours: float, theirs: float) -> dict:
+        times = {OURS: ours, "rocksdb-changelog": theirs, HDFS: 1000.0}
+        return {one: {kind: {name: {"median": value, "n": 1}}} for one, value in times.items()}
+
+    def verdicts(late: float) -> list[tuple[str, bool | None]]:
+        steps = {
+            "restore at 0": took("restore", "total_ms", 10.0, 40.0),
+            "restore at 10": took("restore", "total_ms", late, 20.0),
+            "batches to 10": took("batch", "wall_ms", 10.0, 30.0),
+        }
+        found = Results({"age": {"bench": "full", "cases": {"age": steps}}})
+        return [_verdict(found, one) for one in ("a restore at every age", "a batch at every age")]
+
+    assert verdicts(10.0) == [
+        ("2.0x at least (restore at 10)", True),
+        ("3.0x at least (batches to 10)", True),
+    ]
+    assert verdicts(40.0)[0] == ("0.5x at least (restore at 10)", False)
+
+
+def test_the_worst_prediction_counts() -> None:
+    def verdict(*told: tuple[int, int, int]) -> tuple[str, bool | None]:
+        steps = {
+            f"restore {place}": {
+                OURS: {
+                    "restore": {
+                        "total_ms": {"median": 1.0, "n": 1},
+                        "custom": {
+                            "incrementalRestorePredictedMs": predicted_ms,
+                            "incrementalRestoreChooseMs": choose_ms,
+                            "incrementalRestoreFetchMs": fetch_ms,
+                        },
+                    }
+                }
+            }
+            for place, (predicted_ms, choose_ms, fetch_ms) in enumerate(told)
+        }
+        found = Results({"services": {"bench": "full", "cases": {"S3": steps}}})
+        return _verdict(found, "time of a restore, as predicted")
+
+    assert verdict((125, 10, 90), (12, 0, 3)) == (
+        "25 % at most (125 ms, was 100 ms: S3, restore 0), 2 restores",
+        True,
+    )
+    assert verdict((125, 10, 90), (60, 0, 100)) == (
+        "40 % at most (60 ms, was 100 ms: S3, restore 1), 2 restores",
+        False,
+    )
+    assert verdict((12, 1, 1)) == ("10 ms apart or less in all 1", True)
+
+
 def test_every_scenario_is_declared_for_every_extent() -> None:
     for extent in store_level.EXTENTS.values():
         for name, scenario in STORE_LEVEL.items():
