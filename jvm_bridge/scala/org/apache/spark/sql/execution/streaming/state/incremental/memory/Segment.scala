@@ -13,14 +13,14 @@ private[incremental] final class PieceTooLargeException(message: String) extends
  * @param address where it begins
  * @param bytes   its length
  * @param file    of which it is a piece, null when it is from the budget
+ * @param freed   whether it was given back
  */
 private[incremental] final class Segment private (
     val address: Long,
     val bytes: Long,
     file: SpillFile,
-    memory: StoreMemory) {
-  private val freed = new AtomicBoolean
-
+    memory: StoreMemory,
+    freed: AtomicBoolean) {
   def spilled: Boolean = file != null
 
   /** Gives the memory back, once; the caller knows that nobody reads it any more. */
@@ -37,10 +37,12 @@ private[incremental] final class Segment private (
 }
 
 private[incremental] object Segment {
-  /** A segment whose bytes were reserved in the budget before. */
+  /** A segment whose bytes were reserved in the budget before. Nothing is allocated on the heap after it. */
   def reserved(bytes: Long, memory: StoreMemory): Segment =
-    try new Segment(OffHeap.allocate(bytes), bytes, null, memory)
-    catch {
+    try {
+      val freed = new AtomicBoolean
+      new Segment(OffHeap.allocate(bytes), bytes, null, memory, freed)
+    } catch {
       case e: Throwable =>
         memory.release(bytes)
         throw e
@@ -56,7 +58,8 @@ private[incremental] object Segment {
         s"A part of the state in memory needs $bytes bytes in one piece, more than a mapped file can have " +
           s"and more than the memory budget of ${memory.budgetBytes} bytes has left; raise the budget or use more partitions")
     }
+    val freed = new AtomicBoolean
     val (file, piece) = SpillFile.allocate(bytes.toInt, memory.largestFileBytes, directory)
-    new Segment(OffHeap.mapped(piece), bytes, file, memory)
+    new Segment(OffHeap.mapped(piece), bytes, file, memory, freed)
   }
 }
