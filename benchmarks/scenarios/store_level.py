@@ -293,12 +293,12 @@ def recovery(extent: Extent, ours: bool) -> list[Run]:
             ]
             for local in where:
                 label = f"{short(keys)} keys, local files {local}"
-                fewer = max(1, repetitions // 2)
-                again = {"local": local, "repetitions": fewer if keys == sizes[-1] else repetitions}
-                made.append({"do": "restore", "label": label, **again})
+                fewer = max(1, repetitions // 2) if keys == sizes[-1] else repetitions
+                often = repetitions if local == "present" else fewer  # a goal compares the sizes
+                made.append({"do": "restore", "label": label, "local": local, "repetitions": often})
                 for many in after:
-                    first = f"{label}, batch of {short(many)}"
-                    made.append({"do": "recover", "label": first, "size": many, **again})
+                    first = {"label": f"{label}, batch of {short(many)}", "size": many}
+                    made.append({"do": "recover", **first, "local": local, "repetitions": fewer})
         return made
 
     subjects = [*history(extent), incremental(BUDGET_MB)]
