@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 HDFS = "hdfs"
+ROCKSDB = "rocksdb"
 CHANGELOG = ("rocksdb-changelog", "rocksdb-cache", "rocksdb-changelog-bounded")
 OURS = "incremental"
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.results import CHANGELOG, HDFS, OURS, Results
-from benchmarks.scenarios import executors, large_store
+from benchmarks.results import CHANGELOG, HDFS, OURS, ROCKSDB, Results
+from benchmarks.scenarios import executors, large_store, services
 from benchmarks.scenarios.store_level import BUDGET_MB
 
 _MB = 1 << 20
@@ -131,6 +131,16 @@ def _recovery(results: Results) -> list[Outcome]:
         _at_most("first row, 500k keys, local files", "time", near, 15, " ms"),
         _at_most("first row, 500k keys, no local files, local storage", "time", far, 20, " ms"),
         _at_most("first row at 10 times the state, local files", "itself", growth, 1.3, "x"),
+    ]
+
+
+def _services(results: Results) -> list[Outcome]:
+    setting, ours = "6 GB on HDFS, 20 ms a request, end of the first batch, lazy", "incremental-lazy"
+    where = (services.SCENARIO, services.HDFS_CASE, services.first_batch(services.LARGE))
+    own = results.median(*where, ours, "recover", "end_ms")
+    return [
+        _at_most(setting, "time", own, 2_000, " ms"),
+        _speed(results, setting, where, "recover", (ROCKSDB,), "RocksDB", 20, ours),
     ]
 
 
@@ -356,6 +366,7 @@ def _size(results: Results) -> list[Outcome]:
 _CHECKS: tuple[Callable[[Results], list[Outcome]], ...] = (
     _copy,
     _recovery,
+    _services,
     _ages,
     _predicted,
     _heap,

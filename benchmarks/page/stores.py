@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from benchmarks.page import goals
 from benchmarks.page.layout import MB, comparison, costs, images, spread, table
 from benchmarks.page.plots import NAMES
-from benchmarks.results import CHANGELOG, HDFS, OURS, Results
+from benchmarks.results import CHANGELOG, OURS, Results
 from benchmarks.scenarios import executors, large_store
-from benchmarks.scenarios.store_level import BUDGET_MB
+from benchmarks.scenarios.store_level import BUDGET_MB, short
 
 _PROJECTION = """
 ### Projection: a billion keys
 
-200 partitions of 5 million keys each. A partition's batch of 20,000 keys (4 million over all) takes
-{own:.0f} ms here ({others}), and its checkpoints {stored:.0f} MB. Over 200 partitions on 50 executors of
-two cores that is two rounds of tasks, {twice:.0f} ms of store a batch, and {all:.0f} GiB of checkpoints.
-Assumptions: keys spread evenly over partitions; batches uniform over keys; four stores share the memory of
-an executor, so its budget is four times the one measured; checkpoint storage takes the uploads of all
-executors at once; nothing but the store is counted.
+{partitions} partitions of {keys} each. A partition's batch of {batch} rows ({all_rows} over all)
+takes {own:.0f} ms here ({others}), and its checkpoints {stored:.1f} GiB. Over {partitions} partitions on
+{executors} executors of two cores that is two rounds of tasks, {twice:.0f} ms of store a batch, and {all:.0f}
+GiB of checkpoints. Assumptions: keys spread evenly over partitions; batches uniform over keys; four stores
+share the memory of an executor, so its budget is four times the one measured; checkpoint storage takes the
+uploads of all executors at once; nothing but the store is counted.
 """
 
 
@@ -39,7 +39,9 @@ _SIZE = """\
 
 Memory is a sixth of the bytes of all keys; a tenth of them about fits into it. Of each look-up that memory
 did not answer: files whose filters it asked, and blocks that it read. Bytes in checkpoint storage are per
-byte of change, and per live byte.
+byte of change, and per live byte. Between a load and the batches that count come others, until nobody writes
+much more than it changes: what the load left to merge is merged. The *many batches* in the end are so many
+that merges have their share of them.
 
 """
 
@@ -64,21 +66,7 @@ def growth(results: Results, titles: Mapping[str, str]) -> str:
     for case in results.scenarios.get("growth", {}).get("cases", {}):
         budget = "" if case.endswith("GB") else f", {BUDGET_MB} MB"
         text += f"### {case[0].upper()}{case[1:]}{budget}\n\n" + comparison(results, "growth", case) + "\n"
-    return text + _projection(results)
-
-
-def _projection(results: Results) -> str:
-    """A billion keys are 200 partitions of five million, which is a size that was measured."""
-    where = ("growth", "growth", "5M keys")
-    own = results.median(*where, OURS, "batch", "wall_ms")
-    if own is None:
-        return ""
-    stored = results.median("growth", "growth", "storage", OURS, "storage", "bytes") or 0
-    theirs = {name: results.median(*where, name, "batch", "wall_ms") for name in (HDFS, *CHANGELOG)}
-    others = ", ".join(f"{NAMES[name]} {value:.0f} ms" for name, value in theirs.items() if value)
-    return _PROJECTION.format(
-        own=own, others=others, stored=stored / MB, twice=2 * own, all=200 * stored / 2**30
-    )
+    return text
 
 
 def storage(results: Results, titles: Mapping[str, str]) -> str:
@@ -181,7 +169,32 @@ def one_large_store(results: Results, titles: Mapping[str, str]) -> str:
     if not rows:
         return ""
     compared = comparison(results, large_store.SCENARIO, large_store.SCENARIO)
-    return _SIZE + compared + "\n" + table(header, rows)
+    return _SIZE + compared + "\n" + table(header, rows) + _projection(results)
+
+
+def _projection(results: Results) -> str:
+    """Of a billion keys, in stores of the largest size that was measured."""
+    where, steps = (large_store.SCENARIO, large_store.SCENARIO), large_store.labels(results)
+    found = results.step(*where, f"{steps[-1]}, storage").get(OURS, {}).get("storage")
+    own = results.median(*where, steps[-1], OURS, "batch", "wall_ms")
+    if found is None or own is None:
+        return ""
+    keys, stored = found["keys"]["median"], found["bytes"]["median"] / 2**30
+    rows = results.median(*where, steps[-1], OURS, "batch", "operations") or 0
+    theirs = {name: results.median(*where, steps[-1], name, "batch", "wall_ms") for name in CHANGELOG}
+    partitions = round(1e9 / keys)
+    return _PROJECTION.format(
+        partitions=partitions,
+        keys=large_store.label(int(keys)),
+        batch=short(int(rows)),
+        all_rows=short(int(rows * partitions)),
+        own=own,
+        others=", ".join(f"{NAMES[name]} {value:.0f} ms" for name, value in theirs.items() if value),
+        stored=stored,
+        executors=max(1, partitions // 4),
+        twice=2 * own,
+        all=partitions * stored,
+    )
 
 
 def hdfs(results: Results, titles: Mapping[str, str]) -> str:

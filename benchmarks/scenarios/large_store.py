@@ -31,7 +31,8 @@ def size(extent: Extent, ours: bool) -> list[Run]:
     steps: list[Step] = []
     for keys in (most // 10, most):
         steps += [
-            load(keys),
+            {**load(keys), "chunk_bytes": 128 << 20},
+            settle(extent, keys),
             batches(
                 extent,
                 "uniform",
@@ -51,6 +52,18 @@ def size(extent: Extent, ours: bool) -> list[Run]:
         {"do": "recover", "label": RECOVER, "local": "absent", "size": batch_size(extent), "repetitions": 1},
     ]
     return [Run([case(SCENARIO, subjects, steps, ours=ours)])]
+
+
+def settle(extent: Extent, keys: int) -> Step:
+    """What the load left to merge is merged: three batches in succession that make nobody write much."""
+    return {
+        "do": "settle",
+        "label": f"{label(keys)}, settling",
+        "size": batch_size(extent),
+        "calm": 1 if extent.is_quick else 3,
+        "share": 20,
+        "rounds": 2 if extent.is_quick else 30,
+    }
 
 
 AFTER = "many batches"

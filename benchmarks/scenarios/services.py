@@ -23,19 +23,31 @@ from benchmarks.scenarios.store_level import BUDGET_MB, FAR, Extent, Run, Step, 
 SCENARIO = "services"
 REQUEST_MS = 20
 _TESTS = Path(__file__).resolve().parents[2] / "tests"
-_SIZES = (500_000, 5_000_000, 50_000_000)
+_SMALL, _MEDIUM, LARGE = 500_000, 5_000_000, 10_000_000
+_VALUE_BYTES, _LARGE_VALUE_BYTES = 100, 580
 _BATCH, _QUICK_BATCH = 20_000, 100
-_MOST_IN_HEAP, _MOST_WITH_CHANGELOG = 5_000_000, 500_000
 _FILE_MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 HDFS_CASE, S3_CASE = "recovery, HDFS", "recovery, S3"
 
 
 def sizes(extent: Extent) -> list[int]:
-    """Keys of the stores that are recovered from HDFS: 500,000, and the larger ones up to `--largest`."""
+    """Keys of the stores that are recovered: 500,000 (60 MB), and the larger ones up to `--largest`:
+    5 million (600 MB), and 10 million with values that make them 6 GB.
+    """
     if extent.is_quick:
         return [1_000]
-    return [keys for keys in _SIZES if keys <= max(extent.largest, _SIZES[0])]
+    return [keys for keys in (_SMALL, _MEDIUM, LARGE) if keys <= max(extent.largest, _SMALL)]
+
+
+def first_batch(keys: int, size: int = _BATCH) -> str:
+    """The step that goes on with a batch of this size where no local files are."""
+    return f"{_absent(keys)}, batch of {short(size)}"
+
+
+def _absent(keys: int) -> str:
+    bytes_each = ", 600 B each" if keys == LARGE else ""
+    return f"{short(keys)} keys{bytes_each}, local files absent"
 
 
 def hdfs_runs(extent: Extent, ours: bool, uri: str) -> list[Run]:
@@ -53,28 +65,30 @@ def hdfs_runs(extent: Extent, ours: bool, uri: str) -> list[Run]:
 
 
 def s3_runs(extent: Extent, ours: bool, properties: dict[str, str]) -> list[Run]:
-    """The smallest size alone: `moto` computes in one thread, and keeps everything in memory."""
-    keys = sizes(extent)[0]
-    return [_run(S3_CASE, keys, extent, ours, storage="s3a://bucket/benchmark", hadoop_conf=properties)]
+    """All sizes but the largest: `moto` computes in one thread, and keeps in memory what is read."""
+    return [
+        _run(S3_CASE, keys, extent, ours, storage=f"s3a://bucket/benchmark/{keys}", hadoop_conf=properties)
+        for keys in sizes(extent)
+        if keys < LARGE
+    ]
 
 
 def _run(name: str, keys: int, extent: Extent, ours: bool, **where: Any) -> Run:
     size = _QUICK_BATCH if extent.is_quick else _BATCH
-    label = f"{short(keys)} keys, local files absent"
-    again = {"local": "absent", "repetitions": 1 if extent.is_quick else 2}
+    again = {"local": "absent", "repetitions": 1 if extent.is_quick or keys == LARGE else 2}
     steps: list[Step] = [
-        load(keys),
+        {**load(keys), "chunk_bytes": (256 << 20) if keys == LARGE else (64 << 20)},
         batches(extent, "uniform", size, batches=2, segments=1, label=f"batches at {short(keys)}"),
-        {"do": "restore", "label": label, **again},
-        {"do": "recover", "label": f"{label}, batch of {short(size)}", "size": size, **again},
+        {"do": "restore", "label": _absent(keys), **again},
+        {"do": "recover", "label": first_batch(keys, size), "size": size, **again},
     ]
-    return Run([case(name, _subjects(keys), steps, ours=ours, **where)], heap_mb=4096)
+    values = _LARGE_VALUE_BYTES if keys == LARGE else _VALUE_BYTES
+    return Run([case(name, _subjects(keys), steps, ours=ours, value_bytes=values, **where)], heap_mb=4096)
 
 
 def _subjects(keys: int) -> list[Variant]:
     lazy = incremental(BUDGET_MB, "incremental-lazy", restoreMode="lazy", lazyRestoreThreshold="1m")
-    peers = [HDFS] if keys <= _MOST_IN_HEAP else []
-    peers += [ROCKSDB, CHANGELOG] if keys <= _MOST_WITH_CHANGELOG else [ROCKSDB]
+    peers = {LARGE: [ROCKSDB], _MEDIUM: [HDFS, ROCKSDB]}.get(keys, [HDFS, ROCKSDB, CHANGELOG])
     return [*peers, incremental(BUDGET_MB, restoreMode="eager"), lazy]
 
 

@@ -14,7 +14,7 @@ import scala_jars
 from benchmarks import recorded, statistics
 from benchmarks.comparisons import data_plane, processors, sst
 from benchmarks.environment import jvm, providers
-from benchmarks.page import goals, plots, report
+from benchmarks.page import goals, plots, report, stores
 from benchmarks.page.reasons import REASONS
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results, errors
 from benchmarks.runner import STORE_LEVEL
@@ -344,6 +344,32 @@ def test_amplification_is_of_what_memory_did_not_answer() -> None:
     assert large_store.growth(found) == 1.25
 
 
+def test_a_billion_keys_are_projected_from_the_largest_store() -> None:
+    held = {
+        "bytes": {"median": 6 * 2.0**30},
+        "live_bytes": {"median": 2.0**30},
+        "keys": {"median": 50_000_000},
+    }
+    batch = {"operations": statistics.spread([20_000]), "wall_ms": statistics.spread([250.0])}
+    segments = {
+        "custom": dict.fromkeys(
+            (f"incremental{name}" for name in ("IndexHits", "IndexMisses", "BaseFilters", "BaseBlocks")), 1
+        ),
+        "batches": 1,
+        "total": {"written_bytes": 1},
+    }
+    name = large_store.SCENARIO
+    steps = {
+        "many": {OURS: {"batch": batch, "segments": segments}},
+        "many, storage": {OURS: {"storage": held}},
+    }
+    spec = {"steps": [{"do": "batches", "label": "many"}]}
+    found = Results({name: {"bench": "full", "specs": {name: spec}, "cases": {name: steps}}})
+    page = stores.one_large_store(found, {})
+    assert "20 partitions of 50M keys each" in page
+    assert "500 ms of store a batch, and 120\nGiB of checkpoints" in page
+
+
 def test_reasons_are_given_for_settings_that_are_goals() -> None:
     settings = {one.setting for one in goals.outcomes(Results({}))}
     assert set(REASONS) <= settings
@@ -368,14 +394,16 @@ def test_services_take_the_sizes_that_are_asked_for() -> None:
     quick, standard = store_level.EXTENTS["quick"], store_level.EXTENTS["standard"]
     assert services.sizes(quick) == [1_000]
     assert services.sizes(standard) == [500_000]
-    assert services.sizes(dataclasses.replace(standard, largest=50_000_000)) == [
+    assert services.sizes(dataclasses.replace(standard, largest=10_000_000)) == [
         500_000,
         5_000_000,
-        50_000_000,
+        10_000_000,
     ]
-    runs = services.hdfs_runs(dataclasses.replace(standard, largest=50_000_000), True, "hdfs://host:1")
+    runs = services.hdfs_runs(dataclasses.replace(standard, largest=10_000_000), True, "hdfs://host:1")
     compared = [{one["name"] for one in run.cases[0]["subjects"]} for run in runs]
     assert compared[0] > compared[1] > compared[2] == {"rocksdb", "incremental", "incremental-lazy"}
+    shapes = [(run.cases[0]["value_bytes"], run.cases[0]["steps"][0]["to"]) for run in runs]
+    assert shapes == [(100, 500_000), (100, 5_000_000), (580, 10_000_000)]
     (small,) = services.s3_runs(standard, True, {"fs.s3a.endpoint": "http://localhost:1"})
     assert {one["name"] for one in small.cases[0]["subjects"]} == compared[0]
     assert small.cases[0]["storage"].startswith("s3a://")

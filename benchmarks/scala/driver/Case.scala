@@ -39,6 +39,7 @@ final class Case(node: JsonNode, work: Path, events: Events) {
       val label = step.path("label").asText(step.get("do").asText)
       step.get("do").asText match {
         case "load" => load(label, step.get("to").asLong, step.path("chunk_bytes").asLong(64L << 20))
+        case "settle" => settle(label, step)
         case "batches" => batches(label, step)
         case "scan" => repeat(label, step)(subject => reads.scan(subject, step.path("uncommitted").asInt(0)))
         case "prefix" => prefix(label, step)
@@ -71,6 +72,28 @@ final class Case(node: JsonNode, work: Path, events: Events) {
       }
     }
     forEach(label)(subject => subject.storage.look())
+  }
+
+  /**
+   * Batches with maintenance after each, until so many of them in succession have made no provider write much
+   * more than they changed: what a load left to merge is merged then.
+   */
+  private def settle(label: String, step: JsonNode): Unit = {
+    var (calm, left) = (0, step.get("rounds").asInt)
+    while (calm < step.get("calm").asInt && left > 0) {
+      version += 1
+      left -= 1
+      calm += 1
+      val plans = Array(planner.batch("uniform", step.get("size").asInt, version))
+      val rows = plans.flatten.map(_.touched.length).sum
+      forEach(label) { subject =>
+        val before = subject.storage.writtenBytes
+        new Segment(subject, plans, 1, (kind, fields) =>
+          if (kind != "batch") record(label, subject, s"settled-$kind", fields: _*)).run(look = true)
+        val written = subject.storage.writtenBytes - before
+        if (written > step.get("share").asLong * rows * (shape.keys.rowBytes + shape.values.rowBytes)) calm = 0
+      }
+    }
   }
 
   private def batches(label: String, step: JsonNode): Unit = {
