@@ -352,9 +352,9 @@ def _executor(results: Results, count: int) -> list[Outcome]:
 
 
 def _size(results: Results) -> list[Outcome]:
-    found = large_store.labels(results)[:2]
-    few, many = found if len(found) == 2 else ("a tenth", "all keys")
-    against = f"{few} (all are {many})" if found else few
+    found = large_store.labels(results)
+    few, all_keys, many = found if len(found) == 3 else ("a tenth", "all keys", large_store.AFTER)
+    against = f"{few} (all are {all_keys}, {many})" if found else few
     setting = f"batch of 20k, all keys in {large_store.BUDGET}"
     where = (large_store.SCENARIO, large_store.SCENARIO, many)
     return [

@@ -13,12 +13,15 @@ REASONS: dict[str, str] = {
     ten milliseconds; the sync of the file and the agent's answer, two to five. The HDFS-backed store has its
     rows as objects on the heap and pays with a copy of the whole map when it opens, which grows with the
     state; RocksDB has a block cache as large as this store's budget.
-    Tried: headers of sorted records read ahead in groups of 32 while they are written took 5 % off the CPU of
-    writing, and is not in; huge pages gave nothing (`docs/decisions/0107-tables-outside-the-heap.md`).""",
+    Tried: headers of sorted records read ahead in groups of 32 while they are written took 5 % off the CPU
+    of writing, and is not in; huge pages gave nothing (`docs/decisions/0107-tables-outside-the-heap.md`). A
+    value in the cache line of its slot, which would spare the wait for the record, would have to be shorter
+    than the 100 bytes here.""",
     "500k keys, 100 B, batch 1k uniform, 256 MB": """Five of eight milliseconds are once a batch, whatever its
     size: the new file and its sync (0.6 ms), the agent's answer (1.5 ms, of which 0.5 ms are link and sync),
     Spark's own report of the commit to its coordinator (0.6 ms), and code that runs once a batch and is
-    interpreted for that reason.""",
+    interpreted for that reason. Not built: the sync beside the agent's answer, by which at most the 0.6 ms
+    were to be had.""",
     "500k keys, 100 B, batch 20k zipf, 256 MB": """As with uniform keys; skewed keys make the HDFS-backed
     store quicker, too, both a get and put and the copy of the map.""",
     "500k keys, 100 B, batch 100k uniform, 256 MB": """A row costs what it costs in a smaller batch, 1.8 us of
@@ -26,7 +29,7 @@ REASONS: dict[str, str] = {
     benchmarks.comparisons.data_plane pattern=uniform start=memory merge=0 batch=100000 batches=24`; 1.65 us
     with 20,000 rows). The HDFS-backed store pays for the copy of its map once a batch, whatever its size: of
     100,000 rows a fifth as much falls on each as of 20,000, and what is left, a get and a put on the heap, is
-    cheap. RocksDB's commit is short, since its changelog is not sorted; its gets and puts are what takes long.""",
+    cheap. RocksDB's commit is short, since its changelog is not sorted; its gets and puts take long.""",
     "5M keys, 100 B, batch 50k uniform, 1 GB": """RocksDB has a block cache of the whole budget here. This
     store's batch was not profiled at this size; at 500k keys it is memory latency, see above.""",
     "first row at 10 times the state, local files": """The bytes are not read, but each file is linked, its

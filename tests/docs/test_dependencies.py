@@ -12,7 +12,7 @@ LIBRARIES = {
     "org.apache.hadoop": "Hadoop client",
     "org.rocksdb": "`rocksdbjni`",
 }
-OWN = ("org.apache.spark", "scala", "java", "jdk.", "sun.")
+OWN = ("org.apache.spark", "scala", "java", "jdk.", "sun.", "com.sun.management.")
 
 
 def test_libraries_of_the_data_plane_are_named(checkout):

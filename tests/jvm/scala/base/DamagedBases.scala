@@ -44,6 +44,8 @@ object DamagedBases {
     mapped.doesWithoutMappings()
     mapped.givesMappingsBack()
     mapped.endsInOrder()
+    new SharedVerification(files).check()
+    new IndexSearches(files).check()
     failedScansStayFailed(files, compressed = false)
     val compressed = new DamagedCompressed(files)
     compressed.flipsOfCompressed(flips / 2)

@@ -29,6 +29,7 @@ final class DamagedTables(files: WholeBases) {
     for (i <- 0 until n) {
       val file = tables(random.nextInt(tables.length))
       val original = Files.readAllBytes(file.toPath)
+      Files.write(file.toPath, original) // what was verified before is no more known of it
       val opened = if (i % 2 == 0) Some(open(path, cache)) else None // else it is opened on the damage
       val at = flip(file, if (opened.isDefined) FarFiles.dataBytes(file).toLong else file.length)
       Try(opened.getOrElse(open(path, cache))) match {

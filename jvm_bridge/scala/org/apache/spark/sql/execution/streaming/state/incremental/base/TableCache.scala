@@ -7,7 +7,7 @@ import java.util.concurrent.locks.ReentrantLock
 import scala.util.Try
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.sst.{MissingBytes, SstTable}
+import org.apache.spark.sql.execution.streaming.state.incremental.sst.{MissingBytes, SstTable, Verified}
 
 /**
  * Bounds how many SSTs are mapped at a time, over all stores of an executor: the operating system has a limit
@@ -87,6 +87,9 @@ private[base] object TableCache {
  */
 private[base] final class CachedTable(val file: File, cache: TableCache, missing: MissingBytes = null) {
   private val lock = new ReentrantLock
+
+  /** Keeps it while the table is not open: before it is read for the first time, and when it was closed for others. */
+  private val verified = if (missing == null) Verified.of(file) else null
   private var table: SstTable = _
   private var holders = 0
   private var dropped = false

@@ -77,14 +77,17 @@ private[incremental] object Bytes {
   }
 
   /** The 8 bytes at a depth of a byte string as a big-endian word, zeros past its end. */
-  def word(address: Long, length: Int, depth: Int): Long = {
+  def word(address: Long, length: Int, depth: Int): Long = word(null, address, length, depth)
+
+  /** The same of a byte string in an array or off-heap. */
+  def word(of: AnyRef, at: Long, length: Int, depth: Int): Long = {
     val left = length - depth
-    if (left >= 8) reverseBytes(OffHeap.getLong(null, address + depth))
+    if (left >= 8) reverseBytes(OffHeap.getLong(of, at + depth))
     else {
       var word = 0L
       var i = 0
       while (i < left) {
-        word |= (OffHeap.getByte(null, address + depth + i) & 0xffL) << (56 - 8 * i)
+        word |= (OffHeap.getByte(of, at + depth + i) & 0xffL) << (56 - 8 * i)
         i += 1
       }
       word

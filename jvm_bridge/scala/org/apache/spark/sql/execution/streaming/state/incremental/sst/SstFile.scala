@@ -1,9 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
 import java.io.{EOFException, File, IOException, RandomAccessFile}
+import java.lang.management.ManagementFactory
 import java.nio.MappedByteBuffer
 import java.nio.channels.FileChannel
 import java.util.concurrent.locks.ReentrantLock
+
+import com.sun.management.UnixOperatingSystemMXBean
 
 /** An SST that only RocksDB itself can read. */
 private[incremental] final class UnsupportedSstException(message: String) extends IOException(message)
@@ -125,7 +128,13 @@ private[sst] final class SstFile(val file: File) extends AutoCloseable {
 }
 
 private object SstFile {
-  private val mostOpen = 512
+  /** An eighth of the descriptors that the process may have, where that is more than files of some stores. */
+  private val mostOpen = math.max(512, math.min(8192, descriptorLimit / 8)).toInt
+
+  private def descriptorLimit: Long = ManagementFactory.getOperatingSystemMXBean match {
+    case unix: UnixOperatingSystemMXBean => unix.getMaxFileDescriptorCount
+    case _ => 0
+  }
 
   /** Has the metadata of a file of some thousand rows. */
   private val endBytes = 16L << 10

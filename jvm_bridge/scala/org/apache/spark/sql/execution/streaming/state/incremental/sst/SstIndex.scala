@@ -16,6 +16,8 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
   source.require(count == metadata.number("rocksdb.num.data.blocks"), "its index has restart intervals other than 1")
   if (count < 0 || restarts < start) source.damaged(metadata.indexHandle.offset, "its index cannot be read")
   private val keyFooter = if (metadata.number("rocksdb.index.key.is.user.key") == 1) 0 else SstFormat.keyFooterBytes
+  private var fences: SstFences = _
+  private var searches = 0
   private val valueLengths = metadata.number("rocksdb.index.value.is.delta.encoded") == 0
 
   /** Number of data blocks, -1 when it is closed. */
@@ -42,11 +44,32 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
   def blockOf(key: AnyRef, keyAt: Long, keyLength: Int): Int = {
     var low = 0
     var high = count
+    val known = fences
+    if (known == null) noteSearch()
+    else if (known.know(key, keyAt, keyLength)) {
+      val word = known.wordOf(key, keyAt, keyLength)
+      low = known.from(word)
+      high = known.until(word, high)
+    }
     while (low < high) {
       val middle = (low + high) >>> 1
       if (compare(middle, key, keyAt, keyLength) < 0) low = middle + 1 else high = middle
     }
     low
+  }
+
+  /** Makes fences when as many searches came as they cost. That threads count some of them as one does no harm. */
+  private def noteSearch(): Unit = if (count >= SstIndex.leastFenced) {
+    searches += 1
+    if (searches > count / SstIndex.blocksPerSearch) fences = SstFences.of(count, keyOf)
+  }
+
+  private def keyOf(i: Int): Array[Byte] = {
+    val entry = new VarintReader(entryAt(i))
+    val length = entry.varint()
+    if (valueLengths) entry.varint()
+    if (length < keyFooter || length > restarts - entry.at) table.changed(start)
+    Bytes.array(entry.at, length.toInt - keyFooter)
   }
 
   /** Compares the key of an entry with that one. */
@@ -72,4 +95,12 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
 
   /** Any number of times. */
   def close(): Unit = count = -1
+}
+
+private object SstIndex {
+  /** Blocks of an index that is small enough without fences. */
+  private val leastFenced = 64
+
+  /** A fence takes a look at an entry, which a search spares ten times. */
+  private val blocksPerSearch = 64
 }

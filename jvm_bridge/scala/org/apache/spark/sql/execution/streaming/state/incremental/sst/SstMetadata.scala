@@ -11,6 +11,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes,
 private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
   private var mapped = 0L
   private var isSparse = false
+  private var isVerified = false
   private var copies = List.empty[SstRoom]
   private var properties = Map.empty[String, Long]
   private var otherBlocks = Vector.empty[(String, SstHandle)]
@@ -24,12 +25,14 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
   /**
    * Reads it; once.
    *
-   * @param mapped   where the file is mapped, 0 when it is not: then the filter is not read
-   * @param isSparse whether the file may not be there as a whole
+   * @param mapped     where the file is mapped, 0 when it is not: then the filter is not read
+   * @param isSparse   whether the file may not be there as a whole
+   * @param isVerified whether all of it that a mapped file is asked for was found right before
    */
-  def read(mapped: Long, isSparse: Boolean): Unit = {
+  def read(mapped: Long, isSparse: Boolean, isVerified: Boolean): Unit = {
     this.mapped = mapped
     this.isSparse = isSparse
+    this.isVerified = isVerified
     if (source.bytes < SstFormat.footerBytes) source.damaged(0, "it is too short for an SST")
     val footerAt = source.bytes - SstFormat.footerBytes
     val footer = copyOf(source.read(footerAt, SstFormat.footerBytes))
@@ -60,7 +63,7 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
 
   /** Where the content of a block is, verified. */
   private def content(handle: SstHandle): Long = {
-    val block = blocks.read(handle)
+    val block = if (isVerified) null else blocks.read(handle)
     if (mapped != 0) mapped + handle.offset else copyOf(block)
   }
 

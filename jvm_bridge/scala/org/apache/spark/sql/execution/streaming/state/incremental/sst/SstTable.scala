@@ -9,8 +9,9 @@ import org.apache.spark.storage.StorageUtils
 /**
  * An SST, read without RocksDB: block-based table of format_version 2 to 5, not compressed, with one bytewise sorted
  * index and, if there is a filter, a full bloom filter of format_version 5. Each block's checksum is verified before
- * the block is read for the first time; index, filter and properties when the table is opened. Any number of threads
- * may read it. After [[close]] nobody may; who does gets an IllegalStateException where a block begins.
+ * the block is read for the first time; index, filter and properties when the table is opened: once in a process, however
+ * often the file is opened (see [[Verified]]). Any number of threads may read it. After [[close]] nobody may; who does gets
+ * an IllegalStateException where a block begins.
  */
 private[incremental] final class SstTable private (val file: File, isMapped: Boolean, missing: MissingBytes)
     extends AutoCloseable {
@@ -20,6 +21,9 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   private var address = 0L
   private var index: SstIndex = _
   private var filter = SstFilter.none
+
+  /** What is known of the file, unless it is not mapped, or not there as a whole. */
+  private val known = if (isMapped && missing == null) Verified.of(file) else new Verified
 
   /** For each data block of a mapped table, whether its checksum was found right. Null when not mapped, or closed. */
   private var verified: Array[Boolean] = _
@@ -39,11 +43,12 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
   }
 
   private def open(): Unit = {
-    metadata.read(address, isSparse)
+    metadata.read(address, isSparse, isVerified = known.metadata)
     filter = metadata.filter
     index = new SstIndex(this, source, metadata)
-    if (isMapped) verified = new Array[Boolean](index.blocks)
+    if (isMapped) verified = known.blocks(index.blocks)
     if (index.blocks > 0) source.require(compressionOf(block(0)) == SstFormat.uncompressed, "it is compressed")
+    known.metadata = isMapped
   }
 
   private def compressionOf(handle: SstHandle): Byte = source.read(handle.offset + handle.bytes, 1)(0)
