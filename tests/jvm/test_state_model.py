@@ -113,6 +113,10 @@ def test_whatever_the_agent_says_is_an_answer_or_an_exception(class_path: str, t
     assert "nothing else happened" in told
 
 
+def test_closed_files_of_hdfs_are_asked_for_soon(class_path: str, tmp_path: Path) -> None:
+    assert "what is set stays" in walk(class_path, tmp_path, "agent.HdfsWaits")
+
+
 def test_single_pieces_in_a_locale_with_other_digits(class_path: str, tmp_path: Path) -> None:
     locale = ("-Duser.language=ar", "-Duser.country=EG", "-Dfile.encoding=ISO-8859-1")
     pieces = ("blocks", "fits", "names")

@@ -1,0 +1,33 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.agent
+
+import java.io.ByteArrayInputStream
+
+import org.apache.hadoop.conf.Configuration
+import org.apache.hadoop.fs.Path
+
+/** How soon the client of HDFS asks again, where nobody has said anything about it. */
+object HdfsWaits {
+  private val (delay, retries) =
+    ("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", "dfs.client.block.write.locateFollowingBlock.retries")
+  private val hdfs = new Path("hdfs://host/store")
+
+  def main(arguments: Array[String]): Unit = {
+    val plain = new Configuration(false)
+    val prompt = PromptHdfs.of(hdfs, plain)
+    val seconds = (0 until prompt.getInt(retries, 5)).map(n => prompt.getInt(delay, 400) << n).sum / 1000
+    require(prompt.getInt(delay, 400) < 20 && seconds > 12, s"it asks for $seconds s, first after ${prompt.get(delay)} ms")
+    require(plain.get(delay) == null, "the configuration of others has changed")
+    require(PromptHdfs.of(hdfs, plain) eq prompt, "each store has a configuration of its own")
+    for (other <- Seq("file:/store", "s3a://bucket/store")) require(PromptHdfs.of(new Path(other), plain) eq plain, other)
+    for (name <- Seq(delay, retries)) {
+      val chosen = new Configuration(false)
+      chosen.set(name, "7")
+      require(PromptHdfs.of(hdfs, chosen) eq chosen, s"$name is not left as it was set")
+    }
+    val shipped = new Configuration(false)
+    val xml = s"<configuration><property><name>$delay</name><value>400</value></property></configuration>"
+    shipped.addResource(new ByteArrayInputStream(xml.getBytes("US-ASCII")), "hdfs-default.xml")
+    require(PromptHdfs.of(hdfs, shipped).getInt(delay, 400) < 20, "what Hadoop ships counts as set")
+    println("what is set stays")
+  }
+}
