@@ -33,7 +33,8 @@ HDFS_CASE, S3_CASE = "recovery, HDFS", "recovery, S3"
 
 def sizes(extent: Extent) -> list[int]:
     """Keys of the stores that are recovered: 500,000 (60 MB), and the larger ones up to `--largest`:
-    5 million (600 MB), and 10 million with values that make them 6 GB.
+    5 million (600 MB), and 10 million with values that make them 6 GB. For those 56 GB of disk were too few:
+    each store has its files locally and on the cluster, and RocksDB keeps older ones.
     """
     if extent.is_quick:
         return [1_000]

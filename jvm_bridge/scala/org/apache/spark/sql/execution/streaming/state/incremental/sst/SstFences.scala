@@ -1,6 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap}
 
 /**
