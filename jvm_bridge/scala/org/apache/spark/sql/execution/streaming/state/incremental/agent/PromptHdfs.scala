@@ -10,7 +10,7 @@ import org.apache.hadoop.fs.Path
  * block has not reached the NameNode yet, which is the rule for small files, Hadoop's client waits 400 ms, and each
  * time twice as long, 5 times; here it begins with 10 ms, and asks more often, for longer in all. Any thread.
  */
-private[incremental] object PromptHdfs {
+private[agent] object PromptHdfs {
   private val waits = Map(
     "dfs.client.block.write.locateFollowingBlock.initial.delay.ms" -> "10",
     "dfs.client.block.write.locateFollowingBlock.retries" -> "11")
