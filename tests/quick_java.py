@@ -28,7 +28,8 @@ from state_store.jvm import releases
 from state_store.jvm.program import OPENED
 
 VARIABLE = "STATE_STORE_TEST_ARCHIVE"
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"
+"""With one compiler alone the JVM reserves 48 MB for code, which sessions of many queries fill."""
 _STREAMING = "org.apache.spark.sql.execution.streaming."
 CHECKPOINTING = _STREAMING if pyspark.__version__.startswith("4.0.") else _STREAMING + "checkpointing."
 CHECKPOINT_FILES = {
