@@ -10,6 +10,7 @@ import json
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -27,6 +28,8 @@ from benchmarks.scenarios.store_level import EXTENTS, Extent
 
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_OUT = jvm.BUILD / "results"
+KEPT = Path(__file__).resolve().parent / "measured"
+"""The results that `docs/benchmarks.md` is made of, a file for each scenario."""
 
 BESIDE = ("queries", "vectorized", "merges", "hdfs")
 """What the quick extent runs in a second process, beside the others: about half of its time."""
@@ -44,8 +47,12 @@ def main(arguments: list[str] | None = None) -> None:
     out = asked.out / extent.name
     out.mkdir(parents=True, exist_ok=True)
     failed = not asked.report and not _run_all(asked.scenario or USUAL, extent, out)
-    found = results.load(out)
-    pages = ROOT / "docs" if asked.report or (not asked.scenario and not extent.is_quick) else out / "docs"
+    whole = not asked.scenario and not extent.is_quick and not asked.report
+    if whole or asked.keep:
+        for name in asked.scenario or USUAL:
+            shutil.copy(out / f"{name}.json", KEPT)
+    kept = whole or asked.keep or asked.report
+    found, pages = (results.load(KEPT), ROOT / "docs") if kept else (results.load(out), out / "docs")
     if asked.record:
         recorded.write(found)
     for warning in recorded.warnings(found):
@@ -70,7 +77,12 @@ def _parser() -> argparse.ArgumentParser:
         "--out", type=Path, default=DEFAULT_OUT, help=f"results go below it (default {DEFAULT_OUT})"
     )
     parser.add_argument(
-        "--report", action="store_true", help="run nothing; write docs/benchmarks.md from results"
+        "--keep",
+        action="store_true",
+        help="these results replace what docs/benchmarks.md says of the scenarios, as a whole run's do",
+    )
+    parser.add_argument(
+        "--report", action="store_true", help="run nothing; write docs/benchmarks.md from the results kept"
     )
     parser.add_argument(
         "--record", action="store_true", help="keep these results as those that later ones must reach"

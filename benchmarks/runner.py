@@ -46,26 +46,37 @@ def run_cases(
     of one name (one JVM each) are joined.
     """
     log.unlink(missing_ok=True)
-    return _run_more(runs, extent, log, more_classes)
-
-
-def _run_more(runs: list[store_level.Run], extent: Extent, log: Path, more_classes: Sequence[Path]) -> Result:
-    events = []
-    specs: dict[str, Any] = {}
+    measured = _Measured(extent, log)
     for one in runs:
-        events += jvm.run(
+        measured.run(one, more_classes)
+    return measured.result()
+
+
+class _Measured:
+    """What JVMs that ran one after the other measured."""
+
+    def __init__(self, extent: Extent, log: Path) -> None:
+        self._extent = extent
+        self._log = log
+        self._events: list[statistics.Event] = []
+        self._specs: dict[str, Any] = {}
+
+    def run(self, one: store_level.Run, more_classes: Sequence[Path] = ()) -> None:
+        self._events += jvm.run(
             one.cases,
             heap_mb=one.heap_mb,
             touch_heap=one.touch_heap,
-            timeout_s=_TIMEOUT_S[extent.name],
-            log=log,
-            archived=extent.is_quick and not more_classes,
+            timeout_s=_TIMEOUT_S[self._extent.name],
+            log=self._log,
+            archived=self._extent.is_quick and not more_classes,
             more_classes=more_classes,
         )
         for case in one.cases:
-            known = specs.setdefault(case["name"], {**case, "subjects": []})
+            known = self._specs.setdefault(case["name"], {**case, "subjects": []})
             known["subjects"] = known["subjects"] + case["subjects"]
-    return {"specs": specs, "cases": statistics.by_case(events)}
+
+    def result(self) -> Result:
+        return {"specs": self._specs, "cases": statistics.by_case(self._events)}
 
 
 def _on_hdfs(extent: Extent, ours: bool, out: Path) -> Result:
@@ -81,12 +92,17 @@ def _on_hdfs(extent: Extent, ours: bool, out: Path) -> Result:
 def _on_services(extent: Extent, ours: bool, out: Path) -> Result:
     """HDFS, and then S3; each service runs only as long as it is measured."""
     log = out / f"{services.SCENARIO}.log"
-    with services.hdfs(out) as uri:
-        found = run_cases(services.hdfs_runs(extent, ours, uri), extent, log)
+    log.unlink(missing_ok=True)
+    measured = _Measured(extent, log)
+    parts = services.parts(extent, ours)
+    for part in parts:
+        with services.hdfs(out) as uri:
+            measured.run(services.hdfs_run(part, extent, uri))
     jars = services.s3a_jars()
-    with services.s3() as properties:
-        more = _run_more(services.s3_runs(extent, ours, properties), extent, log, jars)
-    return {part: {**found[part], **more[part]} for part in found}
+    for part in parts:
+        with services.s3() as properties:
+            measured.run(services.s3_run(part, extent, properties), jars)
+    return measured.result()
 
 
 def _queries(extent: Extent, ours: bool, out: Path) -> Result:

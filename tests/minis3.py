@@ -10,6 +10,7 @@ A number after it is for how many milliseconds each request waits.
 
 from __future__ import annotations
 
+import mmap
 import re
 import socket
 import sys
@@ -130,7 +131,7 @@ def running() -> Iterator[S3Server]:
         def log(self, type: str, message: str, *args: Any) -> None:
             pass
 
-    _keep_objects_read()
+    _read_ranges_alone()
     server = S3Server()
     moto = DomainDispatcherApplication(lambda service: create_backend_app("s3"))
     in_turn = threading.Lock()
@@ -159,20 +160,28 @@ def running() -> Iterator[S3Server]:
         thread.join()
 
 
-def _keep_objects_read() -> None:
-    """A range of an object is read without its rest: `moto` copies the whole for each request."""
+def _read_ranges_alone() -> None:
+    """A range of an object is read from a file: `moto` copies the whole object for each request."""
+    import flask
     from moto.s3.models import FakeKey
 
     read, write = FakeKey.value.fget, FakeKey.value.fset
 
-    def value(key: Any) -> bytes:
-        kept: bytes | None = vars(key).get("_kept")
-        if kept is None or len(kept) != key.contentsize:
-            kept = key._kept = read(key)
-        return kept
+    def value(key: Any) -> Any:
+        in_part = flask.has_request_context() and "Range" in flask.request.headers
+        return mapped(key) if in_part and key.contentsize > 1 << 16 else read(key)
+
+    def mapped(key: Any) -> mmap.mmap:
+        with key.lock:
+            if "_mapped" not in vars(key):
+                key._value_buffer.rollover()
+                key._value_buffer.flush()
+                key._mapped = mmap.mmap(key._value_buffer.fileno(), 0, access=mmap.ACCESS_READ)
+            found: mmap.mmap = key._mapped
+            return found
 
     def replaced(key: Any, content: bytes) -> None:
-        key._kept = None
+        vars(key).pop("_mapped", None)
         write(key, content)
 
     FakeKey.value = property(value, replaced)

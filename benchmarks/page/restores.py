@@ -75,8 +75,8 @@ def on_services(results: Results, titles: Mapping[str, str]) -> str:
         f"{services.REQUEST_MS} ms late: before the client of Hadoop's own mini cluster asks (a stream "
         "carries 100 MB a second), and in the S3 service of `moto` before it answers. `python -m benchmarks "
         "--scenario services`; `--largest 10000000` adds the larger sizes, without those of Spark's stores "
-        "that take too long to wait for, and on S3 without the largest: `moto` computes in one thread "
-        "and keeps in memory what is read.\n"
+        "that take too long to wait for. Stores of the largest size are measured one after the other, each "
+        "on a service of its own.\n"
     )
     for case in cases:
         text += f"\n### {case}\n\n" + comparison(results, services.SCENARIO, case)

@@ -12,7 +12,8 @@ import contextlib
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,7 @@ HDFS_CASE, S3_CASE = "recovery, HDFS", "recovery, S3"
 
 def sizes(extent: Extent) -> list[int]:
     """Keys of the stores that are recovered: 500,000 (60 MB), and the larger ones up to `--largest`:
-    5 million (600 MB), and 10 million with values that make them 6 GB. For those 56 GB of disk were too few:
-    each store has its files locally and on the cluster, and RocksDB keeps older ones.
+    5 million (600 MB), and 10 million with values that make them 6 GB.
     """
     if extent.is_quick:
         return [1_000]
@@ -51,40 +51,55 @@ def _absent(keys: int) -> str:
     return f"{short(keys)} keys{bytes_each}, local files absent"
 
 
-def hdfs_runs(extent: Extent, ours: bool, uri: str) -> list[Run]:
-    """A JVM for each size."""
+@dataclass(frozen=True)
+class Part:
+    """Stores of one size that are on one service, and in one JVM, where they take turns."""
+
+    keys: int
+    subjects: Sequence[Variant]
+
+
+def parts(extent: Extent, ours: bool) -> list[Part]:
+    """One for each size, and of the largest one for each store: a disk need not hold the files of several."""
+    found = [(keys, [one for one in _subjects(keys) if ours or not one.is_ours]) for keys in sizes(extent)]
+    return [
+        Part(keys, some)
+        for keys, subjects in found
+        for some in ([[one] for one in subjects] if keys == LARGE else [subjects])
+    ]
+
+
+def hdfs_run(part: Part, extent: Extent, uri: str) -> Run:
+    """A part on this cluster. For files to be complete all wait as this store lets its own files wait: a file
+    manager that can be delayed has one client for all.
+    """
     conf = {
         **FAR["hadoop_conf"],
         "fs.delayed.request.ms": str(REQUEST_MS),
         "fs.hdfs.impl": "statestore.benchmark.DelayedHdfs",
+        "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
+        "dfs.client.block.write.locateFollowingBlock.retries": "11",
         "spark.sql.streaming.checkpointFileManagerClass": _FILE_MANAGERS,
     }
-    return [
-        _run(HDFS_CASE, keys, extent, ours, storage=f"{uri}/benchmark/{keys}", hadoop_conf=conf)
-        for keys in sizes(extent)
-    ]
+    return _run(HDFS_CASE, part, extent, storage=f"{uri}/benchmark", hadoop_conf=conf)
 
 
-def s3_runs(extent: Extent, ours: bool, properties: dict[str, str]) -> list[Run]:
-    """All sizes but the largest: `moto` computes in one thread, and keeps in memory what is read."""
-    return [
-        _run(S3_CASE, keys, extent, ours, storage=f"s3a://bucket/benchmark/{keys}", hadoop_conf=properties)
-        for keys in sizes(extent)
-        if keys < LARGE
-    ]
+def s3_run(part: Part, extent: Extent, properties: dict[str, str]) -> Run:
+    """A part on this service."""
+    return _run(S3_CASE, part, extent, storage="s3a://bucket/benchmark", hadoop_conf=properties)
 
 
-def _run(name: str, keys: int, extent: Extent, ours: bool, **where: Any) -> Run:
-    size = _QUICK_BATCH if extent.is_quick else _BATCH
+def _run(name: str, part: Part, extent: Extent, **where: Any) -> Run:
+    keys, size = part.keys, _QUICK_BATCH if extent.is_quick else _BATCH
     again = {"local": "absent", "repetitions": 1 if extent.is_quick or keys == LARGE else 2}
     steps: list[Step] = [
-        {**load(keys), "chunk_bytes": (256 << 20) if keys == LARGE else (64 << 20)},
+        {**load(keys), "chunk_bytes": (512 << 20) if keys == LARGE else (64 << 20)},
         batches(extent, "uniform", size, batches=2, segments=1, label=f"batches at {short(keys)}"),
         {"do": "restore", "label": _absent(keys), **again},
         {"do": "recover", "label": first_batch(keys, size), "size": size, **again},
     ]
     values = _LARGE_VALUE_BYTES if keys == LARGE else _VALUE_BYTES
-    return Run([case(name, _subjects(keys), steps, ours=ours, value_bytes=values, **where)], heap_mb=4096)
+    return Run([case(name, part.subjects, steps, ours=True, value_bytes=values, **where)], heap_mb=4096)
 
 
 def _subjects(keys: int) -> list[Variant]:

@@ -399,11 +399,15 @@ def test_services_take_the_sizes_that_are_asked_for() -> None:
         5_000_000,
         10_000_000,
     ]
-    runs = services.hdfs_runs(dataclasses.replace(standard, largest=10_000_000), True, "hdfs://host:1")
+    largest = services.parts(dataclasses.replace(standard, largest=10_000_000), True)
+    assert [len(part.subjects) for part in largest[2:]] == [1, 1, 1]
+    runs = [services.hdfs_run(part, standard, "hdfs://host:1") for part in largest]
     compared = [{one["name"] for one in run.cases[0]["subjects"]} for run in runs]
-    assert compared[0] > compared[1] > compared[2] == {"rocksdb", "incremental", "incremental-lazy"}
+    assert compared[0] > compared[1] > {"rocksdb", "incremental", "incremental-lazy"}
+    assert compared[2:] == [{"rocksdb"}, {"incremental"}, {"incremental-lazy"}]
     shapes = [(run.cases[0]["value_bytes"], run.cases[0]["steps"][0]["to"]) for run in runs]
-    assert shapes == [(100, 500_000), (100, 5_000_000), (580, 10_000_000)]
-    (small,) = services.s3_runs(standard, True, {"fs.s3a.endpoint": "http://localhost:1"})
+    assert shapes == [(100, 500_000), (100, 5_000_000), *[(580, 10_000_000)] * 3]
+    (part,) = services.parts(standard, ours=True)
+    small = services.s3_run(part, standard, {"fs.s3a.endpoint": "http://localhost:1"})
     assert {one["name"] for one in small.cases[0]["subjects"]} == compared[0]
     assert small.cases[0]["storage"].startswith("s3a://")
