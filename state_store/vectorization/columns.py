@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -136,6 +137,13 @@ def _structs_may_cast(source: pa.StructType, target: pa.StructType) -> bool:
     return all(_may_cast(s.type, t.type) for s, t in zip(source, target, strict=True))
 
 
+def bounds(lists: pa.Array) -> np.ndarray:
+    """Where each list or map begins among its values, and where the last ends. An empty column that Java
+    wrote has no offsets: Arrow would read what lies in memory there.
+    """
+    return lists.offsets.to_numpy() if len(lists) else np.zeros(1, np.int32)
+
+
 def first_forbidden_null(array: pa.Array, field: pa.Field) -> int | None:
     """The first row of `array` with a null, at any depth, that `field` forbids; `None` without."""
     if not _forbids_null(field):
@@ -172,7 +180,7 @@ def _first_in_struct(array: pa.StructArray, dtype: pa.StructType) -> int | None:
 
 
 def _first_in_list(array: pa.Array, values: pa.Array, child: pa.Field) -> int | None:
-    offsets = array.offsets.to_numpy()
+    offsets = bounds(array)
     row = first_forbidden_null(values.slice(offsets[0], offsets[-1] - offsets[0]), child)
     if row is None:
         return None

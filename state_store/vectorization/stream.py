@@ -14,7 +14,7 @@ import pyarrow as pa
 from state_store.older_python import zip
 from state_store.vectorization.changes import ChangeWriter
 from state_store.vectorization.checking import STATE_EXTRAS, Call, check
-from state_store.vectorization.columns import struct_type
+from state_store.vectorization.columns import bounds, struct_type
 from state_store.vectorization.context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Header
 from state_store.vectorization.errors import BadResultError, GroupTooLargeError
 from state_store.vectorization.frames import pandas_frames, polars_frames
@@ -106,7 +106,7 @@ class GroupStream:
         return self._rows(batch.column(5), group), table
 
     def _rows(self, lists: pa.ListArray, group: np.ndarray) -> pa.Table:
-        offsets = lists.offsets.to_numpy()
+        offsets = bounds(lists)
         values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
         index = pa.array(np.repeat(group, np.diff(offsets)))
         return pa.Table.from_arrays([*values.flatten(), index], names=self._row_names)

@@ -21,6 +21,7 @@ from pyspark.sql import types as t
 from pyspark.sql.conversion import ArrowTableToRowsConversion
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from state_store.vectorization.columns import first_forbidden_null
 from state_store.vectorization.errors import BadResultError
 from state_store.vectorization.plain.row_schemas import RowSchema
 from state_store.vectorization.plain.rows import row_class, tuple_class
@@ -276,6 +277,22 @@ def test_what_the_function_changes_afterwards_is_not_seen():
     own = rows.own((numbers,))
     numbers.append(2)
     assert own == ([1],)
+
+
+@pytest.mark.parametrize("kind", [t.ArrayType(t.LongType()), t.MapType(t.LongType(), t.LongType())])
+def test_an_empty_column_without_offsets_has_no_values(kind):
+    """Java writes a column of no lists or maps without offsets; what lies in memory there is not read."""
+    spark = t.StructType([t.StructField("c", kind)])
+    schema = to_arrow_schema(spark, timezone=ZONE)
+    arrow = schema.field("c").type
+    beside = pa.py_buffer(np.array([-5, 7], np.int32)).slice(0, 0)
+    values = pa.array([], arrow).values  # entries, of a map
+    column = pa.Array.from_buffers(arrow, 0, [None, beside], children=[values])
+    table = pa.Table.from_arrays([column], schema=schema)
+    assert RowSchema(spark, schema, SessionZone(ZONE)).tuples(table.columns, row_class(("c",))) == []
+    whole = pa.field("element", pa.int64(), nullable=False)
+    strict = pa.map_(pa.int64(), whole) if pa.types.is_map(arrow) else pa.list_(whole)
+    assert first_forbidden_null(column, pa.field("c", strict)) is None
 
 
 def test_rows_are_rows_and_named_tuples():

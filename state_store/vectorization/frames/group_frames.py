@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state_store.older_python import zip
+from state_store.vectorization.columns import bounds
 from state_store.vectorization.context import Header
 from state_store.vectorization.frames import pandas_frames
 
@@ -25,7 +26,7 @@ from state_store.vectorization.frames import pandas_frames
 def cut(batch: pa.RecordBatch, header: Header) -> GroupFrames:
     """The frames and keys of the groups in `batch`, in the layout of the JVM's `GroupsCall`."""
     lists = batch.column(5)
-    offsets = lists.offsets.to_numpy()
+    offsets = bounds(lists)
     values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
     columns = [Column(a, f, header) for a, f in zip(values.flatten(), header.row_schema, strict=True)]
     keys = [Column(a, f, header) for a, f in zip(batch.column(3).flatten(), header.key_schema, strict=True)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from state_store.older_python import zip
-from state_store.vectorization.columns import nullable
+from state_store.vectorization.columns import bounds, nullable
 from state_store.vectorization.result import Result
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _with_maps(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
         return array
-    offsets, mask = array.offsets.cast(pa.int32()), array.is_null()
+    offsets, mask = pa.array(bounds(array), pa.int32()), array.is_null()
     if not pa.types.is_map(kind):
         return pa.ListArray.from_arrays(offsets, _with_maps(array.values, kind.value_type), mask=mask)
     if not pa.types.is_struct(array.type.value_type) or array.type.value_type.num_fields != 2:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import types
 
 from state_store.older_python import pairwise, zip
-from state_store.vectorization.columns import nullable
+from state_store.vectorization.columns import bounds, nullable
 from state_store.vectorization.plain.rows import row_class
 from state_store.vectorization.plain.session_zone import SessionZone
 from state_store.vectorization.plain.values import (
@@ -64,7 +64,7 @@ class _List(Codec):
         self._element = codec(spark.elementType, arrow.value_type, zone)
 
     def values(self, column: pa.Array) -> list[Any]:
-        offsets = column.offsets.to_pylist()
+        offsets = bounds(column).tolist()
         flat = self._element.values(column.values.slice(offsets[0], offsets[-1] - offsets[0]))
         first = offsets[0]
         lists = [flat[a - first : b - first] for a, b in pairwise(offsets)]
@@ -88,7 +88,7 @@ class _Map(Codec):
         self._item = codec(spark.valueType, arrow.item_type, zone)
 
     def values(self, column: pa.Array) -> list[Any]:
-        offsets = column.offsets.to_pylist()
+        offsets = bounds(column).tolist()
         first, count = offsets[0], offsets[-1] - offsets[0]
         keys = self._key.values(column.keys.slice(first, count))
         items = self._item.values(column.items.slice(first, count))
