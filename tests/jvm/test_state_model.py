@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import tempfile
 from pathlib import Path
@@ -115,6 +116,20 @@ def test_whatever_the_agent_says_is_an_answer_or_an_exception(class_path: str, t
 
 def test_closed_files_of_hdfs_are_asked_for_soon(class_path: str, tmp_path: Path) -> None:
     assert "what is set stays" in walk(class_path, tmp_path, "agent.HdfsWaits")
+
+
+@pytest.mark.parametrize(("limit", "most"), [(2_000, 512), (8_000, 1_000)])
+def test_files_in_use_take_an_eighth_of_the_descriptors(
+    class_path: str, tmp_path: Path, limit: int, most: int
+) -> None:
+    """More files than that are used, and each is opened again when it is read."""
+    usual, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        told = walk(class_path, tmp_path, "sst.Descriptors", 1_100, java=("-XX:-MaxFDLimit",))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usual, hard))
+    assert f"\n{most} descriptors at most" in "\n" + told
 
 
 def test_single_pieces_in_a_locale_with_other_digits(class_path: str, tmp_path: Path) -> None:

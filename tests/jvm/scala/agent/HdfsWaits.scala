@@ -5,11 +5,26 @@ import java.io.ByteArrayInputStream
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
 
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.FileSystemBasedCheckpointFileManager
+
 /** How soon the client of HDFS asks again, where nobody has said anything about it. */
 object HdfsWaits {
   private val (delay, retries) =
     ("dfs.client.block.write.locateFollowingBlock.initial.delay.ms", "dfs.client.block.write.locateFollowingBlock.retries")
-  private val hdfs = new Path("hdfs://host/store")
+  private val hdfs = new Path("hdfs://127.0.0.1:1/store")
+
+  /** With which configuration the store's files are made. */
+  final class Telling(path: Path, conf: Configuration) extends FileSystemBasedCheckpointFileManager(path, conf) {
+    throw new IllegalStateException(s"first after ${conf.get(delay)} ms")
+  }
+
+  private def ofFileCalls(): String = {
+    val conf = new Configuration(false)
+    conf.set("spark.sql.streaming.checkpointFileManagerClass", classOf[Telling].getName)
+    val asked = Frame(Json.obj("fs" -> "exists", "path" -> hdfs.toString))
+    new FileCalls(hdfs, conf).answer(asked).header.toString
+  }
 
   def main(arguments: Array[String]): Unit = {
     val plain = new Configuration(false)
@@ -28,6 +43,7 @@ object HdfsWaits {
     val xml = s"<configuration><property><name>$delay</name><value>400</value></property></configuration>"
     shipped.addResource(new ByteArrayInputStream(xml.getBytes("US-ASCII")), "hdfs-default.xml")
     require(PromptHdfs.of(hdfs, shipped).getInt(delay, 400) < 20, "what Hadoop ships counts as set")
+    require(ofFileCalls().contains("first after 10 ms"), s"files are made otherwise: ${ofFileCalls()}")
     println("what is set stays")
   }
 }
