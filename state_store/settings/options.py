@@ -256,7 +256,7 @@ class Options:
     transfer_threads: int = option(
         "transferThreads",
         at_least(INT, 1),
-        "8",
+        "16",
         group="Merges",
         doc="""Files that one store uploads or downloads at the same time, in merges and restores. A file of
         more than 8 MiB is downloaded in parts of about that size, each of which counts as one.""",

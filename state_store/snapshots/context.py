@@ -19,7 +19,7 @@ from state_store.storage.contract import Storage
 T = TypeVar("T")
 R = TypeVar("R")
 
-THREADS = 8
+THREADS = 16
 """How many transfers go on at a time where no option says it."""
 
 
