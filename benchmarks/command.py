@@ -38,8 +38,11 @@ BESIDE = ("queries", "vectorized", "merges", "hdfs")
 def main(arguments: list[str] | None = None) -> None:
     """Exits with 1 when a scenario failed or a store returned wrong content; a fallen ratio only warns."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends with it
-    asked = _parser().parse_args(arguments)
+    parser = _parser()
+    asked = parser.parse_args(arguments)
     extent = EXTENTS[asked.bench or asked.extent or "standard"]
+    if asked.keep and extent.is_quick:
+        parser.error("what the quick extent measures counts for nothing: nothing of it is kept")
     if asked.largest:
         extent = dataclasses.replace(extent, largest=asked.largest)
     if extent.is_quick:  # its JVMs live for seconds, too short for their second compiler
@@ -49,6 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     failed = not asked.report and not _run_all(asked.scenario or USUAL, extent, out)
     whole = not asked.scenario and not extent.is_quick and not asked.report
     if whole or asked.keep:
+        KEPT.mkdir(exist_ok=True)
         for name in asked.scenario or USUAL:
             shutil.copy(out / f"{name}.json", KEPT)
     kept = whole or asked.keep or asked.report
@@ -57,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
         recorded.write(found)
     for warning in recorded.warnings(found):
         print(f"warning: {warning}", file=sys.stderr)
-    print(f"report: {report.write(found, pages)}")
+    print(f"report: {report.write(found, pages, keep_earlier=kept)}")
     sys.exit(1 if failed else 0)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.page import goals, plots, queries, restores, stores
+from benchmarks.page.earlier import GOALS, EarlierPage
 from benchmarks.page.layout import table
 from benchmarks.page.reasons import REASONS
 from benchmarks.results import Results, errors
@@ -38,13 +39,17 @@ the last but one section has them on HDFS, where it does not.
 """
 
 
-def write(results: Results, pages: Path) -> Path:
-    """Writes `benchmarks.md` and `images/` below `pages`; gives the page."""
+def write(results: Results, pages: Path, *, keep_earlier: bool = False) -> Path:
+    """Writes `benchmarks.md` and `images/` below `pages`; gives the page. With `keep_earlier`, what the page
+    says of scenarios without results stays.
+    """
     pages.mkdir(parents=True, exist_ok=True)
-    titles = plots.draw_all(results, pages / "images")
-    sections = [_HEAD, _machine(results), _problems(results), _goals(results)]
-    sections += [section(results, titles) for section in _SECTIONS]
     page = pages / "benchmarks.md"
+    earlier = EarlierPage.parse(page.read_text()) if keep_earlier and page.exists() else EarlierPage()
+    titles = plots.draw_all(results, pages / "images")
+    sections = [_HEAD, _machine(results), _problems(results), _goals(results, earlier)]
+    for heading, section in _SECTIONS.items():
+        sections.append(section(results, titles) or earlier.section(heading))
     page.write_text("\n".join(section for section in sections if section))
     return page
 
@@ -140,24 +145,22 @@ def _problems(results: Results) -> str:
     return "## Failures\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
-def _goals(results: Results) -> str:
+def _goals(results: Results, earlier: EarlierPage) -> str:
     if results.bench == "quick":
-        return "## Goals\n\nThe goals are for states that this extent is too small for.\n"
+        return f"## {GOALS}\n\nThe goals are for states that this extent is too small for.\n"
     words = {True: "met", False: "**missed**", None: ""}
     rows = []
-    for one in goals.outcomes(results):
+    outcomes = [earlier.of(one) for one in goals.outcomes(results)]
+    for one in outcomes:
         verdict = f"{words[one.met]} {one.missed_by}".strip()
         rows.append((one.setting, one.against, one.aim, one.measured, verdict))
     header = ("setting", "against", "aim", "measured", "")
-    return (
-        "## Goals\n\nEach row is computed from what was measured.\n\n"
-        + table(header, rows)
-        + _reasons(results)
-    )
+    text = f"## {GOALS}\n\nEach row is computed from what was measured.\n\n"
+    return text + table(header, rows) + _reasons(outcomes)
 
 
-def _reasons(results: Results) -> str:
-    missed = dict.fromkeys(one.setting for one in goals.outcomes(results) if one.met is False)
+def _reasons(outcomes: Sequence[goals.Outcome]) -> str:
+    missed = dict.fromkeys(one.setting for one in outcomes if one.met is False)
     known = {setting: " ".join(REASONS[setting].split()) for setting in missed if setting in REASONS}
     if not known:
         return ""
@@ -165,19 +168,19 @@ def _reasons(results: Results) -> str:
     return f"\nWhy those that are missed are missed, by profiles of this store:\n\n{listed}\n"
 
 
-_SECTIONS: tuple[Callable[[Results, Mapping[str, str]], str], ...] = (
-    stores.store,
-    stores.age,
-    stores.growth,
-    stores.one_large_store,
-    restores.restore,
-    restores.recovery,
-    restores.on_services,
-    stores.storage,
-    queries.queries,
-    stores.memory,
-    stores.many_stores,
-    queries.vectorized,
-    stores.hdfs,
-    stores.merges,
-)
+_SECTIONS: Mapping[str, Callable[[Results, Mapping[str, str]], str]] = {
+    "Store level": stores.store,
+    "Age": stores.age,
+    "Growth": stores.growth,
+    "A store larger than its memory": stores.one_large_store,
+    "Restore and fail-over": restores.restore,
+    "Recovery by size of the state": restores.recovery,
+    "Recovery from HDFS and S3": restores.on_services,
+    "Storage, uploads, latency": stores.storage,
+    "Real queries": queries.queries,
+    "Memory": stores.memory,
+    "Executors with many stores": stores.many_stores,
+    "Vectorised functions": queries.vectorized,
+    "On HDFS": stores.hdfs,
+    "The merge alone": stores.merges,
+}

@@ -17,7 +17,7 @@ from benchmarks.results import Results
 from benchmarks.scenarios.store_level import BUDGET_MB, Case, Extent, Run, Step, batches, case, load
 
 SCENARIO = "executors"
-USUAL = 200
+USUAL, MANY = 200, 1000
 KEYS_EACH = 100
 TOUCHED_EACH = 20
 BATCH = f"{TOUCHED_EACH} keys a store"
@@ -31,7 +31,7 @@ _HANDLES = ("threads", "descriptors")
 
 def numbers(extent: Extent) -> tuple[int, ...]:
     """How many stores an executor has, ascending; the first number is what the others are compared with."""
-    return {"quick": (2,), "standard": (10, USUAL), "full": (10, USUAL, 1000)}[extent.name]
+    return {"quick": (2,), "standard": (10, USUAL), "full": (10, USUAL, MANY)}[extent.name]
 
 
 def executors(extent: Extent, ours: bool) -> list[Run]:

@@ -375,6 +375,34 @@ def test_reasons_are_given_for_settings_that_are_goals() -> None:
     assert set(REASONS) <= settings
 
 
+def test_what_was_not_measured_again_stays_on_the_page(tmp_path: Path) -> None:
+    """A section of half an hour and its goals outlive a run of another scenario."""
+    size = "batch of 20k, all keys in a sixth of their bytes"
+    rest = "JVM heap, growth from 500k to 10M keys"
+    before = (
+        "# Benchmarks\n\n## Goals\n\n| setting | against | aim | measured |  |\n|---|---|---|---|---|\n"
+        f"| {size} | RocksDB + changelog | >= 5x | 3.1x | **missed** 1.6x short |\n"
+        f"| {rest} | itself | flat (<= 10 MB) | 99 MB | met |\n"
+        "| no longer a goal | itself | <= 1x | 0.5x | met |\n\n"
+        "## A store larger than its memory\n\nTook its time.\n\n## Memory\n\nOld figures.\n"
+    )
+    (tmp_path / "benchmarks.md").write_text(before)
+    heap = {"heap_bytes": {"median": 1 << 20}, "reported_bytes": {"median": 0}}
+    row = {**heap, "children_pss_bytes": {"median": 0}, "jvm_file_bytes": {"median": 0}}
+    steps = {f"{keys} keys": {OURS: {"memory": row}} for keys in ("500k", "10M")}
+    found = Results(
+        {"memory": {"bench": "standard", "seconds": 1, "machine": _MACHINE, "cases": {"memory": steps}}}
+    )
+    page = report.write(found, tmp_path, keep_earlier=True).read_text()
+    assert f"| {size} | RocksDB + changelog | >= 5x | 3.1x | **missed** 1.6x short |" in page
+    assert f"- *{size}*: {' '.join(REASONS[size].split())}" in page
+    assert f"| {rest} | itself | flat (<= 10 MB) | 0 MB | met |" in page
+    assert page.count("Took its time.") == 1
+    assert "Old figures." not in page
+    assert "no longer a goal" not in page
+    assert "Took its time." not in report.write(found, tmp_path).read_text()
+
+
 def test_spread_of_known_numbers() -> None:
     found = statistics.spread([1, 2, 3, 4, 100])
     assert (found["median"], found["q1"], found["q3"], found["min"], found["max"]) == (3, 2, 4, 1, 100)
