@@ -25,7 +25,7 @@ class EarlierPage:
     @classmethod
     def parse(cls, page: str) -> EarlierPage:
         parts = [part for part in re.split(r"(?m)^(?=## )", page) if part.startswith("## ")]
-        sections = {part.split("\n", 1)[0][3:]: part for part in parts}
+        sections = {part.split("\n", 1)[0][3:]: part.rstrip("\n") + "\n" for part in parts}
         rows = re.findall(r"(?m)^\| (.+) \| (.+) \| (.+) \| (.+) \| (.*) \|$", sections.get(GOALS, ""))
         found = [
             Outcome(*row[:4], _MISSED not in row[4], _missed_by(row[4])) for row in rows if row[4].strip()

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 import scala_jars
 
-from benchmarks import recorded, statistics
+from benchmarks import command, recorded, results, statistics
 from benchmarks.comparisons import data_plane, processors, sst
 from benchmarks.environment import jvm, providers
 from benchmarks.page import goals, plots, report, stores
@@ -238,7 +238,7 @@ def test_the_worst_age_counts() -> None:
 
 
 def test_the_worst_prediction_counts() -> None:
-    def verdict(*told: tuple[int, int, int]) -> tuple[str, bool | None]:
+    def verdict(*told: tuple[int, int, int], local: int = 0) -> tuple[str, bool | None]:
         steps = {
             f"restore {place}": {
                 OURS: {
@@ -248,6 +248,7 @@ def test_the_worst_prediction_counts() -> None:
                             "incrementalRestorePredictedMs": predicted_ms,
                             "incrementalRestoreChooseMs": choose_ms,
                             "incrementalRestoreFetchMs": fetch_ms,
+                            "incrementalRestoreLocalFiles": local,
                         },
                     }
                 }
@@ -255,7 +256,7 @@ def test_the_worst_prediction_counts() -> None:
             for place, (predicted_ms, choose_ms, fetch_ms) in enumerate(told)
         }
         found = Results({"services": {"bench": "full", "cases": {"S3": steps}}})
-        return _verdict(found, "time of a restore, as predicted")
+        return _verdict(found, "time of a restore without local files, as predicted")
 
     assert verdict((125, 10, 90), (12, 0, 3)) == (
         "25 % at most (125 ms, was 100 ms: S3, restore 0), 2 restores",
@@ -266,6 +267,7 @@ def test_the_worst_prediction_counts() -> None:
         False,
     )
     assert verdict((12, 1, 1)) == ("10 ms apart or less in all 1", True)
+    assert verdict((125, 1, 1), local=3) == ("not measured", None)
 
 
 def test_every_scenario_is_declared_for_every_extent() -> None:
@@ -401,6 +403,13 @@ def test_what_was_not_measured_again_stays_on_the_page(tmp_path: Path) -> None:
     assert "Old figures." not in page
     assert "no longer a goal" not in page
     assert "Took its time." not in report.write(found, tmp_path).read_text()
+
+
+def test_the_page_is_made_of_the_results_that_are_kept(tmp_path: Path) -> None:
+    page = command.ROOT / "docs" / "benchmarks.md"
+    (tmp_path / page.name).write_text(page.read_text())
+    again = report.write(results.load(command.KEPT), tmp_path, keep_earlier=True)
+    assert again.read_text() == page.read_text(), "run `python -m benchmarks --report`"
 
 
 def test_spread_of_known_numbers() -> None:
