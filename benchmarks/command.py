@@ -52,9 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     failed = not asked.report and not _run_all(asked.scenario or USUAL, extent, out)
     whole = not asked.scenario and not extent.is_quick and not asked.report
     if whole or asked.keep:
-        KEPT.mkdir(exist_ok=True)
-        for name in asked.scenario or USUAL:
-            shutil.copy(out / f"{name}.json", KEPT)
+        _keep(asked.scenario or USUAL, out)
     kept = whole or asked.keep or asked.report
     found, pages = (results.load(KEPT), ROOT / "docs") if kept else (results.load(out), out / "docs")
     if asked.record:
@@ -63,6 +61,15 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"report: {report.write(found, pages, keep_earlier=kept)}")
     sys.exit(1 if failed else 0)
+
+
+def _keep(names: Sequence[str], out: Path) -> None:
+    """Keeps the results of these scenarios, but for those that failed: what was known of them stays."""
+    KEPT.mkdir(exist_ok=True)
+    measured = results.load(out).scenarios
+    for name in names:
+        if "failed" not in measured[name]:
+            shutil.copy(out / f"{name}.json", KEPT)
 
 
 def _parser() -> argparse.ArgumentParser:

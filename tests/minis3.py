@@ -16,7 +16,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -166,6 +167,9 @@ def _read_ranges_alone() -> None:
     from moto.s3.models import FakeKey
 
     read, write = FakeKey.value.fget, FakeKey.value.fset
+    mappings: MutableMapping[Any, mmap.mmap] = (
+        weakref.WeakKeyDictionary()
+    )  # objects are copied with their fields
 
     def value(key: Any) -> Any:
         in_part = flask.has_request_context() and "Range" in flask.request.headers
@@ -173,15 +177,14 @@ def _read_ranges_alone() -> None:
 
     def mapped(key: Any) -> mmap.mmap:
         with key.lock:
-            if "_mapped" not in vars(key):
+            if key not in mappings:
                 key._value_buffer.rollover()
                 key._value_buffer.flush()
-                key._mapped = mmap.mmap(key._value_buffer.fileno(), 0, access=mmap.ACCESS_READ)
-            found: mmap.mmap = key._mapped
-            return found
+                mappings[key] = mmap.mmap(key._value_buffer.fileno(), 0, access=mmap.ACCESS_READ)
+            return mappings[key]
 
     def replaced(key: Any, content: bytes) -> None:
-        vars(key).pop("_mapped", None)
+        mappings.pop(key, None)
         write(key, content)
 
     FakeKey.value = property(value, replaced)

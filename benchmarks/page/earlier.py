@@ -6,8 +6,8 @@ Some scenarios take half an hour: their sections say when they were run, and sta
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
 from benchmarks.page.goals import Outcome
 
@@ -33,13 +33,17 @@ class EarlierPage:
         return cls(sections, {(one.setting, one.against): one for one in found})
 
     def of(self, one: Outcome) -> Outcome:
-        """The outcome, or the earlier one where it was not measured now and was then."""
-        then = self.goals.get((one.setting, one.against)) if one.met is None else None
-        return one if then is None else replace(then, aim=one.aim)
+        """The outcome, or the earlier one where it was not measured now, and was then with the same aim."""
+        then = self.goals.get((one.setting, one.against))
+        return then if one.met is None and then is not None and then.aim == one.aim else one
 
     def section(self, heading: str) -> str:
         """With its heading; empty where there is none."""
         return self.sections.get(heading, "")
+
+    def images(self, headings: Iterable[str]) -> set[str]:
+        """The stems of the pictures that these sections show."""
+        return {name for one in headings for name in re.findall(r"\(images/(.+?)\.svg\)", self.section(one))}
 
 
 def _missed_by(verdict: str) -> str:

@@ -136,9 +136,9 @@ def _recovery(results: Results) -> list[Outcome]:
 
 def _services(results: Results) -> list[Outcome]:
     ours, rows = "incremental-lazy", []
-    for service, of_service in (("HDFS", services.HDFS_CASE), ("S3", services.S3_CASE)):
+    for service, case in (("HDFS", services.HDFS_CASE), ("S3", services.S3_CASE)):
         setting = f"6 GB on {service}, 20 ms a request, end of the first batch, lazy"
-        where = (services.SCENARIO, of_service, services.first_batch(services.LARGE))
+        where = (services.SCENARIO, case, services.first_batch(services.LARGE))
         own = results.median(*where, ours, "recover", "end_ms")
         rows += [
             _at_most(setting, "time", own, 2_000, " ms"),
@@ -181,10 +181,9 @@ def _predicted(results: Results) -> list[Outcome]:
     for where, kind in results.measured():
         for subject, one in results.step(*where).items():
             told = one.get(kind, {}).get("custom", {}) if kind == "restore" else {}
-            foretold = "incrementalRestorePredictedMs" in told and not told.get(
-                "incrementalRestoreLocalFiles"
-            )
-            if subject.startswith(OURS) and foretold:  # for a restore that finds no local files
+            if told.get("incrementalRestoreLocalFiles"):
+                continue  # what is predicted is a restore that finds none
+            if subject.startswith(OURS) and "incrementalRestorePredictedMs" in told:
                 predicted_ms = told["incrementalRestorePredictedMs"]
                 was_ms = sum(told.get(f"incrementalRestore{phase}Ms", 0) for phase in _PHASES)
                 off_ms = abs(predicted_ms - was_ms)

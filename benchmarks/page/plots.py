@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,9 @@ _PHASES = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#C
 _MB = 1 << 20
 
 
-def draw_all(results: Results, directory: Path) -> dict[str, str]:
-    """Writes an SVG of every plot that the results have figures for, and deletes the others there; titles by
-    file stem."""
+def draw_all(results: Results, directory: Path, others: Collection[str] = ()) -> dict[str, str]:
+    """Writes an SVG of every plot that the results have figures for, and deletes the rest there but for
+    `others`; titles by file stem."""
     directory.mkdir(parents=True, exist_ok=True)
     settings = {
         "font.size": 12,
@@ -72,7 +72,7 @@ def draw_all(results: Results, directory: Path) -> dict[str, str]:
             plt.close(figure)
             titles[name] = title
     for old in directory.glob("*.svg"):
-        if old.stem not in titles:
+        if old.stem not in titles and old.stem not in others:
             old.unlink()
     return titles
 

@@ -43,14 +43,14 @@ REASONS: dict[str, str] = {
     state was 15 files, the larger 87, of 8 MiB, so that a merge rewrites little; without these files a
     first row takes 10 ms. The limit here is 13 ms.""",
     "6 GB on HDFS, 20 ms a request, end of the first batch, lazy": """20,000 keys all over 6 GB, looked up
-    one after the other, are nearly as many requests of 40 ms (an open and a read) while their blocks are
-    not there: the batch ends when nearly all files are. They come at 600 MB a second, and both cores are
-    busy with that (0 to 6 % idle): the HDFS client, its checksums and the DataNode share them. 2 s would
-    take 3 GB a second. The first row comes with the ends of 520 files. RocksDB fetches all files before
-    that. Tried: 8, 16 and 32 transfers at a time (`docs/decisions/0120-sixteen-transfers-at-a-time.md`: 16
-    is the default now, and 1.4 to 1.8 times as quick as 8); a quarter of the transfers while ends are asked
-    for, so that these have the cores: neither the first row nor the end of the batch differed (4M keys of
-    600 B, three times each in turns).""",
+    one after the other, are some 16,000 requests of 128 KiB, of 40 ms each (an open and a read), while
+    their blocks are not there: the batch ends when nearly all files are. They come at some 540 MB a second,
+    and both cores are busy with that (less than a tenth idle): the HDFS client, its checksums and the
+    DataNode share them. 2 s would take 3 GB a second. The first row comes with the ends of 520 files.
+    RocksDB fetches all files before that. Tried: 8, 16 and 32 transfers at a time
+    (`docs/decisions/0120-sixteen-transfers-at-a-time.md`: 16 is the default now, and 1.4 to 1.8 times as
+    quick as 8); a quarter of the transfers while ends are asked for, so that these have the cores: neither
+    the first row nor the end of the batch differed (4M keys of 600 B, three times each in turns).""",
     "6 GB on S3, 20 ms a request, end of the first batch, lazy": """As on HDFS. The service is a Python
     process that answers one request at a time, on the same two cores.""",
     "native and agent memory, 10M keys": """What the store takes and what the agent takes stay below the

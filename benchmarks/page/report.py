@@ -46,10 +46,11 @@ def write(results: Results, pages: Path, *, keep_earlier: bool = False) -> Path:
     pages.mkdir(parents=True, exist_ok=True)
     page = pages / "benchmarks.md"
     earlier = EarlierPage.parse(page.read_text()) if keep_earlier and page.exists() else EarlierPage()
-    titles = plots.draw_all(results, pages / "images")
+    missing = [heading for scenario, heading, _ in _SECTIONS if scenario not in results.scenarios]
+    titles = plots.draw_all(results, pages / "images", earlier.images(missing))
     sections = [_HEAD, _machine(results), _problems(results), _goals(results, earlier)]
-    for heading, section in _SECTIONS.items():
-        sections.append(section(results, titles) or earlier.section(heading))
+    for _, heading, section in _SECTIONS:
+        sections.append(earlier.section(heading) if heading in missing else section(results, titles))
     page.write_text("\n".join(section for section in sections if section))
     return page
 
@@ -59,10 +60,7 @@ def _machine(results: Results) -> str:
         return "There are no results yet.\n"
     rows = [
         ("extent", _told(results, lambda one: str(one["bench"]))),
-        *(
-            (title, _told(results, lambda one, of=text: of(one["machine"])))  # type: ignore[misc]
-            for title, text in _FACTS
-        ),
+        *((title, _of_machines(results, text)) for title, text in _FACTS),
         ("a new file of 160 KB made durable, ms", _syncs(results)),
         (
             "load when it began",
@@ -109,6 +107,10 @@ def _told(results: Results, text: Callable[[Mapping[str, Any]], str]) -> str:
     return "; ".join(f"{said}: {', '.join(of)}" for said, of in names.items())
 
 
+def _of_machines(results: Results, text: Callable[[Mapping[str, Any]], str]) -> str:
+    return _told(results, lambda one: text(one["machine"]))
+
+
 def _sources(results: Results) -> str:
     """The commits and when each began to be measured, with the scenarios where there are several."""
     times: dict[str, str] = {}
@@ -116,11 +118,7 @@ def _sources(results: Results) -> str:
         commit, time = one["machine"]["commit"], one["machine"]["time"]
         times[commit] = min(time, times.get(commit, time))
 
-    def said(one: Mapping[str, Any]) -> str:
-        commit = one["machine"]["commit"]
-        return f"{commit}, {times[commit]}"
-
-    return _told(results, said)
+    return _of_machines(results, lambda facts: f"{facts['commit']}, {times[facts['commit']]}")
 
 
 def _options(results: Results) -> dict[str, str]:
@@ -168,19 +166,20 @@ def _reasons(outcomes: Sequence[goals.Outcome]) -> str:
     return f"\nWhy those that are missed are missed, by profiles of this store:\n\n{listed}\n"
 
 
-_SECTIONS: Mapping[str, Callable[[Results, Mapping[str, str]], str]] = {
-    "Store level": stores.store,
-    "Age": stores.age,
-    "Growth": stores.growth,
-    "A store larger than its memory": stores.one_large_store,
-    "Restore and fail-over": restores.restore,
-    "Recovery by size of the state": restores.recovery,
-    "Recovery from HDFS and S3": restores.on_services,
-    "Storage, uploads, latency": stores.storage,
-    "Real queries": queries.queries,
-    "Memory": stores.memory,
-    "Executors with many stores": stores.many_stores,
-    "Vectorised functions": queries.vectorized,
-    "On HDFS": stores.hdfs,
-    "The merge alone": stores.merges,
-}
+_SECTIONS: tuple[tuple[str, str, Callable[[Results, Mapping[str, str]], str]], ...] = (
+    ("store", "Store level", stores.store),
+    ("age", "Age", stores.age),
+    ("growth", "Growth", stores.growth),
+    ("size", "A store larger than its memory", stores.one_large_store),
+    ("restore", "Restore and fail-over", restores.restore),
+    ("recovery", "Recovery by size of the state", restores.recovery),
+    ("services", "Recovery from HDFS and S3", restores.on_services),
+    ("storage", "Storage, uploads, latency", stores.storage),
+    ("queries", "Real queries", queries.queries),
+    ("memory", "Memory", stores.memory),
+    ("executors", "Executors with many stores", stores.many_stores),
+    ("vectorized", "Vectorised functions", queries.vectorized),
+    ("hdfs", "On HDFS", stores.hdfs),
+    ("merges", "The merge alone", stores.merges),
+)
+"""Of each scenario."""

@@ -70,8 +70,8 @@ def parts(extent: Extent, ours: bool) -> list[Part]:
 
 
 def hdfs_run(part: Part, extent: Extent, uri: str) -> Run:
-    """A part on this cluster. For files to be complete all wait as this store lets its own files wait: a file
-    manager that can be delayed has one client for all.
+    """A part on this cluster. The file manager that can be delayed has one client for all stores: they
+    all ask for a closed file as soon as this store does for its own.
     """
     conf = {
         **FAR["hadoop_conf"],

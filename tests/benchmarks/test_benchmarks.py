@@ -385,10 +385,15 @@ def test_what_was_not_measured_again_stays_on_the_page(tmp_path: Path) -> None:
         "# Benchmarks\n\n## Goals\n\n| setting | against | aim | measured |  |\n|---|---|---|---|---|\n"
         f"| {size} | RocksDB + changelog | >= 5x | 3.1x | **missed** 1.6x short |\n"
         f"| {rest} | itself | flat (<= 10 MB) | 99 MB | met |\n"
-        "| no longer a goal | itself | <= 1x | 0.5x | met |\n\n"
+        "| no longer a goal | itself | <= 1x | 0.5x | met |\n"
+        "| native and agent memory, 500k keys | its budget | <= 1 MB | 0.5 MB | met |\n\n"
+        "## Age\n\n![Ages](images/batch-over-age.svg)\n\n"
         "## A store larger than its memory\n\nTook its time.\n\n## Memory\n\nOld figures.\n"
     )
     (tmp_path / "benchmarks.md").write_text(before)
+    (tmp_path / "images").mkdir()
+    for name in ("batch-over-age", "memory-of-old"):
+        (tmp_path / "images" / f"{name}.svg").touch()
     heap = {"heap_bytes": {"median": 1 << 20}, "reported_bytes": {"median": 0}}
     row = {**heap, "children_pss_bytes": {"median": 0}, "jvm_file_bytes": {"median": 0}}
     steps = {f"{keys} keys": {OURS: {"memory": row}} for keys in ("500k", "10M")}
@@ -402,7 +407,20 @@ def test_what_was_not_measured_again_stays_on_the_page(tmp_path: Path) -> None:
     assert page.count("Took its time.") == 1
     assert "Old figures." not in page
     assert "no longer a goal" not in page
+    assert "| native and agent memory, 500k keys | its budget | <= 256 MB | not measured |  |" in page
+    assert page.count("![Ages](images/batch-over-age.svg)") == page.count("## Age") == 1
+    assert [path.stem for path in (tmp_path / "images").iterdir() if not path.stat().st_size] == [
+        "batch-over-age"
+    ]
     assert "Took its time." not in report.write(found, tmp_path).read_text()
+
+
+def test_what_failed_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "KEPT", tmp_path / "kept")
+    for name, told in (("age", {"cases": {}}), ("store", {"failed": "DriverError: it ended"})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(told))
+    command._keep(["age", "store"], tmp_path)
+    assert [path.name for path in command.KEPT.iterdir()] == ["age.json"]
 
 
 def test_the_page_is_made_of_the_results_that_are_kept(tmp_path: Path) -> None:

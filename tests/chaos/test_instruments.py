@@ -32,6 +32,8 @@ def test_processes_are_found_by_their_mark_stopped_resumed_and_killed(sleeper, t
     def one() -> Process:
         return next(process for process in processes.marked(str(tmp_path)) if process.pid == sleeper.pid)
 
+    # That a program is started is told before its environment, which has the mark, can be read.
+    _await(lambda: len(processes.marked(str(tmp_path))) == 2)
     found = processes.marked(str(tmp_path))
     assert {process.pid for process in processes.family(found, sleeper.pid)} == {one.pid for one in found}
     assert len(found) == 2
