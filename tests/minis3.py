@@ -5,7 +5,8 @@ condition holds until the write that it belongs to, as in a service that knows c
 `S3Server.faults` makes requests go wrong on the wire.
 
 `python -m minis3` is a service in a process of its own: it prints its port, and ends with its standard input.
-A number after it is for how many milliseconds each request waits.
+Two numbers after it make it one that is far away: for how many milliseconds each request waits, and how many
+bytes a second a body has.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any
 import pytest
 
 KEY, SECRET, REGION = "test", "test", "us-east-1"
+_PACED_BYTES = 1 << 20
 
 Environ = dict[str, Any]
 Start = Callable[..., Any]
@@ -226,12 +228,16 @@ def in_reverse(service: Service, environ: Environ, start: Start) -> Iterable[byt
     return [re.sub(rb"<Contents>.*?</Contents>", lambda _: next(left), body, flags=re.DOTALL)]
 
 
-def late(seconds: float) -> Fault:
-    """The request waits before it is carried out, as others do meanwhile."""
+def far(seconds: float, bytes_a_second: float) -> Fault:
+    """The request waits before it is carried out, and its body and that of the answer have this pace."""
 
     def fault(service: Service, environ: Environ, start: Start) -> Iterable[bytes]:
-        time.sleep(seconds)
-        return service(environ, start)
+        time.sleep(seconds + int(environ.get("CONTENT_LENGTH") or 0) / bytes_a_second)
+        for body in service(environ, start):
+            for at in range(0, len(body), _PACED_BYTES):
+                part = body[at : at + _PACED_BYTES]
+                time.sleep(len(part) / bytes_a_second)
+                yield part
 
     return fault
 
@@ -239,7 +245,7 @@ def late(seconds: float) -> Fault:
 if __name__ == "__main__":
     with running() as alone:
         if len(sys.argv) > 1:
-            wait = late(float(sys.argv[1]) / 1000)
-            alone.faults = lambda method, path: wait
+            of_far = far(float(sys.argv[1]) / 1000, float(sys.argv[2]))
+            alone.faults = lambda method, path: of_far
         print(alone.port, flush=True)
         sys.stdin.read()

@@ -1,9 +1,9 @@
 """Recovery from real services on the loopback, whose requests are late: an HDFS, and an S3 as `moto` has it.
 
-A loopback is too near to be true. To HDFS the client waits before each request, and carries this many bytes a
+A loopback is too near to be true. To HDFS the client waits before each request, and carries so many bytes a
 second in each stream (`scala/driver/DelayedFileSystem.scala`). The S3 service waits before it answers a
-request; what a stream carries is what `moto` gives. All stores read with the input stream of S3A that does
-not read ahead, as `docs/operations.md` says.
+request, and sends no answer faster than that. All stores read with the input stream of S3A that does not
+read ahead, as `docs/operations.md` says.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from benchmarks.scenarios.store_level import BUDGET_MB, FAR, Extent, Run, Step, 
 
 SCENARIO = "services"
 REQUEST_MS = 20
+STREAM_BYTES = 100 << 20
 _TESTS = Path(__file__).resolve().parents[2] / "tests"
 _SMALL, _MEDIUM, LARGE = 500_000, 5_000_000, 10_000_000
 _VALUE_BYTES, _LARGE_VALUE_BYTES = 100, 580
@@ -76,6 +77,7 @@ def hdfs_run(part: Part, extent: Extent, uri: str) -> Run:
     conf = {
         **FAR["hadoop_conf"],
         "fs.delayed.request.ms": str(REQUEST_MS),
+        "fs.delayed.stream.bytes": str(STREAM_BYTES),
         "fs.hdfs.impl": "statestore.benchmark.DelayedHdfs",
         "dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "10",
         "dfs.client.block.write.locateFollowingBlock.retries": "11",
@@ -118,7 +120,7 @@ def hdfs(out: Path) -> Iterator[str]:
 @contextlib.contextmanager
 def s3() -> Iterator[dict[str, str]]:
     """A service in a process of its own for the context; what S3A is configured with."""
-    command = [sys.executable, "-m", "minis3", str(REQUEST_MS)]
+    command = [sys.executable, "-m", "minis3", str(REQUEST_MS), str(STREAM_BYTES)]
     process = subprocess.Popen(
         command,
         cwd=_TESTS,
