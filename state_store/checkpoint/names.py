@@ -245,10 +245,7 @@ def is_checkpoint_id(text: str) -> bool:
 
 def is_sst_path(path: str) -> bool:
     """Whether `path` (below the store's directory) is a delta's or a shared file's, by the grammar."""
-    directory, _, name = path.partition("/")
-    if directory == DELTA_DIRECTORY:
-        return DeltaName.parse(name) is not None
-    return directory == SHARED_DIRECTORY and SharedName.parse(name) is not None
+    return _origin(path) is not None
 
 
 def is_refused_path(path: str) -> bool:
@@ -265,11 +262,24 @@ def is_snapshot_path(path: str) -> bool:
 
 def origin_of(path: str) -> int:
     """The version that wrote the SST at `path`. Raises FormatError when the path is not an SST's."""
-    directory, _, name = path.partition("/")
-    parsed = DeltaName.parse(name) if directory == DELTA_DIRECTORY else SharedName.parse(name)
-    if parsed is None or directory not in (DELTA_DIRECTORY, SHARED_DIRECTORY):
+    origin = _origin(path)
+    if origin is None:
         raise FormatError(f"'{path}' is not the path of an SST of this store", file=path)
-    return parsed.version
+    return origin
+
+
+def _origin(path: str) -> int | None:
+    """That of an SST; None where `DeltaName` or `SharedName` parses no name. Of each file of a restore."""
+    directory, _, name = path.partition("/")
+    if directory == SHARED_DIRECTORY:
+        match = _SHARED.fullmatch(name)
+    elif directory == DELTA_DIRECTORY:
+        match = _DELTA.fullmatch(name)
+        if match is not None and match[2] in RESERVED_IDS:
+            return None
+    else:
+        return None
+    return None if match is None else int(match[1]) or None
 
 
 def _check_version(version: int, *, least: int) -> None:

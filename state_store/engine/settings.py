@@ -30,7 +30,7 @@ class DatabaseSettings:
 
     compression: str | None = None
     block_bytes: int = 4 << 10
-    file_bytes: int = 8 << 20
+    file_bytes: int = 32 << 20
     threads: int = 2
     max_runs: int = 4
     size_amplification_percent: int = 80

@@ -20,9 +20,17 @@ def sha256_of(path: Path) -> str:
 
 def sha256_of_end(path: Path, size_bytes: int) -> str:
     """SHA-256 of the last `size_bytes` bytes of a file, or of all where it has no more."""
-    with open(path, "rb", buffering=0) as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - size_bytes))
-        return hashlib.sha256(file.read()).hexdigest()
+    return hashlib.sha256(read_end(path, size_bytes)[1]).hexdigest()
+
+
+def read_end(path: Path, size_bytes: int) -> tuple[int, bytes]:
+    """How many bytes a file has, and the last `size_bytes` of them, or all where it has no more."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        return size, os.pread(descriptor, size_bytes, max(0, size - size_bytes))
+    finally:
+        os.close(descriptor)
 
 
 def crc32_of(path: Path) -> int:

@@ -97,6 +97,14 @@ class StoreCache:
         file = self._at(path)
         return file if file.is_file() else None
 
+    def link(self, path: str, target: Path) -> bool:
+        """Whether a file was kept as `path`: it lies at `target` then, which must not exist; not verified."""
+        try:
+            link_or_copy(f"{self.directory}/{_file_name(path)}", target)
+            return True
+        except FileNotFoundError:
+            return False
+
     def keep(self, path: str, local: Path) -> None:
         """Keeps `local`, which must never be modified again, as `path`. If that fails, nothing is kept, and
         no error is raised."""

@@ -6,9 +6,10 @@ bytes: no two files have the same end. What lies before is protected by a checks
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from state_store.files.checksums import read_end
 
 _FOOTER_BYTES = 53
 _MAGIC = bytes.fromhex("f7cff485b741e288")
@@ -52,10 +53,7 @@ def other_bytes(end: bytes) -> int | None:
 def is_plain(path: Path) -> bool:
     """Whether the blocks of the file at `path` are not compressed, as its properties say; False where these
     cannot be read."""
-    with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        file.seek(max(0, size - _USUAL_BYTES))
-        return is_plain_end(file.read())
+    return is_plain_end(read_end(path, _USUAL_BYTES)[1])
 
 
 def is_plain_end(end: bytes) -> bool:
@@ -71,12 +69,14 @@ def is_plain_end(end: bytes) -> bool:
         return False
 
 
+def is_plain_tail(tail: bytes) -> bool:
+    """As `is_plain`, of exactly the end of a file: no key is in it, so that its bytes need not be parsed."""
+    return _PLAIN in tail or is_plain_end(tail)
+
+
 def end_bytes(path: Path) -> int | None:
     """How many bytes of the file at `path` are its end; None where that cannot be found out."""
-    with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        file.seek(max(0, size - _MOST_BYTES))
-        data = file.read()
+    data = read_end(path, _MOST_BYTES)[1]
     try:
         return _end_bytes(data)
     except (IndexError, ValueError):

@@ -4,20 +4,20 @@ parallel, verified, local ones linked."""
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, TypeVar
 
 from state_store.errors import DamagedError
-from state_store.files.checksums import crc32_of, sha256_of, sha256_of_end
+from state_store.files.checksums import crc32_of, read_end, sha256_of
 from state_store.files.local_cache import StoreCache
 from state_store.files.parts import PART_BYTES, fetch_part_again, make_hole, parts_of
 from state_store.older_python import zip
 from state_store.runtime import SYSTEM, Runtime
 from state_store.storage.contract import Storage
-from state_store.storage.durable import link_or_copy
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -47,20 +47,33 @@ class Wanted:
         return self.sha256 is not None or self.crc32 is not None
 
 
+Look = Callable[[Wanted, bytes], object]
+"""Gets a file that was found to be the one that is meant, and the end that says so."""
+
+
+def never_mind(wanted: Wanted, end: bytes) -> None:
+    """Learns nothing of an end."""
+
+
 @dataclass(frozen=True)
 class Fetched:
-    """What a fetch did: files and bytes that came from storage, files that were local."""
+    """What a fetch did: files and bytes that came from storage, and the paths of files that were local."""
 
     files: int
     size_bytes: int
-    local_files: int
+    local: frozenset[str]
+
+    @property
+    def local_files(self) -> int:
+        """How many were local."""
+        return len(self.local)
 
     def plus(self, other: Fetched) -> Fetched:
         """What both did."""
         return Fetched(
             self.files + other.files,
             self.size_bytes + other.size_bytes,
-            self.local_files + other.local_files,
+            self.local | other.local,
         )
 
 
@@ -151,7 +164,8 @@ def fetch(
             storage.download(file.path, file.target)
     else:
         _download(storage, far, threads, runtime)
-    return Fetched(len(far), sum(file.size_bytes for file in far), len(wanted) - len(far))
+    local = {file.path for file, is_linked in zip(wanted, linked, strict=True) if is_linked}
+    return Fetched(len(far), sum(file.size_bytes for file in far), frozenset(local))
 
 
 def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime: Runtime) -> None:
@@ -187,33 +201,38 @@ def verify(
     threads: int,
     *,
     thorough: bool = True,
+    local: Collection[str] = (),
+    look: Look = never_mind,
     runtime: Runtime = SYSTEM,
 ) -> list[str]:
     """Checks size and checksum of every target; gives warnings. Raises
     DamagedError that names the stored file.
 
     Not `thorough`, it only makes sure that each is the file that is meant, as far as that can be told without
-    reading all of it; whoever reads its blocks verifies them by their own checksums.
+    reading all of it; whoever reads its blocks verifies them by their own checksums. `local` are the paths of
+    those that were linked from the cache and need not be kept, and `look` may learn from the ends.
     """
 
     left = []
     for file in wanted:
-        if thorough or not is_the_file(file):
+        if thorough or not is_the_file(file, look):
             left.append(file)
-        else:
+        elif file.path not in local:
             cache.keep(file.path, file.target)
     warnings = parallel(threads, lambda file: _verify_one(storage, cache, file), left, runtime=runtime)
     return [warning for warning in warnings if warning is not None]
 
 
-def is_the_file(wanted: Wanted) -> bool:
-    """Whether the file at its target has the size and the end of the one that is meant, whatever is between.
-    False where that is not known: then the whole file tells."""
-    if wanted.tail_sha256 is None and not wanted.names_itself:
+def is_the_file(wanted: Wanted, look: Look = never_mind) -> bool:
+    """Whether the file at its target has the size and the end of the one that is meant, whatever is between;
+    `look` gets that end. False where that is not known: then the whole file tells."""
+    if wanted.tail_sha256 is None:
+        return wanted.names_itself and wanted.target.stat().st_size == wanted.size_bytes
+    size_bytes, end = read_end(wanted.target, wanted.tail_bytes)
+    if size_bytes != wanted.size_bytes or sha256(end).hexdigest() != wanted.tail_sha256:
         return False
-    if wanted.target.stat().st_size != wanted.size_bytes:
-        return False
-    return wanted.tail_sha256 is None or sha256_of_end(wanted.target, wanted.tail_bytes) == wanted.tail_sha256
+    look(wanted, end)
+    return True
 
 
 def difference(wanted: Wanted) -> str | None:
@@ -236,14 +255,7 @@ def difference(wanted: Wanted) -> str | None:
 
 def _link_one(cache: StoreCache, wanted: Wanted) -> bool:
     """Whether there was a local copy, which lies at the target now."""
-    kept = cache.find(wanted.path) if wanted.verifiable else None
-    if kept is None:
-        return False
-    try:
-        link_or_copy(kept, wanted.target)
-        return True
-    except FileNotFoundError:  # pruned meanwhile
-        return False
+    return wanted.verifiable and cache.link(wanted.path, wanted.target)
 
 
 def _verify_one(storage: Storage, cache: StoreCache, wanted: Wanted) -> str | None:

@@ -9,7 +9,7 @@ Functions keep no state; any thread may call them, with a `StoreContext` of its 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from state_store.deletion.catalog import read_archive
 from state_store.engine.database import Database, tidy
 from state_store.errors import StateStoreError
 from state_store.files.sparse import SparseFile, make_sparse
-from state_store.files.sst_end import is_plain
+from state_store.files.sst_end import is_plain, is_plain_tail
 from state_store.files.transfer import Background, Fetched, Wanted
 from state_store.files.workspace import make_private
 from state_store.older_python import zip
@@ -233,15 +233,21 @@ def _fetch_beside(
         sparse, fetched = _fetch(context, tables, changes, directory, progress)
         paths = {file.path for file in sparse}
         whole = [file for file in (*tables, *changes) if file.path not in paths]
+    plain: set[str] = set()
+
+    def look(file: Wanted, end: bytes) -> None:
+        if is_plain_tail(end):
+            plain.add(file.target.name)
+
     with progress.phase("verify_ms"):
-        progress.warnings += context.verify(whole, thorough=progress.thorough)
+        progress.warnings += context.verify(whole, thorough=progress.thorough, local=fetched.local, look=look)
     with progress.phase("choose_ms"):
         base = _unopened(archive, directory)
     lie_beside = tuple(
         DeltaBeside(delta.name.version_id, change.target, delta.size_bytes)
         for delta, change in zip(deltas, changes, strict=True)
     )
-    needs_rocksdb = _needs_rocksdb(base)
+    needs_rocksdb = _needs_rocksdb(base, plain)
     if needs_rocksdb:
         if sparse:
             progress.is_lazy = None
@@ -252,9 +258,10 @@ def _fetch_beside(
     return replace(restored, deltas=lie_beside, sparse=tuple(sparse), needs_rocksdb=needs_rocksdb)
 
 
-def _needs_rocksdb(base: LocalDatabase) -> bool:
+def _needs_rocksdb(base: LocalDatabase, plain: Collection[str] = ()) -> bool:
+    """`plain` are the names of files that are known to be."""
     return any(
-        file.size_bytes > MOST_MAPPED_BYTES or not is_plain(base.directory / name)
+        file.size_bytes > MOST_MAPPED_BYTES or (name not in plain and not is_plain(base.directory / name))
         for name, file in base.files.items()
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ from state_store.engine.settings import DatabaseSettings
 from state_store.files.bounded_storage import BoundedStorage
 from state_store.files.deadline import NEVER, Deadline
 from state_store.files.local_cache import StoreCache
-from state_store.files.transfer import Fetched, Wanted, fetch, parallel, verify
+from state_store.files.transfer import Fetched, Look, Wanted, fetch, never_mind, parallel, verify
 from state_store.files.workspace import Workspace
 from state_store.planning.requests import SMALL_AT_ONCE
 from state_store.runtime import SYSTEM, Runtime
@@ -47,7 +47,14 @@ class StoreContext:
         """Brings files to their targets, as `files.transfer.fetch` does."""
         return fetch(self.storage, self.cache, wanted, self.transfer_threads, runtime=self.runtime)
 
-    def verify(self, wanted: Sequence[Wanted], *, thorough: bool = True) -> list[str]:
+    def verify(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        thorough: bool = True,
+        local: Collection[str] = (),
+        look: Look = never_mind,
+    ) -> list[str]:
         """Checks files at their targets, as `files.transfer.verify` does."""
         return verify(
             self.storage,
@@ -55,6 +62,8 @@ class StoreContext:
             wanted,
             self.transfer_threads,
             thorough=thorough,
+            local=local,
+            look=look,
             runtime=self.runtime,
         )
 

@@ -38,6 +38,7 @@ def _model_engine() -> Iterator[None]:
     ends = {
         "snapshots.publish.end_bytes": end_bytes,
         "snapshots.assembly.is_plain": is_plain,
+        "snapshots.assembly.is_plain_tail": is_end,
         "files.sparse.is_plain_end": is_end,
         "files.sparse.metadata_bytes": metadata_bytes,
     }

@@ -66,8 +66,8 @@ MUTANTS = [
     Mutant(
         "a local copy that cannot be checked is taken",
         f"{_FILES}/transfer.py",
-        "kept = cache.find(wanted.path) if wanted.verifiable else None",
-        "kept = cache.find(wanted.path)",
+        "return wanted.verifiable and cache.link(",
+        "return cache.link(",
         ("tests/files/test_transfer.py",),
     ),
     Mutant(

@@ -19,8 +19,8 @@ MUTANTS = [
     Mutant(
         "any file of the same size is taken for the one that is meant",
         "state_store/files/transfer.py",
-        "    return wanted.tail_sha256 is None or sha256_of_end(",
-        "    return True or sha256_of_end(",
+        " or sha256(end).hexdigest() != wanted.tail_sha256:\n        return False\n    look(",
+        ":\n        return False\n    look(",
         _BY_BLOCKS,
     ),
     Mutant(
