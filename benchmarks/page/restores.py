@@ -72,8 +72,8 @@ def on_services(results: Results, titles: Mapping[str, str]) -> str:
     text = (
         "## Recovery from HDFS and S3\n\nFrom the start of a task on a fresh provider to its first row, and "
         "to the end of its first batch, with checkpoints on a service of the loopback whose requests are "
-        f"{services.REQUEST_MS} ms late: before the client of Hadoop's own mini cluster asks (a stream "
-        "carries 100 MB a second), and in the S3 service of `moto` before it answers. `python -m benchmarks "
+        f"{services.REQUEST_MS} ms late: before the client of Hadoop's own mini cluster asks, and in the "
+        "S3 service of `moto` before it answers; a stream carries 100 MB a second. `python -m benchmarks "
         "--scenario services`; `--largest 10000000` adds the larger sizes, without those of Spark's stores "
         "that take too long to wait for. Stores of the largest size are measured one after the other, each "
         "on a service of its own.\n"

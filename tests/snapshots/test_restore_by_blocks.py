@@ -11,7 +11,7 @@ from agent.harness import InProcess, Job, contents, rows_of
 
 from state_store.checkpoint.archive import pack, unpack
 from state_store.errors import DamagedError
-from state_store.files.sst_end import end_bytes, is_plain
+from state_store.files.sst_end import end_bytes, is_plain, is_plain_tail
 
 OWN = {"max_runs": 2, "size_amplification_percent": 1000}
 
@@ -234,9 +234,13 @@ def test_rocksdb_reads_files_that_are_too_large_for_a_mapping(
 
 def test_whether_blocks_are_compressed_is_in_the_end(job: Job, tmp_path: Path) -> None:
     plain = [*job.location.glob("shared/*.sst"), *job.location.glob("delta/*.sst")]
-    assert plain and all(is_plain(path) for path in plain)
+    assert plain and all(is_plain(path) and is_plain_tail(tail_of(path)) for path in plain)
     compressed(job, tmp_path / "other").merge("full")
     others = {*job.location.glob("shared/*.sst")} - {*plain}
-    assert others and not any(is_plain(path) for path in others)
+    assert others and not any(is_plain(path) or is_plain_tail(tail_of(path)) for path in others)
     (tmp_path / "nothing").write_bytes(b"")
     assert not is_plain(tmp_path / "nothing")
+
+
+def tail_of(path: Path) -> bytes:
+    return path.read_bytes()[-(end_bytes(path) or 0) :]

@@ -8,6 +8,13 @@ _FILES = "state_store/files"
 
 MUTANTS = [
     Mutant(
+        "a compressed table counts as one that is not",
+        f"{_FILES}/sst_end.py",
+        "return _PLAIN in tail or is_plain_end(tail)",
+        "return True",
+        ("tests/snapshots/test_restore_by_blocks.py",),
+    ),
+    Mutant(
         "an upload starts past the deadline",
         f"{_FILES}/bounded_storage.py",
         "        self.deadline.check()\n        self._storage.upload(",
