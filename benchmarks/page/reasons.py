@@ -44,17 +44,17 @@ REASONS: dict[str, str] = {
     first row takes 10 ms. The limit here is 13 ms.""",
     "6 GB on HDFS, 20 ms a request, end of the first batch, lazy": """20,000 keys all over 6 GB, looked up
     one after the other, are some 16,000 requests of 128 KiB, of 40 ms each (an open and a read), while
-    their blocks are not there: the batch ends when nearly all files are. They come at some 540 MB a second,
-    and both cores are busy with that (less than a tenth idle): the HDFS client, its checksums and the
-    DataNode share them. 2 s would take 3 GB a second. The first row comes with the ends of 520 files.
-    RocksDB fetches all files before that. Tried: 8, 16 and 32 transfers at a time
+    their blocks are not there: the batch ends when nearly all files are, only a little before that of an
+    eager restore. They come at some 430 MB a second, and both cores are busy with that (less than a tenth
+    idle): the HDFS client, its checksums and the DataNode share them. 2 s would take 3 GB a second. RocksDB
+    fetches all files before the first row. Tried: 8, 16 and 32 transfers at a time
     (`docs/decisions/0120-sixteen-transfers-at-a-time.md`: 16 is the default now, and 1.4 to 1.8 times as
     quick as 8); a quarter of the transfers while ends are asked for, so that these have the cores: neither
-    the first row nor the end of the batch differed (4M keys of 600 B, three times each in turns).""",
+    the first row nor the end of the batch differed (4M keys of 600 B, three times each in turns); files
+    of 32 rather than 8 MiB, which differed by less than one restore from the next (5M keys, five times
+    each).""",
     "6 GB on S3, 20 ms a request, end of the first batch, lazy": """As on HDFS. The service is a Python
-    process that answers one request at a time, on the same two cores. RocksDB has fetched all 6 GB after 17
-    s, 350 MB a second, since nothing limits what a stream carries, as it does on HDFS: of a file of 62 MB,
-    20 ms a request are little.""",
+    process on the same two cores.""",
     "native and agent memory, 10M keys": """What the store takes and what the agent takes stay below the
     budget together. What is over is the JVM's own (compiled code, metaspace) and memory that was freed
     since the last maintenance and that the C library keeps until then (with a library set to keep less, 50
