@@ -5,8 +5,8 @@ condition holds until the write that it belongs to, as in a service that knows c
 `S3Server.faults` makes requests go wrong on the wire.
 
 `python -m minis3` is a service in a process of its own: it prints its port, and ends with its standard input.
-Two numbers after it make it one that is far away: for how many milliseconds each request waits, and how many
-bytes a second a body has.
+With two numbers after it, it is far away: each request waits for so many milliseconds, and a body comes and
+goes at so many bytes a second.
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ def far(seconds: float, bytes_a_second: float) -> Fault:
 if __name__ == "__main__":
     with running() as alone:
         if len(sys.argv) > 1:
-            of_far = far(float(sys.argv[1]) / 1000, float(sys.argv[2]))
-            alone.faults = lambda method, path: of_far
+            slowly = far(float(sys.argv[1]) / 1000, float(sys.argv[2]))
+            alone.faults = lambda method, path: slowly
         print(alone.port, flush=True)
         sys.stdin.read()

@@ -1,9 +1,9 @@
 """Recovery from real services on the loopback, whose requests are late: an HDFS, and an S3 as `moto` has it.
 
-A loopback is too near to be true. To HDFS the client waits before each request, and carries so many bytes a
-second in each stream (`scala/driver/DelayedFileSystem.scala`). The S3 service waits before it answers a
-request, and sends no answer faster than that. All stores read with the input stream of S3A that does not
-read ahead, as `docs/operations.md` says.
+A loopback is too near to be true. The client of HDFS waits before each request, and each of its streams has
+a pace (`scala/driver/DelayedFileSystem.scala`). The S3 service waits as long before it answers a request, and
+what it sends and gets has the same pace. All stores read with the input stream of S3A that does not read
+ahead, as `docs/operations.md` says.
 """
 
 from __future__ import annotations

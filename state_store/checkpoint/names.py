@@ -269,7 +269,8 @@ def origin_of(path: str) -> int:
 
 
 def _origin(path: str) -> int | None:
-    """That of an SST; None where `DeltaName` or `SharedName` parses no name. Of each file of a restore."""
+    """As `origin_of`; None where the path is not an SST's. It makes no `DeltaName` or `SharedName`: a restore
+    asks twice for each of its files."""
     directory, _, name = path.partition("/")
     if directory == SHARED_DIRECTORY:
         match = _SHARED.fullmatch(name)

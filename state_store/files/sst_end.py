@@ -70,7 +70,8 @@ def is_plain_end(end: bytes) -> bool:
 
 
 def is_plain_tail(tail: bytes) -> bool:
-    """As `is_plain`, of exactly the end of a file: no key is in it, so that its bytes need not be parsed."""
+    """As `is_plain`, of exactly the end of a file. No key is in it: what looks like that property is it, and
+    nothing need be parsed."""
     return _PLAIN in tail or is_plain_end(tail)
 
 

@@ -52,7 +52,7 @@ Look = Callable[[Wanted, bytes], object]
 
 
 def never_mind(wanted: Wanted, end: bytes) -> None:
-    """Learns nothing of an end."""
+    """Who has no use for an end."""
 
 
 @dataclass(frozen=True)

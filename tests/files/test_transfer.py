@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,52 @@ def test_a_stored_file_that_is_another_is_an_error_that_names_it(
         verify(storage, cache, [wanted], 1)
     assert failure.value.file == f"{storage.location}/{PATH}"
     assert cache.find(PATH) is None
+
+
+def test_a_local_copy_of_another_length_is_another_file_though_its_end_is_the_same(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
+    (tmp_path / "longer").write_bytes(b"more than " + STORED)
+    cache = LocalCache(tmp_path / "kept", 1 << 20).store("here")
+    cache.keep(PATH, tmp_path / "longer")
+    wanted = with_end(tmp_path / "target")
+    fetched = fetch(storage, cache, [wanted], 1)
+    (warning,) = verify(storage, cache, [wanted], 1, thorough=False, local=fetched.local)
+    assert fetched.local == {PATH} and PATH in warning
+    assert wanted.target.read_bytes() == STORED
+
+
+def test_what_came_from_storage_is_kept_once_its_end_was_compared(
+    storage: LocalStorage, tmp_path: Path
+) -> None:
+    cache = LocalCache(tmp_path / "empty", 1 << 20).store("here")
+    wanted = with_end(tmp_path / "target")
+    fetched = fetch(storage, cache, [wanted], 1)
+    ends: list[bytes] = []
+    verify(
+        storage,
+        cache,
+        [wanted],
+        1,
+        thorough=False,
+        local=fetched.local,
+        look=lambda file, end: ends.append(end),
+    )
+    kept = cache.find(PATH)
+    assert kept and kept.read_bytes() == STORED
+    assert ends == [STORED[-4:]]
+
+
+def with_end(target: Path) -> Wanted:
+    """What is stored, known by its SHA-256, and by that of its last four bytes."""
+    return Wanted(
+        PATH,
+        len(STORED),
+        target,
+        sha256=sha256(STORED).hexdigest(),
+        tail_bytes=4,
+        tail_sha256=sha256(STORED[-4:]).hexdigest(),
+    )
 
 
 def test_files_of_another_size_are_damaged_even_without_a_checksum(

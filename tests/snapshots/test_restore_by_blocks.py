@@ -243,4 +243,6 @@ def test_whether_blocks_are_compressed_is_in_the_end(job: Job, tmp_path: Path) -
 
 
 def tail_of(path: Path) -> bytes:
-    return path.read_bytes()[-(end_bytes(path) or 0) :]
+    size_bytes = end_bytes(path)
+    assert size_bytes
+    return path.read_bytes()[-size_bytes:]

@@ -15,6 +15,20 @@ MUTANTS = [
         ("tests/snapshots/test_restore_by_blocks.py",),
     ),
     Mutant(
+        "the length of a file is not compared where its end is right",
+        f"{_FILES}/transfer.py",
+        "if size_bytes != wanted.size_bytes or sha256(",
+        "if sha256(",
+        ("tests/files/test_transfer.py",),
+    ),
+    Mutant(
+        "what came from storage is not kept",
+        f"{_FILES}/transfer.py",
+        "elif file.path not in local:",
+        "elif False:",
+        ("tests/files/test_transfer.py",),
+    ),
+    Mutant(
         "an upload starts past the deadline",
         f"{_FILES}/bounded_storage.py",
         "        self.deadline.check()\n        self._storage.upload(",
