@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import resource
-import shutil
 import signal
 import sys
 import time
@@ -45,6 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("what the quick extent measures counts for nothing: nothing of it is kept")
     if asked.largest:
         extent = dataclasses.replace(extent, largest=asked.largest)
+    extent = dataclasses.replace(extent, cases=tuple(asked.cases), stores=tuple(asked.stores))
     if extent.is_quick:  # its JVMs live for seconds, too short for their second compiler
         os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     out = asked.out / extent.name
@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
     failed = not asked.report and not _run_all(asked.scenario or USUAL, extent, out)
     whole = not asked.scenario and not extent.is_quick and not asked.report
     if whole or asked.keep:
-        _keep(asked.scenario or USUAL, out)
+        _keep(asked.scenario or USUAL, out, is_part=bool(asked.cases or asked.stores))
     kept = whole or asked.keep or asked.report
     found, pages = (results.load(KEPT), ROOT / "docs") if kept else (results.load(out), out / "docs")
     if asked.record:
@@ -63,13 +63,17 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(1 if failed else 0)
 
 
-def _keep(names: Sequence[str], out: Path) -> None:
-    """Keeps the results of these scenarios, but for those that failed: what was known of them stays."""
+def _keep(names: Sequence[str], out: Path, *, is_part: bool) -> None:
+    """Keeps the results of these scenarios, but for those that failed: what was known of them stays. Of a
+    part, what was known of the rest stays, too.
+    """
     KEPT.mkdir(exist_ok=True)
-    measured = results.load(out).scenarios
+    measured, known = results.load(out).scenarios, results.load(KEPT).scenarios
     for name in names:
         if "failed" not in measured[name]:
-            shutil.copy(out / f"{name}.json", KEPT)
+            joins = is_part and name in known
+            kept = results.joined(known[name], measured[name]) if joins else measured[name]
+            (KEPT / f"{name}.json").write_text(json.dumps(kept, indent=1) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,6 +87,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--largest", type=int, help="keys of the largest store, for the scenarios `size` and `services`"
+    )
+    parser.add_argument(
+        "--cases",
+        nargs="+",
+        default=[],
+        metavar="CASE",
+        help="only these of the scenarios at the level of the store, as the page's headings name them",
+    )
+    parser.add_argument(
+        "--stores",
+        nargs="+",
+        default=[],
+        metavar="STORE",
+        help="only these there, such as incremental or rocksdb-changelog; with --keep, the results of "
+        "others and of other cases stay, and the page says which were measured when",
     )
     parser.add_argument(
         "--out", type=Path, default=DEFAULT_OUT, help=f"results go below it (default {DEFAULT_OUT})"

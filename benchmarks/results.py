@@ -107,6 +107,32 @@ def load(directory: Path) -> Results:
     return Results({file.stem: json.loads(file.read_text()) for file in files})
 
 
+def joined(known: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """A scenario's result with what was measured later in its place: each step of each store that `later`
+    has. `parts` of the result say which those are, on which machine, and when.
+    """
+    cases = {
+        case: {label: {**one} for label, one in labels.items()} for case, labels in known["cases"].items()
+    }
+    specs = {**known["specs"]}
+    for case, labels in later["cases"].items():
+        for label, subjects in labels.items():
+            cases.setdefault(case, {}).setdefault(label, {}).update(subjects)
+        spec = specs.setdefault(case, later["specs"][case])
+        names = {one["name"] for one in spec["subjects"]}
+        more = [one for one in later["specs"][case]["subjects"] if one["name"] not in names]
+        specs[case] = {**spec, "subjects": [*spec["subjects"], *more]}
+    part = {
+        "machine": later["machine"],
+        "seconds": later["seconds"],
+        "stores": {
+            case: sorted({name for subjects in labels.values() for name in subjects})
+            for case, labels in later["cases"].items()
+        },
+    }
+    return {**known, "cases": cases, "specs": specs, "parts": [*known.get("parts", []), part]}
+
+
 def errors(result: Mapping[str, Any]) -> list[str]:
     """What went wrong in a scenario: by case, step and provider."""
     found = []

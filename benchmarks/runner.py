@@ -62,8 +62,11 @@ class _Measured:
         self._specs: dict[str, Any] = {}
 
     def run(self, one: store_level.Run, more_classes: Sequence[Path] = ()) -> None:
+        cases = self._extent.asked(one.cases)
+        if not cases:
+            return
         self._events += jvm.run(
-            one.cases,
+            cases,
             heap_mb=one.heap_mb,
             touch_heap=one.touch_heap,
             timeout_s=_TIMEOUT_S[self._extent.name],
@@ -71,7 +74,7 @@ class _Measured:
             archived=self._extent.is_quick and not more_classes,
             more_classes=more_classes,
         )
-        for case in one.cases:
+        for case in cases:
             known = self._specs.setdefault(case["name"], {**case, "subjects": []})
             known["subjects"] = known["subjects"] + case["subjects"]
 
@@ -90,18 +93,18 @@ def _on_hdfs(extent: Extent, ours: bool, out: Path) -> Result:
 
 
 def _on_services(extent: Extent, ours: bool, out: Path) -> Result:
-    """HDFS, and then S3; each service runs only as long as it is measured."""
+    """HDFS, then S3, then the local disk; each service runs only as long as it is measured."""
     log = out / f"{services.SCENARIO}.log"
     log.unlink(missing_ok=True)
     measured = _Measured(extent, log)
-    parts = services.parts(extent, ours)
-    for part in parts:
+    for part in services.parts(extent, ours, services.HDFS_CASE):
         with services.hdfs(out) as uri:
             measured.run(services.hdfs_run(part, extent, uri))
-    jars = services.s3a_jars()
-    for part in parts:
+    for part in services.parts(extent, ours, services.S3_CASE):
         with services.s3() as properties:
-            measured.run(services.s3_run(part, extent, properties), jars)
+            measured.run(services.s3_run(part, extent, properties), services.s3a_jars())
+    for part in services.parts(extent, ours, services.LOCAL_CASE):
+        measured.run(services.local_run(part, extent))
     return measured.result()
 
 

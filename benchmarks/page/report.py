@@ -118,7 +118,14 @@ def _sources(results: Results) -> str:
         commit, time = one["machine"]["commit"], one["machine"]["time"]
         times[commit] = min(time, times.get(commit, time))
 
-    return _of_machines(results, lambda facts: f"{facts['commit']}, {times[facts['commit']]}")
+    whole = _of_machines(results, lambda facts: f"{facts['commit']}, {times[facts['commit']]}")
+    later = [
+        f"{part['machine']['commit']}, {part['machine']['time']}: of {name} {case} ({', '.join(stores)})"
+        for name, one in results.scenarios.items()
+        for part in one.get("parts", [])
+        for case, stores in part["stores"].items()
+    ]
+    return "; ".join([whole, *later])
 
 
 def _options(results: Results) -> dict[str, str]:

@@ -4,6 +4,9 @@ A loopback is too near to be true. The client of HDFS waits before each request,
 a pace (`scala/driver/DelayedFileSystem.scala`). The S3 service waits as long before it answers a request, and
 what it sends and gets has the same pace. All stores read with the input stream of S3A that does not read
 ahead, as `docs/operations.md` says.
+
+Beside them the largest state is recovered from the local disk, as the scenario `recovery` does with smaller
+ones.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _VALUE_BYTES, _LARGE_VALUE_BYTES = 100, 580
 _BATCH, _QUICK_BATCH = 20_000, 100
 _FILE_MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
-HDFS_CASE, S3_CASE = "recovery, HDFS", "recovery, S3"
+HDFS_CASE, S3_CASE, LOCAL_CASE = "recovery, HDFS", "recovery, S3", "recovery, local disk"
 
 
 def sizes(extent: Extent) -> list[int]:
@@ -42,14 +45,14 @@ def sizes(extent: Extent) -> list[int]:
     return [keys for keys in (_SMALL, _MEDIUM, LARGE) if keys <= max(extent.largest, _SMALL)]
 
 
-def first_batch(keys: int, size: int = _BATCH) -> str:
-    """The step that goes on with a batch of this size where no local files are."""
-    return f"{_absent(keys)}, batch of {short(size)}"
+def first_batch(keys: int, size: int = _BATCH, local: str = "absent") -> str:
+    """The step that goes on with a batch of this size where local files are, or are not."""
+    return f"{_first_row(keys, local)}, batch of {short(size)}"
 
 
-def _absent(keys: int) -> str:
+def _first_row(keys: int, local: str) -> str:
     bytes_each = ", 600 B each" if keys == LARGE else ""
-    return f"{short(keys)} keys{bytes_each}, local files absent"
+    return f"{short(keys)} keys{bytes_each}, local files {local}"
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,25 @@ class Part:
     subjects: Sequence[Variant]
 
 
-def parts(extent: Extent, ours: bool) -> list[Part]:
-    """One for each size, and of the largest one for each store: a disk need not hold the files of several."""
-    found = [(keys, [one for one in _subjects(keys) if ours or not one.is_ours]) for keys in sizes(extent)]
+def parts(extent: Extent, ours: bool, name: str) -> list[Part]:
+    """Of a case: one for each size, and of the largest one for each store: a disk need not hold the files
+    of several. On the local disk there is only the largest.
+    """
+    if extent.cases and name not in extent.cases:
+        return []
+    found = [
+        (
+            keys,
+            [one for one in _subjects(keys, name) if extent.measures(one.name) and (ours or not one.is_ours)],
+        )
+        for keys in sizes(extent)
+        if keys == LARGE or name != LOCAL_CASE
+    ]
     return [
         Part(keys, some)
         for keys, subjects in found
         for some in ([[one] for one in subjects] if keys == LARGE else [subjects])
+        if some
     ]
 
 
@@ -91,22 +106,36 @@ def s3_run(part: Part, extent: Extent, properties: dict[str, str]) -> Run:
     return _run(S3_CASE, part, extent, storage="s3a://bucket/benchmark", hadoop_conf=properties)
 
 
-def _run(name: str, part: Part, extent: Extent, **where: Any) -> Run:
+def local_run(part: Part, extent: Extent) -> Run:
+    """A part on the local disk, with and without the files of the task before."""
+    return _run(LOCAL_CASE, part, extent, where=("absent", "present"))
+
+
+def _run(name: str, part: Part, extent: Extent, where: Sequence[str] = ("absent",), **shape: Any) -> Run:
     keys, size = part.keys, _QUICK_BATCH if extent.is_quick else _BATCH
-    again = {"local": "absent", "repetitions": 1 if extent.is_quick or keys == LARGE else 2}
+    often = 1 if extent.is_quick or (keys == LARGE and name != LOCAL_CASE) else 2
     steps: list[Step] = [
         {**load(keys), "chunk_bytes": (512 << 20) if keys == LARGE else (64 << 20)},
         batches(extent, "uniform", size, batches=2, segments=1, label=f"batches at {short(keys)}"),
-        {"do": "restore", "label": _absent(keys), **again},
-        {"do": "recover", "label": first_batch(keys, size), "size": size, **again},
     ]
+    for local in where:
+        again = {"local": local, "repetitions": often}
+        steps += [
+            {"do": "restore", "label": _first_row(keys, local), **again},
+            {"do": "recover", "label": first_batch(keys, size, local), "size": size, **again},
+        ]
     values = _LARGE_VALUE_BYTES if keys == LARGE else _VALUE_BYTES
-    return Run([case(name, part.subjects, steps, ours=True, value_bytes=values, **where)], heap_mb=4096)
+    return Run([case(name, part.subjects, steps, ours=True, value_bytes=values, **shape)], heap_mb=4096)
 
 
-def _subjects(keys: int) -> list[Variant]:
+def _subjects(keys: int, name: str) -> list[Variant]:
+    """A heap of 4 GB does not hold the largest in the HDFS-backed store. What is local is linked at once, so
+    that a restore from the local disk is never lazy.
+    """
+    peers = [ROCKSDB, CHANGELOG] if keys == LARGE else [HDFS, ROCKSDB, CHANGELOG]
+    if name == LOCAL_CASE:
+        return [*peers, incremental(BUDGET_MB)]
     lazy = incremental(BUDGET_MB, "incremental-lazy", restoreMode="lazy", lazyRestoreThreshold="1m")
-    peers = {LARGE: [ROCKSDB], _MEDIUM: [HDFS, ROCKSDB]}.get(keys, [HDFS, ROCKSDB, CHANGELOG])
     return [*peers, incremental(BUDGET_MB, restoreMode="eager"), lazy]
 
 

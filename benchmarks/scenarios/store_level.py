@@ -42,7 +42,8 @@ class Run:
 class Extent:
     """How much of each scenario is run: `quick`, `standard` or `full`.
 
-    `largest` is how many keys a store has that is larger than its memory.
+    `largest` is how many keys a store has that is larger than its memory. Only `cases` and `stores` of these
+    names are measured; none: all.
     """
 
     name: str
@@ -50,6 +51,8 @@ class Extent:
     segments: int
     batches: int
     largest: int
+    cases: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
 
     @property
     def is_quick(self) -> bool:
@@ -58,6 +61,18 @@ class Extent:
     @property
     def is_full(self) -> bool:
         return self.name == "full"
+
+    def asked(self, cases: Iterable[Case]) -> list[Case]:
+        """Those of these cases that are measured, with the stores that are."""
+        some = [
+            {**one, "subjects": [each for each in one["subjects"] if self.measures(each["name"])]}
+            for one in cases
+            if not self.cases or one["name"] in self.cases
+        ]
+        return [one for one in some if one["subjects"]]
+
+    def measures(self, store: str) -> bool:
+        return not self.stores or store in self.stores
 
 
 EXTENTS = {
