@@ -445,24 +445,72 @@ def test_pictures_that_are_not_drawn_any_more_are_deleted(tmp_path: Path) -> Non
 
 
 def test_services_take_the_sizes_that_are_asked_for() -> None:
-    """The larger a state is, the fewer of Spark's stores can be waited for."""
+    """The largest has a part for each store, and the HDFS-backed one, which its heap does not hold, not."""
     quick, standard = store_level.EXTENTS["quick"], store_level.EXTENTS["standard"]
     assert services.sizes(quick) == [1_000]
     assert services.sizes(standard) == [500_000]
-    assert services.sizes(dataclasses.replace(standard, largest=10_000_000)) == [
-        500_000,
-        5_000_000,
-        10_000_000,
-    ]
-    largest = services.parts(dataclasses.replace(standard, largest=10_000_000), True)
-    assert [len(part.subjects) for part in largest[2:]] == [1, 1, 1]
-    runs = [services.hdfs_run(part, standard, "hdfs://host:1") for part in largest]
-    compared = [{one["name"] for one in run.cases[0]["subjects"]} for run in runs]
-    assert compared[0] > compared[1] > {"rocksdb", "incremental", "incremental-lazy"}
-    assert compared[2:] == [{"rocksdb"}, {"incremental"}, {"incremental-lazy"}]
+    all_sizes = dataclasses.replace(standard, largest=10_000_000)
+    assert services.sizes(all_sizes) == [500_000, 5_000_000, 10_000_000]
+    parts = services.parts(all_sizes, True, services.HDFS_CASE)
+    runs = [services.hdfs_run(part, all_sizes, "hdfs://host:1") for part in parts]
+    compared = [[one["name"] for one in run.cases[0]["subjects"]] for run in runs]
+    every = ["hdfs", "rocksdb", "rocksdb-changelog", "incremental", "incremental-lazy"]
+    assert compared == [every, every, *([name] for name in every[1:])]
     shapes = [(run.cases[0]["value_bytes"], run.cases[0]["steps"][0]["to"]) for run in runs]
-    assert shapes == [(100, 500_000), (100, 5_000_000), *[(580, 10_000_000)] * 3]
-    (part,) = services.parts(standard, ours=True)
+    assert shapes == [(100, 500_000), (100, 5_000_000), *[(580, 10_000_000)] * 4]
+    (part,) = services.parts(standard, True, services.S3_CASE)
     small = services.s3_run(part, standard, {"fs.s3a.endpoint": "http://localhost:1"})
-    assert {one["name"] for one in small.cases[0]["subjects"]} == compared[0]
+    assert [one["name"] for one in small.cases[0]["subjects"]] == every
     assert small.cases[0]["storage"].startswith("s3a://")
+
+
+def test_the_local_disk_takes_the_largest_alone_with_and_without_local_files() -> None:
+    standard = store_level.EXTENTS["standard"]
+    assert services.parts(standard, True, services.LOCAL_CASE) == []
+    parts = services.parts(dataclasses.replace(standard, largest=10_000_000), True, services.LOCAL_CASE)
+    assert [[one.name for one in part.subjects] for part in parts] == [
+        ["rocksdb"],
+        ["rocksdb-changelog"],
+        ["incremental"],
+    ]
+    (case,) = services.local_run(parts[0], standard).cases
+    found = [(step["do"], step["local"]) for step in case["steps"] if "local" in step]
+    assert found == [(do, local) for local in ("absent", "present") for do in ("restore", "recover")]
+
+
+def test_only_the_cases_and_stores_that_are_asked_for_are_measured() -> None:
+    standard = store_level.EXTENTS["standard"]
+    cases = store_level.restore(standard, True)[0].cases
+    names = [one["name"] for one in cases[0]["subjects"]]
+    assert [one["name"] for one in standard.asked(cases)[0]["subjects"]] == names
+    some = dataclasses.replace(standard, stores=("rocksdb", "incremental"))
+    assert [one["name"] for one in some.asked(cases)[0]["subjects"]] == ["rocksdb", "incremental"]
+    assert dataclasses.replace(standard, stores=("incremental-lazy",)).asked(cases) == []
+    assert dataclasses.replace(standard, cases=("recovery",)).asked(cases) == []
+    other = dataclasses.replace(standard, cases=(services.S3_CASE,), largest=10_000_000, stores=("hdfs",))
+    assert services.parts(other, True, services.HDFS_CASE) == []
+    assert [part.keys for part in services.parts(other, True, services.S3_CASE)] == [500_000, 5_000_000]
+
+
+def test_a_part_that_is_measured_later_takes_its_place_in_the_whole(tmp_path: Path) -> None:
+    def result(commit: str, **medians: float) -> dict[str, object]:
+        steps = {name: {"recover": {"end_ms": statistics.spread([one])}} for name, one in medians.items()}
+        return {
+            "scenario": "services",
+            "bench": "standard",
+            "machine": {**_MACHINE, "commit": commit, "time": f"then {commit}"},
+            "seconds": 1.0,
+            "specs": {services.S3_CASE: {"subjects": [{"name": n, "title": n, "conf": {}} for n in medians]}},
+            "cases": {services.S3_CASE: {"batch": steps}},
+        }
+
+    whole = result("a", hdfs=9.0, incremental=3.0)
+    joined = results.joined(whole, result("b", incremental=2.0, rocksdb=8.0))
+    found = Results({"services": joined}).step("services", services.S3_CASE, "batch")
+    medians = {name: one["recover"]["end_ms"]["median"] for name, one in found.items()}
+    assert medians == {"hdfs": 9.0, "incremental": 2.0, "rocksdb": 8.0}
+    assert [one["name"] for one in joined["specs"][services.S3_CASE]["subjects"]] == list(medians)
+    assert whole == result("a", hdfs=9.0, incremental=3.0), "the argument was changed"
+    (tmp_path / "services.json").write_text(json.dumps(joined))
+    page = report.write(results.load(tmp_path), tmp_path).read_text()
+    assert "a, then a; b, then b: of services recovery, S3 (incremental, rocksdb)" in page
