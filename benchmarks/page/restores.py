@@ -66,7 +66,8 @@ def _far_recovery(results: Results) -> str:
 
 def on_services(results: Results, titles: Mapping[str, str]) -> str:
     found = results.scenarios.get(services.SCENARIO, {}).get("cases", {})
-    cases = [case for case in (services.HDFS_CASE, services.S3_CASE) if found.get(case)]
+    known = (services.HDFS_CASE, services.S3_CASE, services.LOCAL_CASE)
+    cases = [case for case in known if found.get(case)]
     if not cases:
         return ""
     text = (
@@ -74,9 +75,9 @@ def on_services(results: Results, titles: Mapping[str, str]) -> str:
         "to the end of its first batch, with checkpoints on a service of the loopback whose requests are "
         f"{services.REQUEST_MS} ms late: before the client of Hadoop's own mini cluster asks, and in the "
         "S3 service of `moto` before it answers; a stream carries 100 MB a second. `python -m benchmarks "
-        "--scenario services`; `--largest 10000000` adds the larger sizes, without those of Spark's stores "
-        "that take too long to wait for. Stores of the largest size are measured one after the other, each "
-        "on a service of its own.\n"
+        "--scenario services`; `--largest 10000000` adds the larger sizes, of which the HDFS-backed store "
+        "does not hold the largest in its heap of 4 GB, and the largest on the local disk. Stores of the "
+        "largest size are measured one after the other, each on a service of its own.\n"
     )
     for case in cases:
         text += f"\n### {case}\n\n" + comparison(results, services.SCENARIO, case)
@@ -85,19 +86,17 @@ def on_services(results: Results, titles: Mapping[str, str]) -> str:
 
 
 def _lazy(results: Results, scenario: str, case: str, labels: Mapping[str, Any]) -> str:
-    """How many times as long as a lazy restore the others take."""
+    """How many times as long as a lazy restore the others take; as an eager one where none is lazy."""
+    is_lazy = any(_LAZY in subjects for subjects in labels.values())
+    ours, eager = (_LAZY, [("eager", (OURS,))]) if is_lazy else (OURS, [])
+    against = [*eager, ("HDFS-backed", (HDFS,)), ("RocksDB", (ROCKSDB,)), ("RocksDB + changelog", CHANGELOG)]
     rows = []
     for label, subjects in labels.items():
-        kind = next((one for one in ("restore", "recover") if one in subjects.get(_LAZY, {})), None)
+        kind = next((one for one in ("restore", "recover") if one in subjects.get(ours, {})), None)
         if kind is not None:
-            where = (scenario, case, label)
-            ratios = [
-                results.ratio(where, peers, kind, _LAZY)
-                for peers in ((OURS,), (HDFS,), (ROCKSDB,), CHANGELOG)
-            ]
+            ratios = [results.ratio((scenario, case, label), peers, kind, ours) for _, peers in against]
             rows.append((label, *("" if ratio is None else str(ratio) for ratio in ratios)))
-    header = ("against lazy", "eager", "HDFS-backed", "RocksDB", "RocksDB + changelog")
-    return table(header, rows)
+    return table(("against lazy" if is_lazy else "against ours", *(title for title, _ in against)), rows)
 
 
 def _own_restores(results: Results) -> str:
