@@ -90,6 +90,8 @@ def _lazy(results: Results, scenario: str, case: str, labels: Mapping[str, Any])
     is_lazy = any(_LAZY in subjects for subjects in labels.values())
     ours, eager = (_LAZY, [("eager", (OURS,))]) if is_lazy else (OURS, [])
     against = [*eager, ("HDFS-backed", (HDFS,)), ("RocksDB", (ROCKSDB,)), ("RocksDB + changelog", CHANGELOG)]
+    known = {peer for subjects in labels.values() for peer in subjects}
+    against = [(title, peers) for title, peers in against if known.intersection(peers)]
     rows = []
     for label, subjects in labels.items():
         kind = next((one for one in ("restore", "recover") if one in subjects.get(ours, {})), None)
