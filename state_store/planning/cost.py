@@ -61,7 +61,7 @@ class Laziness:
         return None if within_ms is None else cls(options.lazy_restore_threshold_bytes, within_ms, end_bytes)
 
 
-LINKED, COPIED, FETCHED = Transfers(0.06, 0.005), Transfers(0.1, 0.7), Transfers(0.5, 5.0)
+LINKED, COPIED, FETCHED = Transfers(0.06, 0.0005), Transfers(0.1, 0.7), Transfers(0.5, 5.0)
 """What is expected of storage of this machine, on the disk that restores work on or another, and of another
 machine's."""
 
