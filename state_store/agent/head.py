@@ -100,15 +100,12 @@ class StoreHead:
 
     # ---- restore -----------------------------------------------------------------------------------------
 
-    def restored(self, restored: Restored, end_requests: int = 0) -> None:
-        """The store is now at the version restored, and the JVM is about to open its base. This many requests
-        were made for the ends of its sparse files."""
+    def restored(self, restored: Restored) -> None:
+        """The store is now at the version restored, and the JVM is about to open its base."""
         with self._lock:
             cost, phases, fetched = self._statistics.cost, restored.phases, restored.fetched
             cost.observe_choice(phases["choose_ms"], RestoreWork.of_chain(restored.chain).archives)
-            if restored.sparse:
-                cost.observe_ends(len(restored.sparse), end_requests)
-            elif not fetched.local_files:
+            if not restored.sparse and not fetched.local_files:
                 cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])
             files, size_bytes = len(restored.base.files) + len(restored.deltas), restored.chain.size_bytes
             cost.observe_verification(files, size_bytes, phases["verify_ms"], thorough=restored.thorough)

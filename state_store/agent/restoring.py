@@ -35,7 +35,6 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     suspicion = store.suspicions.of(location)
     thorough = request.thorough or suspicion > 0 or store.options.restore_verification == FILES
     forecast, context = store.head.forecast(), store.context
-    measured = None
     if store.request_times is not None:
         measured = MeasuredStorage(context.storage, store.request_times, context.runtime)
         context = replace(context, storage=measured)
@@ -59,8 +58,10 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
     directory = restored.base.directory
     if restored.sparse:
         store.hydrations.begin(directory, restored.sparse, _damage_teller(store, directory))
+        if store.request_times is not None:
+            store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
     predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
-    store.head.restored(restored, measured.ranges if measured else 0)
+    store.head.restored(restored)
     learn_age(store, restored.chain)
     for warning in restored.warnings:
         store.log.warning(warning)

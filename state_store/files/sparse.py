@@ -9,12 +9,15 @@ import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from state_store.files.parts import check_count, fetch_part, make_hole
+from state_store.files.checksums import read_end
+from state_store.files.parts import fetch_part, make_hole
 from state_store.files.sst_end import is_plain_end, metadata_bytes, other_bytes
 from state_store.files.transfer import Wanted
-from state_store.storage.contract import Storage, write_at
+from state_store.storage.contract import Storage
 
 _LEAST_END_BYTES = 64 << 10
+"""Properties and the list of metadata, which say where the rest is, are a few KB of it."""
+
 _END_SHARE = 32
 """Index, filter and properties are a fortieth of a file with rows of 100 bytes."""
 
@@ -42,47 +45,63 @@ def end_bytes(size_bytes: int) -> int:
     return min(size_bytes, max(_LEAST_END_BYTES, size_bytes // _END_SHARE))
 
 
-def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> SparseFile | None:
+def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[SparseFile | None, int]:
     """Makes the file at its target, below `directory`, with nothing in it but its end: index, filter,
-    properties. None, and no file, where that cannot be told from the rest, or that it is the file that is
-    meant; or it is compressed.
+    properties; and how many requests that took. None, and no file, where that cannot be told from the rest,
+    or that it is the file that is meant; or it is compressed.
 
     Of a file that names itself the end is not compared: its reader asks it for its reserved record, which
     is there, too.
     Raises MissingError, DamagedError when the stored file is shorter, StorageError when the disk fails.
     """
     if not wanted.verifiable or (wanted.tail_sha256 is None and not wanted.names_itself):
-        return None
-    size = wanted.size_bytes
-    length = end_bytes(size)
-    end = _read(storage, wanted.path, size - length, length)
-    needed = metadata_bytes(end)
-    if needed is None or needed > size or not is_plain_end(end):
-        return None
-    if needed > length:
-        needed = min(size, needed + _RECORD_BYTES)
-        end = _read(storage, wanted.path, size - needed, needed - length) + end
-    record_at, record = _record(storage, wanted, end) if wanted.names_itself else (0, b"")
-    if (
-        wanted.tail_sha256 is not None
-        and hashlib.sha256(end[-wanted.tail_bytes :]).hexdigest() != wanted.tail_sha256
-    ):
-        return None
-    make_hole(wanted.target, size)
-    write_at(wanted.target, end, size - len(end))
-    if record:
-        write_at(wanted.target, record, record_at)
+        return None, 0
+    make_hole(wanted.target, wanted.size_bytes)
+    try:
+        is_made, requests = _bring_end(storage, wanted)
+    except BaseException:
+        wanted.target.unlink(missing_ok=True)
+        raise
+    if not is_made:
+        wanted.target.unlink()
+        return None, requests
     name = wanted.target.relative_to(directory).as_posix()
-    return SparseFile(name, wanted.path, size, wanted.sha256, wanted.crc32)
+    return SparseFile(name, wanted.path, wanted.size_bytes, wanted.sha256, wanted.crc32), requests
 
 
-def _record(storage: Storage, wanted: Wanted, end: bytes) -> tuple[int, bytes]:
-    """Where the last data of a delta of this end is, and what of it is not in the end: changes that the
-    batch made again lie between."""
-    data_end = wanted.size_bytes - (other_bytes(end) or 0)
+def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
+    """Whether the end that came to its place is that of the file that is meant and tells where it begins;
+    after how many requests."""
+    size = wanted.size_bytes
+    there = end_bytes(size)
+    fetch_part(storage, wanted.path, wanted.target, size - there, there)
+    tail = read_end(wanted.target, min(there, max(_LEAST_END_BYTES, wanted.tail_bytes)))[1]
+    needed = metadata_bytes(tail)
+    if needed is None or needed > size or not is_plain_end(tail):
+        return False, 1
+    if wanted.tail_sha256 is not None:
+        found = hashlib.sha256(tail[-wanted.tail_bytes :]).hexdigest()
+        if found != wanted.tail_sha256:
+            return False, 1
+    requests = 1
+    if needed > there:
+        needed = min(size, needed + _RECORD_BYTES)
+        fetch_part(storage, wanted.path, wanted.target, size - needed, needed - there)
+        there, requests = needed, requests + 1
+    if wanted.names_itself:
+        at, length = _record(size, there, tail)
+        if length > 0:
+            fetch_part(storage, wanted.path, wanted.target, at, length)
+            requests += 1
+    return True, requests
+
+
+def _record(size_bytes: int, there_bytes: int, tail: bytes) -> tuple[int, int]:
+    """Offset of the last data of a delta of this tail, and how many bytes of it are not in its end: changes
+    that the batch made again lie between."""
+    data_end = size_bytes - (other_bytes(tail) or 0)
     at = max(0, data_end - _RECORD_BYTES)
-    length = min(data_end, wanted.size_bytes - len(end)) - at
-    return at, _read(storage, wanted.path, at, length) if length > 0 else b""
+    return at, min(data_end, size_bytes - there_bytes) - at
 
 
 def fill(storage: Storage, file: SparseFile, directory: Path, offset: int, length: int) -> int:
@@ -93,9 +112,3 @@ def fill(storage: Storage, file: SparseFile, directory: Path, offset: int, lengt
         return 0
     fetch_part(storage, file.path, directory / file.name, offset, length)
     return length
-
-
-def _read(storage: Storage, path: str, offset: int, length: int) -> bytes:
-    data = storage.read(path, offset, length)
-    check_count(storage, path, offset, length, len(data))
-    return data

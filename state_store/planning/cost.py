@@ -98,7 +98,6 @@ class CostModel:
         self._verify_mib = Rate(2.5, 1)
         self._open = Rate(8.0, 1)
         self._delta = Rate(1.5, 4)
-        self._requests_per_end = Rate(1.0, 1)
 
     def frozen(self) -> CostModel:
         """As it is before the next restore, whose requests do not move it."""
@@ -132,8 +131,7 @@ class CostModel:
         if lazily is None or not self.is_lazy(work):
             return self._fetch_all_ms(work)
         if (far := self._measured) is not None:
-            rate = self._requests_per_end.ms_per_unit
-            return far.ends_ms(*work.sizes, lazily.end_bytes, rate, self._stream_mib_ms(far))
+            return far.ends_ms(*work.sizes, lazily.end_bytes, self._stream_mib_ms(far))
         ends_bytes = work.files * lazily.end_bytes(work.size_bytes // work.files)
         return self._transfer_ms(work.files, ends_bytes)
 
@@ -180,10 +178,6 @@ class CostModel:
             self._has_fetched = True
             self._expect_transfers()
         self._observe_transfer(files, size_bytes, ms)
-
-    def observe_ends(self, files: int, requests: int) -> None:
-        """The ends of `files` files took this many requests: one for each tells whether another is needed."""
-        self._requests_per_end.observe(files, requests)
 
     def _observe_transfer(self, files: int, size_bytes: int, ms: float) -> None:
         """The time is split between files and bytes as the model splits it so far."""

@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-LIST, READ, RANGE, DOWNLOAD, PART = "list", "read", "range", "download", "part"
-"""The kinds: of a directory, of a file into memory, of a part of one, of a file to disk, of a part of one."""
+LIST, READ, DOWNLOAD, PART = "list", "read", "download", "part"
+"""The kinds: of a directory, of a file into memory, of a file to disk, of a part of one to disk."""
 
 _OPENS = 2
 """A read takes about this many times as long as a listing: it asks for the file first, and then for bytes."""
@@ -66,11 +66,25 @@ class RequestTimes:
     def __init__(self, lock: AbstractContextManager[Any]) -> None:
         self._lock = lock
         self._sums: dict[str, _Sums] = {}
+        self._ends, self._end_requests = 1.0, 1.0
 
     def observe(self, kind: str, size_bytes: int, ms: float) -> None:
         """A request brought this many bytes in `ms`."""
         with self._lock:
             self._sums.setdefault(kind, _Sums()).add(size_bytes / _MIB, ms)
+
+    def observe_ends(self, files: int, requests: int) -> None:
+        """The ends of `files` files, one or more, took this many requests: one for each tells whether
+        another is needed."""
+        with self._lock:
+            self._ends = self._ends * _DECAY + files
+            self._end_requests = self._end_requests * _DECAY + requests
+
+    @property
+    def requests_per_end(self) -> float:
+        """How many requests the end of a file takes, on the average."""
+        with self._lock:
+            return self._end_requests / self._ends
 
     @property
     def are_known(self) -> bool:
@@ -82,6 +96,7 @@ class RequestTimes:
         with self._lock:
             found = RequestTimes(self._lock)
             found._sums = copy.deepcopy(self._sums)
+            found._ends, found._end_requests = self._ends, self._end_requests
             return found
 
     def line(self, kind: str, expected_mib_ms: float) -> RequestLine:
@@ -145,14 +160,13 @@ class FarStorage:
         tables: Sequence[int],
         deltas: Sequence[int],
         end_bytes: Callable[[int], int],
-        requests_per_file: float,
         stream_mib_ms: float,
     ) -> float:
         """Until the ends of files of these bytes are there, and beside them small deltas as a whole."""
         sparse = [*tables, *(size for size in deltas if size >= self.least_sparse_bytes)]
         whole = [size for size in deltas if size < self.least_sparse_bytes]
-        line = self.times.line(RANGE, stream_mib_ms)
-        ends_ms = [line.ms(end_bytes(size)) + (requests_per_file - 1) * line.request_ms for size in sparse]
+        line, more = self.times.line(PART, stream_mib_ms), self.times.requests_per_end - 1
+        ends_ms = [line.ms(end_bytes(size)) + more * line.request_ms for size in sparse]
         average_ms = sum(ends_ms) / max(1, len(ends_ms))
         at_once = SMALL_AT_ONCE * self.threads
         whole_ms = self.files_ms(whole, stream_mib_ms) if whole else 0.0

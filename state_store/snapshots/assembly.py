@@ -78,8 +78,8 @@ class Restored:
     `seen` are the attempts at later versions that were in storage when it was chosen. `deltas` lie beside
     `base`, which then is a database of the snapshot's version (empty without one): they hold what came after.
     `thorough` says whether every file was verified as a whole. Of the tables and deltas in `sparse` only the
-    ends are there. `needs_rocksdb` says whether RocksDB has to read a table of `base`: a compressed one,
-    or one that is too large for a mapping.
+    ends are there, which took `end_requests` requests. `needs_rocksdb` says whether RocksDB has to read a
+    table of `base`: a compressed one, or one that is too large for a mapping.
     """
 
     version: VersionId
@@ -91,6 +91,7 @@ class Restored:
     warnings: tuple[str, ...]
     deltas: tuple[DeltaBeside, ...] = ()
     sparse: tuple[SparseFile, ...] = ()
+    end_requests: int = 0
     seen: Seen = frozenset()
     needs_rocksdb: bool = False
 
@@ -104,6 +105,7 @@ class Progress:
     ingest: bool
     is_lazy: IsLazy | None
     came: Came
+    end_requests: int = 0
     warnings: list[str] = field(default_factory=list)
     phases: dict[str, float] = field(
         default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0, "ingest_ms": 0.0}
@@ -284,6 +286,7 @@ def _restored(
         fetched=fetched,
         phases=progress.phases,
         warnings=tuple(progress.warnings),
+        end_requests=progress.end_requests,
     )
 
 
@@ -319,16 +322,17 @@ def _fetch(
     if not worthwhile:
         return [], context.fetch(others)
 
-    def make(wanted: Wanted) -> SparseFile | None:
-        file = make_sparse(context.storage, wanted, directory)
+    def make(wanted: Wanted) -> tuple[SparseFile | None, int]:
+        file, requests = make_sparse(context.storage, wanted, directory)
         if file is not None:
             progress.came(directory, file)
-        return file
+        return file, requests
 
     with Background(lambda: context.fetch(others), runtime=context.runtime) as fetching:
         made = context.parallel_small(make, worthwhile)
-    refused = [wanted for wanted, file in zip(worthwhile, made, strict=True) if file is None]
-    return [file for file in made if file is not None], fetching.result().plus(context.fetch(refused))
+    progress.end_requests += sum(requests for _, requests in made)
+    refused = [wanted for wanted, (file, _) in zip(worthwhile, made, strict=True) if file is None]
+    return [file for file, _ in made if file is not None], fetching.result().plus(context.fetch(refused))
 
 
 def _worthwhile(

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from state_store.files.bounded_storage import BoundedStorage
 from state_store.files.deadline import NEVER
-from state_store.planning.requests import DOWNLOAD, LIST, PART, RANGE, READ, RequestTimes
+from state_store.planning.requests import DOWNLOAD, LIST, PART, READ, RequestTimes
 from state_store.runtime import Runtime
 from state_store.storage.contract import Entry, Storage
 
@@ -21,28 +21,19 @@ class MeasuredStorage(BoundedStorage):
     def __init__(self, storage: Storage, times: RequestTimes, runtime: Runtime) -> None:
         super().__init__(storage, NEVER)
         self._times = times
-        self._ranges: list[str] = []
         self._clock_s = runtime.monotonic_s
 
     def list_files(self, directory: str) -> list[Entry]:
         return self._timed(LIST, lambda: self._storage.list_files(directory), lambda _: 0)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        if length is None:
-            return self._timed(READ, lambda: self._storage.read(path, offset, length), len)
-        self._ranges.append(path)
-        return self._timed(RANGE, lambda: self._storage.read(path, offset, length), len)
+        return self._timed(READ, lambda: self._storage.read(path, offset, length), len)
 
     def download(self, path: str, local: Path) -> None:
         self._timed(DOWNLOAD, lambda: self._storage.download(path, local), lambda _: local.stat().st_size)
 
     def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
         return self._timed(PART, lambda: self._storage.download_part(path, local, offset, length), int)
-
-    @property
-    def ranges(self) -> int:
-        """How many requests were for a part of a file, into memory."""
-        return len(self._ranges)
 
     def _timed(self, kind: str, request: Callable[[], T], size_bytes: Callable[[T], int]) -> T:
         started_s = self._clock_s()

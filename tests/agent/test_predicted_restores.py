@@ -17,7 +17,7 @@ from state_store.agent import stores
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import hydration
 from state_store.engine.settings import DatabaseSettings
-from state_store.files import transfer
+from state_store.files import sparse, transfer
 from state_store.files.deadline import Deadline
 from state_store.older_python import zip
 from state_store.planning import requests
@@ -129,6 +129,20 @@ def test_a_prediction_agrees_with_what_is_measured(
     assert all(bool(answer["sparse"]) == (mode == "lazy") for answer in answers)
     for predicted_ms, was_ms in told:
         assert predicted_ms == pytest.approx(was_ms, rel=0.3, abs=8), told
+
+
+def test_ends_that_take_two_requests_are_predicted(
+    written: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of short rows, whose index and filter are a larger share of a file."""
+    monkeypatch.setattr(sparse, "_LEAST_END_BYTES", 2048)
+    monkeypatch.setattr(sparse, "_END_SHARE", 1 << 20)
+    answers = restores(
+        written, tmp_path, 100, restoreMode="lazy", lazyRestoreThreshold="1", localRecovery="false"
+    )[len(written) :]
+    told = [(answer["predicted_ms"], sum(answer["phases"].values())) for answer in answers]
+    for predicted_ms, was_ms in told:
+        assert predicted_ms == pytest.approx(was_ms, rel=0.2, abs=8), told
 
 
 def test_a_lazy_restore_has_all_files_as_soon_as_an_eager_one(written: list[Job], tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from state_store.files.sparse import end_bytes
 from state_store.planning.cost import CostModel, Laziness
-from state_store.planning.requests import DOWNLOAD, LIST, PART, RANGE, READ, FarStorage, RequestTimes
+from state_store.planning.requests import DOWNLOAD, LIST, PART, READ, FarStorage, RequestTimes
 from state_store.planning.restore_work import RestoreWork
 from state_store.settings.parsing import parse
 
@@ -37,7 +37,7 @@ USUAL = [*[(LIST, 0, 15.0)] * 2, line(READ, 20_000), *[line(PART, 8 * MIB)] * 8,
 
 def test_a_request_has_a_time_of_its_own_and_one_for_each_byte() -> None:
     times = seen(*USUAL)
-    for kind, size_bytes in ((PART, 8 * MIB), (PART, MIB), (DOWNLOAD, 4 * MIB), (RANGE, 64 << 10)):
+    for kind, size_bytes in ((PART, 8 * MIB), (PART, MIB), (DOWNLOAD, 4 * MIB), (READ, 64 << 10)):
         assert times.line(kind, EXPECTED_MIB_MS).ms(size_bytes) == pytest.approx(
             line(kind, size_bytes)[2], rel=0.1
         )
@@ -50,20 +50,22 @@ def test_a_listing_tells_of_requests_until_there_were_others() -> None:
 
 
 def test_requests_of_a_kind_may_take_longer_than_others() -> None:
-    times = seen(*USUAL, *[(RANGE, 64 << 10, 130.6)] * 8)
-    assert times.line(RANGE, EXPECTED_MIB_MS).ms(64 << 10) == pytest.approx(130.6, rel=0.01)
+    times = seen(*USUAL, *[(READ, 64 << 10, 130.6)] * 40)
+    assert times.line(READ, EXPECTED_MIB_MS).ms(64 << 10) == pytest.approx(130.6, rel=0.02)
     assert times.line(PART, EXPECTED_MIB_MS).ms(8 * MIB) == pytest.approx(110.0, rel=0.01)
 
 
 def test_recent_requests_count_most() -> None:
-    times = seen(*[(RANGE, 64 << 10, 500.0)] * 100, *[(RANGE, 64 << 10, 5.0)] * 150)
-    assert times.line(RANGE, EXPECTED_MIB_MS).ms(64 << 10) < 15
+    times = seen(*[(READ, 64 << 10, 500.0)] * 100, *[(READ, 64 << 10, 5.0)] * 150)
+    assert times.line(READ, EXPECTED_MIB_MS).ms(64 << 10) < 15
 
 
 def test_a_copy_does_not_learn() -> None:
     times = seen(*USUAL)
     before, was = times.copy(), times.line(PART, EXPECTED_MIB_MS)
     times.observe(PART, 8 * MIB, 5000.0)
+    times.observe_ends(10, 20)
+    assert before.requests_per_end == 1 < times.requests_per_end
     assert before.line(PART, EXPECTED_MIB_MS) == was != times.line(PART, EXPECTED_MIB_MS)
 
 
@@ -86,19 +88,20 @@ def test_as_many_go_on_at_a_time_as_there_are_threads(sizes: list[int], ms: floa
 
 def test_small_deltas_come_beside_the_ends() -> None:
     storage = far(seen(*USUAL))
-    ends_ms = storage.ends_ms([64 * MIB] * 8, [1000] * 8, end_bytes, 1.0, EXPECTED_MIB_MS)
+    ends_ms = storage.ends_ms([64 * MIB] * 8, [1000] * 8, end_bytes, EXPECTED_MIB_MS)
     assert ends_ms == pytest.approx(30 + 20, rel=0.1)
-    many_ms = storage.ends_ms([64 * MIB] * 8, [1000] * 24, end_bytes, 1.0, EXPECTED_MIB_MS)
+    many_ms = storage.ends_ms([64 * MIB] * 8, [1000] * 24, end_bytes, EXPECTED_MIB_MS)
     assert many_ms == pytest.approx(3 * 30, rel=0.1)
-    twice_ms = storage.ends_ms([64 * MIB] * 8, [1000] * 8, end_bytes, 2.0, EXPECTED_MIB_MS)
+    storage.times.observe_ends(1000, 2000)
+    twice_ms = storage.ends_ms([64 * MIB] * 8, [1000] * 8, end_bytes, EXPECTED_MIB_MS)
     assert twice_ms == pytest.approx(ends_ms + 30, rel=0.1)
 
 
 def test_ends_come_more_at_a_time_than_parts() -> None:
-    storage = far(seen(line(RANGE, 64 << 10)))
+    storage = far(seen(line(PART, 64 << 10)))
 
     def ends_ms(files: int) -> float:
-        return storage.ends_ms([2 * MIB] * files, [], end_bytes, 1.0, EXPECTED_MIB_MS)
+        return storage.ends_ms([2 * MIB] * files, [], end_bytes, EXPECTED_MIB_MS)
 
     assert ends_ms(16) == ends_ms(1)
     assert ends_ms(17) == 2 * ends_ms(1)

@@ -41,9 +41,16 @@ MUTANTS = [
     Mutant(
         "the last record of a large delta is not among what comes at first",
         "state_store/files/sparse.py",
-        '_record(storage, wanted, end) if wanted.names_itself else (0, b"")',
-        '(0, b"")',
+        "if wanted.names_itself:",
+        "if False:",
         ("tests/bridge/test_damage.py",),
+    ),
+    Mutant(
+        "a file whose end tells nothing stays as a hole",
+        "state_store/files/sparse.py",
+        "        wanted.target.unlink()\n        return None, requests",
+        "        return None, requests",
+        (_LAZY,),
     ),
     Mutant(
         "the end of a sparse file is fetched a second time",

@@ -47,7 +47,7 @@ MUTANTS = [
     Mutant(
         "a lazy restore is predicted by the requests of an eager one",
         "state_store/planning/cost.py",
-        "            return far.ends_ms(*work.sizes, lazily.end_bytes, rate, self._stream_mib_ms(far))\n",
+        "            return far.ends_ms(*work.sizes, lazily.end_bytes, self._stream_mib_ms(far))\n",
         "            return self._fetch_all_ms(work)\n",
         ("tests/agent/test_predicted_restores.py",),
     ),
