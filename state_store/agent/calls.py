@@ -47,6 +47,7 @@ from state_store.agent.wire.requests import (
 from state_store.errors import BusyError, InternalError
 from state_store.planning.requests import SMALL_AT_ONCE
 from state_store.runtime import SYSTEM, Runtime
+from state_store.settings.options import row_memory_bytes
 from state_store.settings.parsing import by_name
 from state_store.snapshots.attempt import refuse
 from state_store.storage.hadoop import HadoopStorage
@@ -120,10 +121,9 @@ class Calls:
 
     def _open(self, request: dict[str, Any]) -> Opened:
         store = self._store(request)
-        budget_bytes = store.options.memory_budget_bytes
         return Opened(
             store.context.workspace.incoming,
-            budget_bytes - _own_share(budget_bytes),
+            row_memory_bytes(store.options.memory_budget_bytes),
             _file_connections(store),
             by_name(store.options),
         )
@@ -187,11 +187,6 @@ def _file_connections(store: OpenStore) -> int:
     if not isinstance(store.context.storage, HadoopStorage):
         return 0
     return SMALL_AT_ONCE * store.options.transfer_threads + max(4, os.cpu_count() or 4)
-
-
-def _own_share(budget_bytes: int) -> int:
-    """What this process takes of the memory budget: what it was measured to need, a quarter at most."""
-    return min(40 << 20, budget_bytes // 4)
 
 
 def _resident_bytes() -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from state_store.estimation.tables import FAMILY_BYTES
 from state_store.estimation.workload import Workload
+from state_store.settings.options import PROCESS_BYTES, PROCESS_SHARE
 
 _HEADER_BYTES, _ALIGNMENT_BYTES, _SLOT_BYTES = 16, 8, 8
 _FULLEST = 0.85
 """Above this share of current rows the oldest are dropped rather than copied together."""
 
 _BATCHES_OF_ROOM = 1.5
-_AGENT_BYTES, _AGENT_SHARE = 40 << 20, 0.25
 LEAST_BYTES = 16 << 20
 
 
@@ -24,8 +24,8 @@ def memory_for(workload: Workload, hit_ratio: float, stores: float) -> int:
     row += -row % _ALIGNMENT_BYTES
     room = _BATCHES_OF_ROOM * touches.distinct(1) * row
     used = stores * (rows * row / _FULLEST + room + _slots(rows) * _SLOT_BYTES)
-    agent = min(_AGENT_BYTES, used * _AGENT_SHARE / (1 - _AGENT_SHARE))
-    return max(LEAST_BYTES, round(used + agent))
+    processes = min(PROCESS_BYTES, used * PROCESS_SHARE / (1 - PROCESS_SHARE))
+    return max(LEAST_BYTES, round(used + processes))
 
 
 def _slots(rows: float) -> int:

@@ -33,6 +33,10 @@ BLOCKS, FILES = "blocks", "files"
 EAGER, LAZY, AUTO = "eager", "lazy", "auto"
 """When restores fetch what is not local."""
 
+PROCESS_BYTES, PROCESS_SHARE = 64 << 20, 0.25
+"""What of the memory budget is not for rows: the agent's process takes 20 to 55 MiB, most while it merges, and
+the JVM about 10 MiB that belong to no row (compiled code, memory that the C library keeps)."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -45,8 +49,8 @@ class Options:
         scope=EXECUTOR,
         group="Memory and local disk",
         doc="""Memory that all state stores of one executor share: recent changes, their index, with
-        snapshotCompression=lz4 the cache of RocksDB blocks, and 40 MiB (a quarter, if that is less) for the
-        agent's process. It is taken outside the Java heap: count it into spark.executor.memoryOverhead.""",
+        snapshotCompression=lz4 the cache of RocksDB blocks, and 64 MiB (a quarter, if that is less) for the
+        agent's process and for code. It is taken outside the Java heap: count it into spark.executor.memoryOverhead.""",
         trade_off="""More keeps more of the working set in memory (gets served from the index cost less than
         those that go to files); less leaves room for Python workers. State may be many times larger than
         this.""",
@@ -460,3 +464,8 @@ class Options:
 
 
 OPTIONS: tuple[Option, ...] = tuple(attribute.metadata["option"] for attribute in fields(Options))
+
+
+def row_memory_bytes(budget_bytes: int) -> int:
+    """What of a memory budget is for rows and what finds them."""
+    return budget_bytes - min(PROCESS_BYTES, int(budget_bytes * PROCESS_SHARE))

@@ -23,7 +23,7 @@ def rows(count: int) -> dict[bytes, bytes | None]:
 
 def test_open_gives_what_the_data_plane_needs(job: Job) -> None:
     assert Path(job.opened["incoming"]).is_dir()
-    assert job.opened["memory_budget_bytes"] == (512 - 40) << 20  # the rest is the agent's own
+    assert job.opened["memory_budget_bytes"] == (512 - 64) << 20  # the rest is the agent's own, and code
     assert job.opened["options"]["minPauseBetweenMerges"] == 0
     assert job.opened["options"]["restoreObjective"] == 10_000
 
