@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import stat
 import sys
+import time
 import uuid
 from pathlib import Path
 
@@ -215,6 +216,19 @@ def test_a_snapshot_that_spark_forces_is_there_after_the_commit(jvm: Jvm, tmp_pa
     jvm("replay", provider="p", store="r", **{"from": 2}, from_id=committed["id"], to=3, to_id=later["id"])
     assert jvm("scan", store="r") == {"a": "1", "b": "2"}
     jvm("release", store="r")
+
+
+def test_a_version_is_brought_into_the_index_after_its_commit(jvm: Jvm, tmp_path: Path) -> None:
+    """Without a batch after it, which would do so itself. Figures are those of when they are asked for first."""
+    for tries in range(8):
+        jvm.provider(f"p{tries}", tmp_path / f"state{tries}")
+        jvm("begin", provider=f"p{tries}", store="s", version=0)
+        jvm("fill", store="s", **{"from": 0, "until": 5000})
+        jvm("commit", store="s")
+        time.sleep(0.05 * 2**tries)
+        if jvm("metrics", store="s")["custom"]["incrementalIndexBytes"] > 5000 * 8:
+            return
+    pytest.fail("it was not, seconds after the commit")
 
 
 def test_figures_of_a_batch(jvm: Jvm, tmp_path: Path) -> None:

@@ -257,7 +257,8 @@ final class IncrementalStateStore private[incremental] (
         local.merges.snapshotNow(committed.version)
       }
     } finally local.ended()
-    Driver.reportCommit(provider.conf, committed.version.number, id, provider.hadoopConf)
+    try Driver.reportCommit(provider.conf, committed.version.number, id, provider.hadoopConf)
+    finally local.settle() // after the report, whose threads want the cores that this takes
   }
 
   override def abort(): Unit = synchronized {

@@ -115,7 +115,8 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   }
 
   /**
-   * Makes the changes of the transaction the next version: durable in checkpoint storage on return.
+   * Makes the changes of the transaction the next version: durable in checkpoint storage on return. Whoever has
+   * nothing else to do for this commit calls [[settle]].
    *
    * @param start from where the transaction began
    * @param before the column families that there were
@@ -140,7 +141,6 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       attempts.committed(version, answer.seen)
       newestVersion = Some(version)
       merges.learned(answer.ages)
-      LocalStore.threads.execute(() => settle())
       committed
     } catch {
       case e: Throwable =>
@@ -153,8 +153,10 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   /** The task that had committed that version failed afterwards: the next one does not build on it unseen. */
   def failed(version: VersionId): Unit = attempts.failed(version)
 
-  /** Does now, beside what Spark does between two batches, what the next would wait for. */
-  private def settle(): Unit =
+  /** Does soon, beside what Spark does between two batches, what the next would wait for. Never throws. */
+  def settle(): Unit = LocalStore.threads.execute(() => settleNow())
+
+  private def settleNow(): Unit =
     try state.indexCommitted()
     catch {
       case NonFatal(e) => logWarning(s"The newest version of $name is brought into the index by the next batch", e)
