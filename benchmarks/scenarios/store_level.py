@@ -268,7 +268,7 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
         batches(extent, "uniform", size, batches=10, segments=1, label="snapshot"),
     ]
     done = 0
-    for deltas in (0, 10) if quick else (0, 10, 100, 1_000) if extent.is_full else (0, 10, 100):
+    for deltas in (0, 10) if quick else (0, 10, 100, 1_000):
         if deltas:
             left = deltas - done
             step = batches(extent, "uniform", size, label=f"deltas to {deltas}", warmup_segments=0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from state_store.files.checksums import read_end
-from state_store.files.parts import fetch_part, make_hole
+from state_store.files.parts import fetch_part, fetch_part_again, make_hole
 from state_store.files.sst_end import is_plain_end, metadata_bytes, other_bytes
 from state_store.files.transfer import Wanted
 from state_store.storage.contract import Storage
@@ -52,7 +52,8 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[Spar
 
     Of a file that names itself the end is not compared: its reader asks it for its reserved record, which
     is there, too.
-    Raises MissingError, DamagedError when the stored file is shorter, StorageError when the disk fails.
+    A request that fails is made once more, as for parts of a file. Raises MissingError, DamagedError when the
+    stored file is shorter, StorageError when the storage or the disk fails.
     """
     if not wanted.verifiable or (wanted.tail_sha256 is None and not wanted.names_itself):
         return None, 0
@@ -74,7 +75,7 @@ def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
     after how many requests."""
     size = wanted.size_bytes
     there = end_bytes(size)
-    fetch_part(storage, wanted.path, wanted.target, size - there, there)
+    fetch_part_again(storage, wanted.path, wanted.target, size - there, there)
     tail = read_end(wanted.target, min(there, max(_LEAST_END_BYTES, wanted.tail_bytes)))[1]
     needed = metadata_bytes(tail)
     if needed is None or needed > size or not is_plain_end(tail):
@@ -86,12 +87,12 @@ def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
     requests = 1
     if needed > there:
         needed = min(size, needed + _RECORD_BYTES)
-        fetch_part(storage, wanted.path, wanted.target, size - needed, needed - there)
+        fetch_part_again(storage, wanted.path, wanted.target, size - needed, needed - there)
         there, requests = needed, requests + 1
     if wanted.names_itself:
         at, length = _record(size, there, tail)
         if length > 0:
-            fetch_part(storage, wanted.path, wanted.target, at, length)
+            fetch_part_again(storage, wanted.path, wanted.target, at, length)
             requests += 1
     return True, requests
 

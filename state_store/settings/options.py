@@ -34,8 +34,8 @@ EAGER, LAZY, AUTO = "eager", "lazy", "auto"
 """When restores fetch what is not local."""
 
 PROCESS_BYTES, PROCESS_SHARE = 64 << 20, 0.25
-"""What of the memory budget is not for rows: the agent's process takes 20 to 55 MiB, most while it merges, and
-the JVM about 10 MiB that belong to no row (compiled code, memory that the C library keeps)."""
+"""What of the memory budget is not for rows: the agent's process takes 20 to 55 MiB, most while it merges,
+and the JVM about 10 MiB that belong to no row (compiled code, memory that the C library keeps)."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Options:
         group="Memory and local disk",
         doc="""Memory that all state stores of one executor share: recent changes, their index, with
         snapshotCompression=lz4 the cache of RocksDB blocks, and 64 MiB (a quarter, if that is less) for the
-        agent's process and for code. It is taken outside the Java heap: count it into spark.executor.memoryOverhead.""",
+        agent's process and for code. It is taken outside the Java heap: count it into
+        spark.executor.memoryOverhead.""",
         trade_off="""More keeps more of the working set in memory (gets served from the index cost less than
         those that go to files); less leaves room for Python workers. State may be many times larger than
         this.""",

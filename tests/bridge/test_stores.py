@@ -219,7 +219,8 @@ def test_a_snapshot_that_spark_forces_is_there_after_the_commit(jvm: Jvm, tmp_pa
 
 
 def test_a_version_is_brought_into_the_index_after_its_commit(jvm: Jvm, tmp_path: Path) -> None:
-    """Without a batch after it, which would do so itself. Figures are those of when they are asked for first."""
+    """Without a batch after it, which would do so itself. Figures are of the time when they are first asked
+    for."""
     for tries in range(8):
         jvm.provider(f"p{tries}", tmp_path / f"state{tries}")
         jvm("begin", provider=f"p{tries}", store="s", version=0)

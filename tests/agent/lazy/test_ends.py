@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from faults import Call, FaultyStorage, short_read
+from faults import Call, FaultyStorage, once, short_read, unavailable
 
 from agent.harness import Job, rows_of
 from agent.lazy.far import reader
@@ -57,6 +57,14 @@ def test_the_end_of_another_file_is_not_taken(written: Job, storage: FaultyStora
     flip(written.location / table.path, -200)
     assert make_sparse(storage, table, table.target.parent) == (None, 1)
     assert not list(table.target.parent.iterdir())
+
+
+def test_an_end_that_fails_once_is_asked_for_again(storage: FaultyStorage, table: Wanted) -> None:
+    storage.fault = once("read", table.path, unavailable)
+    file, _ = make_sparse(storage, table, table.target.parent)
+    assert file is not None and storage.faults == 1
+    there = end_bytes(table.size_bytes)
+    assert table.target.read_bytes()[-there:] == storage.inner.read(table.path)[-there:]
 
 
 @pytest.mark.parametrize(("fault", "error"), [(None, StorageError), (short_read, DamagedError)])
