@@ -44,21 +44,18 @@ REASONS: dict[str, str] = {
     ms: it is measured later in the same JVM, whose code is compiled by then.""",
     "6 GB on HDFS, 20 ms a request, end of the first batch, lazy": """20,000 keys all over 6 GB, looked up
     one after the other, are some 16,000 requests of 128 KiB, of 40 ms each (an open and a read), while
-    their blocks are not there: the batch ends when nearly all files are, only a little before that of an
-    eager restore. They come at some 430 MB a second, and both cores are busy with that (less than a tenth
-    idle): the HDFS client, its checksums and the DataNode share them. 2 s would take 3 GB a second. RocksDB
-    fetches all files before the first row. Tried: 8, 16 and 32 transfers at a time
+    their blocks are not there: the batch ends when nearly all files are, about when that of an eager
+    restore does. RocksDB fetches all files before the first row. Files come at some 550 MB a second, and
+    both cores are busy with that: of 2.4 GB, which come at 640 MB a second, the executor takes 1.2 cores
+    and the DataNode 0.55, two thirds of it in the kernel, in sockets and the page cache (`perf record
+    -a`). 2 s would take 3 GB a second. Tried: 8, 16 and 32 transfers at a time
     (`docs/decisions/0120-sixteen-transfers-at-a-time.md`: 16 is the default now, and 1.4 to 1.8 times as
     quick as 8); a quarter of the transfers while ends are asked for, so that these have the cores: neither
     the first row nor the end of the batch differed (4M keys of 600 B, three times each in turns); files
     of 32 rather than 8 MiB, which differed by less than one restore from the next (5M keys, five times
-    each).""",
+    each). The first row does not wait for files: `docs/decisions/0122-ends-go-to-their-files.md`.""",
     "6 GB on S3, 20 ms a request, end of the first batch, lazy": """As on HDFS. The service is a Python
     process on the same two cores.""",
-    "native and agent memory, 10M keys": """What the store takes and what the agent takes stay below the
-    budget together. What is over is the JVM's own (compiled code, metaspace) and memory that was freed
-    since the last maintenance and that the C library keeps until then (with a library set to keep less, 50
-    MB less at 2M keys).""",
     "batch of 20k, all keys in a sixth of their bytes": """Nine of ten look-ups go to a file, after the
     filters of three to ten files were asked, and read a block of it. Of a batch's time the filters take 22
     % and the search in the index of a file 14 %: both are waits for main memory. Blocks are verified when
