@@ -415,11 +415,12 @@ def test_what_was_not_measured_again_stays_on_the_page(tmp_path: Path) -> None:
     assert "Took its time." not in report.write(found, tmp_path).read_text()
 
 
-def test_what_failed_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_part", [False, True])
+def test_what_failed_replaces_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_part: bool) -> None:
     monkeypatch.setattr(command, "KEPT", tmp_path / "kept")
     for name, told in (("age", {"cases": {}}), ("store", {"failed": "DriverError: it ended"})):
         (tmp_path / f"{name}.json").write_text(json.dumps(told))
-    command._keep(["age", "store"], tmp_path)
+    command._keep(["age", "store"], tmp_path, is_part=is_part)
     assert [path.name for path in command.KEPT.iterdir()] == ["age.json"]
 
 
