@@ -9,7 +9,7 @@ import scala.util.control.NonFatal
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentDirectory, AgentStore, CommitAnswer, DeltaFiles, MergedStore, RestoreAnswer}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, DeltaMetadata, VersionId}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, NativeHeap, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{LookUps, StateConf, StoreVersions, Transaction}
 import org.apache.spark.sql.execution.streaming.state.RocksDBLoader
 import org.apache.spark.util.ThreadUtils
@@ -157,8 +157,10 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   def settle(): Unit = LocalStore.threads.execute(() => settleNow())
 
   private def settleNow(): Unit =
-    try state.indexCommitted()
-    catch {
+    try {
+      state.indexCommitted()
+      NativeHeap.trim()
+    } catch {
       case NonFatal(e) => logWarning(s"The newest version of $name is brought into the index by the next batch", e)
     }
 

@@ -13,7 +13,7 @@ import scala.util.Try
  */
 private[incremental] object NativeHeap {
   private val command = new ObjectName("com.sun.management:type=DiagnosticCommand")
-  private val worth = 32L << 20
+  private val worth = 8L << 20
   private val sinceTrim = new AtomicLong
 
   /** Notes that this many bytes were freed. */
