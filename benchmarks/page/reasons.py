@@ -38,10 +38,6 @@ REASONS: dict[str, str] = {
     long.""",
     "5M keys, 100 B, batch 50k uniform, 1 GB": """RocksDB has a block cache of the whole budget here. This
     store's batch was not profiled at this size; at 500k keys it is memory latency, see above.""",
-    "first row, 500k keys, local files": """In the run before, with more work for each file, it was 9.9 ms;
-    in this one the machine was slower, and Spark's stores took 1.1 to 1.5 times as long as then. Of 16 files
-    the agent's part is 2 ms of CPU. The state of 600 MB, in 33 files, had its first row earlier, after 14
-    ms: it is measured later in the same JVM, whose code is compiled by then.""",
     "6 GB on HDFS, 20 ms a request, end of the first batch, lazy": """20,000 keys all over 6 GB, looked up
     one after the other, are some 16,000 requests of 128 KiB, of 40 ms each (an open and a read), while
     their blocks are not there: the batch ends when nearly all files are, about when that of an eager
@@ -56,10 +52,6 @@ REASONS: dict[str, str] = {
     each). The first row does not wait for files: `docs/decisions/0122-ends-go-to-their-files.md`.""",
     "6 GB on S3, 20 ms a request, end of the first batch, lazy": """As on HDFS. The service is a Python
     process on the same two cores.""",
-    "native and agent memory, 10M keys": """Rows and what finds them stay within their part of the budget, and
-    the agent takes 35 to 55 MB. What is over is memory that nobody has, by the JVM's own count (native
-    memory tracking), and that the C library keeps for a while: the process went up and down by 40 MB while
-    the store took the same.""",
     "batch of 20k, all keys in a sixth of their bytes": """Nine of ten look-ups go to a file, after the
     filters of three to ten files were asked, and read a block of it. Of a batch's time the filters take 22
     % and the search in the index of a file 14 %: both are waits for main memory. Blocks are verified when
