@@ -330,7 +330,7 @@ def _fetch(
 
     with Background(lambda: context.fetch(others), runtime=context.runtime) as fetching:
         made = context.parallel_small(make, worthwhile)
-    progress.end_requests += sum(requests for _, requests in made)
+    progress.end_requests = sum(requests for file, requests in made if file is not None)
     refused = [wanted for wanted, (file, _) in zip(worthwhile, made, strict=True) if file is None]
     return [file for file, _ in made if file is not None], fetching.result().plus(context.fetch(refused))
 

@@ -115,8 +115,8 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
   }
 
   /**
-   * Makes the changes of the transaction the next version: durable in checkpoint storage on return. Whoever has
-   * nothing else to do for this commit calls [[settle]].
+   * Makes the changes of the transaction the next version: durable in checkpoint storage on return. Call
+   * [[settle]] when all else for this commit is done.
    *
    * @param start from where the transaction began
    * @param before the column families that there were
