@@ -2,9 +2,9 @@
 # Variables: PYTHON=<interpreter>  BENCH=quick|standard|full  TESTS=<pytest arguments>
 #   N=<faults of make chaos>  SEED=<of them>  STORAGE=local|hdfs|s3  LANES=<parts of the tests at a time>
 
-# The versions of Spark that this Python runs and the names of their jars, the newest first (state_store/jvm/releases.py).
+# The versions of Spark that this Python runs and the names of their jars, the newest first (state_store/session/releases.py).
 # `make test` runs all on the newest, `make test-more` some of each kind on 4.2, a few on 4.0 and 4.1.
-RELEASES := $(shell python=$$(PYTHON='$(PYTHON)' scripts/find-python 2>/dev/null) && "$$python" -m state_store.jvm.releases)
+RELEASES := $(shell python=$$(PYTHON='$(PYTHON)' scripts/find-python 2>/dev/null) && "$$python" -m state_store.session.releases)
 NEWEST_SPARK := $(firstword $(RELEASES))
 OLDER_SPARK := $(filter 4.2.%,$(RELEASES))
 BENCH ?= standard
@@ -15,13 +15,13 @@ N ?= 100
 # a time, in this order, the longest first, so that none is left alone at the end. A part leaves a core idle for much of
 # its time.
 LANES ?= 3
-PARTS := test-core test-spark test-jvm test-state test-simulation test-vectorized test-storage
-MORE_PARTS := test-packaging test-spark-4.2 test-chaos test-more-jvm test-more-vectorized test-spark-4.1 test-spark-4.0
+PARTS := test-core test-spark test-jvm test-state test-simulation test-functions test-storage
+MORE_PARTS := test-packaging test-spark-4.2 test-chaos test-more-jvm test-more-functions test-spark-4.1 test-spark-4.0
 JVM_TESTS := bridge jvm conformance
-STORAGE_TESTS := storage cli/test_cli_hdfs.py dataset/test_remote.py benchmarks
-SIMULATED_TESTS := simulation deletion agent
+STORAGE_TESTS := core/storage cli/test_cli_hdfs.py data/dataset/test_remote.py benchmarks
+SIMULATED_TESTS := simulation core/deletion agent
 STATE_TESTS := spark/state spark/migration
-APART := spark vectorized packaging chaos $(JVM_TESTS) $(STORAGE_TESTS) $(SIMULATED_TESTS)
+APART := spark functions packaging chaos $(JVM_TESTS) $(STORAGE_TESTS) $(SIMULATED_TESTS)
 
 BIN := .venv/bin
 JAR := state_store/jars/$(word 2,$(RELEASES))
@@ -40,7 +40,7 @@ demo: .venv/.ready $(JAR)  ## Run a real query: commit, merge, cut the chain, ge
 IN_LANES = room=$$(scripts/tests-directory); [ -z "$$room" ] || export TMPDIR="$$room"; \
 	$(MAKE) --no-print-directory --keep-going --output-sync=target -j$(LANES)
 
-test: .venv/.ready $(JAR)  ## Run the tests on the newest Spark (TESTS='tests/settings -k name' runs some)
+test: .venv/.ready $(JAR)  ## Run the tests on the newest Spark (TESTS='tests/core/settings -k name' runs some)
 ifneq ($(TESTS),)
 	$(BIN)/python -m pytest $(TESTS)
 else
@@ -65,12 +65,12 @@ test-state:
 	$(BIN)/python -m pytest $(SLOWEST) $(STATE_TESTS:%=tests/%)
 test-spark:
 	$(BIN)/python -m pytest $(SLOWEST) $(STATE_TESTS:%=--ignore=tests/%) tests/spark
-test-vectorized test-chaos test-packaging: test-%:
+test-functions test-chaos test-packaging: test-%:
 	$(BIN)/python -m pytest $(SLOWEST) tests/$*
 test-more-jvm:
 	$(BIN)/python -m pytest $(SLOWEST) -m more $(JVM_TESTS:%=tests/%) $(STORAGE_TESTS:%=tests/%)
-test-more-vectorized:
-	$(BIN)/python -m pytest $(SLOWEST) -m more tests/vectorized
+test-more-functions:
+	$(BIN)/python -m pytest $(SLOWEST) -m more tests/functions
 test-spark-4.2:
 	.venv-4.2/bin/python -m pytest -m 'spark42 and not long' tests/spark
 
@@ -85,17 +85,17 @@ test-long: setup  ## Run what is too long for every run (hours; CONTRIBUTING.md 
 	$(BIN)/python -m pytest $(LONG) $(SIMULATED_TESTS:%=tests/%)
 	$(BIN)/python -m pytest $(LONG) $(JVM_TESTS:%=tests/%) $(STORAGE_TESTS:%=tests/%)
 	$(BIN)/python -m pytest $(LONG) tests/spark
-	$(BIN)/python -m pytest $(LONG) tests/vectorized
+	$(BIN)/python -m pytest $(LONG) tests/functions
 	$(BIN)/python -m pytest $(LONG) tests/packaging
 	$(BIN)/python -m pytest $(LONG) tests/chaos
 	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/spark
-	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/vectorized
+	.venv-4.2/bin/python -m pytest -m 'spark42 or spark42_long' tests/functions
 	$(MAKE) .venv-4.0/.ready .venv-4.1/.ready
 	.venv-4.1/bin/python -m pytest -m 'oldest or spark42 or spark42_long' tests/spark
-	.venv-4.1/bin/python -m pytest -m 'spark42' tests/vectorized
+	.venv-4.1/bin/python -m pytest -m 'spark42' tests/functions
 	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/operators/test_operators.py tests/spark/migration/test_migration.py
 	.venv-4.0/bin/python -m pytest -m 'oldest or spark42_long' tests/spark/operators/test_marked_functions.py
-	.venv-4.0/bin/python -m pytest -m 'spark42' tests/vectorized
+	.venv-4.0/bin/python -m pytest -m 'spark42' tests/functions
 	$(BIN)/python tests/suites/run.py --only transform-with-state --only change-feed --only joins
 	$(MAKE) spark-suites SPARK=$(filter 4.1.%,$(RELEASES))
 	$(MAKE) spark-suites SPARK=$(filter 4.1.%,$(RELEASES)) SUITES='--only transform-with-state --only change-feed'
@@ -143,7 +143,7 @@ release: wheel  ## Build the artefacts of a release, test them with each Spark, 
 	$(BIN)/python scripts/release_steps.py dist
 
 docs: .venv/.ready  ## Write docs/options.md, docs/metrics.md and conf/spark-defaults.conf from the declarations
-	$(BIN)/python -m state_store.settings.pages
+	$(BIN)/python -m state_store.core.settings.pages
 	$(BIN)/python scripts/metrics_page.py
 
 setup: .venv/.ready .venv-4.2/.ready $(JAR) $(OLDER_JAR)  ## Create both virtual environments and compile both jars
@@ -171,15 +171,15 @@ help:  ## List the targets
 	@touch $@
 
 $(JAR): .venv/.ready $(SOURCES)
-	@$(BIN)/python -m state_store.jvm.build
+	@$(BIN)/python -m state_store.session.build
 	@touch $@
 
 $(OLDEST_JARS): state_store/jars/incremental-state-store-spark-%.jar: .venv-%/.ready $(SOURCES)
-	@.venv-$*/bin/python -m state_store.jvm.build
+	@.venv-$*/bin/python -m state_store.session.build
 	@touch $@
 
 ifneq ($(JAR),$(OLDER_JAR))
 $(OLDER_JAR): .venv-4.2/.ready $(SOURCES)
-	@.venv-4.2/bin/python -m state_store.jvm.build
+	@.venv-4.2/bin/python -m state_store.session.build
 	@touch $@
 endif

@@ -2,7 +2,7 @@
 
 A jar that the tree has already (`make wheel`) is taken if it is of the sources as they are. If pyspark can
 be imported during the build, its jar is made. An isolated build has neither: the installed package compiles
-its jar on first use, from the sources that it carries (`state_store.jvm.jar`).
+its jar on first use, from the sources that it carries (`state_store.session.jar`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from setuptools.command.build_py import build_py
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from state_store.jvm import build, compiler, installed, sources  # noqa: E402
+from state_store.session import build, compiler, installed, sources  # noqa: E402
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 
 import state_store
-from state_store.vectorization import Context, Result
+from state_store.functions import Context, Result
 
 INPUT = (
     "tailnum string, departs timestamp, carrier string, flight bigint, origin string, dest string, "

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import StorageError, UnknownOutcomeError
-from state_store.storage.contract import Entry, Storage
 
 WRITES = ("write", "upload", "delete")
 CREATES = ("write", "upload")

@@ -24,8 +24,8 @@ from pathlib import Path
 import pyspark
 import scala_jars
 
-from state_store.jvm import releases
-from state_store.jvm.program import OPENED
+from state_store.session import releases
+from state_store.session.program import OPENED
 
 VARIABLE = "STATE_STORE_TEST_ARCHIVE"
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=240m"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from state_store.runtime import SystemRuntime
+from state_store.core.runtime import SystemRuntime
 
 
 class AdjustedRuntime(SystemRuntime):

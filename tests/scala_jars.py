@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pyspark
 
-from state_store.jvm import build, compiler
-from state_store.jvm.build import BuildError as BuildError  # for those who compile
+from state_store.session import build, compiler
+from state_store.session.build import BuildError as BuildError  # for those who compile
 
 PROBES_VARIABLE = "STATE_STORE_TEST_PROBES"
 """Names a jar to take for `probes_jar`, as it is."""

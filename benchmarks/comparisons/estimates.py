@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import state_store
-from state_store.dataset.pinned import PinnedVersion
-from state_store.query import Query
+from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.query import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -37,7 +37,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.streaming import StreamingQueryListener
 
-from state_store.vectorization import GROUP, Result, accelerate, per_group, vectorized
+from state_store.functions import GROUP, Result, accelerate, per_group, vectorized
 
 STORES = {
     "hdfs": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
@@ -340,7 +340,7 @@ def session(directory: Path) -> Any:
     """A local session on two cores with the extension and, where its jar has it, this project's store."""
     from pyspark.sql import SparkSession
 
-    from state_store.spark import spark_conf
+    from state_store.session.configuration import spark_conf
 
     root = str(Path(__file__).resolve().parents[2])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))

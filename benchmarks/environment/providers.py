@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from state_store.jvm import build, releases
-from state_store.settings.option import PREFIX
-from state_store.settings.session import PROVIDER_CLASS
+from state_store.core.settings.option import PREFIX
+from state_store.core.settings.session import PROVIDER_CLASS
+from state_store.session import build, releases
 
 STATE = "org.apache.spark.sql.execution.streaming.state."
 CONF = "spark.sql.streaming.stateStore."

@@ -19,11 +19,11 @@ import numpy as np
 
 from benchmarks.scenarios.store_level import Extent
 from benchmarks.statistics import spread
-from state_store.checkpoint.metadata import META_KEY, DeltaMetadata
-from state_store.engine.database import Database, tidy
-from state_store.engine.delta_writer import write_delta
-from state_store.engine.settings import DatabaseSettings
-from state_store.snapshots.merge import KINDS
+from state_store.core.checkpoint.metadata import META_KEY, DeltaMetadata
+from state_store.core.engine.database import Database, tidy
+from state_store.core.engine.delta_writer import write_delta
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.snapshots.merge import KINDS
 
 _SIZES = {
     "quick": {"keys": 10_000, "changes": 500, "deltas": 20, "groups": (1, 10)},

@@ -22,7 +22,7 @@ _STARTUP_FAILED = 3
 
 
 def main() -> int:
-    from state_store.runtime import SYSTEM
+    from state_store.core.runtime import SYSTEM
 
     line = sys.stdin.buffer.readline()
     try:
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _start(start: dict[str, Any]) -> tuple[Any, Any]:
-    from state_store.engine import require
+    from state_store.core.engine import require
     from state_store.errors import InternalError
 
     if start.get("protocol") != PROTOCOL:
@@ -82,7 +82,7 @@ def _leave_with_jvm(socket: Path, calls: Any) -> None:
 
 def _say_ready() -> None:
     from state_store import __version__
-    from state_store.engine import ROCKSDB_VERSION
+    from state_store.core.engine import ROCKSDB_VERSION
 
     _say({"ready": True, "pid": os.getpid(), "version": __version__, "rocksdb_version": ROCKSDB_VERSION})
 

@@ -44,14 +44,14 @@ from state_store.agent.wire.requests import (
     SnapshotRequest,
     StoreFields,
 )
+from state_store.core.planning.requests import SMALL_AT_ONCE
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.settings.options import row_memory_bytes
+from state_store.core.settings.parsing import by_name
+from state_store.core.snapshots.attempt import refuse
+from state_store.core.storage.hadoop import HadoopStorage
+from state_store.core.storage.open import open_storage
 from state_store.errors import BusyError, InternalError
-from state_store.planning.requests import SMALL_AT_ONCE
-from state_store.runtime import SYSTEM, Runtime
-from state_store.settings.options import row_memory_bytes
-from state_store.settings.parsing import by_name
-from state_store.snapshots.attempt import refuse
-from state_store.storage.hadoop import HadoopStorage
-from state_store.storage.open import open_storage
 
 EVENT_WAIT_S = 30.0
 """How long the standing call for events waits before it answers that there are none."""

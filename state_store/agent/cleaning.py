@@ -8,11 +8,11 @@ from state_store.agent.files import background
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import Cleaned
 from state_store.agent.wire.requests import CleanupRequest
-from state_store.checkpoint.names import VersionId
-from state_store.deletion.contents import StoreContents
-from state_store.deletion.policy import Cleanup
-from state_store.files.deadline import Deadline
-from state_store.settings.option import PREFIX
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.policy import Cleanup
+from state_store.core.files.deadline import Deadline
+from state_store.core.settings.option import PREFIX
 
 
 def clean_up(store: OpenStore, request: CleanupRequest) -> Cleaned:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import Committed, SeenAttempts
 from state_store.agent.wire.requests import CommitRequest
-from state_store.checkpoint.attempts import Seen
-from state_store.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName
+from state_store.core.checkpoint.attempts import Seen
+from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName
+from state_store.core.files.checksums import crc32_of
+from state_store.core.planning.chain import Chain, ChainDelta
+from state_store.core.snapshots.attempt import store_attempt, touch
+from state_store.core.snapshots.stored_chain import read_chain
 from state_store.errors import ConflictError, DamagedError, InternalError, MissingError
-from state_store.files.checksums import crc32_of
-from state_store.planning.chain import Chain, ChainDelta
-from state_store.snapshots.attempt import store_attempt, touch
-from state_store.snapshots.stored_chain import read_chain
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 
 from state_store.agent.wire.merge_answers import Event
-from state_store.runtime import SYSTEM, Runtime
+from state_store.core.runtime import SYSTEM, Runtime
 
 MOST_KEPT = 100_000
 """Events that nobody fetches are those of a JVM that is gone; the oldest go."""

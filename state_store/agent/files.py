@@ -15,9 +15,9 @@ from typing import cast
 
 from state_store import errors
 from state_store.agent.wire.frames import ProtocolError, read_frame, write_frame
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.storage.file_requests import FileAnswer, FileRequest
 from state_store.errors import StorageError, UnknownOutcomeError
-from state_store.runtime import SYSTEM, Runtime
-from state_store.storage.file_requests import FileAnswer, FileRequest
 
 LEND_TIMEOUT_S = 60.0
 """How long a request waits for the JVM to lend its first connection."""

@@ -17,18 +17,18 @@ from pathlib import Path
 
 from state_store.agent.known_registry import KnownRegistry
 from state_store.agent.wire.merge_answers import Ages
-from state_store.checkpoint.manifest import Manifest
-from state_store.checkpoint.names import DeltaName, VersionId
-from state_store.checkpoint.registry import Registry
-from state_store.files.workspace import Workspace
-from state_store.planning.chain import Chain, ChainDelta
-from state_store.planning.cost import CostModel
-from state_store.planning.policy import Due, Policy, StoreStatistics
-from state_store.planning.restore_work import RestoreWork
-from state_store.runtime import Runtime
-from state_store.snapshots.assembly import Restored
-from state_store.snapshots.local_database import LocalDatabase
-from state_store.snapshots.publish import Published
+from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.registry import Registry
+from state_store.core.files.workspace import Workspace
+from state_store.core.planning.chain import Chain, ChainDelta
+from state_store.core.planning.cost import CostModel
+from state_store.core.planning.policy import Due, Policy, StoreStatistics
+from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.runtime import Runtime
+from state_store.core.snapshots.assembly import Restored
+from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.publish import Published
 
 
 @dataclass(frozen=True)

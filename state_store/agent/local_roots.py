@@ -18,11 +18,11 @@ from hashlib import sha256
 from pathlib import Path
 
 from state_store.agent.log import AGENT
+from state_store.core.files.workspace import make_private
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.settings.option import PREFIX
+from state_store.core.settings.options import Options
 from state_store.errors import OptionError
-from state_store.files.workspace import make_private
-from state_store.runtime import SYSTEM, Runtime
-from state_store.settings.option import PREFIX
-from state_store.settings.options import Options
 
 OWNER = "owner"
 KEPT = "kept"

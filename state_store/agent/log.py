@@ -11,7 +11,7 @@ import logging
 import os
 from typing import Any
 
-from state_store.runtime import SYSTEM
+from state_store.core.runtime import SYSTEM
 
 _logger = logging.getLogger("state_store.agent")
 

@@ -11,12 +11,12 @@ from state_store.agent.head import StoreHead
 from state_store.agent.lazy.hydrations import Hydrations
 from state_store.agent.store_id import StoreId
 from state_store.agent.suspicion import Suspicions
-from state_store.deletion.retention import Retention
-from state_store.files.bounded_storage import BoundedStorage
-from state_store.planning.requests import RequestTimes
-from state_store.runtime import Lock
-from state_store.settings.options import Options
-from state_store.snapshots.context import StoreContext
+from state_store.core.deletion.retention import Retention
+from state_store.core.files.bounded_storage import BoundedStorage
+from state_store.core.planning.requests import RequestTimes
+from state_store.core.runtime import Lock
+from state_store.core.settings.options import Options
+from state_store.core.snapshots.context import StoreContext
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,19 @@ from state_store.agent.committing import learn_age
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import DeltaFiles, ReadRange, RestoredStore, SeenAttempts
 from state_store.agent.wire.requests import AttemptsRequest, DeltasRequest, RangeRequest, RestoreRequest
-from state_store.checkpoint.lineage import Lineages
-from state_store.checkpoint.listing import Listing
-from state_store.checkpoint.names import DeltaName, VersionId
-from state_store.deletion.catalog import read_listing
+from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.deletion.catalog import read_listing
+from state_store.core.planning.chain import ChainDelta
+from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.settings.options import FILES
+from state_store.core.settings.session import FORMAT_KEY
+from state_store.core.snapshots.attempt import look
+from state_store.core.snapshots.measured_storage import MeasuredStorage
+from state_store.core.snapshots.restore import restore
+from state_store.core.snapshots.wanted_files import wanted_deltas
 from state_store.errors import InternalError, MissingError, OptionError, StateStoreError
-from state_store.planning.chain import ChainDelta
-from state_store.planning.restore_work import RestoreWork
-from state_store.settings.options import FILES
-from state_store.settings.session import FORMAT_KEY
-from state_store.snapshots.attempt import look
-from state_store.snapshots.measured_storage import MeasuredStorage
-from state_store.snapshots.restore import restore
-from state_store.snapshots.wanted_files import wanted_deltas
 
 
 def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from state_store.checkpoint.names import EMPTY_PARENT, DeltaName
-from state_store.deletion.policy import RetentionPolicy
+from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName
+from state_store.core.deletion.policy import RetentionPolicy
+from state_store.core.settings.options import Options
 from state_store.errors import InternalError
-from state_store.settings.options import Options
 
 
 @dataclass(frozen=True)

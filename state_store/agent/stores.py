@@ -19,26 +19,26 @@ from state_store.agent.merges.scheduler import MergeScheduler
 from state_store.agent.open_store import OpenStore
 from state_store.agent.suspicion import Suspicions
 from state_store.agent.wire.requests import StoreFields
-from state_store.deletion.retention import Retention
-from state_store.engine.settings import DatabaseSettings
+from state_store.core.deletion.retention import Retention
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.bounded_storage import BoundedStorage
+from state_store.core.files.deadline import NEVER
+from state_store.core.files.local_cache import LocalCache
+from state_store.core.files.parts import PART_BYTES
+from state_store.core.files.sparse import end_bytes
+from state_store.core.files.workspace import Workspace
+from state_store.core.planning.cost import CostModel, Laziness
+from state_store.core.planning.policy import Policy
+from state_store.core.planning.requests import FarStorage, RequestTimes
+from state_store.core.runtime import Runtime
+from state_store.core.settings.executor import ExecutorOptions
+from state_store.core.settings.options import FILES, Options
+from state_store.core.settings.parsing import parse
+from state_store.core.snapshots.assembly import LEAST_SPARSE_DELTA_BYTES
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.storage.contract import Storage
+from state_store.core.storage.file_requests import FileSystemCalls
 from state_store.errors import BusyError
-from state_store.files.bounded_storage import BoundedStorage
-from state_store.files.deadline import NEVER
-from state_store.files.local_cache import LocalCache
-from state_store.files.parts import PART_BYTES
-from state_store.files.sparse import end_bytes
-from state_store.files.workspace import Workspace
-from state_store.planning.cost import CostModel, Laziness
-from state_store.planning.policy import Policy
-from state_store.planning.requests import FarStorage, RequestTimes
-from state_store.runtime import Runtime
-from state_store.settings.executor import ExecutorOptions
-from state_store.settings.options import FILES, Options
-from state_store.settings.parsing import parse
-from state_store.snapshots.assembly import LEAST_SPARSE_DELTA_BYTES
-from state_store.snapshots.context import StoreContext
-from state_store.storage.contract import Storage
-from state_store.storage.file_requests import FileSystemCalls
 
 WITHOUT_IDS = (
     "a query uses checkpoint format 1, under which Spark does not say which attempt at a version it took: "

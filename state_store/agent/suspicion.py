@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state_store.runtime import Runtime
+from state_store.core.runtime import Runtime
 
 
 class Suspicions:

@@ -11,8 +11,8 @@ import click
 
 from state_store.cli import exit_codes
 from state_store.cli.output import print_error
+from state_store.data.query import Filter
 from state_store.errors import InternalError, StateStoreError, StorageError
-from state_store.query import Filter
 
 PROGRAM = "state-store"
 DIRECTORY = (

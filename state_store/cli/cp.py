@@ -7,8 +7,8 @@ import click
 from state_store.cli.command import DIRECTORIES, command, json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
-from state_store.dataset.rewriting.copying import copy_checkpoint
-from state_store.query import Query
+from state_store.data.dataset.rewriting.copying import copy_checkpoint
+from state_store.data.query import Query
 
 
 @command(

@@ -13,14 +13,14 @@ from state_store.cli.command import DIRECTORY, command, json_option
 from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
 from state_store.cli.parameters import OptionValue
 from state_store.cli.progress import Meter
-from state_store.dataset.packages import require_arrow
+from state_store.core.planning.cost import CostModel, Transfers
+from state_store.core.settings.option_types import BYTES, DURATION
+from state_store.data.dataset.packages import require_arrow
+from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
+from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
+from state_store.data.estimation.workload import PARTITIONS, Workload
+from state_store.data.query import DEFAULT_NAME, Filter, Query
 from state_store.errors import OptionError
-from state_store.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
-from state_store.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
-from state_store.estimation.workload import PARTITIONS, Workload
-from state_store.planning.cost import CostModel, Transfers
-from state_store.query import DEFAULT_NAME, Filter, Query
-from state_store.settings.option_types import BYTES, DURATION
 
 _COLUMNS = (text_column(""), number_column("now"), number_column("on average"), number_column("at most"))
 _MIB = 1 << 20

@@ -8,10 +8,10 @@ import click
 
 from state_store.cli.command import command, json_option
 from state_store.cli.output import print_json
-from state_store.jvm import build
-from state_store.jvm.installed import installed_pyspark, installed_spark
-from state_store.jvm.jar import jar_path
-from state_store.jvm.releases import SUPPORTED_SPARKS, is_supported
+from state_store.session import build
+from state_store.session.installed import installed_pyspark, installed_spark
+from state_store.session.jar import jar_path
+from state_store.session.releases import SUPPORTED_SPARKS, is_supported
 
 
 @command("jar", examples=("", "--spark 4.2.0", "--build --out /opt/jars"))

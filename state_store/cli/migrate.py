@@ -7,9 +7,9 @@ import click
 from state_store.cli.command import command, json_option
 from state_store.cli.output import output, print_json
 from state_store.cli.progress import Meter
-from state_store.migration.migrate import migrate as write_migrated
-from state_store.migration.stores import STORES
-from state_store.query import Query
+from state_store.data.migration.migrate import migrate as write_migrated
+from state_store.data.migration.stores import STORES
+from state_store.data.query import Query
 
 _NOTE = """\
 SOURCE and TARGET are paths or file: or hdfs: URIs, or others that the Hadoop of the installed pyspark reads,

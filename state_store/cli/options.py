@@ -8,11 +8,11 @@ import click
 
 from state_store.cli.command import command, json_option
 from state_store.cli.output import output, print_json, print_table, text_column
+from state_store.core.settings import pages
+from state_store.core.settings.option import PREFIX, Option
+from state_store.core.settings.options import OPTIONS
+from state_store.core.settings.parsing import parse
 from state_store.errors import OptionError
-from state_store.settings import pages
-from state_store.settings.option import PREFIX, Option
-from state_store.settings.options import OPTIONS
-from state_store.settings.parsing import parse
 
 _COLUMNS = (text_column("option"), text_column("type"), text_column("default"), text_column("meaning"))
 

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from state_store.checkpoint.names import VersionId
 from state_store.cli import exit_codes
+from state_store.core.checkpoint.names import VersionId
 from state_store.errors import StateStoreError
 
 _PIPE_WIDTH = 10_000

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from state_store.settings.option_types import OptionType
+from state_store.core.settings.option_types import OptionType
 
 
 class OptionValue(click.ParamType):

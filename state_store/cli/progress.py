@@ -20,7 +20,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from state_store.storage.contract import Entry, Storage
+from state_store.core.storage.contract import Entry, Storage
 
 SHOWN_AFTER_S = 1.0
 

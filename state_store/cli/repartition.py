@@ -7,9 +7,9 @@ import click
 from state_store.cli.command import DIRECTORIES, command, json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
-from state_store.dataset.packages import require_arrow
-from state_store.dataset.rewriting.repartition import repartition as write_repartitioned
-from state_store.query import Query
+from state_store.data.dataset.packages import require_arrow
+from state_store.data.dataset.rewriting.repartition import repartition as write_repartitioned
+from state_store.data.query import Query
 
 
 @command("repartition", examples=("/data/checkpoint /data/checkpoint-64 --partitions 64",), note=DIRECTORIES)

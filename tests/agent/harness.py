@@ -25,14 +25,14 @@ from state_store.agent.calls import Calls
 from state_store.agent.merges.merging import MergeRequest
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.frames import ProtocolError, read_frame, write_frame
-from state_store.checkpoint.attempts import AttemptId
-from state_store.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
-from state_store.checkpoint.names import VersionId, parent_of
-from state_store.engine.database import Database
-from state_store.engine.delta_writer import write_delta
-from state_store.engine.settings import DatabaseSettings
-from state_store.storage.contract import Entry
-from state_store.storage.local import LocalStorage
+from state_store.core.checkpoint.attempts import AttemptId
+from state_store.core.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.names import VersionId, parent_of
+from state_store.core.engine.database import Database
+from state_store.core.engine.delta_writer import write_delta
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.storage.contract import Entry
+from state_store.core.storage.local import LocalStorage
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 120.0

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from state_store.core.storage.contract import Storage
 from state_store.errors import ConflictError, MissingError, OptionError
-from state_store.storage.contract import Storage
 
 from .harness import InProcess, Job, contents
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agent.harness import InProcess, Job
-from state_store.files.deadline import Deadline
-from state_store.storage.contract import Entry
-from state_store.storage.local import LocalStorage
+from state_store.core.files.deadline import Deadline
+from state_store.core.storage.contract import Entry
+from state_store.core.storage.local import LocalStorage
 
 
 def stored_versions(job: Job) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agent.harness import InProcess, Job, contents
-from state_store.checkpoint.names import tombstone_path
+from state_store.core.checkpoint.names import tombstone_path
 from state_store.errors import DamagedError
 
 ROWS = {b"\0\0row-%04d" % number: os.urandom(40) for number in range(400)}

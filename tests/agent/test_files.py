@@ -16,12 +16,12 @@ import pytest
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 from state_store.agent.files import FileConnections, background
 from state_store.agent.wire.frames import read_frame, write_frame
+from state_store.core.compat import pairwise
+from state_store.core.files.bounded_storage import BoundedStorage
+from state_store.core.files.deadline import Deadline
+from state_store.core.storage import hadoop
+from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, StorageError, UnknownOutcomeError
-from state_store.files.bounded_storage import BoundedStorage
-from state_store.files.deadline import Deadline
-from state_store.older_python import pairwise
-from state_store.storage import hadoop
-from state_store.storage.local import LocalStorage
 
 
 def rows(number: int, count: int = 100) -> dict[bytes, bytes | None]:

@@ -8,15 +8,15 @@ import pytest
 
 from agent.harness import InProcess, Job, contents
 from state_store.agent.head import StoreHead
-from state_store.checkpoint.manifest import Manifest
-from state_store.checkpoint.names import VersionId
-from state_store.deletion.judgement import Judgement
-from state_store.deletion.lease import Lease
-from state_store.engine.database import Database
-from state_store.engine.settings import DatabaseSettings
+from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.deletion.judgement import Judgement
+from state_store.core.deletion.lease import Lease
+from state_store.core.engine.database import Database
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.planning.chain import Chain
+from state_store.core.snapshots.ingestion import check_files
 from state_store.errors import DamagedError, InternalError
-from state_store.planning.chain import Chain
-from state_store.snapshots.ingestion import check_files
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 from agent.harness import PATIENCE_S, AgentProcess, InProcess, Job, contents
 from state_store.agent import local_roots
 from state_store.agent.local_roots import LocalRoots
+from state_store.core.settings.parsing import parse
 from state_store.errors import BusyError, OptionError, StorageError
-from state_store.settings.parsing import parse
 
 
 def rows(number: int, count: int = 50) -> dict[bytes, bytes | None]:
@@ -130,7 +130,7 @@ def other_executor(disk: Path, name: str) -> subprocess.Popen[bytes]:
     code = (
         "import sys, pathlib\n"
         "from state_store.agent.local_roots import LocalRoots\n"
-        "from state_store.settings.parsing import parse\n"
+        "from state_store.core.settings.parsing import parse\n"
         "roots = LocalRoots(pathlib.Path(sys.argv[2]))\n"
         "(roots.of(parse({'localDir': sys.argv[1]})) / 'incoming').mkdir()\n"
         "print('ready', flush=True)\n"

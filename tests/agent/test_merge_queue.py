@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue
 from state_store.agent.merges.merging import MergeRequest
-from state_store.checkpoint.names import VersionId
+from state_store.core.checkpoint.names import VersionId
 
 
 def request(kind: str, version: int = 1) -> MergeRequest:

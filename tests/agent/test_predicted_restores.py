@@ -16,13 +16,13 @@ from agent.harness import PATIENCE_S, InProcess, Job
 from state_store.agent import stores
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import hydration
-from state_store.engine.settings import DatabaseSettings
-from state_store.files import sparse, transfer
-from state_store.files.deadline import Deadline
-from state_store.older_python import zip
-from state_store.planning import requests
-from state_store.snapshots import assembly
-from state_store.storage.local import LocalStorage
+from state_store.core.compat import zip
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files import sparse, transfer
+from state_store.core.files.deadline import Deadline
+from state_store.core.planning import requests
+from state_store.core.snapshots import assembly
+from state_store.core.storage.local import LocalStorage
 
 PART_BYTES, SPARSE_BYTES, STREAM_BYTES_PER_S = 150_000, 50_000, 500_000
 REQUESTS = {"list": 1, "read": 2, "download": 2}

@@ -24,9 +24,9 @@ from hypothesis.stateful import (
 )
 
 from agent.harness import InProcess, Job, contents
-from state_store.deletion.contents import StoreContents
+from state_store.core.deletion.contents import StoreContents
+from state_store.core.storage.local import LocalStorage
 from state_store.errors import ConflictError
-from state_store.storage.local import LocalStorage
 
 RETAIN = 3
 KEYS = st.integers(0, 12).map(lambda number: b"\0\0key%02d" % number)

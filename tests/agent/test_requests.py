@@ -13,8 +13,8 @@ from runtimes import AdjustedRuntime
 
 from agent.harness import InProcess, Job
 from state_store.agent.calls import Calls
-from state_store.engine.settings import DatabaseSettings
-from state_store.storage.local import LocalStorage
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.storage.local import LocalStorage
 
 KINDS = {
     "LIST": ("list",),

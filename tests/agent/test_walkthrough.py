@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agent.harness import InProcess, Job, contents
-from state_store.checkpoint.names import VersionId, origin_of
-from state_store.checkpoint.registry import Registry
-from state_store.deletion.contents import StoreContents
-from state_store.storage.local import LocalStorage
+from state_store.core.checkpoint.names import VersionId, origin_of
+from state_store.core.checkpoint.registry import Registry
+from state_store.core.deletion.contents import StoreContents
+from state_store.core.storage.local import LocalStorage
 
 
 class Walk:

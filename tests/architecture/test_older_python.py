@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-import python_rooms
+import wings
 
-HERE = f"{python_rooms.PACKAGE}.{python_rooms.OLDER_PYTHON}"
+HERE = wings.COMPAT
 # Functions by their last name, and arguments that they have from 3.10 on.
 LATER = {
     "zip": {"strict"},
@@ -76,9 +76,9 @@ def _is_type(name: str) -> bool:
 
 
 def test_the_package_runs_on_python_3_9(checkout: Path) -> None:
-    installed = [*python_rooms.sources(checkout), *(checkout / "jvm_bridge/resources").glob("*.py")]
+    installed = [*wings.sources(checkout), *(checkout / "jvm_bridge/resources").glob("*.py")]
     assert len(installed) > 200
-    assert _later_in(path for path in installed if path.stem != python_rooms.OLDER_PYTHON) == {}
+    assert _later_in(path for path in installed if path.stem != "compat") == {}
 
 
 def test_the_tests_of_the_agent_run_on_python_3_9(checkout: Path) -> None:

@@ -16,10 +16,10 @@ PARTS = (
     "test-jvm",
     "test-state",
     "test-simulation",
-    "test-vectorized",
+    "test-functions",
     "test-storage",
 )
-MORE = ("test-more-jvm", "test-more-vectorized")
+MORE = ("test-more-jvm", "test-more-functions")
 
 
 def make(checkout: Path, *arguments: str) -> str:

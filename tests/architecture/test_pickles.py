@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import python_rooms
+import wings
 
 READERS = {"_pickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "shelve"}
 """Modules that make objects of bytes, and run what the bytes say."""
@@ -15,12 +15,12 @@ READERS = {"_pickle", "cloudpickle", "dill", "joblib", "marshal", "pickle", "she
 READING = {"allow_pickle", "read_pickle", "Unpickler"}
 """Functions and arguments of others that do the same."""
 
-OUTSIDE = {"vectorization"}
+OUTSIDE = {"functions"}
 """Rooms whose code runs in Spark's Python workers, which get every function pickled."""
 
 OF_ITS_OWN = {
-    "state_store.dataset.rewriting.store_writer": "rows on their way through temporary files of its own",
-    "state_store.dataset.rewriting.replacing": "rows on their way through temporary files of its own",
+    "state_store.data.dataset.rewriting.store_writer": "rows on their way through temporary files of its own",
+    "state_store.data.dataset.rewriting.replacing": "rows on their way through temporary files of its own",
 }
 """Modules that read what they themselves have written in the same process. None is in the agent's rooms."""
 
@@ -44,17 +44,17 @@ def unpickling(source: str) -> Iterator[str]:
 
 def test_nothing_is_unpickled(checkout: Path) -> None:
     found = {}
-    for path in python_rooms.sources(checkout):
-        name = python_rooms.module_of(path, checkout)
+    for path in wings.sources(checkout):
+        name = wings.module_of(path, checkout)
         uses = sorted(set(unpickling(path.read_text(encoding="utf-8"))))
-        if uses and python_rooms.room_of(name) not in OUTSIDE:
+        if uses and wings.room_of(name) not in OUTSIDE:
             found[name] = uses
     assert found == {name: ["pickle"] for name in OF_ITS_OWN}
 
 
 def test_the_agent_uses_none_of_the_exceptions() -> None:
-    rooms = {"agent", *python_rooms.ROOMS["agent"].may_use}
-    assert rooms.isdisjoint({*OUTSIDE, *map(python_rooms.room_of, OF_ITS_OWN)})
+    reachable = {"agent", *wings.MAY_IMPORT["agent"]}
+    assert reachable.isdisjoint({*OUTSIDE, *map(wings.wing_of, OF_ITS_OWN)})
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import python_rooms
+import wings
 
-HOME = "state_store.runtime"
+HOME = "state_store.core.runtime"
 """The module that has the machine's own."""
 
 FORBIDDEN = {
@@ -27,17 +27,16 @@ FORBIDDEN = {
 }
 """Modules of Python that none may use, or what of them (where that is not all)."""
 
-OUTSIDE = {"jvm", "spark", "cli", "vectorization"}
+OUTSIDE = {"session", "cli", "functions", "testing"}
 """Rooms that are programs of people, or part of Spark's Python workers: no agent runs their code."""
 
 OF_THE_MACHINE = {
     "state_store.agent.__main__": "it starts the process",
     "state_store.agent.log": "it writes to the process's own standard error",
-    "state_store.engine.database": "RocksDB compacts in threads of its own, by the system's clock",
-    "state_store.storage.conformance": "it shows what real threads get from a storage",
-    "state_store.storage.durable": "it is the local file system",
-    "state_store.storage.objects": "a client of a service",
-    "state_store.storage.webhdfs": "a client of a service",
+    "state_store.core.engine.database": "RocksDB compacts in threads of its own, by the system's clock",
+    "state_store.core.storage.durable": "it is the local file system",
+    "state_store.core.storage.objects": "a client of a service",
+    "state_store.core.storage.webhdfs": "a client of a service",
 }
 """Modules that name the system's runtime itself, and why no other can take its place."""
 
@@ -75,11 +74,11 @@ def system_uses(source: str) -> Iterator[int]:
 
 
 def modules(checkout: Path) -> dict[str, str]:
-    found = {python_rooms.module_of(path, checkout): path for path in python_rooms.sources(checkout)}
+    found = {wings.module_of(path, checkout): path for path in wings.sources(checkout)}
     return {
         name: path.read_text(encoding="utf-8")
         for name, path in found.items()
-        if python_rooms.room_of(name) not in OUTSIDE
+        if wings.wing_of(name) not in OUTSIDE
     }
 
 

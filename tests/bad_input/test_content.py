@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from agent.harness import InProcess, Job, contents
 
-from state_store.checkpoint.names import lease_path, tombstone_path
-from state_store.engine.delta_writer import write_delta
+from state_store.core.checkpoint.names import lease_path, tombstone_path
+from state_store.core.engine.delta_writer import write_delta
+from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, FormatError, MissingError, StateStoreError
-from state_store.storage.local import LocalStorage
 
 
 def new_job(root: Path, name: str = "writer", **options: object) -> Job:

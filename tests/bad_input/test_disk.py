@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from agent.harness import AgentProcess, Job, contents
 
+from state_store.core.storage.local import LocalStorage
 from state_store.errors import StateStoreError, StorageError
-from state_store.storage.local import LocalStorage
 
 ROWS = {b"\0\0%05d" % row: os.urandom(100) for row in range(1000)}
 MORE = {b"\0\0more-%05d" % row: os.urandom(100) for row in range(3000)}

@@ -14,8 +14,8 @@ import pytest
 from damage.harms import flips, replacements, truncations
 from driver import DriverError, Jvm, gone
 
-from state_store.checkpoint.names import DeltaName
-from state_store.engine.delta_writer import write_delta
+from state_store.core.checkpoint.names import DeltaName
+from state_store.core.engine.delta_writer import write_delta
 
 pytestmark = pytest.mark.spark
 

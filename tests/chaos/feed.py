@@ -8,8 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from chaos import stream
+from state_store.core.storage import Storage, open_storage
 from state_store.errors import StateStoreError
-from state_store.storage import Storage, open_storage
 
 _AHEAD = 3
 """Files that the input is ahead of the query that has read most."""

@@ -22,7 +22,7 @@ from chaos.options import session_options
 from chaos.plan import Fault, Plan
 from chaos.processes import Process
 from chaos.questions import WITH_PYTHON
-from state_store.storage import open_storage
+from state_store.core.storage import open_storage
 
 _PERIOD_S = 0.05
 _READY_S = 600

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from state_store.core.storage import open_storage
 from state_store.errors import ConflictError
-from state_store.storage import open_storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

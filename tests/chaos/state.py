@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from state_store.embedded.store import EmbeddedStore
-from state_store.query import Query
-from state_store.rows.decoder import decode
+from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.query import Query
+from state_store.data.rows.decoder import decode
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

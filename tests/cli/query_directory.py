@@ -10,26 +10,26 @@ import uuid
 import zlib
 from pathlib import Path
 
-from state_store.checkpoint.attempts import AttemptId
-from state_store.checkpoint.metadata import ColumnFamily, DeltaMetadata
-from state_store.checkpoint.names import DeltaName, VersionId, parent_of
-from state_store.deletion.lease import Lease
-from state_store.engine.database import Database
-from state_store.engine.delta_writer import write_delta
-from state_store.engine.settings import DatabaseSettings
+from state_store.core.checkpoint.attempts import AttemptId
+from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
+from state_store.core.deletion.lease import Lease
+from state_store.core.engine.database import Database
+from state_store.core.engine.delta_writer import write_delta
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.local_cache import LocalCache
+from state_store.core.files.workspace import Workspace
+from state_store.core.settings.options import Options
+from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
+from state_store.core.snapshots.assembly import Restored
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.merge import merge
+from state_store.core.snapshots.publish import Published, publish
+from state_store.core.snapshots.restore import restore
+from state_store.core.storage import Storage, open_storage
+from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError
-from state_store.files.local_cache import LocalCache
-from state_store.files.workspace import Workspace
-from state_store.query import StoreKey
-from state_store.settings.options import Options
-from state_store.settings.session import PROVIDER_CLASS, PROVIDER_KEY
-from state_store.snapshots.assembly import Restored
-from state_store.snapshots.context import StoreContext
-from state_store.snapshots.local_database import LocalDatabase
-from state_store.snapshots.merge import merge
-from state_store.snapshots.publish import Published, publish
-from state_store.snapshots.restore import restore
-from state_store.storage import Storage, open_storage
 
 Rows = dict[bytes, "bytes | None"]
 

@@ -10,7 +10,7 @@ from dataset.golden_states import VERSIONS, checkpoint
 import state_store
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.query import Filter, StoreKey
+from state_store.data.query import Filter, StoreKey
 
 
 @pytest.fixture(scope="module")

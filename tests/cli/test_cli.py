@@ -11,7 +11,7 @@ from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.query import Query, StoreKey
+from state_store.data.query import Query, StoreKey
 
 FIRST = StoreKey(0, 0)
 

@@ -25,8 +25,8 @@ from state_store.cli.commands import state_store_command
 from state_store.cli.main import main
 from state_store.cli.progress import Meter, MeteredStorage
 from state_store.cli.rows import chosen, import_
+from state_store.core.storage import open_storage
 from state_store.errors import KINDS
-from state_store.storage import open_storage
 
 COMMANDS = sorted(state_store_command.commands)
 
@@ -110,7 +110,8 @@ def test_without_its_packages_the_command_says_in_one_line_what_to_install(packa
 def test_the_agent_and_the_package_need_no_package_of_the_command_line():
     code = (
         "import sys; sys.modules.update(click=None, rich=None); "
-        "import state_store.agent.__main__, state_store.spark, state_store.embedded.store"
+        "import state_store.agent.__main__, state_store.session.configuration; "
+        "import state_store.data.embedded.store"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=240)
 

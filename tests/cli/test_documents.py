@@ -10,7 +10,7 @@ import pytest
 from dataset.golden_states import checkpoint
 
 from state_store.cli.main import main
-from state_store.settings.options import OPTIONS
+from state_store.core.settings.options import OPTIONS
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 COMPILES = "jar"

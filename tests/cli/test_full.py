@@ -10,13 +10,13 @@ import sys
 import pytest
 from query_directory import QueryDirectory, rows
 
-from state_store.checkpoint.names import VersionId
 from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.cli.stores import full
-from state_store.engine.settings import DatabaseSettings
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.data.query import StoreKey
 from state_store.errors import ConflictError, MissingError
-from state_store.query import StoreKey
 
 FIRST, SECOND = StoreKey(0, 0), StoreKey(0, 1)
 

@@ -11,15 +11,15 @@ from query_directory import QueryDirectory, rows
 import state_store
 from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.core.settings.session import PROVIDER_KEY
+from state_store.data.migration import migrate as module
+from state_store.data.migration.migrate import migrate
+from state_store.data.migration.stores import HDFS, INCREMENTAL, ROCKSDB, StateStore
+from state_store.data.query import Query, StoreKey
 from state_store.errors import ConflictError, InternalError, MissingError, OptionError, StateStoreError
-from state_store.jvm import compiler
-from state_store.jvm import program as jvm_program
-from state_store.jvm.program import JvmProgram
-from state_store.migration import migrate as module
-from state_store.migration.migrate import migrate
-from state_store.migration.stores import HDFS, INCREMENTAL, ROCKSDB, StateStore
-from state_store.query import Query, StoreKey
-from state_store.settings.session import PROVIDER_KEY
+from state_store.session import compiler
+from state_store.session import program as jvm_program
+from state_store.session.program import JvmProgram
 
 VERSIONS = 3
 PROCESSOR = {

@@ -13,14 +13,14 @@ from damage.harms import flips, replacements, truncations
 from damage.subject import FULL_AT, INCREMENTAL_AT, KEY, NEWEST, Subject
 from query_directory import QueryDirectory, rows
 
-from state_store.checkpoint.file_list import LeaseTerms
-from state_store.checkpoint.names import SharedName, VersionId, lease_path
 from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.cli.stores.repair_steps import DISCARD, REBUILD, REMOVE, Repair, repair_store
+from state_store.core.checkpoint.file_list import LeaseTerms
+from state_store.core.checkpoint.names import SharedName, VersionId, lease_path
+from state_store.core.storage.local import LocalStorage
+from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError
-from state_store.query import StoreKey
-from state_store.storage.local import LocalStorage
 
 DAY_MS = 86_400_000
 OLD_S = time.time() - 3 * DAY_MS / 1000

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from conformance.engines import EMPTY, EmbeddedEngine, Engine, JvmEngine
-from state_store.checkpoint.names import VersionId
+from state_store.core.checkpoint.names import VersionId
 
 pytestmark = pytest.mark.spark
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from agent.harness import InProcess, Job, contents
 
-from state_store.checkpoint.archive import unpack
-from state_store.checkpoint.file_list import LeaseTerms, pack_tombstone
-from state_store.checkpoint.names import SharedName, VersionId, lease_path, tombstone_path
 from state_store.cli.stores.verification import Verdict, verify_store
-from state_store.query import StoreKey
-from state_store.storage.local import LocalStorage
+from state_store.core.checkpoint.archive import unpack
+from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
+from state_store.core.checkpoint.names import SharedName, VersionId, lease_path, tombstone_path
+from state_store.core.storage.local import LocalStorage
+from state_store.data.query import StoreKey
 
 NEWEST = 9
 FULL_AT, INCREMENTAL_AT = 3, 6

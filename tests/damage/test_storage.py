@@ -18,11 +18,11 @@ from agent.harness import Job
 from damage import tally
 from damage.harms import Harm, flips, replacements, truncations
 from damage.subject import INCREMENTAL_AT, NEWEST, Subject
-from state_store.checkpoint.archive import unpack
-from state_store.checkpoint.file_list import LeaseTerms
-from state_store.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.archive import unpack
+from state_store.core.checkpoint.file_list import LeaseTerms
+from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.files.sst_end import is_plain
 from state_store.errors import StateStoreError
-from state_store.files.sst_end import is_plain
 
 REMEDIES = ("versions that can be restored", "no version of this store can be restored", "newer one")
 VARIANTS = ["everything", "cleaned"]

@@ -153,7 +153,7 @@ def stores(checkpoint: Path) -> list[Path]:
 
 def _leave_marks(store: Path) -> None:
     """What a writer and a cleaner of the release leave that die half way."""
-    from state_store.checkpoint.claim import pack_claim
+    from state_store.core.checkpoint.claim import pack_claim
 
     table = min((store / "shared").glob("*.sst"), key=lambda path: path.stat().st_size)
     for path, mark in ((HELD, "lease"), (CONDEMNED, "tombstone")):

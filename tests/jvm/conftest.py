@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jvm.fakes import Compilations
-from state_store.jvm import build
+from state_store.session import build
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 import state_store
 from jvm.fakes import Compilations, spark_directory
-from state_store.jvm import build, compiler, sources
+from state_store.session import build, compiler, sources
 
 
 @pytest.mark.spark
@@ -161,4 +161,4 @@ def test_sources_that_do_not_compile_are_shown(tmp_path: Path) -> None:
 
 def test_main_says_what_is_wrong_without_a_stack_trace(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     assert build.main(["--pyspark", str(tmp_path)]) == 1
-    assert capsys.readouterr().err.startswith("state_store.jvm.build: ")
+    assert capsys.readouterr().err.startswith("state_store.session.build: ")

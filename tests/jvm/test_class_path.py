@@ -12,7 +12,7 @@ import pyspark
 import pytest
 import scala_jars
 
-from state_store.jvm import build, releases
+from state_store.session import build, releases
 
 MAIN = "org.apache.spark.sql.execution.streaming.state.incremental.release.WhichJars"
 HERE = releases.minor_of(pyspark.__version__)

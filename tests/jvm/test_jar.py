@@ -11,7 +11,7 @@ import pytest
 
 from jvm.fakes import Compilations, spark_directory
 from state_store.errors import OptionError
-from state_store.jvm import build, jar, releases, sources
+from state_store.session import build, jar, releases, sources
 
 NAME = "incremental-state-store-spark-4.3.jar"
 

@@ -22,7 +22,7 @@ from environments import (
     spark_environment,
 )
 
-from state_store.jvm.releases import jar_name
+from state_store.session.releases import jar_name
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +56,7 @@ def wheel(checkout: Path, tree: Path, builder: Environment, tmp_path_factory: py
     shutil.copytree(tree, full)
     (full / STALE_JAR).parent.mkdir()
     for spark in SPARKS:
-        run(environment_of(checkout, spark), "-m", "state_store.jvm.build", cwd=checkout)
+        run(environment_of(checkout, spark), "-m", "state_store.session.build", cwd=checkout)
         shutil.copy(checkout / "state_store/jars" / jar_name(spark), full / "state_store/jars")
     (full / STALE_JAR).write_bytes(b"of other sources")
     (full / "build/lib" / LEFT_OVER).parent.mkdir(parents=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import quick_java
 
-from state_store.jvm.releases import RELEASES, jar_name
+from state_store.session.releases import RELEASES, jar_name
 
 DIST_VARIABLE = "STATE_STORE_TEST_DIST"
 """Names a directory with the artefacts of a release, which are then tested, with all Sparks."""

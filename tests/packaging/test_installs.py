@@ -20,7 +20,7 @@ from environments import (
 )
 from jvm.fakes import Compilations
 
-from state_store.jvm.releases import jar_name
+from state_store.session.releases import jar_name
 
 pytestmark = [pytest.mark.packaging, pytest.mark.slow]
 NEWEST = SPARKS[-1]
@@ -99,7 +99,7 @@ def test_from_git_the_first_query_compiles_the_jar_of_a_checkout(from_git, check
     done = clean.run("python", script, tmp_path / "work", cwd=tmp_path, **cache, **of_a_small_query(NEWEST))
     assert done.stderr.count("compiling the jar") == 1
     (compiled,) = (tmp_path / "cache").rglob("*.jar")
-    run(environment_of(checkout, NEWEST), "-m", "state_store.jvm.build", cwd=checkout)
+    run(environment_of(checkout, NEWEST), "-m", "state_store.session.build", cwd=checkout)
     assert compiled.read_bytes() == (checkout / "state_store/jars" / jar_name(NEWEST)).read_bytes()
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["package"].startswith(str(clean.site))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from state_store.jvm.releases import RELEASES, jar_name
+from state_store.session.releases import RELEASES, jar_name
 
 
 def run(script: Path, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -20,12 +20,12 @@ from environments import (
     spark_environment,
 )
 
-from state_store.jvm.build import STAMP
-from state_store.jvm.releases import jar_name
+from state_store.session.build import STAMP
+from state_store.session.releases import jar_name
 
 pytestmark = [pytest.mark.packaging, pytest.mark.slow, pytest.mark.spark]
 NEWEST = SPARKS[-1]
-BRIDGE = "state_store/jvm/bridge"
+BRIDGE = "state_store/session/bridge"
 
 # Of a release, all Sparks are tried at once.
 OLDER_MARKS = () if DIST_VARIABLE in os.environ else (pytest.mark.long,)

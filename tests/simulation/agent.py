@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from simulation.storage import DistantStorage
 from state_store.agent.calls import Calls
 from state_store.agent.failures import as_state_store_error
-from state_store.engine.settings import DatabaseSettings
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.snapshots.merge import INGEST
 from state_store.errors import InternalError, StateStoreError
-from state_store.snapshots.merge import INGEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from simulation.site import Site
-    from state_store.storage.contract import Storage
+    from state_store.core.storage.contract import Storage
 
 
 class Agent:

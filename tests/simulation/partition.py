@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from simulation.storage import Bucket
 from simulation.truth import EMPTY, Truth, Version
-from state_store.checkpoint.archive import unpack
-from state_store.checkpoint.lineage import Lineages
-from state_store.checkpoint.listing import Listing
-from state_store.checkpoint.manifest import Manifest
-from state_store.checkpoint.names import SnapshotName, VersionId
-from state_store.checkpoint.registry import restorable_snapshots
+from state_store.core.checkpoint.archive import unpack
+from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.names import SnapshotName, VersionId
+from state_store.core.checkpoint.registry import restorable_snapshots
 from state_store.errors import DamagedError
 
 

@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from state_store.runtime import Runtime
+from state_store.core.runtime import Runtime
 
 _THREAD_NAME = "simulated"
 

@@ -10,8 +10,8 @@ from typing import Any
 from faults import FAULTS, Fault, FaultyStorage
 
 from simulation.scheduler import EPOCH_MS, Process, Scheduler
+from state_store.core.storage.contract import Entry, Storage, check_path
 from state_store.errors import ConflictError, MissingError, StateStoreError
-from state_store.storage.contract import Entry, Storage, check_path
 
 
 class Bucket(Storage):

@@ -16,7 +16,7 @@ import pytest
 from simulation.history import History
 from simulation.machine import no_system
 from simulation.scheduler import Scheduler
-from state_store.runtime import SYSTEM
+from state_store.core.runtime import SYSTEM
 
 
 def run(seed: int, **how: object) -> History:

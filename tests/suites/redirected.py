@@ -21,8 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from state_store.jvm.releases import minor_of
-from state_store.settings.session import PROVIDER_KEY
+from state_store.core.settings.session import PROVIDER_KEY
+from state_store.session.releases import minor_of
 
 HERE = Path(__file__).resolve().parent
 _STATE = "org.apache.spark.sql.execution.streaming.state."

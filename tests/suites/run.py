@@ -30,8 +30,11 @@ sys.path.insert(0, str(CHECKOUT))
 import adapted  # noqa: E402
 import redirected  # noqa: E402
 
-from state_store import spark  # noqa: E402
-from state_store.jvm import build, releases  # noqa: E402
+from state_store.session import (  # noqa: E402
+    build,
+    configuration,
+    releases,
+)
 
 # Spark publishes its test classes for these releases.
 SPARKS = [release.tested for release in releases.RELEASES if release.minor in ("4.0", "4.1", "4.2")]
@@ -64,7 +67,7 @@ def _run_harness(suites: Path, work: Path, groups: list[str], options: argparse.
     summary.unlink(missing_ok=True)
     command = [suites / "run-suites", _environment(options), work, "--out", summary]
     command += ["--provider", options.provider]
-    if options.provider == spark.PROVIDER_CLASS:
+    if options.provider == configuration.PROVIDER_CLASS:
         command += ["--jar", _jar(options.spark)]
     for group in groups:
         command += ["--only", group]
@@ -143,7 +146,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--suite", help="a suite of `redirected.py` by its short name, and no other")
     parser.add_argument("--test", help="one test of that suite")
     parser.add_argument(
-        "--provider", default=spark.PROVIDER_CLASS, help="another provider's class, to compare"
+        "--provider", default=configuration.PROVIDER_CLASS, help="another provider's class, to compare"
     )
     parser.add_argument("--venv", type=Path, help="an environment with that pyspark; default: the project's")
     return parser.parse_args(arguments)

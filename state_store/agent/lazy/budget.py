@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from state_store.runtime import Runtime
+from state_store.core.runtime import Runtime
 
 
 class HydrationBudget:

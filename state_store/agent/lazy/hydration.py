@@ -17,12 +17,12 @@ from pathlib import Path
 from state_store.agent.files import background
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.merges.priority import lower_priority
+from state_store.core.files.deadline import Deadline
+from state_store.core.files.parts import PART_BYTES, parts_of
+from state_store.core.files.sparse import SparseFile, end_bytes, fill
+from state_store.core.files.transfer import difference
+from state_store.core.snapshots.context import StoreContext
 from state_store.errors import BusyError, DamagedError, InternalError, MissingError, StateStoreError
-from state_store.files.deadline import Deadline
-from state_store.files.parts import PART_BYTES, parts_of
-from state_store.files.sparse import SparseFile, end_bytes, fill
-from state_store.files.transfer import difference
-from state_store.snapshots.context import StoreContext
 
 _RETRY_S = 2.0
 _POLL_S = 0.5

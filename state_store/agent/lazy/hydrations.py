@@ -11,10 +11,10 @@ from typing import Any
 
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydration import Hydration, Progress
+from state_store.core.files.deadline import Deadline
+from state_store.core.files.sparse import SparseFile
+from state_store.core.snapshots.context import StoreContext
 from state_store.errors import InternalError, StateStoreError
-from state_store.files.deadline import Deadline
-from state_store.files.sparse import SparseFile
-from state_store.snapshots.context import StoreContext
 
 LIST_NAME = "sparse.json"
 """In the directory of a base: its sparse files, for an agent that replaces another."""

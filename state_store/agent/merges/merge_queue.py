@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from state_store.agent.merges.merging import MergeRequest
-from state_store.checkpoint.names import VersionId
-from state_store.snapshots.merge import FULL, INGEST
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.snapshots.merge import FULL, INGEST
 
 LEAST_BACK_OFF_MS = 1000
 MOST_BACK_OFF_MS = 600_000

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.merge_answers import MergedStore, Skipped
-from state_store.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
-from state_store.deletion.catalog import read_newest_manifest
-from state_store.deletion.lease import Lease
+from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
+from state_store.core.deletion.catalog import read_newest_manifest
+from state_store.core.deletion.lease import Lease
+from state_store.core.files.deadline import Deadline
+from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, merge
+from state_store.core.snapshots.publish import Published, publish
+from state_store.core.snapshots.restore import restore
 from state_store.errors import DamagedError, MissingError
-from state_store.files.deadline import Deadline
-from state_store.snapshots.local_database import LocalDatabase
-from state_store.snapshots.merge import FULL, INCREMENTAL, INGEST, merge
-from state_store.snapshots.publish import Published, publish
-from state_store.snapshots.restore import restore
 
 
 @dataclass(frozen=True)

@@ -22,12 +22,12 @@ from state_store.agent.merges.merging import MergeRequest, merge_store
 from state_store.agent.merges.priority import lower_priority
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.merge_answers import MergedStore, MergeEnded, MergeFailed, Skipped
+from state_store.core.files.deadline import Deadline
+from state_store.core.planning.chain import Chain
+from state_store.core.runtime import SYSTEM, Running, Runtime
+from state_store.core.settings.option import PREFIX
+from state_store.core.snapshots.merge import INGEST
 from state_store.errors import BusyError, StateStoreError
-from state_store.files.deadline import Deadline
-from state_store.planning.chain import Chain
-from state_store.runtime import SYSTEM, Running, Runtime
-from state_store.settings.option import PREFIX
-from state_store.snapshots.merge import INGEST
 
 CLOSE_TIMEOUT_S = 5.0
 """How long the close of a store waits for its merge to stop."""

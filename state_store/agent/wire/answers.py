@@ -9,12 +9,12 @@ from typing import Any, Union
 
 from state_store.agent.lazy.hydration import Progress
 from state_store.agent.wire.merge_answers import Ages, Events, MergedStore, Skipped
-from state_store.checkpoint.attempts import Seen, next_ordinal
-from state_store.checkpoint.metadata import ColumnFamily, encode_column_families
-from state_store.checkpoint.names import VersionId, version_order
-from state_store.older_python import zip
-from state_store.planning.chain import Chain
-from state_store.snapshots.assembly import DeltaBeside, Restored
+from state_store.core.checkpoint.attempts import Seen, next_ordinal
+from state_store.core.checkpoint.metadata import ColumnFamily, encode_column_families
+from state_store.core.checkpoint.names import VersionId, version_order
+from state_store.core.compat import zip
+from state_store.core.planning.chain import Chain
+from state_store.core.snapshots.assembly import DeltaBeside, Restored
 
 
 @dataclass(frozen=True)

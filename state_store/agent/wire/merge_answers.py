@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Union
 
-from state_store.checkpoint.names import VersionId
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.planning.chain import Chain
+from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.publish import Published
 from state_store.errors import StateStoreError
-from state_store.planning.chain import Chain
-from state_store.snapshots.local_database import LocalDatabase
-from state_store.snapshots.publish import Published
 
 
 @dataclass(frozen=True)

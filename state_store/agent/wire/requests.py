@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from state_store.agent.store_id import StoreId
-from state_store.checkpoint.attempts import Seen
-from state_store.checkpoint.names import VersionId
+from state_store.core.checkpoint.attempts import Seen
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.snapshots.merge import FULL, INCREMENTAL
 from state_store.errors import InternalError
-from state_store.snapshots.merge import FULL, INCREMENTAL
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from state_store.agent.files import FileConnections
 from state_store.agent.log import AGENT
 from state_store.agent.wire.answers import Answer
 from state_store.agent.wire.frames import ProtocolError, read_frame, write_frame
+from state_store.core.runtime import SYSTEM, Runtime
 from state_store.errors import InternalError, StateStoreError
-from state_store.runtime import SYSTEM, Runtime
 
 CALLS = "calls"
 FILES = "files"

@@ -14,10 +14,10 @@ import click
 
 from state_store.cli.command import DIRECTORY, command
 from state_store.cli.progress import Meter
-from state_store.dataset import opening
-from state_store.dataset.state import State
+from state_store.data.dataset import opening
+from state_store.data.dataset.state import State
+from state_store.data.query import DEFAULT_NAME
 from state_store.errors import OptionError
-from state_store.query import DEFAULT_NAME
 
 TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"]
 """How a time is written in an argument (UTC)."""

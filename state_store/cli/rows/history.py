@@ -9,8 +9,8 @@ import click
 from state_store.cli.output import moment, number_column, print_json, print_table, text_column
 from state_store.cli.rows.chosen import Chosen, metered, parsed_key, state_command, version_options
 from state_store.cli.rows.printed import DOCUMENT, cell, format_options, plain, print_rows
-from state_store.dataset.history import KeyVersion
-from state_store.dataset.state import State
+from state_store.data.dataset.history import KeyVersion
+from state_store.data.dataset.state import State
 
 _COLUMNS = (number_column("version"), number_column("batch"), text_column("committed"), text_column("state"))
 

@@ -12,11 +12,11 @@ from state_store.cli.command import json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
 from state_store.cli.rows.chosen import state_command
-from state_store.dataset.packages import require_arrow
-from state_store.dataset.rewriting.importing import import_rows
+from state_store.core.compat import zip
+from state_store.data.dataset.packages import require_arrow
+from state_store.data.dataset.rewriting.importing import import_rows
+from state_store.data.query import DEFAULT_NAME, Query
 from state_store.errors import OptionError
-from state_store.older_python import zip
-from state_store.query import DEFAULT_NAME, Query
 
 
 @state_command(

@@ -11,9 +11,9 @@ from state_store.cli.command import json_option
 from state_store.cli.output import moment, number_column, output, print_json, print_table, size, text_column
 from state_store.cli.rows.chosen import Chosen, metered, state_command, version_options
 from state_store.cli.rows.printed import cell, plain
-from state_store.dataset.ages import Ages
-from state_store.dataset.expiry import WATERMARK
-from state_store.dataset.stats import RECENT, SAMPLE, Statistics
+from state_store.data.dataset.ages import Ages
+from state_store.data.dataset.expiry import WATERMARK
+from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics
 
 _PARTITIONS = (number_column("partition"), number_column("rows"), number_column("bytes"))
 _SIZES = (text_column("bytes of"), *(number_column(one) for one in ("50 %", "95 %", "99 %", "largest")))

@@ -14,9 +14,9 @@ import token
 import tokenize
 from typing import TYPE_CHECKING, Any
 
-from state_store.dataset.keys import scalar_of
+from state_store.core.compat import zip
+from state_store.data.dataset.keys import scalar_of
 from state_store.errors import OptionError
-from state_store.older_python import zip
 
 if TYPE_CHECKING:
     import pyarrow

@@ -7,8 +7,8 @@ from rich.tree import Tree
 
 from state_store.cli.command import query_command
 from state_store.cli.output import moment, output, print_json, size
-from state_store.dataset import chains
-from state_store.query import Filter
+from state_store.data.dataset import chains
+from state_store.data.query import Filter
 
 
 @query_command(

@@ -8,8 +8,8 @@ import click
 
 from state_store.cli.command import query_command
 from state_store.cli.output import Heading, moment, output, print_json, print_table, size
-from state_store.dataset import checkpoints as histories
-from state_store.query import Filter
+from state_store.data.dataset import checkpoints as histories
+from state_store.data.query import Filter
 
 _TEXTS = ("made", "wrote", "starts from")
 _COLUMNS = [Heading(name, name not in _TEXTS) for name in histories.HEADINGS]

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from state_store.engine.settings import DatabaseSettings
-from state_store.files.local_cache import LocalCache
-from state_store.files.workspace import Workspace
-from state_store.snapshots.context import StoreContext
-from state_store.storage import Storage
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.local_cache import LocalCache
+from state_store.core.files.workspace import Workspace
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.storage import Storage
 
 
 @contextmanager

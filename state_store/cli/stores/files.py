@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from state_store.checkpoint.names import VersionId, origin_of
 from state_store.cli.command import query_command
 from state_store.cli.output import (
     number_column,
@@ -20,9 +19,10 @@ from state_store.cli.output import (
     text_column,
     version_json,
 )
-from state_store.dataset.found import FoundStore
+from state_store.core.checkpoint.names import VersionId, origin_of
+from state_store.data.dataset.found import FoundStore
+from state_store.data.query import Filter, Query, StoreKey
 from state_store.errors import MissingError
-from state_store.query import Filter, Query, StoreKey
 
 _COLUMNS = (
     text_column("store"),

@@ -11,8 +11,6 @@ from typing import Any
 
 import click
 
-from state_store.checkpoint.lineage import describe_restorable
-from state_store.checkpoint.names import VersionId
 from state_store.cli import exit_codes
 from state_store.cli.command import as_store_error, query_command
 from state_store.cli.output import number_column, print_error, print_json, print_table, size, text_column
@@ -20,16 +18,18 @@ from state_store.cli.progress import Meter
 from state_store.cli.stores.at_once import stores_option
 from state_store.cli.stores.contexts import store_context
 from state_store.cli.stores.descriptors import MOST_FILES, share
-from state_store.dataset.found import FoundStore
-from state_store.deletion.lease import Lease
-from state_store.engine.settings import DatabaseSettings
+from state_store.core.checkpoint.lineage import describe_restorable
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.deletion.lease import Lease
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.settings.options import Options
+from state_store.core.snapshots.merge import FULL, merge
+from state_store.core.snapshots.publish import publish
+from state_store.core.snapshots.restore import restore
+from state_store.core.storage import Storage
+from state_store.data.dataset.found import FoundStore
+from state_store.data.query import Filter, Query, StoreKey
 from state_store.errors import MissingError, StateStoreError
-from state_store.query import Filter, Query, StoreKey
-from state_store.settings.options import Options
-from state_store.snapshots.merge import FULL, merge
-from state_store.snapshots.publish import publish
-from state_store.snapshots.restore import restore
-from state_store.storage import Storage
 
 TRIES = 3
 """How often a store is begun with, where the query goes on and retires the version meanwhile."""

@@ -13,8 +13,8 @@ from state_store.cli.progress import Meter
 from state_store.cli.stores.at_once import stores_option
 from state_store.cli.stores.descriptors import share
 from state_store.cli.stores.repair_steps import REBUILD, Repair, repair_store
-from state_store.query import Filter, Query
-from state_store.settings.option_types import DURATION, at_least
+from state_store.core.settings.option_types import DURATION, at_least
+from state_store.data.query import Filter, Query
 
 _AGE = at_least(DURATION, 3_600_000)
 _COLUMNS = (

@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from state_store.checkpoint.lineage import Lineages
-from state_store.checkpoint.names import (
+from state_store.cli.progress import Meter
+from state_store.cli.stores.descriptors import MOST_FILES
+from state_store.cli.stores.full import full_checkpoint
+from state_store.cli.stores.verification import Finding, verify_store
+from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.names import (
     DELTA_DIRECTORY,
     LEASE_DIRECTORY,
     SHARED_DIRECTORY,
@@ -17,18 +21,14 @@ from state_store.checkpoint.names import (
     SnapshotName,
     VersionId,
 )
-from state_store.cli.progress import Meter
-from state_store.cli.stores.descriptors import MOST_FILES
-from state_store.cli.stores.full import full_checkpoint
-from state_store.cli.stores.verification import Finding, verify_store
-from state_store.dataset.found import FoundStore
-from state_store.deletion.contents import refuse_newer_formats
-from state_store.deletion.policy import Cleanup, RetentionPolicy
-from state_store.deletion.preview import preview
-from state_store.deletion.retention import Retention
-from state_store.query import StoreKey
-from state_store.settings.options import Options
-from state_store.storage import Storage
+from state_store.core.deletion.contents import refuse_newer_formats
+from state_store.core.deletion.policy import Cleanup, RetentionPolicy
+from state_store.core.deletion.preview import preview
+from state_store.core.deletion.retention import Retention
+from state_store.core.settings.options import Options
+from state_store.core.storage import Storage
+from state_store.data.dataset.found import FoundStore
+from state_store.data.query import StoreKey
 
 REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
 

@@ -10,24 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from state_store.checkpoint.manifest import FULL, FileEntry
-from state_store.checkpoint.metadata import META_KEY
-from state_store.checkpoint.names import VersionId
 from state_store.cli.output import version_json
 from state_store.cli.progress import Meter
 from state_store.cli.stores.contexts import store_context
 from state_store.cli.stores.descriptors import MOST_FILES
-from state_store.dataset.found import FoundStore
-from state_store.deletion.markers import Leases
-from state_store.engine.database import Database
-from state_store.engine.settings import DatabaseSettings
+from state_store.core.checkpoint.manifest import FULL, FileEntry
+from state_store.core.checkpoint.metadata import META_KEY
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.deletion.markers import Leases
+from state_store.core.engine.database import Database
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.transfer import Wanted, difference, parallel
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.restore import restore
+from state_store.core.storage import Storage
+from state_store.data.dataset.found import FoundStore
+from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError
-from state_store.files.transfer import Wanted, difference, parallel
-from state_store.query import StoreKey
-from state_store.snapshots.context import StoreContext
-from state_store.snapshots.local_database import LocalDatabase
-from state_store.snapshots.restore import restore
-from state_store.storage import Storage
 
 TRIES = 3
 """How often the committed version is restored, where the query goes on and retires it meanwhile."""

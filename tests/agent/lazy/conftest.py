@@ -9,8 +9,8 @@ import pytest
 from agent.harness import Job
 from agent.lazy.far import five_versions
 from state_store.agent.lazy import hydration
-from state_store.files.sparse import end_bytes
-from state_store.snapshots import assembly
+from state_store.core.files.sparse import end_bytes
+from state_store.core.snapshots import assembly
 
 
 @pytest.fixture(autouse=True)

@@ -16,11 +16,11 @@ from runtimes import AdjustedRuntime
 from agent.harness import PATIENCE_S, InProcess, Job
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import hydration
-from state_store.engine.settings import DatabaseSettings
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.deadline import Deadline
+from state_store.core.files.sparse import end_bytes
+from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError
-from state_store.files.deadline import Deadline
-from state_store.files.sparse import end_bytes
-from state_store.storage.local import LocalStorage
 
 
 class OnFarStorage(InProcess):

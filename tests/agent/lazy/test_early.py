@@ -14,11 +14,11 @@ from agent.harness import PATIENCE_S, Job
 from agent.lazy.far import OnFarStorage, whole
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.hydration import Progress
+from state_store.core.files import transfer
+from state_store.core.files.deadline import Deadline
+from state_store.core.files.sparse import end_bytes
+from state_store.core.files.transfer import Wanted
 from state_store.errors import MissingError
-from state_store.files import transfer
-from state_store.files.deadline import Deadline
-from state_store.files.sparse import end_bytes
-from state_store.files.transfer import Wanted
 
 
 class Watched(OnFarStorage):

@@ -9,13 +9,13 @@ from faults import Call, FaultyStorage, once, short_read, unavailable
 
 from agent.harness import Job, rows_of
 from agent.lazy.far import reader
-from state_store.checkpoint.names import SnapshotName
-from state_store.deletion.catalog import read_archive
+from state_store.core.checkpoint.names import SnapshotName
+from state_store.core.deletion.catalog import read_archive
+from state_store.core.files.sparse import end_bytes, make_sparse
+from state_store.core.files.transfer import Wanted
+from state_store.core.snapshots.wanted_files import wanted_tables
+from state_store.core.storage.local import LocalStorage
 from state_store.errors import DamagedError, StorageError
-from state_store.files.sparse import end_bytes, make_sparse
-from state_store.files.transfer import Wanted
-from state_store.snapshots.wanted_files import wanted_tables
-from state_store.storage.local import LocalStorage
 
 
 @pytest.fixture

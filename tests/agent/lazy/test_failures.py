@@ -9,8 +9,8 @@ import pytest
 from agent.harness import PATIENCE_S, Job, contents
 from agent.lazy.far import Far, damage, held_back, missing, reader, restored, settled, slow, whole
 from state_store.agent.lazy import hydration
+from state_store.core.files.deadline import Deadline
 from state_store.errors import BusyError, DamagedError, MissingError, StorageError
-from state_store.files.deadline import Deadline
 
 
 @pytest.mark.usefixtures("sparse_deltas")

@@ -19,8 +19,8 @@ from agent.lazy.far import (
     whole,
 )
 from state_store.agent.lazy import hydration
+from state_store.core.files.sparse import end_bytes
 from state_store.errors import DamagedError, InternalError
-from state_store.files.sparse import end_bytes
 
 
 def test_only_the_ends_are_there_at_first(

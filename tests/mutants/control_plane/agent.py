@@ -125,14 +125,14 @@ MUTANTS = [
         f"{_AGENT}/head.py",
         "unused = old is not None and old is not base and old.directory not in self._held",
         "unused = old is not None and old is not base",
-        ("tests/snapshots/test_merge.py",),
+        ("tests/core/snapshots/test_merge.py",),
     ),
     Mutant(
         "a base that nobody uses any more stays on the disk",
         f"{_AGENT}/head.py",
         "if not used and self._workspace.owns(directory):",
         "if False:",
-        ("tests/snapshots/test_merge.py",),
+        ("tests/core/snapshots/test_merge.py",),
     ),
     Mutant(
         "the version just committed is merged, which Spark may give up",

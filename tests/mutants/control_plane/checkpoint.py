@@ -1,10 +1,10 @@
-"""Breaks of `state_store/checkpoint`."""
+"""Breaks of `state_store/core/checkpoint`."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_CHECKPOINT = "state_store/checkpoint"
+_CHECKPOINT = "state_store/core/checkpoint"
 
 MUTANTS = [
     Mutant(
@@ -12,125 +12,125 @@ MUTANTS = [
         f"{_CHECKPOINT}/names.py",
         "if self.version == 1 or self.parent == EMPTY_PARENT:",
         "if self.version == 1:",
-        ("tests/checkpoint/test_names.py",),
+        ("tests/core/checkpoint/test_names.py",),
     ),
     Mutant(
         "a plan from a named snapshot takes a newer one",
         f"{_CHECKPOINT}/lineage.py",
         "if current in self._snapshots and start in (None, current):",
         "if current in self._snapshots:",
-        ("tests/checkpoint/test_lineage.py",),
+        ("tests/core/checkpoint/test_lineage.py",),
     ),
     Mutant(
         "of two deltas of one version the first is taken",
         f"{_CHECKPOINT}/lineage.py",
         "if len(deltas) > 1:",
         "if len(deltas) > 2:",
-        ("tests/checkpoint/test_lineage.py",),
+        ("tests/core/checkpoint/test_lineage.py",),
     ),
     Mutant(
         "versions without the one before count as restorable",
         f"{_CHECKPOINT}/lineage.py",
         "if base is None or base in known:",
         "if True:",
-        ("tests/checkpoint/test_lineage.py",),
+        ("tests/core/checkpoint/test_lineage.py",),
     ),
     Mutant(
         "a manifest may name any path",
         f"{_CHECKPOINT}/manifest.py",
         "if not is_sst_path(entry.path):",
         "if False:",
-        ("tests/checkpoint/test_documents.py",),
+        ("tests/core/checkpoint/test_documents.py",),
     ),
     Mutant(
         "a manifest may name a file twice",
         f"{_CHECKPOINT}/manifest.py",
         "if len(set(values)) < len(values):",
         "if False:",
-        ("tests/checkpoint/test_documents.py",),
+        ("tests/core/checkpoint/test_documents.py",),
     ),
     Mutant(
         "a file of the database may be called anything",
         f"{_CHECKPOINT}/manifest.py",
         "if _DATABASE_NAME.fullmatch(entry.name) is None:",
         "if False:",
-        ("tests/checkpoint/test_documents.py",),
+        ("tests/core/checkpoint/test_documents.py",),
     ),
     Mutant(
         "two column families may have one id",
         f"{_CHECKPOINT}/metadata.py",
         "if family.id >= RESERVED_FAMILY or any(family.id == other.id for other in families.values()):",
         "if family.id >= RESERVED_FAMILY:",
-        ("tests/checkpoint/test_documents.py",),
+        ("tests/core/checkpoint/test_documents.py",),
     ),
     Mutant(
         "an archive may have members of any name",
         f"{_CHECKPOINT}/archive.py",
         "if name != MANIFEST_NAME and _DATABASE_FILE.fullmatch(name) is None:",
         "if False:",
-        ("tests/checkpoint/test_documents.py",),
+        ("tests/core/checkpoint/test_documents.py",),
     ),
     Mutant(
         "a snapshot with a file of another size counts as whole",
         f"{_CHECKPOINT}/registry.py",
         "sizes.get(entry.path) == entry.size_bytes for entry",
         "entry.path in sizes for entry",
-        ("tests/checkpoint/test_registry.py",),
+        ("tests/core/checkpoint/test_registry.py",),
     ),
     Mutant(
         "the oldest version that stays is retired, too",
         f"{_CHECKPOINT}/registry.py",
         "return self.retire([version for version in self._needs if version.number < floor])",
         "return self.retire([version for version in self._needs if version.number <= floor])",
-        ("tests/checkpoint/test_registry.py",),
+        ("tests/core/checkpoint/test_registry.py",),
     ),
     Mutant(
         "a file that another checkpoint keeps is told as about to go",
         f"{_CHECKPOINT}/registry.py",
         "return sorted(going.files().keys() - kept.files().keys())",
         "return sorted(going.files().keys())",
-        ("tests/checkpoint/test_registry.py",),
+        ("tests/core/checkpoint/test_registry.py",),
     ),
     Mutant(
         "an attempt is not refused because of one that it has not seen",
         f"{_CHECKPOINT}/attempts.py",
         "if at.number == own.number and (theirs is None or mine is None or theirs >= mine):",
         "if False:",
-        ("tests/checkpoint/test_attempts.py",),
+        ("tests/core/checkpoint/test_attempts.py",),
     ),
     Mutant(
         "an attempt is not refused where the query has gone on",
         f"{_CHECKPOINT}/attempts.py",
         "            if at.number > own.number:\n",
         "            if False:\n",
-        ("tests/checkpoint/test_attempts.py",),
+        ("tests/core/checkpoint/test_attempts.py",),
     ),
     Mutant(
         "what was committed anew is built on",
         f"{_CHECKPOINT}/attempts.py",
         "if theirs is not None and base is not None and theirs > base:",
         "if False:",
-        ("tests/checkpoint/test_attempts.py",),
+        ("tests/core/checkpoint/test_attempts.py",),
     ),
     Mutant(
         "what was refused is meant",
         f"{_CHECKPOINT}/attempts.py",
         "        found = self._at(number) - self._refused\n",
         "        found = self._at(number)\n",
-        ("tests/checkpoint/test_attempts.py",),
+        ("tests/core/checkpoint/test_attempts.py",),
     ),
     Mutant(
         "of equal attempts the last is meant",
         f"{_CHECKPOINT}/attempts.py",
         "first_ms = min(times.values(), default=0)",
         "first_ms = max(times.values(), default=0)",
-        ("tests/checkpoint/test_attempts.py",),
+        ("tests/core/checkpoint/test_attempts.py",),
     ),
     Mutant(
         "what the query went on from does not matter",
         f"{_CHECKPOINT}/attempts.py",
         "best = (best & self._continued(number)) or best",
         "best = best",
-        ("tests/checkpoint/test_attempts.py",),
+        ("tests/core/checkpoint/test_attempts.py",),
     ),
 ]

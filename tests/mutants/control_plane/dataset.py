@@ -1,108 +1,108 @@
-"""Breaks of `state_store/dataset`, `state_store/rows` and what `state_store/engine` has for them."""
+"""Breaks of `state_store/data/dataset`, of `state_store/data/rows` and of what the engine has for them."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-STATE = ("tests/dataset/test_state.py",)
-ROWS = ("tests/engine/test_rows.py",)
-ROUND_TRIP = ("tests/rows/test_round_trip.py",)
+STATE = ("tests/data/dataset/test_state.py",)
+ROWS = ("tests/core/engine/test_rows.py",)
+ROUND_TRIP = ("tests/data/rows/test_round_trip.py",)
 
 MUTANTS = [
     Mutant(
         "rows of younger runs come twice",
-        "state_store/engine/sorted_runs.py",
+        "state_store/core/engine/sorted_runs.py",
         "yield from _kept(page, _first_ones(page.keys))",
         "yield from _kept(page, ~page.removed)",
         ROWS,
     ),
     Mutant(
         "removed rows of the oldest run stay",
-        "state_store/engine/sorted_runs.py",
+        "state_store/core/engine/sorted_runs.py",
         "stays = stays & ~page.removed",
         "stays = stays | page.removed",
         ROWS,
     ),
     Mutant(
         "the oldest of several runs counts",
-        "state_store/engine/rows.py",
+        "state_store/core/engine/rows.py",
         "for run in runs\n",
         "for run in reversed(runs)\n",
         ROWS,
     ),
     Mutant(
         "keys that were there before count again",
-        "state_store/engine/sorted_runs.py",
+        "state_store/core/engine/sorted_runs.py",
         "highest[1:] > highest[:-1]",
         "highest[1:] >= highest[:-1]",
         ROWS,
     ),
     Mutant(
         "a few newer records take nothing from many older ones",
-        "state_store/engine/sorted_runs.py",
+        "state_store/core/engine/sorted_runs.py",
         "are_among[at : at + 1] |= at < len(texts) and texts[at] == key",
         "pass",
         ROWS,
     ),
     Mutant(
         "an index of a map's times to live goes by both keys",
-        "state_store/dataset/keys.py",
+        "state_store/data/dataset/keys.py",
         "if view.is_index_of_map:",
         "if False:",
-        ("tests/dataset/test_keys.py",),
+        ("tests/data/dataset/test_keys.py",),
     ),
     Mutant(
         "a list expires with the entry that came first",
-        "state_store/dataset/rewriting/replacing.py",
+        "state_store/data/dataset/rewriting/replacing.py",
         "firsts = [min(row.moment_ms for row in group) for group in groups]",
         "firsts = [group[0].moment_ms for group in groups]",
-        ("tests/dataset/test_companions.py",),
+        ("tests/data/dataset/test_companions.py",),
     ),
     Mutant(
         "negative floats sort as their bits",
-        "state_store/rows/ordering.py",
+        "state_store/data/rows/ordering.py",
         "values = numpy.where(is_negative, ~values, values)",
         "values = values",
         ROUND_TRIP,
     ),
     Mutant(
         "rows that do not lie evenly are read as if they did",
-        "state_store/rows/region.py",
+        "state_store/data/rows/region.py",
         "bool((steps == steps[0]).all())",
         "True",
         STATE,
     ),
     Mutant(
         "a lost row is not noticed",
-        "state_store/dataset/state.py",
+        "state_store/data/dataset/state.py",
         "if count != family.keys:",
         "if False:",
-        ("tests/dataset/test_state.py::test_a_lost_row_is_noticed",),
+        ("tests/data/dataset/test_state.py::test_a_lost_row_is_noticed",),
     ),
     Mutant(
         "nothing keeps what is read from clean-ups",
-        "state_store/dataset/pinned.py",
+        "state_store/data/dataset/pinned.py",
         "        self._hold(wanted)\n",
         "",
-        ("tests/dataset/test_state.py::test_a_lease_keeps_what_is_read_from_clean_ups",),
+        ("tests/data/dataset/test_state.py::test_a_lease_keeps_what_is_read_from_clean_ups",),
     ),
     Mutant(
         "a negative zero is hashed as it is",
-        "state_store/rows/hashing.py",
+        "state_store/data/rows/hashing.py",
         "values = numpy.where(values == 0, values.dtype.type(0), values)",
         "values = values",
-        ("tests/rows/test_round_trip.py::test_numbers_that_are_equal_are_in_one_partition",),
+        ("tests/data/rows/test_round_trip.py::test_numbers_that_are_equal_are_in_one_partition",),
     ),
     Mutant(
         "keys that are elsewhere are moved all the same",
-        "state_store/dataset/rewriting/store_writer.py",
+        "state_store/data/dataset/rewriting/store_writer.py",
         "if (_places(view, page.keys, before) != number).any():",
         "if False:",
-        ("tests/dataset/test_repartition.py",),
+        ("tests/data/dataset/test_repartition.py",),
     ),
     Mutant(
         "nulls have no bit in the rows",
-        "state_store/rows/encoder.py",
+        "state_store/data/rows/encoder.py",
         "numpy.where(nulls, _bit(index % 64), 0)",
         "0",
         ROUND_TRIP,

@@ -1,14 +1,14 @@
-"""Breaks of `state_store/deletion`."""
+"""Breaks of `state_store/core/deletion`."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_DELETION = "state_store/deletion"
-_INTERLEAVINGS = "tests/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
+_DELETION = "state_store/core/deletion"
+_INTERLEAVINGS = "tests/core/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
 
-_CLEANUPS = ("tests/deletion/test_retention.py", "tests/deletion/test_caution.py")
-_SWEEP = ("tests/deletion/test_sweep.py",)
+_CLEANUPS = ("tests/core/deletion/test_retention.py", "tests/core/deletion/test_caution.py")
+_SWEEP = ("tests/core/deletion/test_sweep.py",)
 
 MUTANTS = [
     Mutant(
@@ -23,21 +23,21 @@ MUTANTS = [
         f"{_DELETION}/lease.py",
         "if self._age_ms() >= self._expiry_ms / 2:",
         "if False:",
-        ("tests/deletion/test_lease.py",),
+        ("tests/core/deletion/test_lease.py",),
     ),
     Mutant(
         "a lease does not name the files to come",
         f"{_DELETION}/lease.py",
         "        self._announced |= fresh\n        self._write(fresh)\n",
         "        self._announced |= fresh\n",
-        ("tests/deletion/test_lease.py", "tests/deletion/test_interleavings.py"),
+        ("tests/core/deletion/test_lease.py", "tests/core/deletion/test_interleavings.py"),
     ),
     Mutant(
         "snapshots are listed before deltas",
         f"{_DELETION}/catalog.py",
         "(DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)",
         "(SNAPSHOT_DIRECTORY, DELTA_DIRECTORY)",
-        ("tests/snapshots/test_publish.py",),
+        ("tests/core/snapshots/test_publish.py",),
     ),
     Mutant(
         "an archive of another version is accepted",
@@ -156,14 +156,14 @@ MUTANTS = [
         f"{_DELETION}/lease.py",
         "            condemned |= self._existing\n",
         "            pass\n",
-        ("tests/deletion/test_lease.py",),
+        ("tests/core/deletion/test_lease.py",),
     ),
     Mutant(
         "a snapshot that came too late is trusted",
         f"{_DELETION}/lease.py",
         "if self._age_ms() >= self._expiry_ms and (lost := self._renew_and_check()):",
         "if False and (lost := self._renew_and_check()):",
-        ("tests/deletion/test_lease.py",),
+        ("tests/core/deletion/test_lease.py",),
     ),
     Mutant(
         "a clean-up deletes whatever it has decided",

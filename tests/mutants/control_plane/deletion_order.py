@@ -1,13 +1,13 @@
-"""Breaks of the order in which `state_store/deletion` and `publish` do things, one for each rule of
+"""Breaks of the order in which `state_store/core/deletion` and `publish` do things, one for each rule of
 docs/deletion.md."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_DELETION = "state_store/deletion"
-_EVERY = "tests/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
-_FAULTS = "tests/deletion/test_interleavings_with_faults.py"
+_DELETION = "state_store/core/deletion"
+_EVERY = "tests/core/deletion/test_interleavings.py::TestNoNeededFileIsDeleted"
+_FAULTS = "tests/core/deletion/test_interleavings_with_faults.py"
 _A_WRITER_AND_A_CLEANER = (f"{_EVERY}::test_a_writer_and_a_cleaner",)
 _PUBLISH = (f"{_FAULTS}::TestACallFails::test_of_publish_or_of_a_cleaner",)
 

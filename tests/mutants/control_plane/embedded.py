@@ -1,4 +1,4 @@
-"""Breaks of `state_store/embedded`."""
+"""Breaks of `state_store/data/embedded`."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from mutants.mutant import Mutant
 MUTANTS = [
     Mutant(
         "each commit keeps one more file open",
-        "state_store/embedded/store.py",
+        "state_store/data/embedded/store.py",
         "if sorted_runs(self._open.files()) > MOST_RUNS:",
         "if False:",
         (
-            "tests/embedded/test_embedded.py::test_many_commits_and_checkpoints_leave_few_files_and_one_directory",
+            "tests/data/embedded/test_embedded.py::test_many_commits_and_checkpoints_leave_few_files_and_one_directory",
         ),
     ),
     Mutant(
         "a key that is put again is counted again",
-        "state_store/embedded/changes.py",
+        "state_store/data/embedded/changes.py",
         "+ (value is not None) - was_there",
         "+ (value is not None)",
-        ("tests/embedded/test_embedded.py",),
+        ("tests/data/embedded/test_embedded.py",),
     ),
     Mutant(
         "a removed row comes back in scans",
-        "state_store/embedded/changes.py",
+        "state_store/data/embedded/changes.py",
         "            if change[1] is not None:\n                yield key, change[1]\n",
         "            yield key, change[1] or value\n",
-        ("tests/embedded/test_embedded.py",),
+        ("tests/data/embedded/test_embedded.py",),
     ),
 ]

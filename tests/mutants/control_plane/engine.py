@@ -1,4 +1,4 @@
-"""Breaks of `state_store/engine`."""
+"""Breaks of `state_store/core/engine`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from mutants.mutant import Mutant
 MUTANTS = [
     Mutant(
         "a delta lacks its reserved record",
-        "state_store/engine/delta_writer.py",
+        "state_store/core/engine/delta_writer.py",
         "        writer[META_KEY] = metadata.to_json()\n",
         "",
-        ("tests/embedded/test_embedded.py",),
+        ("tests/data/embedded/test_embedded.py",),
     ),
 ]

@@ -1,14 +1,14 @@
-"""Breaks of `state_store/estimation`, and of what `stats` tells."""
+"""Breaks of `state_store/data/estimation`, and of what `stats` tells."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_ESTIMATION = "state_store/estimation"
-_HISTORIES = ("tests/estimation/test_estimate.py",)
-_RUNS = ("tests/estimation/test_runs.py",)
-_TOUCHES = ("tests/estimation/test_touches.py",)
-_STATS = ("tests/cli/test_ages.py", "tests/dataset/test_expiry.py")
+_ESTIMATION = "state_store/data/estimation"
+_HISTORIES = ("tests/data/estimation/test_estimate.py",)
+_RUNS = ("tests/data/estimation/test_runs.py",)
+_TOUCHES = ("tests/data/estimation/test_touches.py",)
+_STATS = ("tests/cli/test_ages.py", "tests/data/dataset/test_expiry.py")
 
 MUTANTS = [
     Mutant(
@@ -62,21 +62,21 @@ MUTANTS = [
     ),
     Mutant(
         "a key that is removed later counts as written",
-        "state_store/dataset/ages.py",
+        "state_store/data/dataset/ages.py",
         "value is not None and key not in seen",
         "key not in seen",
         _STATS,
     ),
     Mutant(
         "a key counts for every version that wrote it",
-        "state_store/dataset/ages.py",
+        "state_store/data/dataset/ages.py",
         "value is not None and key not in seen",
         "value is not None",
         _STATS,
     ),
     Mutant(
         "rows without a time-out have had their time",
-        "state_store/dataset/expiry.py",
+        "state_store/data/dataset/expiry.py",
         "at, least = at - 1, 0",
         "at, least = at - 1, -1",
         _STATS,

@@ -1,10 +1,10 @@
-"""Breaks of `state_store/files`."""
+"""Breaks of `state_store/core/files`."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_FILES = "state_store/files"
+_FILES = "state_store/core/files"
 
 MUTANTS = [
     Mutant(
@@ -12,21 +12,21 @@ MUTANTS = [
         f"{_FILES}/sst_end.py",
         "return _PLAIN in tail or is_plain_end(tail)",
         "return True",
-        ("tests/snapshots/test_restore_by_blocks.py",),
+        ("tests/core/snapshots/test_restore_by_blocks.py",),
     ),
     Mutant(
         "the length of a file is not compared where its end is right",
         f"{_FILES}/transfer.py",
         "if size_bytes != wanted.size_bytes or sha256(",
         "if sha256(",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
         "what came from storage is not kept",
         f"{_FILES}/transfer.py",
         "elif file.path not in local:",
         "elif False:",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
         "an upload starts past the deadline",
@@ -54,83 +54,83 @@ MUTANTS = [
         f"{_FILES}/workspace.py",
         "directory.mkdir(mode=0o700)",
         "directory.mkdir()",
-        ("tests/files/test_local_files.py",),
+        ("tests/core/files/test_local_files.py",),
     ),
     Mutant(
         "the budget is held by looking at every file each time",
         f"{_FILES}/local_cache.py",
         "if known is None or known[0] != changed_ns:",
         "if True:",
-        ("tests/files/test_local_files.py",),
+        ("tests/core/files/test_local_files.py",),
     ),
     Mutant(
         "SHA-256 is not compared",
         f"{_FILES}/transfer.py",
         "return None if found == wanted.sha256 else",
         "return None if found else",
-        ("tests/snapshots/test_restore.py",),
+        ("tests/core/snapshots/test_restore.py",),
     ),
     Mutant(
         "CRC-32 is not compared",
         f"{_FILES}/transfer.py",
         "return None if crc == wanted.crc32 else",
         "return None if crc >= 0 else",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
         "the size of a file without a checksum is not compared",
         f"{_FILES}/transfer.py",
         "return sizes or None",
         "return None",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
         "a local copy that cannot be checked is taken",
         f"{_FILES}/transfer.py",
         "return wanted.verifiable and cache.link(",
         "return cache.link(",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
         "a large file comes in one stream",
         f"{_FILES}/transfer.py",
         "if file.size_bytes > PART_BYTES]",
         "if file.size_bytes < 0]",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
         "a file of which a part did not come stays",
         f"{_FILES}/transfer.py",
         "            target.unlink(missing_ok=True)\n",
         "            pass\n",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
         "a part that is short is taken",
         f"{_FILES}/parts.py",
         "    if count != length:",
         "    if False:",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
         "a part that fails once fails the file",
         f"{_FILES}/parts.py",
         "_TRIES = 2\n",
         "_TRIES = 1\n",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
         "large files of local storage are copied where a deadline is set",
         f"{_FILES}/bounded_storage.py",
         "        self.is_local = storage.is_local\n",
         "",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
     Mutant(
         "results of parallel work come in any order",
         f"{_FILES}/transfer.py",
         "return [results[number] for number in sorted(results)]",
         "return [results[number] for number in sorted(results, reverse=True)]",
-        ("tests/files/test_transfer.py",),
+        ("tests/core/files/test_transfer.py",),
     ),
 ]

@@ -40,14 +40,14 @@ MUTANTS = [
     ),
     Mutant(
         "the last record of a large delta is not among what comes at first",
-        "state_store/files/sparse.py",
+        "state_store/core/files/sparse.py",
         "if wanted.names_itself:",
         "if False:",
         ("tests/bridge/test_damage.py",),
     ),
     Mutant(
         "a file whose end tells nothing stays as a hole",
-        "state_store/files/sparse.py",
+        "state_store/core/files/sparse.py",
         "        wanted.target.unlink()\n        return None, requests",
         "        return None, requests",
         (_LAZY,),
@@ -61,7 +61,7 @@ MUTANTS = [
     ),
     Mutant(
         "deltas are fetched as a whole however large they are",
-        "state_store/snapshots/assembly.py",
+        "state_store/core/snapshots/assembly.py",
         "not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES",
         "not file.names_itself",
         (_LAZY,),
@@ -117,14 +117,14 @@ MUTANTS = [
     ),
     Mutant(
         "more ends are fetched at a time than there may be",
-        "state_store/snapshots/context.py",
+        "state_store/core/snapshots/context.py",
         "parallel(SMALL_AT_ONCE * self.transfer_threads,",
         "parallel(2 * SMALL_AT_ONCE * self.transfer_threads,",
         (f"{_LAZY}/test_budgets.py",),
     ),
     Mutant(
         "ends are fetched as few at a time as parts",
-        "state_store/snapshots/context.py",
+        "state_store/core/snapshots/context.py",
         "parallel(SMALL_AT_ONCE * self.transfer_threads,",
         "parallel(self.transfer_threads,",
         (f"{_LAZY}/test_budgets.py",),

@@ -1,12 +1,12 @@
-"""Breaks of `state_store/migration`, and of what `state_store/dataset/rewriting/logs.py` does for it."""
+"""Breaks of `state_store/data/migration` and of the logs that it rewrites."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
 
 TESTS = ("tests/cli/test_migrate.py",)
-MIGRATE = "state_store/migration/migrate.py"
-LOGS = "state_store/dataset/rewriting/logs.py"
+MIGRATE = "state_store/data/migration/migrate.py"
+LOGS = "state_store/data/dataset/rewriting/logs.py"
 
 MUTANTS = [
     Mutant(
@@ -21,7 +21,7 @@ MUTANTS = [
     ),
     Mutant(
         "a version may lack what it is made of",
-        "state_store/migration/presence.py",
+        "state_store/data/migration/presence.py",
         'if f"{number}.{change}" not in names:',
         "if False:",
         TESTS,
@@ -80,7 +80,7 @@ MUTANTS = [
     ),
     Mutant(
         "a heap that is too small is a defect",
-        "state_store/jvm/program.py",
+        "state_store/session/program.py",
         "if code == _OUT_OF_MEMORY:",
         "if False:",
         TESTS,

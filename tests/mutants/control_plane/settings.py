@@ -1,10 +1,10 @@
-"""Breaks of `state_store/settings`."""
+"""Breaks of `state_store/core/settings`."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_SETTINGS = "state_store/settings"
+_SETTINGS = "state_store/core/settings"
 
 MUTANTS = [
     Mutant(
@@ -12,6 +12,6 @@ MUTANTS = [
         f"{_SETTINGS}/cron.py",
         "weekdays = frozenset(day % 7 for day in weekdays)",
         "weekdays = frozenset(weekdays)",
-        ("tests/planning/test_schedule.py",),
+        ("tests/core/planning/test_schedule.py",),
     ),
 ]

@@ -1,12 +1,12 @@
-"""Breaks of `state_store/snapshots`."""
+"""Breaks of `state_store/core/snapshots`."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_SNAPSHOTS = "state_store/snapshots"
+_SNAPSHOTS = "state_store/core/snapshots"
 
-_BY_BLOCKS = ("tests/snapshots/test_restore_by_blocks.py",)
+_BY_BLOCKS = ("tests/core/snapshots/test_restore_by_blocks.py",)
 
 MUTANTS = [
     Mutant(
@@ -18,7 +18,7 @@ MUTANTS = [
     ),
     Mutant(
         "any file of the same size is taken for the one that is meant",
-        "state_store/files/transfer.py",
+        "state_store/core/files/transfer.py",
         " or sha256(end).hexdigest() != wanted.tail_sha256:\n        return False\n    look(",
         ":\n        return False\n    look(",
         _BY_BLOCKS,
@@ -39,24 +39,24 @@ MUTANTS = [
     ),
     Mutant(
         "a restore that leaves its bytes is predicted to fetch them",
-        "state_store/planning/cost.py",
+        "state_store/core/planning/cost.py",
         "        ends_bytes = work.files * lazily.end_bytes(work.size_bytes // work.files)\n",
         "        ends_bytes = work.size_bytes\n",
-        ("tests/planning/test_cost.py",),
+        ("tests/core/planning/test_cost.py",),
     ),
     Mutant(
         "a lazy restore is predicted by the requests of an eager one",
-        "state_store/planning/cost.py",
+        "state_store/core/planning/cost.py",
         "            return far.ends_ms(*work.sizes, lazily.end_bytes, self._stream_mib_ms(far))\n",
         "            return self._fetch_all_ms(work)\n",
         ("tests/agent/test_predicted_restores.py",),
     ),
     Mutant(
         "a prediction knows what the restore itself has shown",
-        "state_store/planning/cost.py",
+        "state_store/core/planning/cost.py",
         "times=self._far.times.copy())",
         "times=self._far.times)",
-        ("tests/planning/test_requests.py",),
+        ("tests/core/planning/test_requests.py",),
     ),
     Mutant(
         "what a merge uploaded that was given up stays",
@@ -70,63 +70,63 @@ MUTANTS = [
         f"{_SNAPSHOTS}/stored_chain.py",
         "if name not in listing.snapshots:",
         "if True:",
-        ("tests/snapshots/test_stored_chain.py",),
+        ("tests/core/snapshots/test_stored_chain.py",),
     ),
     Mutant(
         "a restore does not look again when files have vanished",
         f"{_SNAPSHOTS}/restore.py",
         "_TRIES = 3\n",
         "_TRIES = 1\n",
-        ("tests/snapshots/test_publish.py",),
+        ("tests/core/snapshots/test_publish.py",),
     ),
     Mutant(
         "a database may say that it is another version",
         f"{_SNAPSHOTS}/ingestion.py",
         "if metadata.version_id != version:",
         "if False:",
-        ("tests/snapshots/test_restore.py",),
+        ("tests/core/snapshots/test_restore.py",),
     ),
     Mutant(
         "a snapshot that cannot be read stops the restore",
         f"{_SNAPSHOTS}/restore.py",
         "if plan.snapshot is None or start is not None or _is_delta_at_fault(error, plan):",
         "if True:",
-        ("tests/snapshots/test_restore.py",),
+        ("tests/core/snapshots/test_restore.py",),
     ),
     Mutant(
         "a merge does not verify the deltas",
         f"{_SNAPSHOTS}/merge.py",
         "        context.verify(wanted)\n",
         "",
-        ("tests/snapshots/test_merge.py",),
+        ("tests/core/snapshots/test_merge.py",),
     ),
     Mutant(
         "a failed merge leaves its directory",
         f"{_SNAPSHOTS}/merge.py",
         "    except BaseException:\n        shutil.rmtree(directory, ignore_errors=True)\n        raise\n",
         "    except BaseException:\n        raise\n",
-        ("tests/snapshots/test_merge.py", "tests/agent/test_life.py"),
+        ("tests/core/snapshots/test_merge.py", "tests/agent/test_life.py"),
     ),
     Mutant(
         "a snapshot of the same version is replaced",
         f"{_SNAPSHOTS}/publish.py",
         "overwrite=full)",
         "overwrite=True)",
-        ("tests/snapshots/test_publish.py",),
+        ("tests/core/snapshots/test_publish.py",),
     ),
     Mutant(
         "new files are not announced before their upload",
         f"{_SNAPSHOTS}/publish.py",
         "    lease.announce(str(file.path) for file in new.values())\n",
         "",
-        ("tests/snapshots/test_publish.py",),
+        ("tests/core/snapshots/test_publish.py",),
     ),
     Mutant(
         "a full merge counts as one more since the last full",
         f"{_SNAPSHOTS}/publish.py",
         "merges_since_full=0 if not shares else",
         "merges_since_full=",
-        ("tests/snapshots/test_merge.py", "tests/agent/test_walkthrough.py"),
+        ("tests/core/snapshots/test_merge.py", "tests/agent/test_walkthrough.py"),
     ),
     Mutant(
         "a snapshot is published whatever its lease holds",
@@ -140,35 +140,35 @@ MUTANTS = [
         f"{_SNAPSHOTS}/publish.py",
         "(delta is not None and delta.checkpoint_id is not None)",
         "delta is not None",
-        ("tests/snapshots/test_merge.py",),
+        ("tests/core/snapshots/test_merge.py",),
     ),
     Mutant(
         "an attempt that is refused is not marked",
         f"{_SNAPSHOTS}/attempt.py",
         "        refuse(storage, delta.version_id, objection)\n",
         "",
-        ("tests/snapshots/test_attempts.py",),
+        ("tests/core/snapshots/test_attempts.py",),
     ),
     Mutant(
         "an attempt that is refused takes its delta away",
         f"{_SNAPSHOTS}/attempt.py",
         "        refuse(storage, delta.version_id, objection)\n",
         "        storage.delete(delta.path)\n",
-        ("tests/snapshots/test_attempts.py",),
+        ("tests/core/snapshots/test_attempts.py",),
     ),
     Mutant(
         "an attempt looks before it stores its delta",
         f"{_SNAPSHOTS}/attempt.py",
         "    store()\n    there = look(storage, delta.version - 1)\n",
         "    there = look(storage, delta.version - 1)\n    store()\n",
-        ("tests/snapshots/test_attempts.py",),
+        ("tests/core/snapshots/test_attempts.py",),
     ),
     Mutant(
         "a task that begins late stores its delta",
         f"{_SNAPSHOTS}/attempt.py",
         "    if overtaken is not None:",
         "    if False:",
-        ("tests/snapshots/test_attempts.py",),
+        ("tests/core/snapshots/test_attempts.py",),
     ),
     Mutant(
         "a number means any attempt",
@@ -189,6 +189,6 @@ MUTANTS = [
         f"{_SNAPSHOTS}/assembly.py",
         "file.size_bytes > MOST_MAPPED_BYTES or ",
         "",
-        ("tests/snapshots/test_restore_by_blocks.py",),
+        ("tests/core/snapshots/test_restore_by_blocks.py",),
     ),
 ]

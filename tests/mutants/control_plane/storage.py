@@ -1,10 +1,10 @@
-"""Breaks of `state_store/storage`."""
+"""Breaks of `state_store/core/storage`."""
 
 from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_STORAGE = "state_store/storage"
+_STORAGE = "state_store/core/storage"
 
 MUTANTS = [
     Mutant(
@@ -12,62 +12,62 @@ MUTANTS = [
         f"{_STORAGE}/durable.py",
         "    if path.exists():\n        raise FileExistsError",
         "    if False:\n        raise FileExistsError",
-        ("tests/storage/test_local.py",),
+        ("tests/core/storage/test_local.py",),
     ),
     Mutant(
         "a name that is there already is not synced",
         f"{_STORAGE}/durable.py",
         "    except FileExistsError:\n        _sync(parent)\n        raise\n    if linked:",
         "    except FileExistsError:\n        raise\n    if linked:",
-        ("tests/storage/test_local.py",),
+        ("tests/core/storage/test_local.py",),
     ),
     Mutant(
         "a directory is not synced after a link",
         f"{_STORAGE}/durable.py",
         "    if linked:\n        _sync(parent)\n",
         "    if linked:\n        pass\n",
-        ("tests/storage/test_local.py",),
+        ("tests/core/storage/test_local.py",),
     ),
     Mutant(
         "a file is not synced before it is linked",
         f"{_STORAGE}/durable.py",
         "    _sync(source)\n",
         "",
-        ("tests/storage/test_local.py",),
+        ("tests/core/storage/test_local.py",),
     ),
     Mutant(
         "bytes are not synced before they get their name",
         f"{_STORAGE}/durable.py",
         "            _write_all(descriptor, data)\n            os.fsync(descriptor)\n",
         "            _write_all(descriptor, data)\n",
-        ("tests/storage/test_local.py",),
+        ("tests/core/storage/test_local.py",),
     ),
     Mutant(
         "a new directory is not synced in its parent",
         f"{_STORAGE}/durable.py",
         "    directory.mkdir(exist_ok=True)\n    _sync(directory.parent)\n",
         "    directory.mkdir(exist_ok=True)\n",
-        ("tests/storage/test_local.py",),
+        ("tests/core/storage/test_local.py",),
     ),
     Mutant(
         "an existing file is replaced without being asked",
         f"{_STORAGE}/durable.py",
         "        if overwrite:\n            temporary.rename(path)\n",
         "        if True:\n            temporary.rename(path)\n",
-        ("tests/storage/test_local.py",),
+        ("tests/core/storage/test_local.py",),
     ),
     Mutant(
         "a short write is the whole",
         f"{_STORAGE}/durable.py",
         "        view = view[os.write(descriptor, view) :]\n",
         "        os.write(descriptor, view)\n        break\n",
-        ("tests/storage/test_local.py",),
+        ("tests/core/storage/test_local.py",),
     ),
     Mutant(
         "files are listed in any order",
         f"{_STORAGE}/local.py",
         "        return sorted(entries, key=lambda entry: entry.name)\n",
         "        return entries\n",
-        ("tests/storage/test_local.py",),
+        ("tests/core/storage/test_local.py",),
     ),
 ]

@@ -22,7 +22,7 @@ FAILED = (
 ASKED_AGAIN = (
     "tests/bridge/test_life.py::test_a_call_that_is_asked_again_says_what_the_jvm_has_open_by_then",
 )
-PAGES = ("tests/storage/test_bridge.py::TestOnADirectory::test_a_listing_in_pages_has_each_file_once",)
+PAGES = ("tests/core/storage/test_bridge.py::TestOnADirectory::test_a_listing_in_pages_has_each_file_once",)
 SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_files_that_are_far",)
 CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_what_contradicts_itself_is_not_used",)
 VERIFIED = ("tests/bridge/test_damage.py::TestBackgroundVerification",)

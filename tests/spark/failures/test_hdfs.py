@@ -9,7 +9,7 @@ import pytest
 from minihdfs import HdfsCluster
 from queries.small.flow import Flow
 
-from state_store.storage import open_storage
+from state_store.core.storage import open_storage
 
 pytestmark = [pytest.mark.spark, pytest.mark.hdfs, pytest.mark.slow]
 

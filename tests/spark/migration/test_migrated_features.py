@@ -19,8 +19,8 @@ from queries.small import census
 from queries.small.flow import Flow, session_options, totals
 from queries.stores import HDFS, OURS, OURS_IDS, ROCKSDB, ROCKSDB_IDS, ROCKSDB_SNAPSHOTS, Store
 
-from state_store.migration.migrate import migrate
-from state_store.query import Query
+from state_store.data.migration.migrate import migrate
+from state_store.data.query import Query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,7 +11,7 @@ from queries import settings
 from queries.small.flow import Flow
 
 from state_store.errors import OptionError
-from state_store.spark import check_checkpoint
+from state_store.session.configuration import check_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 

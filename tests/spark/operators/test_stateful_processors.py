@@ -17,13 +17,13 @@ from queries.small.census import VARIABLES, WITH_TTL, in_pandas, in_rows
 from queries.small.flow import Flow
 
 import state_store
-from state_store.checkpoint.metadata import ColumnFamily
-from state_store.dataset.partitions import READING, Partitions
-from state_store.dataset.rewriting.importing import import_rows
-from state_store.dataset.rewriting.repartition import repartition
-from state_store.dataset.views import view, views
-from state_store.engine.rows import rows as rows_of
-from state_store.query import Query
+from state_store.core.checkpoint.metadata import ColumnFamily
+from state_store.core.engine.rows import rows as rows_of
+from state_store.data.dataset.partitions import READING, Partitions
+from state_store.data.dataset.rewriting.importing import import_rows
+from state_store.data.dataset.rewriting.repartition import repartition
+from state_store.data.dataset.views import view, views
+from state_store.data.query import Query
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 

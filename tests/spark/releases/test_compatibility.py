@@ -8,7 +8,7 @@ import pyspark
 import pytest
 import scala_jars
 
-from state_store.jvm import releases
+from state_store.session import releases
 
 pytestmark = [pytest.mark.spark42, pytest.mark.oldest]
 

@@ -26,7 +26,7 @@ from queries.small.census import FAR_MS, WITH_TTL, in_rows
 from queries.small.flow import Flow, session_options
 
 import state_store
-from state_store.dataset.rewriting.repartition import Repartitioned
+from state_store.data.dataset.rewriting.repartition import Repartitioned
 from state_store.errors import ConflictError, MissingError, OptionError
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from queries.scenarios.scenario import Scenario
 from queries.small.flow import session_options
 
 import state_store
-from state_store.dataset.rewriting.importing import import_rows
-from state_store.dataset.rewriting.repartition import repartition
-from state_store.dataset.views import views
-from state_store.query import Operator, Query
+from state_store.data.dataset.rewriting.importing import import_rows
+from state_store.data.dataset.rewriting.repartition import repartition
+from state_store.data.dataset.views import views
+from state_store.data.query import Operator, Query
 
 pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
 

@@ -15,7 +15,7 @@ import pyarrow
 from pyspark.sql import SparkSession
 
 import state_store
-from state_store.storage import open_storage
+from state_store.core.storage import open_storage
 
 INITIAL = {"a": 100, "b": 7, "z": 1}
 

@@ -73,7 +73,7 @@ private[local] final class SparksAttempts extends Attempts {
 
 /**
  * Spark names versions by their numbers alone (checkpoint format 1): ids are made here, as the control plane
- * reads them (state_store/checkpoint/attempts.py). A number stands for what was committed or restored under it
+ * reads them (state_store/core/checkpoint/attempts.py). A number stands for what was committed or restored under it
  * last, unless the task failed.
  *
  * An attempt has to know what was in storage when it started, or earlier. The answer to the last commit or

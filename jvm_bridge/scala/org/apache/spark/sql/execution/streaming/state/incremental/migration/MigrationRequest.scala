@@ -7,7 +7,7 @@ import com.fasterxml.jackson.databind.JsonNode
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
- * What to copy, as `state-store migrate` says it in one line (`state_store/migration/migrate.py`).
+ * What to copy, as `state-store migrate` says it in one line (`state_store/data/migration/migrate.py`).
  *
  * @param hadoop settings of Hadoop, beside those that are found
  * @param version the number of the version that is copied, of all stores

@@ -6,7 +6,7 @@ import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
 
 /**
  * What the Python package declares for both planes: the options with their defaults and units, and the reserved
- * names of the format. The build packs it into the jar (`state_store/settings/declarations.py`). Immutable.
+ * names of the format. The build packs it into the jar (`state_store/core/settings/declarations.py`). Immutable.
  */
 object Declarations {
   private val Resource = "/incremental-state-store-declarations.json"

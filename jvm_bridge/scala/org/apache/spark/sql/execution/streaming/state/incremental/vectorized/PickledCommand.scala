@@ -11,10 +11,10 @@ import org.apache.spark.sql.catalyst.expressions.PythonUDF
  * Wraps an ordinary Python function, known to the JVM only as pickled bytes, into an accelerated one.
  *
  * The wrapping is itself a pickle (protocol 3) that calls
- * `state_store.vectorization.accelerated.accelerated_command(original bytes)` when the worker loads it.
+ * `state_store.functions.accelerated.accelerated_command(original bytes)` when the worker loads it.
  */
 private[vectorized] object PickledCommand {
-  private val Module = "state_store.vectorization.accelerated"
+  private val Module = "state_store.functions.accelerated"
   private val Function = "accelerated_command"
 
   def accelerated(udf: PythonUDF): PythonUDF = {

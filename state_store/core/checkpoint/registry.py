@@ -1,0 +1,293 @@
+"""The shared-state registry: for every file, which retained checkpoints still need it.
+
+A file goes when the last checkpoint that needs it is retired, never sooner, never later. The count
+of a file is the size of a set of checkpoints, so hearing of one checkpoint twice, or late, changes
+nothing; and the whole registry can be rebuilt from the files at any time. SST files and the
+archives of snapshots are counted alike.
+
+A registry is used by one thread at a time: the caller locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.names import (
+    DeltaName,
+    SnapshotName,
+    VersionId,
+    version_order,
+)
+from state_store.core.checkpoint.stored_file import StoredFile, delta_of
+from state_store.errors import MissingError
+
+
+class _Base:
+    """What checkpoints start from: the archive and the SSTs of one snapshot, by path. Many share one."""
+
+    __slots__ = ("files",)
+
+    def __init__(self, files: Iterable[StoredFile]) -> None:
+        self.files = {file.path: file for file in files}
+
+
+@dataclass(frozen=True, eq=False)
+class _Link:
+    """A delta after the base, and those before it. Checkpoints of one lineage share all but their last."""
+
+    __slots__ = ("before", "file")
+
+    file: StoredFile
+    before: _Link | None
+
+
+class _Needs(NamedTuple):
+    """What one checkpoint needs: the files of its base (None: it starts from nothing), and the deltas."""
+
+    base: _Base | None
+    last: _Link | None
+
+    def deltas(self) -> Iterator[_Link]:
+        """Newest first."""
+        link = self.last
+        while link is not None:
+            yield link
+            link = link.before
+
+    def files(self) -> Iterator[StoredFile]:
+        if self.base is not None:
+            yield from self.base.files.values()
+        for link in self.deltas():
+            yield link.file
+
+
+class Registry:
+    """Which retained checkpoint needs which files, and the reverse.
+
+    Its memory is that of the snapshots' files and of one delta for each checkpoint: checkpoints share what
+    they have in common. `commit` takes the same time however many files there are.
+    """
+
+    def __init__(self) -> None:
+        self._needs: dict[VersionId, _Needs] = {}
+
+    def commit(self, delta: DeltaName, size_bytes: int) -> None:
+        """Registers the version that `delta` makes: the files of the version before, and this one. Again
+        changes nothing.
+
+        Raises MissingError when the version that it builds on is not registered.
+        """
+        if delta.version_id in self._needs:
+            return
+        builds_on = delta.builds_on
+        before = _NOTHING
+        if builds_on is not None:
+            if builds_on not in self._needs:
+                raise MissingError(
+                    f"version {builds_on}, which '{delta.path}' builds on, is not in the registry"
+                )
+            before = self._needs[builds_on]
+        file = StoredFile.of_delta(delta, size_bytes)
+        self._needs[delta.version_id] = _Needs(before.base, _Link(file, before.last))
+
+    def publish(self, manifest: Manifest, size_bytes: int) -> list[StoredFile]:
+        """Notes a new snapshot (its archive has `size_bytes`): registered checkpoints at or after it on its
+        lineage now need its files and the deltas after it. Returns the files that nobody needs any more."""
+        base = _Base(_snapshot_files(manifest, size_bytes))
+        moved: dict[_Link, _Link] = {}
+        changed = {}
+        for version, needs in self._needs.items():
+            tail = _deltas_after(needs, manifest)
+            if version == manifest.version_id:
+                tail = []
+            if tail is not None:
+                changed[version] = _Needs(base, _linked(tail, moved))
+        return self._replacing(changed)
+
+    def retire(self, versions: Iterable[VersionId]) -> list[StoredFile]:
+        """Forgets these checkpoints (unknown ones are fine); returns the files that nobody needs any more."""
+        return self._freed([self._needs.pop(version) for version in versions if version in self._needs])
+
+    def retire_below(self, floor: int) -> list[StoredFile]:
+        """Retires all versions below `floor`; returns the files that nobody needs any more."""
+        return self.retire([version for version in self._needs if version.number < floor])
+
+    def freed_below(self, floor: int) -> list[str]:
+        """Paths of the files that `retire_below` would free; changes nothing."""
+        kept = _Parts(needs for version, needs in self._needs.items() if version.number >= floor)
+        going = _Parts(
+            (needs for version, needs in self._needs.items() if version.number < floor), apart_from=kept
+        )
+        if going.empty:
+            return []
+        return sorted(going.files().keys() - kept.files().keys())
+
+    def count(self, path: str) -> int:
+        """How many retained checkpoints need the file."""
+        return len(self.holders(path))
+
+    def holders(self, path: str) -> list[VersionId]:
+        """The checkpoints that keep the file alive, oldest first."""
+        return [version for version in self.checkpoints() if self._file(version, path) is not None]
+
+    def files(self, version: VersionId) -> list[StoredFile]:
+        """The files that `version` needs, by path; none when it is not registered."""
+        return sorted(self._needs.get(version, _NOTHING).files(), key=lambda file: file.path)
+
+    def checkpoints(self) -> list[VersionId]:
+        """The retained checkpoints, oldest first."""
+        return sorted(self._needs, key=version_order)
+
+    def entries(self) -> list[StoredFile]:
+        """Every file that some checkpoint needs, by path, as the best informed of its holders knows it."""
+        files = _Parts(self._needs[version] for version in self.checkpoints()).files()
+        return [files[path] for path in sorted(files)]
+
+    def entry(self, path: str) -> StoredFile:
+        """The file at `path`. Raises MissingError when no checkpoint needs it."""
+        known = [file for version in self.checkpoints() if (file := self._file(version, path)) is not None]
+        if not known:
+            raise MissingError(f"no retained checkpoint needs '{path}'", file=path)
+        return next((file for file in known if file.sha256 is not None), known[-1])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Registry) and self._by_path() == other._by_path()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def rebuild(
+        cls, listing: Listing, manifests: Mapping[SnapshotName, Manifest], *, floor: int = 0
+    ) -> Registry:
+        """The registry of all versions from `floor` up that the files in `listing` can make.
+
+        `manifests` are those of the snapshots that can be read; a snapshot whose
+        files are not all there counts as absent.
+        """
+        usable = restorable_snapshots(listing, manifests)
+        lineages = Lineages(listing.deltas, usable)
+        registry = cls()
+        needs: dict[VersionId | None, _Needs] = {None: _NOTHING}
+        for version in lineages.restorable():
+            snapshot = SnapshotName(*version)
+            if snapshot in usable:
+                needs[version] = _Needs(
+                    _Base(_snapshot_files(usable[snapshot], listing.snapshots[snapshot])), None
+                )
+            else:
+                delta = lineages.delta(version)
+                assert delta is not None
+                before = needs[delta.builds_on]
+                link = _Link(StoredFile.of_delta(delta, listing.deltas[delta]), before.last)
+                needs[version] = _Needs(before.base, link)
+            if version.number >= floor:
+                registry._needs[version] = needs[version]
+        return registry
+
+    def _file(self, version: VersionId, path: str) -> StoredFile | None:
+        needs = self._needs[version]
+        if needs.base is not None and path in needs.base.files:
+            return needs.base.files[path]
+        return next((link.file for link in needs.deltas() if link.file.path == path), None)
+
+    def _by_path(self) -> dict[VersionId, dict[str, StoredFile]]:
+        return {
+            version: {file.path: file for file in needs.files()} for version, needs in self._needs.items()
+        }
+
+    def _replacing(self, changed: Mapping[VersionId, _Needs]) -> list[StoredFile]:
+        """Notes these; returns the files that nobody needs any more."""
+        before = [self._needs[version] for version in changed if version in self._needs]
+        self._needs |= changed
+        return self._freed(before)
+
+    def _freed(self, dropped: Iterable[_Needs]) -> list[StoredFile]:
+        kept = _Parts(self._needs.values())
+        gone = _Parts(dropped, apart_from=kept)
+        if gone.empty:
+            return []
+        left = kept.files()
+        return [file for path, file in gone.files().items() if path not in left]
+
+
+_NOTHING = _Needs(None, None)
+
+
+class _Parts:
+    """The bases and links of some checkpoints, each once; those of `apart_from` are left out."""
+
+    def __init__(self, all_needs: Iterable[_Needs], apart_from: _Parts | None = None) -> None:
+        self._bases: dict[_Base, None] = {}
+        self._links: dict[_Link, None] = {}
+        others = apart_from or self
+        for needs in all_needs:
+            if needs.base is not None and needs.base not in others._bases:
+                self._bases[needs.base] = None
+            for link in needs.deltas():
+                if link in others._links or link in self._links:
+                    break  # and so are those before it
+                self._links[link] = None
+
+    @property
+    def empty(self) -> bool:
+        return not self._bases and not self._links
+
+    def files(self) -> dict[str, StoredFile]:
+        """By path, each as the best informed knows it."""
+        by_path: dict[str, StoredFile] = {}
+        for files in (
+            *(base.files.values() for base in self._bases),
+            *((link.file,) for link in self._links),
+        ):
+            for file in files:
+                known = by_path.get(file.path)
+                if known is None or known.sha256 is None:
+                    by_path[file.path] = file
+        return by_path
+
+
+def _deltas_after(needs: _Needs, manifest: Manifest) -> list[_Link] | None:
+    """The deltas after the snapshot, newest first, of a checkpoint that starts from before it and has its
+    delta on the way, or starts from an older snapshot of that very name; None of another."""
+    after: list[_Link] = []
+    for link in needs.deltas():
+        if link.file.origin <= manifest.version:
+            return after if delta_of(link.file.path) == manifest.version_id else None
+        after.append(link)
+    if needs.base is not None and manifest.snapshot.path in needs.base.files:
+        return after
+    return None
+
+
+def _linked(newest_first: Sequence[_Link], moved: dict[_Link, _Link]) -> _Link | None:
+    """The same deltas after another base; `moved` remembers them, so that checkpoints go on sharing."""
+    last: _Link | None = None
+    for link in reversed(newest_first):
+        if link not in moved:
+            moved[link] = _Link(link.file, last)
+        last = moved[link]
+    return last
+
+
+def _snapshot_files(manifest: Manifest, size_bytes: int) -> list[StoredFile]:
+    """The archive and the SSTs of a snapshot."""
+    archive = StoredFile.of_snapshot(manifest.snapshot, size_bytes)
+    return [archive, *(StoredFile.of_entry(entry) for entry in manifest.files)]
+
+
+def restorable_snapshots(
+    listing: Listing, manifests: Mapping[SnapshotName, Manifest]
+) -> dict[SnapshotName, Manifest]:
+    """The snapshots whose files all exist, with the sizes that their manifests give."""
+    sizes = listing.sst_bytes()
+    return {
+        snapshot: manifests[snapshot]
+        for snapshot in listing.snapshots
+        if snapshot in manifests
+        and all(sizes.get(entry.path) == entry.size_bytes for entry in manifests[snapshot].files)
+    }

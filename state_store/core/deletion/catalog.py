@@ -1,0 +1,68 @@
+"""What a store has in checkpoint storage: its listing and its snapshots' archives, read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from state_store.core.checkpoint.archive import Archive, unpack
+from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.names import (
+    DELTA_DIRECTORY,
+    SNAPSHOT_DIRECTORY,
+    SnapshotName,
+)
+from state_store.core.storage.contract import Entry, Storage
+from state_store.errors import DamagedError, MissingError
+
+
+def read_listing(storage: Storage) -> Listing:
+    """The deltas and snapshots there are.
+
+    Deltas are listed first: one that a version needed then and that is deleted in between has a snapshot in
+    its place, and the later listing shows that.
+    """
+    entries = {
+        f"{directory}/{entry.name}": entry
+        for directory in (DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)
+        for entry in storage.list_files(directory)
+    }
+    return listing_of(entries)
+
+
+def listing_of(entries: Mapping[str, Entry]) -> Listing:
+    """The files that are ours by their names, from entries by path."""
+    return Listing.from_files(
+        ((path, entry.size_bytes) for path, entry in entries.items()),
+        {path: entry.modified_ms for path, entry in entries.items()},
+    )
+
+
+def read_newest_manifest(
+    storage: Storage, snapshots: Iterable[SnapshotName]
+) -> tuple[Manifest | None, list[str]]:
+    """The manifest of the newest of these snapshots whose archive can be read, and a warning for each that
+    cannot: it counts as absent, and a newer snapshot, or a full one of that version, takes its place.
+
+    None when there is none. Raises FormatError, and as the storage does.
+    """
+    warnings: list[str] = []
+    for name in sorted(snapshots, key=lambda name: name.version, reverse=True):
+        try:
+            return read_archive(storage, name).manifest, warnings
+        except MissingError:
+            continue
+        except DamagedError as error:
+            warnings.append(f"snapshot '{name.path}' counts as absent: {error.message}")
+    return None, warnings
+
+
+def read_archive(storage: Storage, snapshot: SnapshotName) -> Archive:
+    """The snapshot's archive. Raises MissingError, DamagedError or FormatError, naming it."""
+    file = f"{storage.location}/{snapshot.path}"
+    archive = unpack(storage.read(snapshot.path), file=file)
+    if archive.manifest.version_id != snapshot.version_id:
+        raise DamagedError(
+            f"'{file}' is damaged: it says that it is version {archive.manifest.version_id}", file=file
+        )
+    return archive

@@ -1,0 +1,152 @@
+"""What a store's directory holds: one reading of it, in the order that safe deletion needs.
+
+Snapshots and their manifests come first, then tombstones, then deltas and shared files. So a snapshot
+that looks whole here and has no condemned file cannot lose one afterwards: who condemns a file later sees
+that snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.names import (
+    DELTA_DIRECTORY,
+    SHARED_DIRECTORY,
+    SNAPSHOT_DIRECTORY,
+    TEMPORARY_SUFFIX,
+    SnapshotName,
+)
+from state_store.core.checkpoint.registry import Registry, restorable_snapshots
+from state_store.core.deletion.catalog import listing_of, read_archive
+from state_store.core.deletion.markers import Tombstones
+from state_store.core.storage.contract import Entry, Storage
+from state_store.errors import DamagedError, FormatError, MissingError
+
+
+@dataclass(frozen=True)
+class ReadSnapshot:
+    """A snapshot as it was listed and read; `manifest` is None when its archive cannot be used, `error`
+    says why."""
+
+    entry: Entry
+    manifest: Manifest | None
+    error: DamagedError | FormatError | None = None
+
+
+@dataclass(frozen=True)
+class StoreContents:
+    """The files of a store at one moment. While its query runs, files come and go between two readings.
+
+    `entries` are all files of `delta/`, `shared/` and `snapshot/`, by path, foreign and unfinished ones too.
+    Immutable; safe for any thread.
+    """
+
+    snapshots: Mapping[SnapshotName, ReadSnapshot]
+    tombstones: Tombstones
+    entries: Mapping[str, Entry]
+
+    @classmethod
+    def read(
+        cls, storage: Storage, known: Mapping[SnapshotName, ReadSnapshot] | None = None
+    ) -> StoreContents:
+        """Reads the directory: four listings, and the archives that are not as they were in `known`.
+
+        A snapshot that cannot be used is there with its error. Raises FormatError when a tombstone is of a
+        newer format, and as the storage does.
+        """
+        entries = _entries(storage, SNAPSHOT_DIRECTORY)
+        snapshots = _read_snapshots(storage, entries.values(), known or {})
+        tombstones = Tombstones.read(storage)
+        entries |= _entries(storage, DELTA_DIRECTORY)
+        entries |= _entries(storage, SHARED_DIRECTORY)
+        return cls(snapshots, tombstones, entries)
+
+    def without(self, paths: Collection[str]) -> StoreContents:
+        """The same store, as if these files were not there."""
+        gone = set(paths)
+        snapshots = {name: read for name, read in self.snapshots.items() if name.path not in gone}
+        entries = {path: entry for path, entry in self.entries.items() if path not in gone}
+        return replace(self, snapshots=snapshots, entries=entries)
+
+    @cached_property
+    def listing(self) -> Listing:
+        """The files that are ours by their names, and finished."""
+        return listing_of(self.entries)
+
+    @cached_property
+    def manifests(self) -> dict[SnapshotName, Manifest]:
+        """Of the snapshots that can be used, as far as their archives say."""
+        return {name: read.manifest for name, read in self.snapshots.items() if read.manifest is not None}
+
+    @cached_property
+    def restorable_snapshots(self) -> dict[SnapshotName, Manifest]:
+        """The snapshots that can be restored from now: all their files are there."""
+        return restorable_snapshots(self.listing, self.manifests)
+
+    @cached_property
+    def lineages(self) -> Lineages:
+        """The versions that can be made from what is there."""
+        return Lineages(self.listing.deltas, self.restorable_snapshots)
+
+    @property
+    def unfinished(self) -> dict[str, Entry]:
+        """Files that somebody is writing, or was when they died, by path."""
+        return {path: entry for path, entry in self.entries.items() if path.endswith(TEMPORARY_SUFFIX)}
+
+    @property
+    def committed_ms(self) -> dict[int, int]:
+        """When each version was committed last, by the storage's clock."""
+        times: dict[int, int] = {}
+        for delta in self.listing.deltas:
+            at_ms = self.entries[delta.path].modified_ms
+            times[delta.version] = max(at_ms, times.get(delta.version, at_ms))
+        return times
+
+    def registry(self, floor: int = 0) -> Registry:
+        """Who needs which file, of the versions from `floor` up."""
+        return Registry.rebuild(self.listing, self.manifests, floor=floor)
+
+
+def read_snapshots(
+    storage: Storage, known: Mapping[SnapshotName, ReadSnapshot]
+) -> dict[SnapshotName, ReadSnapshot]:
+    """The snapshots there are now; archives that are as they were in `known`, and whole, are not
+    read again."""
+    return _read_snapshots(storage, storage.list_files(SNAPSHOT_DIRECTORY), known)
+
+
+def refuse_newer_formats(snapshots: Mapping[SnapshotName, ReadSnapshot]) -> None:
+    """Raises FormatError when one is of a format that this program does not know."""
+    for read in snapshots.values():
+        if isinstance(read.error, FormatError):
+            raise read.error
+
+
+def _entries(storage: Storage, directory: str) -> dict[str, Entry]:
+    return {f"{directory}/{entry.name}": entry for entry in storage.list_files(directory)}
+
+
+def _read_snapshots(
+    storage: Storage, entries: Iterable[Entry], known: Mapping[SnapshotName, ReadSnapshot]
+) -> dict[SnapshotName, ReadSnapshot]:
+    snapshots: dict[SnapshotName, ReadSnapshot] = {}
+    for entry in entries:
+        name = SnapshotName.parse(entry.name)
+        if name is None:
+            continue
+        before = known.get(name)
+        if before is not None and before.entry == entry and before.manifest is not None:
+            snapshots[name] = before
+            continue
+        try:
+            snapshots[name] = ReadSnapshot(entry, read_archive(storage, name).manifest)
+        except MissingError:
+            continue  # deleted since it was listed
+        except (DamagedError, FormatError) as error:
+            snapshots[name] = ReadSnapshot(entry, None, error)
+    return snapshots

@@ -1,0 +1,182 @@
+"""How the writer of a snapshot keeps others from deleting the files that it is about to refer to.
+
+The writer's half of the protocol of docs/deletion.md:
+
+1. `hold`: write a lease that names the existing files to be shared; *then* read the tombstones; *then* see
+   which of the files exist. A file that is condemned or gone must be uploaded anew, under a fresh name.
+2. `announce` fresh names before their upload.
+3. `publish`: write the snapshot's archive, *then* give the lease back.
+
+A lease says how long it holds. Its writer measures that on a clock that never jumps: when half of it is over,
+it takes a new lease and checks everything again before it publishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+
+from state_store.core.checkpoint.file_list import LeaseTerms
+from state_store.core.checkpoint.names import (
+    DELTA_DIRECTORY,
+    LEASE_DIRECTORY,
+    SHARED_DIRECTORY,
+    SnapshotName,
+    lease_path,
+)
+from state_store.core.deletion.markers import Tombstones
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.storage.contract import Storage
+from state_store.errors import BusyError, StateStoreError
+
+DEFAULT_EXPIRY_MS = 3_600_000
+"""As the option leaseExpiry has it."""
+
+
+class Lease:
+    """The lease of one snapshot; a context manager that gives it back. Used by one thread at a time.
+
+    Every method raises what the storage raises (StorageError and its subclasses). A lease that is not given
+    back runs out `expiry_ms` after it was written, which is measured here on a clock that never jumps; the
+    wall clock is what the lease says for others. `warnings` tell what was found damaged.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        expiry_ms: int,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        self.warnings: list[str] = []
+        self._storage = storage
+        self._expiry_ms = expiry_ms
+        self._runtime = runtime
+        self._existing: set[str] = set()
+        self._announced: set[str] = set()
+        self._written: list[str] = []
+        self._valid_from_ms: float | None = None
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except StateStoreError:
+            if error is None:
+                raise
+
+    def hold(self, paths: Iterable[str]) -> frozenset[str]:
+        """Holds the existing files at `paths`, so that a snapshot may refer to them.
+
+        Returns those that it must not refer to, because they are condemned or gone; they are not held.
+        """
+        self._existing |= set(paths)
+        return self._renew_and_check() if self._existing else frozenset()
+
+    def announce(self, paths: Iterable[str]) -> None:
+        """Holds files that are about to be uploaded; call before that, with names that were never used."""
+        fresh = set(paths)
+        if self._valid_from_ms is None:
+            self._valid_from_ms = self._runtime.uptime_ms()
+        self._announced |= fresh
+        self._write(fresh)
+
+    def not_held(self, paths: Iterable[str]) -> set[str]:
+        """Those of these files that the lease does not name."""
+        return set(paths) - self._existing - self._announced
+
+    def publish(self, snapshot: SnapshotName, archive: bytes, *, overwrite: bool = False) -> frozenset[str]:
+        """Makes the snapshot visible, all of whose files are held and uploaded; gives the lease back.
+
+        Returns the files that were lost meanwhile: then nothing is published, and the caller uploads them
+        under fresh names, announced before, and publishes again. Raises ConflictError when the snapshot
+        exists and `overwrite` is false, and BusyError when the lease ran out while the archive was written
+        and a file of it may be gone. Then the snapshot stays, as others may count on it already: who finds a
+        file of it missing passes over it.
+        """
+        if self._age_ms() >= self._expiry_ms / 2:
+            lost = self._renew_and_check()
+            if lost:
+                return lost
+        self._storage.write(snapshot.path, archive, overwrite=overwrite)
+        if self._age_ms() >= self._expiry_ms and (lost := self._renew_and_check()):
+            raise BusyError(
+                f"'{snapshot.path}' took longer to write than the {self._expiry_ms} ms that its lease held, "
+                f"and of its files '{min(lost)}' is condemned or gone: restores may pass over it",
+                file=snapshot.path,
+            )
+        self.release()
+        return frozenset()
+
+    def release(self) -> None:
+        """Gives the lease back; twice is fine."""
+        while self._written:
+            self._storage.delete(self._written[-1])
+            self._written.pop()
+        self._existing.clear()
+        self._announced.clear()
+        self._valid_from_ms = None
+
+    def _renew_and_check(self) -> frozenset[str]:
+        now_ms = self._runtime.uptime_ms()
+        self._write(self._existing | self._announced)
+        lost = self._lost()
+        self._existing -= lost
+        self._announced -= lost
+        self._valid_from_ms = now_ms
+        return lost
+
+    def _write(self, paths: Iterable[str]) -> None:
+        """Adds a file to the lease. No name is used twice: what is swept was never just renewed."""
+        path = lease_path(self._runtime.unique())
+        self._written.append(path)
+        terms = LeaseTerms(frozenset(paths), self._expiry_ms, int(self._runtime.wall_ms()))
+        self._storage.write(path, terms.pack())
+
+    def _age_ms(self) -> float:
+        """Time since what is held was last held and found in order; fresh files are as old as that."""
+        return (
+            self._expiry_ms
+            if self._valid_from_ms is None
+            else self._runtime.uptime_ms() - self._valid_from_ms
+        )
+
+    def _lost(self) -> frozenset[str]:
+        tombstones = Tombstones.read(self._storage)
+        condemned = tombstones.condemned()
+        if tombstones.damaged and self._any_counts(tombstones):
+            condemned |= self._existing
+        existing = {
+            f"{directory}/{entry.name}"
+            for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY)
+            for entry in self._storage.list_files(directory)
+        }
+        held = self._existing | self._announced
+        return frozenset(path for path in held if path in condemned or path not in existing)
+
+    def _any_counts(self, tombstones: Tombstones) -> bool:
+        """Whether a damaged tombstone is young enough to be that of a cleaner that is at work.
+
+        The lease that was just written tells the storage's time.
+        """
+        newest = self._written[-1]
+        written = [
+            entry.modified_ms
+            for entry in self._storage.list_files(LEASE_DIRECTORY)
+            if newest.endswith(f"/{entry.name}")
+        ]
+        young = [
+            path
+            for path, entry in tombstones.damaged.items()
+            if not written or written[0] - entry.modified_ms <= self._expiry_ms
+        ]
+        self.warnings += [
+            f"'{path}' is damaged, so it is not known which files it condemns: none is shared until it is "
+            f"{self._expiry_ms} ms old"
+            for path in young
+        ]
+        return bool(young)

@@ -1,0 +1,106 @@
+"""The leases and tombstones of a store, as they are read: who holds or condemns which file.
+
+One that cannot be read says that there is something, not what. It counts for as long as a lease would, and
+then no more: its writer is done, or dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from state_store.core.checkpoint.file_list import LeaseTerms, unpack_tombstone
+from state_store.core.checkpoint.names import (
+    LEASE_DIRECTORY,
+    TEMPORARY_SUFFIX,
+    TOMBSTONE_DIRECTORY,
+    is_file_list_name,
+)
+from state_store.core.storage.contract import Entry, Storage
+from state_store.errors import DamagedError, MissingError
+
+
+@dataclass(frozen=True)
+class Tombstones:
+    """The tombstones there are: by path, the files that each names, and the entries of the damaged ones.
+
+    `entries` are those of the others, `unfinished` writes that somebody is at, or was when they died.
+    """
+
+    files: Mapping[str, frozenset[str]]
+    damaged: Mapping[str, Entry] = field(default_factory=dict)
+    unfinished: Mapping[str, Entry] = field(default_factory=dict)
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, storage: Storage) -> Tombstones:
+        """One that vanishes meanwhile is done: its files are gone. Raises FormatError on a newer format."""
+        files: dict[str, frozenset[str]] = {}
+        damaged: dict[str, Entry] = {}
+        listed, unfinished = _listed(storage, TOMBSTONE_DIRECTORY)
+        for path, entry in listed.items():
+            try:
+                files[path] = unpack_tombstone(storage.read(path), file=path)
+            except MissingError:
+                continue
+            except DamagedError:
+                damaged[path] = entry
+        return cls(files, damaged, unfinished, {path: listed[path] for path in files})
+
+    def condemned(self) -> frozenset[str]:
+        """The files that some tombstone names."""
+        return frozenset().union(*self.files.values())
+
+
+@dataclass(frozen=True)
+class ReadLease:
+    """A lease and its place in the listing; `terms` is None when it is damaged."""
+
+    entry: Entry
+    terms: LeaseTerms | None
+    error: DamagedError | None = None
+
+    def is_expired(self, storage_now_ms: int, wall_now_ms: float, default_expiry_ms: int) -> bool:
+        """Whether its writer counts as dead, after the time that the lease itself names.
+
+        Two clocks must say so, each for itself: the storage's (when the lease appeared there, against
+        `storage_now_ms`), and those of the machines (what the writer's showed, against `wall_now_ms`). So one
+        clock that jumps, or a file whose time lies in the future, makes no live lease look old.
+        """
+        terms = self.terms or LeaseTerms(frozenset())
+        expiry_ms = default_expiry_ms if terms.expiry_ms is None else terms.expiry_ms
+        ages_ms: list[float] = [storage_now_ms - self.entry.modified_ms]
+        if terms.written_ms is not None:
+            ages_ms.append(wall_now_ms - terms.written_ms)
+        return min(ages_ms) > expiry_ms
+
+
+@dataclass(frozen=True)
+class Leases:
+    """The leases there are, by path, and unfinished writes of some."""
+
+    leases: Mapping[str, ReadLease]
+    unfinished: Mapping[str, Entry]
+
+    @classmethod
+    def read(cls, storage: Storage) -> Leases:
+        """One that vanishes meanwhile was given back. Raises FormatError on a newer format."""
+        leases: dict[str, ReadLease] = {}
+        listed, unfinished = _listed(storage, LEASE_DIRECTORY)
+        for path, entry in listed.items():
+            try:
+                leases[path] = ReadLease(entry, LeaseTerms.unpack(storage.read(path), file=path))
+            except MissingError:
+                continue
+            except DamagedError as error:
+                leases[path] = ReadLease(entry, None, error)
+        return cls(leases, unfinished)
+
+
+def _listed(storage: Storage, directory: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
+    """The leases or tombstones, and the unfinished writes, by path; foreign files are left out."""
+    entries = {f"{directory}/{entry.name}": entry for entry in storage.list_files(directory)}
+    return (
+        {path: entry for path, entry in entries.items() if is_file_list_name(entry.name)},
+        {path: entry for path, entry in entries.items() if path.endswith(TEMPORARY_SUFFIX)},
+    )

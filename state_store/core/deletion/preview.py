@@ -1,0 +1,75 @@
+"""What `Retention.sweep` would take away now, told without a write to the storage."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.deletion.contents import StoreContents, refuse_newer_formats
+from state_store.core.deletion.judgement import Judgement
+from state_store.core.deletion.markers import Leases
+from state_store.core.deletion.policy import Cleanup
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.storage.contract import Entry, Storage
+
+
+def preview(
+    storage: Storage,
+    newest: VersionId,
+    older_than_ms: int,
+    lease_expiry_ms: int,
+    discarded: Collection[str] = (),
+    *,
+    runtime: Runtime = SYSTEM,
+) -> Cleanup:
+    """What a sweep would do, as far as that can be told before its tombstone is written.
+
+    The storage's clock, which a sweep asks for by a write, counts as this machine's. Raises FormatError on
+    files of a newer program, and as the storage does.
+    """
+    now_ms = runtime.wall_ms()
+    contents = StoreContents.read(storage)
+    refuse_newer_formats(contents.snapshots)
+    before_ms = now_ms - older_than_ms
+    judgement = Judgement.of_all(contents.without(discarded), newest)
+    tombstones, leases = contents.tombstones, Leases.read(storage)
+    young = [path for path, one in tombstones.damaged.items() if now_ms - one.modified_ms <= lease_expiry_ms]
+    skipped = f"'{young[0]}' is damaged, and young" if young else judgement.obstacle()
+    if skipped is not None:
+        return Cleanup(floor=0, skipped=skipped, warnings=tuple(judgement.warnings()))
+    expired = {
+        path
+        for path, lease in leases.leases.items()
+        if lease.is_expired(int(now_ms), now_ms, lease_expiry_ms)
+    }
+    candidates = judgement.old_candidates(before_ms) | (contents.entries.keys() & set(discarded))
+    live = [lease.terms for path, lease in leases.leases.items() if path not in expired]
+    in_use = frozenset().union(*(candidates if terms is None else terms.files for terms in live))
+    named = {
+        entry.path
+        for name, manifest in contents.manifests.items()
+        if name.path not in candidates
+        for entry in manifest.files
+    }
+    deletable = candidates - in_use - named
+    left = contents.entries.keys() - deletable
+    finished = {path for path, files in tombstones.files.items() if not files & left}
+    unfinished: Mapping[str, Entry] = {
+        **contents.unfinished,
+        **tombstones.unfinished,
+        **leases.unfinished,
+        **{path: leases.leases[path].entry for path in expired},
+    }
+    return Cleanup(
+        floor=judgement.floor,
+        deleted=tuple(sorted(deletable)),
+        deleted_bytes=sum(contents.entries[path].size_bytes for path in deletable),
+        swept={
+            **{path: tombstones.entries[path] for path in finished},
+            **{path: entry for path, entry in unfinished.items() if entry.modified_ms < before_ms},
+            **tombstones.damaged,
+        },
+        retained=tuple(judgement.registry.checkpoints()),
+        registry=judgement.registry,
+        warnings=tuple(judgement.warnings()),
+    )

@@ -1,0 +1,283 @@
+"""A RocksDB database in a directory: open, ingest, compact, read.
+
+A `Database` belongs to one thread at a time; rocksdict lets other threads run while it ingests or compacts.
+RocksDB compacts in threads of its own, by the system's clock: no other runtime reaches them.
+The directory is private to the database: open a hard-linked copy of files that others use, since opening
+writes small files beside them (the SST files themselves are never modified: an ingested one keeps its bytes).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+
+from state_store.core.checkpoint.metadata import META_KEY
+from state_store.core.engine.failures import translated
+from state_store.core.engine.settings import DatabaseSettings, rocks_options
+from state_store.core.runtime import SYSTEM
+from state_store.errors import BusyError, DamagedError
+
+_IDLE_POLL_S = 0.002
+_IDLE_GRACE_S = 1.0
+_DEADLINE_POLL_S = 0.5
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """An SST of a database: file `name` there, LSM `level` (0 to 6), size, number of records."""
+
+    name: str
+    level: int
+    size_bytes: int
+    entries: int
+
+
+class Database:
+    """An open database. Raises what `failures.translated` says. Use as a context manager: it closes."""
+
+    def __init__(self, directory: Path, settings: DatabaseSettings, *, create: bool = False) -> None:
+        import rocksdict
+
+        self.directory = directory
+        self._cancelled = self._closed = False
+        if settings.compression is None and not create:
+            settings = replace(settings, compression=written_compression(directory))
+        options = rocks_options(settings, create=create)
+        with translated("open", str(directory)):
+            # Without column_families rocksdict takes most settings from the OPTIONS file, not from `options`.
+            self._db = rocksdict.Rdict(str(directory), options, column_families={"default": options})
+
+    def __enter__(self) -> Database:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stops compactions and closes; again is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            with translated("close", str(self.directory)):
+                self._db.close()
+        except BusyError:
+            if not self._cancelled:  # a cancelled database does not sync what it never had
+                raise
+
+    def ingest(self, paths: Sequence[Path]) -> list[str]:
+        """Adds SST files, oldest first, by moving them into the directory;
+        gives their new names in that order.
+
+        On failure none of them is part of the database.
+        """
+        if not paths:
+            return []
+        import rocksdict
+
+        before = {file.name for file in self.files()}
+        options = rocksdict.IngestExternalFileOptions()
+        options.set_move_files(True)
+        sizes = [path.stat().st_size for path in paths]
+        with translated("ingest into", str(self.directory)):
+            self._db.ingest_external_file([str(path) for path in paths], options)
+        added = sorted(
+            (file for file in self.files() if file.name not in before),
+            key=lambda file: table_number(file.name),
+        )
+        if [file.size_bytes for file in added] != sizes:
+            raise DamagedError(
+                f"'{self.directory}' did not take the {len(paths)} files it was given: sizes {sizes} became "
+                f"{[file.size_bytes for file in added]}",
+                file=str(self.directory),
+            )
+        return [file.name for file in added]
+
+    def compact_runs(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
+        """Lets RocksDB merge young sorted runs with each other, and all of them when they have outgrown the
+        oldest; waits for the end. Raises BusyError when `deadline()` says so before."""
+        with translated("compact", str(self.directory)):
+            self._db.set_options({"disable_auto_compactions": "false"})
+            try:
+                self._wait_idle(deadline)
+            finally:
+                self._db.set_options({"disable_auto_compactions": "true"})
+
+    def compact_all(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
+        """Rewrites every record into new files of the oldest run; removed keys go for good.
+
+        Raises BusyError when `deadline()` says so before the end."""
+        import rocksdict
+
+        options = rocksdict.CompactOptions()
+        options.set_bottommost_level_compaction(rocksdict.BottommostLevelCompaction.force())
+        with translated("compact", str(self.directory)), self._watched(deadline):
+            self._db.compact_range(None, None, options)
+
+    @contextmanager
+    def _watched(self, deadline: Callable[[], bool]) -> Iterator[None]:
+        """Cancels the compaction that runs inside once `deadline()` says so."""
+        is_over, changed = False, SYSTEM.condition()
+
+        def watch() -> None:
+            with changed:
+                while not changed.wait_for(lambda: is_over, _DEADLINE_POLL_S):
+                    if deadline():
+                        self._cancel(wait=False)
+                        return
+
+        watcher = SYSTEM.start(watch, name="merge-deadline")
+        try:
+            yield
+        except Exception as error:
+            if self._cancelled:
+                raise self._too_long() from error
+            raise
+        finally:
+            with changed:
+                is_over = True
+                changed.notify_all()
+            watcher.join()
+        if self._cancelled:
+            raise self._too_long()
+
+    def files(self) -> list[TableFile]:
+        """The live SST files, by name."""
+        with translated("list", str(self.directory)):
+            tables = [
+                TableFile(
+                    one["name"].lstrip("/"),
+                    one["level"],
+                    one["size"],
+                    one["num_entries"],
+                )
+                for one in self._db.live_files()
+            ]
+        return sorted(tables, key=lambda file: table_number(file.name))
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of the key; None where there is none."""
+        with translated("read", str(self.directory)):
+            value: bytes | None = self._db.get(key)
+            return value
+
+    def metadata(self) -> bytes | None:
+        """Value of the newest delta's reserved record; None in an empty database."""
+        return self.get(META_KEY)
+
+    def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values from `start` up to `end` (excluded; None: all), in order; the reserved record too.
+
+        Raises DamagedError at a corrupt block rather than ending early.
+        """
+        import rocksdict
+
+        options = rocksdict.ReadOptions()
+        if end is not None:
+            options.set_iterate_upper_bound(end)
+        with translated("scan", str(self.directory)):
+            iterator = self._db.iter(options)
+            iterator.seek(start)
+            while iterator.valid():
+                yield iterator.key(), iterator.value()
+                iterator.next()
+            iterator.status()
+
+    def runs(self) -> list[list[TableFile]]:
+        """The sorted runs, newest first: each file of level 0 by itself, then each level, in key order."""
+        with translated("list", str(self.directory)):
+            listed = self._db.live_files()  # RocksDB lists level after level, and in level 0 the newest first
+        files = {file.name: file for file in self.files()}
+        runs: list[list[TableFile]] = []
+        for one in listed:
+            file = files[one["name"].lstrip("/")]
+            if file.level and runs and runs[-1][0].level == file.level:
+                runs[-1].append(file)
+            else:
+                runs.append([file])
+        return runs
+
+    def _wait_idle(self, deadline: Callable[[], bool]) -> None:
+        """Until nothing is compacted and nothing is left to pick; the picker may decline for good, which
+        looks like work that never starts."""
+        idle_since = SYSTEM.monotonic_s()
+        while True:
+            now = SYSTEM.monotonic_s()
+            if self._property("rocksdb.num-running-compactions"):
+                idle_since = now
+            elif not self._property("rocksdb.compaction-pending") or now - idle_since > _IDLE_GRACE_S:
+                return
+            if deadline():
+                self._cancel(wait=True)
+                raise self._too_long()
+            SYSTEM.sleep(_IDLE_POLL_S)
+
+    def _cancel(self, *, wait: bool) -> None:
+        self._cancelled = True
+        self._db.cancel_all_background(wait)
+
+    def _too_long(self) -> BusyError:
+        return BusyError(
+            f"the compaction of '{self.directory}' was given up: it took longer than mergeTimeout"
+        )
+
+    def _property(self, name: str) -> int:
+        return int(self._db.property_int_value(name) or 0)
+
+
+def small_files(directory: Path) -> dict[str, bytes]:
+    """RocksDB's `CURRENT` and the `MANIFEST-*` that it names, and the newest `OPTIONS-*`, by name; the
+    database is closed. Raises DamagedError when they are not there."""
+    try:
+        current = (directory / "CURRENT").read_bytes()
+        manifest = current.decode("ascii").strip()
+        options = _newest_options(directory)
+        names = ["CURRENT", manifest, *([options.name] if options else [])]
+        return {name: (directory / name).read_bytes() for name in names}
+    except (FileNotFoundError, IsADirectoryError, ValueError) as error:
+        raise DamagedError(
+            f"the database '{directory}' is damaged: its CURRENT or the file that it names cannot be read "
+            f"({error})",
+            file=str(directory),
+        ) from error
+
+
+def tidy(directory: Path, tables: set[str]) -> None:
+    """Removes from a closed database's directory all but its small files and the SSTs named."""
+    keep = {"CURRENT", *tables}
+    manifest = (directory / "CURRENT").read_text("ascii").strip()
+    options = _newest_options(directory)
+    for path in directory.iterdir():
+        if path.name not in keep | {manifest} and path != options:
+            path.unlink()
+
+
+def rocksdb_version(options_file: bytes) -> str:
+    """The version of RocksDB that wrote an `OPTIONS-*` file; empty when it does not say."""
+    found = re.search(rb"rocksdb_version=([\d.]+)", options_file)
+    return found[1].decode("ascii") if found else ""
+
+
+def written_compression(directory: Path) -> str:
+    """`DatabaseSettings.compression` with which the closed database in a directory was written last."""
+    options = _newest_options(directory)
+    text = options.read_bytes() if options else b""
+    found = re.search(rb"^\s*compression=k(\w+)Compression", text, re.MULTILINE)
+    return "lz4" if found and found[1] == b"LZ4" else "none"
+
+
+def _newest_options(directory: Path) -> Path | None:
+    """Numbers have six digits, later more: they are compared as numbers."""
+    found = [path for path in directory.glob("OPTIONS-*") if path.name.rpartition("-")[2].isdigit()]
+    return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+
+
+def table_number(name: str) -> int:
+    """The number in the name of an SST of a database, such as `000012.sst`: names have six digits or more."""
+    return int(name.partition(".")[0])

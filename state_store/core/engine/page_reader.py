@@ -1,0 +1,295 @@
+"""Many records of a table at once, with numpy: RocksDB's iterator makes Python objects of each key and value.
+
+A data block has records after each other, each with what its key does not share with the key before, and at
+its end where those begin that share nothing (its restarts, every 16 records). So the first records after all
+restarts of many blocks are read at once, then the second ones, and so on.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from state_store.core.compat import pairwise, zip
+from state_store.core.engine.pages import KEY_PLACE, WORD, Page, Stretches, gathered
+from state_store.core.engine.table import KEY_FOOTER_BYTES, PUT, REMOVED, UNCOMPRESSED, content_of, index_of
+from state_store.errors import DamagedError, FormatError
+
+PAGE_BYTES = 2 << 20
+"""Of blocks that are read at once."""
+_MATRIX_BYTES = 256 << 20
+_ROOM = 256
+"""Bytes before the first block and after the last one, so that whole words are read wherever keys are."""
+
+
+def pages(path: Path, start: bytes, end: bytes, page_bytes: int = PAGE_BYTES) -> Iterator[Page]:
+    """The records of a table with keys from `start` up to `end` (excluded), both of two bytes; a page is of
+    `page_bytes` bytes or a little more.
+
+    Raises DamagedError for a file that is no table, FormatError for one of another kind.
+    """
+    import numpy
+
+    if not path.stat().st_size:
+        raise DamagedError(f"'{path}' is damaged: it is empty", file=str(path))
+    with path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # until the last view of it is gone
+    try:
+        blocks = _Blocks.of(*index_of(data, path))
+        separators = blocks.separators
+        low, high = int.from_bytes(start, "big"), int.from_bytes(end, "big")
+        first, last = (int(one) for one in numpy.searchsorted(separators, (low, high)))
+        blocks = blocks.between(first, last + 1)
+        reached = numpy.cumsum(blocks.sizes) // page_bytes
+    except IndexError as error:
+        raise _damaged(path) from error
+    bounds = numpy.flatnonzero(numpy.diff(reached, prepend=0)) + 1
+    for first, last in pairwise([0, *bounds.tolist(), len(reached)]):
+        if first < last:
+            yield from _page(data, blocks.between(first, last), path, start, end)
+
+
+def _page(data: mmap.mmap, blocks: _Blocks, path: Path, start: bytes, end: bytes) -> Iterator[Page]:
+    import numpy
+
+    try:
+        records = _records(*_content(data, blocks))
+    except (IndexError, ValueError) as error:
+        raise _damaged(path) from error
+    if records is None:  # keys of very different lengths
+        middle = len(blocks.sizes) // 2
+        yield from _page(data, blocks.between(0, middle), path, start, end)
+        yield from _page(data, blocks.between(middle, None), path, start, end)
+        return
+    keys, values, kinds = records
+    if not len(kinds):
+        return
+    removed = kinds != PUT
+    if removed.any() and not numpy.isin(kinds[removed], REMOVED).all():
+        raise FormatError(f"'{path}' has records of a kind that is not known", file=str(path))
+    page = Page(keys, values, removed)
+    if keys.text(0) >= start and keys.text(len(page) - 1) < end:
+        yield page
+        return
+    families = keys.data[keys.starts].astype(numpy.uint16) << 8 | keys.data[keys.starts + 1]
+    wanted = (families >= int.from_bytes(start, "big")) & (families < int.from_bytes(end, "big"))
+    if wanted.any():
+        yield page.taken(wanted)
+
+
+def _damaged(path: Path) -> DamagedError:
+    return DamagedError(f"'{path}' is damaged: its blocks do not fit", file=str(path))
+
+
+class _Blocks(NamedTuple):
+    """Data blocks in order: where they begin, their sizes, and the first two bytes, as a number, of what no
+    key of theirs is above."""
+
+    offsets: Any
+    sizes: Any
+    separators: Any
+
+    @classmethod
+    def of(cls, index: bytes, has_lengths: bool) -> _Blocks:
+        """From the content of an index, and whether its entries tell the size of their value."""
+        import numpy
+
+        data = numpy.frombuffer(index + bytes(_ROOM), numpy.uint8)
+        count = int.from_bytes(index[-4:], "little")
+        table = len(index) - 4 - 4 * count
+        if not 0 < count < 1 << 31 or table < 0:
+            raise IndexError
+        restarts = numpy.frombuffer(index, "<u4", count, table).astype(numpy.int64)
+        key_bytes, key_at = _varints(data, restarts + 1)
+        if has_lengths:
+            _, key_at = _varints(data, key_at)
+        offsets, at = _varints(data, key_at + key_bytes)
+        sizes, _ = _varints(data, at)
+        second = numpy.where(key_bytes > 1, data[key_at + 1], 0)
+        return cls(offsets, sizes, data[key_at].astype(numpy.int64) << 8 | second)
+
+    def between(self, first: int, last: int | None) -> _Blocks:
+        """Blocks number `first` to `last` (excluded; None: the end)."""
+        return _Blocks(*(one[first:last] for one in self))
+
+
+def _content(data: mmap.mmap, blocks: _Blocks) -> tuple[Any, Any, Any]:
+    """The blocks, uncompressed, and where each begins and ends there; without a copy where that can be."""
+    import numpy
+
+    if (numpy.frombuffer(data, numpy.uint8)[blocks.offsets + blocks.sizes] == UNCOMPRESSED).all():
+        first, last = int(blocks.offsets[0]), int(blocks.offsets[-1] + blocks.sizes[-1])
+        before, after = min(first, _ROOM), min(len(data) - last, _ROOM)
+        content = numpy.frombuffer(data, numpy.uint8, before + last - first + after, first - before)
+        if before < _ROOM or after < _ROOM:
+            lacks = numpy.zeros(_ROOM - before, numpy.uint8), numpy.zeros(_ROOM - after, numpy.uint8)
+            content = numpy.concatenate([lacks[0], content, lacks[1]])
+        begins = blocks.offsets + (_ROOM - first)
+        return content, begins, begins + blocks.sizes
+    places = zip(blocks.offsets.tolist(), blocks.sizes.tolist(), strict=True)
+    parts = [content_of(data, offset, size) for offset, size in places]
+    lengths = numpy.array([len(part) for part in parts], numpy.int64)
+    ends = numpy.cumsum(lengths) + _ROOM
+    content = numpy.frombuffer(b"".join([bytes(_ROOM), *parts, bytes(_ROOM)]), numpy.uint8)
+    return content, ends - lengths, ends
+
+
+class _Walk(NamedTuple):
+    """The records after all restarts: in row n what is of the n-th ones, a column for each restart. What a
+    key shares with the one before, where the rest of it and the value are, and the size of the value;
+    `exists` says where there is a record, `shared` is 0 elsewhere."""
+
+    shared: Any
+    key_at: Any
+    value_at: Any
+    value_bytes: Any
+    exists: Any
+
+
+def _records(data: Any, begins: Any, ends: Any) -> tuple[Stretches, Stretches, Any] | None:
+    """Keys without footer, values and kinds of all records of the blocks; None where that takes too much
+    memory, and there are several blocks."""
+    import numpy
+
+    walk = _walked(data, *_restarts(data, begins, ends))
+    if not walk.exists.size:
+        nothing = Stretches(data, *(numpy.zeros(0, numpy.int64) for _ in range(2)))
+        return nothing, nothing, numpy.zeros(0, numpy.uint8)
+    fresh = walk.value_at - walk.key_at
+    key_bytes = walk.shared + fresh
+    longest = int(key_bytes.max())
+    has_own_footers = bool(((fresh >= KEY_FOOTER_BYTES) | ~walk.exists).all())
+    width = -(-(KEY_PLACE + longest - (KEY_FOOTER_BYTES if has_own_footers else 0)) // 8)
+    if walk.exists.size * width * 8 > _MATRIX_BYTES and len(begins) > 1:
+        return None
+    if not has_own_footers and ((key_bytes < KEY_FOOTER_BYTES) & walk.exists).any():
+        raise IndexError
+    exists = walk.exists.T
+    flat = _key_bytes(data, walk, longest, width)
+    starts = numpy.flatnonzero(exists) * (WORD * width) + KEY_PLACE
+    lengths, value_at, value_bytes = (
+        numpy.ascontiguousarray(one.T)[exists] for one in (key_bytes, walk.value_at, walk.value_bytes)
+    )
+    lengths -= KEY_FOOTER_BYTES
+    kinds = data[value_at - KEY_FOOTER_BYTES] if has_own_footers else flat[starts + lengths]
+    return Stretches(flat, starts, lengths), Stretches(data, value_at, value_bytes), kinds
+
+
+def _walked(data: Any, restarts: Any, limits: Any) -> _Walk:
+    import numpy
+
+    rows: list[tuple[Any, ...]] = []
+    at, exists = restarts, numpy.ones(len(restarts), bool)
+    while exists.any():
+        head = gathered(data, at, WORD).view("<i8")
+        if ((head & 0x808080) * exists).any():
+            shared, fresh, value_bytes, key_at = _long_heads(data, at, exists)
+        else:  # three numbers of a byte each
+            head = head * exists
+            shared, fresh, value_bytes = head & 0x7F, head >> 8 & 0x7F, head >> 16 & 0x7F
+            key_at = at + 3 * exists
+        value_at = key_at + fresh
+        rows.append((shared, key_at, value_at, value_bytes, exists))
+        if len(rows) * len(restarts) > _MATRIX_BYTES:
+            raise IndexError
+        at = value_at + value_bytes
+        if (at > limits).any():
+            raise IndexError
+        exists = at < limits
+    if not rows:
+        nothing = numpy.zeros((0, 0), numpy.int64)
+        return _Walk(nothing, nothing, nothing, nothing, nothing.astype(bool))
+    return _Walk(*map(numpy.stack, zip(*rows, strict=True)))
+
+
+def _long_heads(data: Any, at: Any, exists: Any) -> tuple[Any, Any, Any, Any]:
+    """The three numbers before a key, of any size, and where the key is; the place alone where there is
+    no record."""
+    import numpy
+
+    places = numpy.flatnonzero(exists)
+    ends, numbers = at[places], []
+    for _ in range(3):
+        number, ends = _varints(data, ends)
+        every = numpy.zeros_like(at)
+        every[places] = number
+        numbers.append(every)
+    key_at = at.copy()
+    key_at[places] = ends
+    return numbers[0], numbers[1], numbers[2], key_at
+
+
+def _key_bytes(data: Any, walk: _Walk, longest: int, width: int) -> Any:
+    """The keys, each in `width` words from `KEY_PLACE` on, all of a restart one after the other; what a key
+    shares with the one before is taken from there. The last one is followed by a word more."""
+    import numpy
+
+    lead = 0
+    if longest + 8 > _ROOM or WORD * width + 8 > _ROOM:  # else the data have that room
+        lead = longest + 8
+        room = numpy.zeros(lead, numpy.uint8), numpy.zeros(WORD * width + 8, numpy.uint8)
+        data = numpy.concatenate([room[0], data, room[1]])
+    places = numpy.arange(WORD * width) - KEY_PLACE
+    own = numpy.where(places >= numpy.arange(longest + 1)[:, None], 0xFF, 0).astype(numpy.uint8).reshape(-1)
+    steps, restarts = walk.exists.shape
+    words = numpy.empty(restarts * steps * width + 1, "<u8")
+    matrix = words[:-1].reshape(restarts, steps, width)
+    key: Any = None
+    for number in range(steps):
+        shared = walk.shared[number]
+        begins = numpy.where(walk.exists[number], walk.key_at[number] - shared, _ROOM)
+        here = gathered(data, begins + (lead - KEY_PLACE), WORD * width).view("<u8").reshape(-1, width)
+        if key is not None and shared.any():  # of the key before where bytes are shared
+            here ^= key
+            here &= gathered(own, shared * (WORD * width), WORD * width).view("<u8").reshape(-1, width)
+            here ^= key
+        matrix[:, number] = key = here
+    return words.view(numpy.uint8)
+
+
+def _restarts(data: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
+    """Where records begin that share nothing with the one before, and where the records of each end."""
+    import numpy
+
+    counts = _words(data, ends - 4)
+    tables = ends - 4 - 4 * counts
+    if ((counts < 1) | (counts >= 1 << 31) | (tables < begins)).any():
+        raise IndexError
+    owners = numpy.repeat(numpy.arange(len(begins)), counts)
+    within = numpy.arange(int(counts.sum())) - numpy.repeat(numpy.cumsum(counts) - counts, counts)
+    restarts = begins[owners] + _words(data, tables[owners] + 4 * within)
+    limits = numpy.empty_like(restarts)
+    limits[:-1] = restarts[1:]
+    lasts = numpy.cumsum(counts) - 1
+    limits[lasts] = tables
+    kept = restarts < limits  # a block without records has a restart, too
+    return restarts[kept], limits[kept]
+
+
+def _words(data: Any, places: Any) -> Any:
+    """32-bit numbers, wherever they are."""
+    import numpy
+
+    return gathered(data, places, 4).view("<u4").astype(numpy.int64)
+
+
+def _varints(data: Any, at: Any) -> tuple[Any, Any]:
+    """The numbers that begin at these places, 7 bits a byte, and where they end."""
+    import numpy
+
+    byte = data[at]
+    numbers = (byte & 0x7F).astype(numpy.int64)
+    at = at + 1
+    more = numpy.flatnonzero(byte & 0x80)
+    shift = 7
+    while len(more):
+        byte = data[at[more]]
+        numbers[more] |= (byte & 0x7F).astype(numpy.int64) << shift
+        at[more] += 1
+        more = more[(byte & 0x80) != 0]
+        shift += 7
+        if shift > 35:
+            raise IndexError
+    return numbers, at

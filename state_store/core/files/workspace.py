@@ -1,0 +1,80 @@
+"""The local directories of one open store: where its deltas arrive, its bases live and its merges work.
+
+All of them are on one file system, so that files pass between them as hard links. Safe for any thread.
+
+They are open to their owner alone. The files in them are as the umask says: a delta becomes the file in
+checkpoint storage by a hard link where that is local, and who may read it there is not decided here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.errors import BusyError
+
+
+class Workspace:
+    """Directories below `root`, which is private to this process and store. `open` makes them."""
+
+    def __init__(self, root: Path, *, runtime: Runtime = SYSTEM) -> None:
+        self.root = root
+        self._runtime = runtime
+        self._numbers = itertools.count(1)
+        self._removed = False
+
+    @property
+    def incoming(self) -> Path:
+        """Where the JVM puts deltas before it commits them."""
+        return self.root / "incoming"
+
+    def open(self, *, held: Collection[Path] = ()) -> None:
+        """Makes `incoming`; what a dead predecessor left goes: what it had half done, and its bases that the
+        JVM has not open (`held`)."""
+        make_private(self.incoming)
+        for path in (*self.root.glob("scratch-*"), *self.root.glob("base-*")):
+            if path not in held:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def new_base(self, version: int) -> Path:
+        """A fresh directory for the database of `version`; the caller removes it."""
+        return self._new(f"base-{version}")
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A fresh directory that is gone afterwards."""
+        directory = self._new("scratch")
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def owns(self, directory: Path) -> bool:
+        """Whether `directory` is one of the bases here."""
+        return directory.parent == self.root and directory.name.startswith("base-")
+
+    def remove(self) -> None:
+        """Removes everything, for good: work that still runs finds no place any more. Twice is fine."""
+        self._removed = True
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _new(self, prefix: str) -> Path:
+        if self._removed:
+            raise BusyError(f"'{self.root}' was removed: the store is closed")
+        directory = self.root / f"{prefix}-{next(self._numbers)}-{self._runtime.unique(3)}"
+        make_private(directory)
+        return directory
+
+
+def make_private(directory: Path) -> None:
+    """Makes `directory` and the parents that it lacks, for their owner alone; one that exists stays as
+    it is."""
+    if directory.is_dir():
+        return
+    make_private(directory.parent)
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)

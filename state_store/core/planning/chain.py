@@ -1,0 +1,144 @@
+"""The chain of a store: the newest snapshot and the deltas committed after it. Values, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from state_store.core.checkpoint.manifest import FULL, Manifest
+from state_store.core.checkpoint.names import DeltaName, VersionId
+
+
+@dataclass(frozen=True)
+class ChainDelta:
+    """A delta of the chain and its size; `crc32` is known from its name, or because it was committed here."""
+
+    name: DeltaName
+    size_bytes: int
+    crc32: int | None = None
+
+    @classmethod
+    def from_listing(cls, name: DeltaName, size_bytes: int) -> ChainDelta:
+        """A delta as a listing shows it."""
+        return cls(name, size_bytes, name.crc)
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What `version` (None: nothing is committed) is made of. Immutable: each change gives a new one.
+
+    `full_snapshot` is the newest full one at or before `snapshot`, None where it is not known or gone.
+    """
+
+    version: VersionId | None = None
+    snapshot: Manifest | None = None
+    deltas: tuple[ChainDelta, ...] = ()
+    delta_bytes: int = 0
+    full_snapshot: Manifest | None = None
+
+    @classmethod
+    def from_listing(
+        cls,
+        version: VersionId,
+        snapshot: Manifest | None,
+        deltas: Sequence[ChainDelta],
+        full_snapshot: Manifest | None = None,
+    ) -> Chain:
+        """The chain of `version` (0: none) as checkpoint storage has it."""
+        size_bytes = sum(delta.size_bytes for delta in deltas)
+        known = version if version.number else None
+        return cls(known, snapshot, tuple(deltas), size_bytes, full_snapshot)
+
+    @property
+    def deltas_since_full(self) -> int:
+        """How many deltas were committed since the last full checkpoint."""
+        return len(self.deltas) + (self.snapshot.deltas_since_full if self.snapshot else 0)
+
+    @property
+    def merges_since_full(self) -> int:
+        """How many merges were published since the last full checkpoint."""
+        return self.snapshot.merges_since_full if self.snapshot else 0
+
+    @property
+    def snapshot_files(self) -> int:
+        """SST files of the snapshot; 0 without one."""
+        return len(self.snapshot.files) if self.snapshot else 0
+
+    @property
+    def files(self) -> int:
+        """SST files that a restore opens: those of the snapshot and the deltas."""
+        return self.snapshot_files + len(self.deltas)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all these files."""
+        return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
+
+    def commit(self, delta: ChainDelta) -> Chain:
+        """With one more delta; one of the same version replaces the last, or changes nothing where the
+        snapshot has it already."""
+        if self.deltas and self.deltas[-1].name.version_id == delta.name.version_id:
+            before = replace(
+                self, deltas=self.deltas[:-1], delta_bytes=self.delta_bytes - self.deltas[-1].size_bytes
+            )
+            return before.commit(delta)
+        if self.snapshot is not None and self.snapshot.version_id == delta.name.version_id:
+            return self
+        deltas = (*self.deltas, delta)
+        return replace(
+            self,
+            version=delta.name.version_id,
+            deltas=deltas,
+            delta_bytes=self.delta_bytes + delta.size_bytes,
+        )
+
+    def publish(self, manifest: Manifest) -> Chain:
+        """With a newer snapshot: only the deltas after it are left."""
+        left = tuple(delta for delta in self.deltas if delta.name.version > manifest.version)
+        return replace(
+            self,
+            snapshot=manifest,
+            deltas=left,
+            delta_bytes=sum(delta.size_bytes for delta in left),
+            full_snapshot=manifest if manifest.kind == FULL else self.full_snapshot,
+        )
+
+    def back_to(self, version: VersionId) -> Chain | None:
+        """The chain as it was at `version`; None where the snapshot hides it."""
+        for index, delta in enumerate(self.deltas):
+            if delta.name.version_id == version:
+                kept = self.deltas[: index + 1]
+                return replace(
+                    self, version=version, deltas=kept, delta_bytes=sum(one.size_bytes for one in kept)
+                )
+        if self.snapshot is not None and self.snapshot.version_id == version:
+            return replace(self, version=version, deltas=(), delta_bytes=0)
+        return None
+
+    def between(self, after: VersionId | None, version: VersionId) -> Sequence[ChainDelta] | None:
+        """The deltas from `after` to `version`, oldest first; None when this chain does not know them."""
+        by_version = {delta.name.version_id: delta for delta in self.deltas}
+        path: list[ChainDelta] = []
+        current: VersionId | None = version
+        while current is not None and current != after:
+            delta = by_version.get(current)
+            if delta is None:
+                return None
+            path.append(delta)
+            current = delta.name.builds_on
+        return tuple(reversed(path)) if current == after else None
+
+    def paths(self) -> set[str]:
+        """The SST files below the store's directory."""
+        paths = {delta.name.path for delta in self.deltas}
+        return paths | ({entry.path for entry in self.snapshot.files} if self.snapshot else set())
+
+    def to_json(self) -> dict[str, int]:
+        """Its sizes, as docs/protocol.md has them."""
+        return {
+            "deltas": len(self.deltas),
+            "deltas_since_full": self.deltas_since_full,
+            "merges_since_full": self.merges_since_full,
+            "files": self.files,
+            "bytes": self.size_bytes,
+        }

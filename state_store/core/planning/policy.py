@@ -1,0 +1,184 @@
+"""When to merge, and when to cut the chain with a full checkpoint.
+
+A merge is a trade between bytes uploaded, the time of a restore, and space. What every delta costs a restore
+is learned (cost.py); the cheapest schedule that keeps `restoreObjective` lets deltas pile up until they have
+grown to a good part of the oldest sorted run, because only then a rewrite pays: each byte of change is then
+uploaded once as a delta, and once more or little more by merges.
+
+Decisions depend on values alone; nothing is read or written here. The caller locks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Manifest
+from state_store.core.planning.chain import Chain
+from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.planning.schedule import Schedule, jitter
+from state_store.core.planning.statistics import StoreStatistics, oldest_run_bytes
+from state_store.core.settings.options import Options
+
+GROWTH_LEAST_BYTES = 4 << 20
+GROWTH_LEAST_DELTAS = 8
+AMPLIFICATION_LEAST_DELTAS = 8
+"""Below these a rewrite saves nothing that anyone would feel."""
+OBJECTIVE_LEAST_DELTAS = 4
+
+FULL_LEAST_SAVING = 0.5
+"""Bytes that a full checkpoint for the sake of `restoreObjective` has to save, per byte that it uploads."""
+
+
+@dataclass(frozen=True)
+class Due:
+    """A merge that should be made: `incremental` or `full`, and why, for people."""
+
+    kind: str
+    reason: str
+
+
+class Policy:
+    """The decisions for one store; `names` tell it from others, for the jitter."""
+
+    def __init__(self, options: Options, *names: object) -> None:
+        self._options = options
+        self._jitter_ms = jitter(options.full_schedule_jitter_ms, *names)
+        self._most_deltas = _spread(options.full_after_deltas, options, *names)
+        self._most_merges = _spread(options.full_after_merges, options, *names)
+        self._schedule = (
+            Schedule(options.full_schedule, options.full_schedule_time_zone)
+            if options.full_schedule
+            else None
+        )
+
+    def due(self, chain: Chain, statistics: StoreStatistics, now_ms: int) -> Due | None:
+        """The merge to make after a commit, if any; a full one where both kinds are due."""
+        if not chain.deltas:
+            return None
+        full = self._full(chain, statistics, now_ms)
+        if full is not None:
+            return Due(FULL, full)
+        incremental = self._incremental(chain)
+        if incremental is not None:
+            return Due(INCREMENTAL, incremental)
+        return self._by_objective(chain, statistics)
+
+    def _full(self, chain: Chain, statistics: StoreStatistics, now_ms: int) -> str | None:
+        reasons = (
+            self._full_by_length(chain),
+            self._full_by_files(chain, statistics),
+            self._full_by_space(chain, statistics),
+            self._full_by_interval(statistics, now_ms),
+            self._full_by_schedule(statistics, now_ms),
+        )
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def _full_by_length(self, chain: Chain) -> str | None:
+        if self._most_deltas and chain.deltas_since_full >= self._most_deltas:
+            return f"{chain.deltas_since_full} deltas since the last full checkpoint (fullAfterDeltas)"
+        if self._most_merges and chain.merges_since_full >= self._most_merges:
+            return f"{chain.merges_since_full} merges since the last full checkpoint (fullAfterMerges)"
+        return None
+
+    def _full_by_files(self, chain: Chain, statistics: StoreStatistics) -> str | None:
+        most = self._options.full_after_files
+        if not most or chain.files <= most:
+            return None
+        snapshot = chain.snapshot
+        live, total = statistics.live_bytes(), chain.size_bytes
+        # A full checkpoint of this size may itself need that many files; it must at least halve them.
+        if snapshot is not None and live is not None and total:
+            expected = snapshot_files_when_full(snapshot, live)
+            if expected * 2 > chain.files:
+                return None
+        return f"{chain.files} files (fullAfterFiles)"
+
+    def _full_by_space(self, chain: Chain, statistics: StoreStatistics) -> str | None:
+        most, live = self._options.full_space_amplification, statistics.live_bytes()
+        if not most or not live or chain.deltas_since_full < AMPLIFICATION_LEAST_DELTAS:
+            return None
+        factor = chain.size_bytes / live
+        if factor <= most:
+            return None
+        return f"the files take {factor:.1f} times the live state (fullSpaceAmplification)"
+
+    def _full_by_interval(self, statistics: StoreStatistics, now_ms: int) -> str | None:
+        interval_ms = self._options.full_interval_ms
+        if not interval_ms or statistics.since_ms is None:
+            return None
+        age_ms = now_ms - statistics.since_ms
+        if age_ms < interval_ms + self._jitter_ms:
+            return None
+        return f"the last full checkpoint is {age_ms // 1000} s old (fullInterval)"
+
+    def _full_by_schedule(self, statistics: StoreStatistics, now_ms: int) -> str | None:
+        if self._schedule is None or statistics.since_ms is None:
+            return None
+        at_ms = self._schedule.last_ms(now_ms - self._jitter_ms)
+        if at_ms is None or at_ms + self._jitter_ms <= statistics.since_ms:
+            return None
+        options = self._options
+        return f"scheduled at '{options.full_schedule}' {options.full_schedule_time_zone} (fullSchedule)"
+
+    def _incremental(self, chain: Chain) -> str | None:
+        deltas = len(chain.deltas)
+        if deltas >= self._options.max_deltas:
+            return f"{deltas} deltas (maxDeltas)"
+        if self._has_outgrown(chain):
+            return f"{deltas} deltas of {chain.delta_bytes >> 20} MiB in all (maxDeltaShare)"
+        return None
+
+    def _by_objective(self, chain: Chain, statistics: StoreStatistics) -> Due | None:
+        """A merge saves the ingestion of deltas, a full checkpoint the bytes that are there twice as well.
+
+        Neither is made where it would not be enough. A full one uploads the whole state, so it also has to
+        pay: the bytes that it saves have to be a good share of those that it uploads. This bounds what
+        the objective costs, at the price of missing it by that share where the live state alone takes almost
+        as long.
+        """
+        objective_ms = self._options.restore_objective_ms
+        if not objective_ms or len(chain.deltas) < OBJECTIVE_LEAST_DELTAS:
+            return None
+        predicted_ms = statistics.predict_restore_ms(chain)
+        if predicted_ms <= objective_ms:
+            return None
+        reason = f"a restore would take {predicted_ms:.0f} ms (restoreObjective)"
+        live = min(statistics.live_bytes() or chain.size_bytes, chain.size_bytes)
+        for kind, size_bytes in ((INCREMENTAL, chain.size_bytes), (FULL, live)):
+            after_ms = statistics.cost.predict_restore_ms(
+                RestoreWork(chain.snapshot_files + 1, size_bytes, 0)
+            )
+            if after_ms <= objective_ms and (
+                kind != FULL or chain.size_bytes - live >= live * FULL_LEAST_SAVING
+            ):
+                return Due(kind, reason)
+        return None
+
+    def _has_outgrown(self, chain: Chain) -> bool:
+        share = self._options.max_delta_share
+        enough = len(chain.deltas) >= GROWTH_LEAST_DELTAS and chain.delta_bytes >= GROWTH_LEAST_BYTES
+        return bool(share) and enough and young_share(chain) >= share
+
+
+def _spread(most: int, options: Options, *names: object) -> int:
+    """`most` less up to a tenth, a part that is the store's own: partitions that begin together do not cut
+    their chains in the same batch. `fullScheduleJitter` 0 switches this off.
+    """
+    return most - jitter(most // 10, most, *names) if options.full_schedule_jitter_ms else most
+
+
+def young_share(chain: Chain) -> float:
+    """Bytes of all but the oldest sorted run, per byte of the oldest; without a
+    snapshot, the largest delta counts as that."""
+    snapshot = chain.snapshot
+    if snapshot is None or not snapshot.files:
+        largest = max(delta.size_bytes for delta in chain.deltas)
+        return (chain.size_bytes - largest) / max(1, largest)
+    oldest = oldest_run_bytes(snapshot)
+    return (chain.size_bytes - oldest) / max(1, oldest)
+
+
+def snapshot_files_when_full(snapshot: Manifest, live_bytes: int) -> int:
+    """Files of a full snapshot, guessed from the largest file of this one."""
+    largest = max((entry.size_bytes for entry in snapshot.files), default=1)
+    return max(1, -(-live_bytes // max(1, largest)))

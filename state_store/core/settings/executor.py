@@ -1,0 +1,55 @@
+"""The options that all queries of an executor share."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.settings.option import EXECUTOR
+from state_store.core.settings.options import Options
+
+_SHARED = {
+    field.name: field.metadata["option"]
+    for field in fields(Options)
+    if field.metadata["option"].scope == EXECUTOR
+}
+
+
+class ExecutorOptions:
+    """The options of the scope *executor*: they count as the first query sets them, until no store of the
+    executor is open any more. Safe for any thread.
+    """
+
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        self._lock = runtime.lock()
+        self._first: dict[str, Any] = {}
+        self._told: set[tuple[str, Any]] = set()
+
+    def settle(self, options: Options) -> tuple[Options, list[str]]:
+        """The options of a query with what counts on this executor in the place of what the query asks for,
+        and a sentence for each of its wishes that has no effect; the same wish is told once.
+        """
+        asked = {attribute: getattr(options, attribute) for attribute in _SHARED}
+        with self._lock:
+            self._first = self._first or asked
+            first = self._first
+            refused = [item for item in asked.items() if item[1] != first[item[0]] and item not in self._told]
+            self._told.update(refused)
+        told = [_sentence(attribute, value, first[attribute]) for attribute, value in refused]
+        return replace(options, **first), told
+
+    def forget(self) -> None:
+        """No store is open any more: the next query is the first again."""
+        with self._lock:
+            self._first = {}
+            self._told.clear()
+
+
+def _sentence(attribute: str, asked: Any, first: Any) -> str:
+    option = _SHARED[attribute]
+    unit = f" {option.unit}" if option.unit else ""
+    return (
+        f"option {option.key} counts for the whole executor, where another query set it to {first}{unit} "
+        f"first: {asked}{unit} has no effect here. Set it alike for all queries of a session."
+    )

@@ -1,0 +1,472 @@
+"""Every option of the state store, declared once.
+
+An option is a field of `Options` made with `option`: its name below `PREFIX`, type, default, what it means
+and what it trades. The reference page (docs/options.md), the template (conf/spark-defaults.conf) and
+`state-store options` are generated from here; `parsing` reads the texts that Spark hands over. To add an
+option, add a field to its group and run `make docs`.
+
+Values: sizes are `int` bytes, durations are `int` milliseconds. Texts follow Spark: `512m`, `1g`,
+`500ms`, `30s`, `10min`, `1h`, `7d`. Everything here is immutable and safe for any thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from state_store.core.settings.option import EXECUTOR, Option, option
+from state_store.core.settings.option_types import (
+    BOOL,
+    BYTES,
+    CRON,
+    DURATION,
+    FLOAT,
+    INT,
+    TEXT,
+    TIME_ZONE,
+    at_least,
+    one_of,
+)
+
+BLOCKS, FILES = "blocks", "files"
+"""What restores verify."""
+
+EAGER, LAZY, AUTO = "eager", "lazy", "auto"
+"""When restores fetch what is not local."""
+
+PROCESS_BYTES, PROCESS_SHARE = 64 << 20, 0.25
+"""What of the memory budget is not for rows: the agent's process takes 20 to 55 MiB, most while it merges,
+and the JVM about 10 MiB that belong to no row (compiled code, memory that the C library keeps)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The parsed options of one query, an attribute each: durations in milliseconds, sizes in bytes."""
+
+    memory_budget_bytes: int = option(
+        "memoryBudget",
+        at_least(BYTES, 16 << 20),
+        "512m",
+        scope=EXECUTOR,
+        group="Memory and local disk",
+        doc="""Memory that all state stores of one executor share: recent changes, their index, with
+        snapshotCompression=lz4 the cache of RocksDB blocks, and 64 MiB (a quarter, if that is less) for the
+        agent's process and for code. It is taken outside the Java heap: count it into
+        spark.executor.memoryOverhead.""",
+        trade_off="""More keeps more of the working set in memory (gets served from the index cost less than
+        those that go to files); less leaves room for Python workers. State may be many times larger than
+        this.""",
+    )
+    local_dir: str = option(
+        "localDir",
+        TEXT,
+        "",
+        group="Memory and local disk",
+        doc="""Directory on the executor's own disk for databases and files on their way to checkpoint
+        storage. Empty: a directory below Spark's own local directories. What is made in it is open to the
+        user of the executor alone.""",
+        trade_off="""A fast disk on the same file system as a local checkpoint directory saves copies (files
+        are hard-linked); a disk that survives executors makes local recovery possible.""",
+    )
+    local_recovery: bool = option(
+        "localRecovery",
+        BOOL,
+        "true",
+        group="Memory and local disk",
+        doc="""Keep the files of the newest checkpoint on the executor's disk, so that a restore links them
+        instead of reading them from checkpoint storage.""",
+        trade_off="Faster restores against local disk space of about the live state.",
+    )
+    local_recovery_budget_bytes: int = option(
+        "localRecoveryBudget",
+        BYTES,
+        "20g",
+        scope=EXECUTOR,
+        group="Memory and local disk",
+        doc="""Local disk that files kept for local recovery may take, for all stores of one executor; the
+        oldest go first.""",
+        trade_off="More disk against more files to read again from checkpoint storage after a restart.",
+    )
+    restore_verification: str = option(
+        "restoreVerification",
+        one_of(BLOCKS, FILES),
+        BLOCKS,
+        group="Memory and local disk",
+        doc="""What a restore verifies before the first row is read. With blocks it makes sure that each file
+        is the one that is meant, and the checksum of a block is verified when the block is first read: a
+        restore takes a time by the number of files, however large they are. A damaged block fails the batch
+        that reads it, and the next restore verifies everything, reads damaged files again from checkpoint
+        storage or does without them. With files, every restore does that at once.""",
+        trade_off="""With files no batch fails for a damaged file, but a restore reads all of the state: about
+        a second for each GB, and a multiple of that where storage is remote.""",
+    )
+    verification_rate_limit_bytes_per_s: int = option(
+        "verificationRateLimit",
+        BYTES,
+        "0",
+        scope=EXECUTOR,
+        group="Memory and local disk",
+        doc="""Bytes a second of files that restores have linked or fetched which one executor reads and
+        verifies in the background, where no batch has read them yet. Damage is named with file and offset,
+        and the next batch begins with a restore that reads the file again from checkpoint storage, or does
+        without it. Compressed files are left out. 0: nothing is verified before it is read.""",
+        trade_off="""Damage is found while older files can still mend it, and before a batch fails for it;
+        every restore then reads all of the state after all, beside the batches.""",
+    )
+    restore_mode: str = option(
+        "restoreMode",
+        one_of(AUTO, EAGER, LAZY),
+        AUTO,
+        group="Memory and local disk",
+        doc="""Whether a restore fetches all files before the first row is read. With eager it does. With lazy
+        it fetches the ends of files that are not local, where they have lazyRestoreThreshold bytes or more;
+        rows are then read from checkpoint storage as they are needed, and whole files are fetched meanwhile,
+        those first that are read. Merges wait until the files that they build on are whole. With auto a
+        restore is lazy where fetching all files is expected to take longer than restoreObjective, by what
+        transfers of this store have taken (until then, at 200 MiB a second). Where checkpoint storage is on a
+        local disk, or files are compressed, restores are eager.""",
+        trade_off="""With lazy the first batch starts at once, and a look-up of a row that is not there yet
+        waits for a request to checkpoint storage: that pays where a batch touches few rows, or rows that lie
+        together, or the state is large. Storage that goes away meanwhile fails the batch.""",
+    )
+    lazy_restore_threshold_bytes: int = option(
+        "lazyRestoreThreshold",
+        BYTES,
+        "64m",
+        group="Memory and local disk",
+        doc="""Least bytes of files that are not local for which a restore is lazy, where restoreMode is lazy
+        or auto.""",
+        trade_off="Files that are fetched within a second are better fetched at once.",
+    )
+    hydration_rate_limit_bytes_per_s: int = option(
+        "hydrationRateLimit",
+        BYTES,
+        "0",
+        scope=EXECUTOR,
+        group="Memory and local disk",
+        doc="""Bytes a second that all stores of one executor fetch in the background after lazy restores.
+        0: no limit.""",
+        trade_off="""A limit leaves bandwidth to the batches of many partitions that are restored at a time;
+        merges wait the longer.""",
+    )
+    hydration_disk_budget_bytes: int = option(
+        "hydrationDiskBudget",
+        BYTES,
+        "0",
+        scope=EXECUTOR,
+        group="Memory and local disk",
+        doc="""Local disk that files which lazy restores left in checkpoint storage may take, for all stores
+        of one executor. A file that has no room stays there, and its rows are read from there as they are
+        needed; what that brings counts too, and is never refused. A merge fetches the files that it builds on
+        however little room there is. 0: no limit.""",
+        trade_off="""A budget keeps executors with small disks running on a state that is larger; look-ups
+        go on waiting for requests to checkpoint storage.""",
+    )
+    restore_objective_ms: int = option(
+        "restoreObjective",
+        DURATION,
+        "10s",
+        group="Merges",
+        doc="""The longest that the restore of one store may take, as predicted from the measured restores and
+        merges of this store; of a lazy one, until the first row can be read. When the prediction is above it
+        an incremental merge is made if that is enough, or else a full checkpoint if that is enough and saves
+        at least half of the bytes that it uploads. A state that takes longer by itself is not rewritten for
+        this reason. 0 switches this trigger off.""",
+        trade_off="""A shorter objective merges more often: more CPU and more bytes uploaded per byte of
+        change.""",
+    )
+    max_deltas: int = option(
+        "maxDeltas",
+        at_least(INT, 1),
+        "100",
+        group="Merges",
+        doc="""Most deltas that may follow the newest snapshot before an incremental merge is made, whatever
+        the prediction says.""",
+        trade_off="Fewer files to open at restore against more merges.",
+    )
+    max_delta_share: float = option(
+        "maxDeltaShare",
+        FLOAT,
+        "0.8",
+        group="Merges",
+        doc="""An incremental merge is made when the deltas and files of younger merges have grown to this
+        share of the oldest part of the state; at that size it rewrites all of it. 0: never for this
+        reason.""",
+        trade_off="""A larger share uploads fewer bytes per byte of change (at 0.8 about 2 in all) and takes
+        more space in checkpoint storage meanwhile.""",
+    )
+    snapshot_compression: str = option(
+        "snapshotCompression",
+        one_of("none", "lz4"),
+        "none",
+        group="Merges",
+        doc="Compression of the files that merges write.",
+        trade_off="""With none, rows that are not in the memory budget are read straight from mapped files;
+        lz4 roughly halves what typical rows take in checkpoint storage and on local disk, and makes those
+        reads several times slower.""",
+    )
+    min_pause_between_merges_ms: int = option(
+        "minPauseBetweenMerges",
+        DURATION,
+        "1s",
+        group="Merges",
+        doc="Least time between the end of one merge of a store and the start of its next.",
+        trade_off="""A longer pause bounds the load of merging under a high rate of batches; the chain may
+        then grow past maxDeltas meanwhile.""",
+    )
+    merge_timeout_ms: int = option(
+        "mergeTimeout",
+        at_least(DURATION, 1000),
+        "10min",
+        group="Merges",
+        doc="""A merge that takes longer than this, from the first file that it reads to the last that it
+        uploads, is given up and counts as failed; nothing of it is left.""",
+        trade_off="""Must be longer than a full rewrite of the largest partition, or full checkpoints never
+        succeed.""",
+    )
+    max_concurrent_merges: int = option(
+        "maxConcurrentMerges",
+        at_least(INT, 1),
+        "1",
+        scope=EXECUTOR,
+        group="Merges",
+        doc="Merges that one executor runs at the same time, over all its stores and queries.",
+        trade_off="""More finish sooner where many partitions are due, and take more cores from tasks
+        meanwhile.""",
+    )
+    merge_threads: int = option(
+        "mergeThreads",
+        at_least(INT, 1),
+        "2",
+        group="Merges",
+        doc="Threads that RocksDB may use for the compaction within one merge.",
+        trade_off="More shorten full checkpoints of large partitions at the cost of cores.",
+    )
+    merge_rate_limit_bytes_per_s: int = option(
+        "mergeRateLimit",
+        BYTES,
+        "0",
+        group="Merges",
+        doc="Bytes per second that one merge may write to local disk. 0: no limit.",
+        trade_off="A limit protects the latency of tasks on a busy disk and makes merges longer.",
+    )
+    tolerable_failed_merges: int = option(
+        "tolerableFailedMerges",
+        at_least(INT, -1),
+        "10",
+        group="Merges",
+        doc="""Merges of a store that may fail in a row before the query fails. A failed merge loses nothing,
+        only the chain grows. 0: the first failure fails the query. -1: none does.""",
+        trade_off="A small number makes a broken storage visible early; a large one rides out long outages.",
+    )
+    transfer_threads: int = option(
+        "transferThreads",
+        at_least(INT, 1),
+        "16",
+        group="Merges",
+        doc="""Files that one store uploads or downloads at the same time, in merges and restores. A file of
+        more than 8 MiB is downloaded in parts of about that size, each of which counts as one.""",
+        trade_off="More hide the latency of object stores; each takes a connection.",
+    )
+    full_after_deltas: int = option(
+        "fullAfterDeltas",
+        at_least(INT, 0),
+        "2000",
+        group="Full checkpoints",
+        doc="""A full checkpoint is made when this many deltas were committed since the last one, or up to a
+        tenth fewer, each partition by its own number, unless fullScheduleJitter is 0. 0: never for this
+        reason.""",
+        trade_off="A shorter chain depends on fewer old files; each full checkpoint uploads the whole state.",
+    )
+    full_after_merges: int = option(
+        "fullAfterMerges",
+        at_least(INT, 0),
+        "100",
+        group="Full checkpoints",
+        doc="""A full checkpoint is made when this many incremental merges followed the last one. 0: never for
+        this reason.""",
+        trade_off="As fullAfterDeltas, counted in merges.",
+    )
+    full_after_files: int = option(
+        "fullAfterFiles",
+        at_least(INT, 0),
+        "500",
+        group="Full checkpoints",
+        doc="""A full checkpoint is made when the newest checkpoint needs more files than this. 0: never for
+        this reason.""",
+        trade_off="Fewer files restore faster from object stores and cost fewer requests.",
+    )
+    full_space_amplification: float = option(
+        "fullSpaceAmplification",
+        FLOAT,
+        "3.0",
+        group="Full checkpoints",
+        doc="""A full checkpoint is made when the files of the newest checkpoint are larger than the live
+        state by more than this factor. 0: never for this reason.""",
+        trade_off="A smaller factor keeps storage and restore small and rewrites more often.",
+    )
+    full_interval_ms: int = option(
+        "fullInterval",
+        DURATION,
+        "0",
+        group="Full checkpoints",
+        doc="A full checkpoint is made when the last one is older than this. 0: never for this reason.",
+        trade_off="""Bounds the age of the oldest file that a checkpoint depends on, at the price of regular
+        rewrites.""",
+    )
+    full_schedule: str = option(
+        "fullSchedule",
+        CRON,
+        "",
+        group="Full checkpoints",
+        doc="""Times at which full checkpoints are made, as five cron fields (minute, hour, day of month,
+        month, day of week), for example '0 3 * * 0' for Sundays at three. Empty: none.""",
+        trade_off="Puts rewrites into quiet hours, however long the chain is by then.",
+    )
+    full_schedule_time_zone: str = option(
+        "fullScheduleTimeZone",
+        TIME_ZONE,
+        "UTC",
+        group="Full checkpoints",
+        doc="Time zone of fullSchedule, as an IANA name such as Europe/Berlin.",
+        trade_off="Zones with daylight saving skip or repeat an hour twice a year; UTC does not.",
+    )
+    full_schedule_jitter_ms: int = option(
+        "fullScheduleJitter",
+        DURATION,
+        "10min",
+        group="Full checkpoints",
+        doc="""Longest delay by which a partition's full checkpoint may be moved after fullInterval or
+        fullSchedule say it is due; each partition has its own, always the same. 0 also makes fullAfterDeltas
+        and fullAfterMerges exact.""",
+        trade_off="Longer spreads the load of many partitions; 0 rewrites all at once.",
+    )
+    retained_checkpoints: int = option(
+        "retainedCheckpoints",
+        at_least(INT, 0),
+        "0",
+        group="Retention",
+        doc="""Checkpoints (versions of a store) that can still be restored; older ones go with the files that
+        nothing else needs. 0: as many as spark.sql.streaming.minBatchesToRetain; a number above that has no
+        effect.""",
+        trade_off="""More make older versions readable and hold files longer. The newest restorable one is
+        always kept.""",
+    )
+    retained_age_ms: int = option(
+        "retainedAge",
+        DURATION,
+        "0",
+        group="Retention",
+        doc="""Checkpoints older than this go even where retainedCheckpoints would keep them. 0: age does not
+        matter.""",
+        trade_off="As retainedCheckpoints. The newest restorable one is always kept.",
+    )
+    lease_expiry_ms: int = option(
+        "leaseExpiry",
+        at_least(DURATION, 60_000),
+        "1h",
+        group="Retention",
+        doc="""Age after which the lease of a snapshot writer that never finished counts as abandoned. Each
+        lease says it, and every clean-up honours what the lease says.""",
+        trade_off="""Must be longer than mergeTimeout. Shorter frees the files of dead writers sooner; a slow
+        writer has to check its files again.""",
+    )
+    temporary_expiry_ms: int = option(
+        "temporaryExpiry",
+        at_least(DURATION, 60_000),
+        "1d",
+        group="Retention",
+        doc="""Age after which unfinished files in checkpoint storage, and files that no checkpoint names, are
+        swept.""",
+        trade_off="Shorter frees space sooner after crashes; must be longer than any upload takes.",
+    )
+    cleanup_timeout_ms: int = option(
+        "cleanupTimeout",
+        at_least(DURATION, 1000),
+        "10min",
+        group="Retention",
+        doc="""A clean-up that takes longer than this ends; the next one goes on with what is left.""",
+        trade_off="""Longer gets more done at once where deleting is slow; clean-ups run beside the tasks and
+        take no part in a batch.""",
+    )
+    vectorized_enabled: bool = option(
+        "vectorized.enabled",
+        BOOL,
+        "true",
+        group="Vectorised functions",
+        doc="""Run functions marked with state_store.vectorized, state_store.per_group or
+        state_store.accelerate on the vectorised operator, to which groups come many at a time. Needs the
+        session extension.""",
+        trade_off="Off, they run group by group on Spark's own operator, with the same results: to compare.",
+    )
+    vectorized_accelerate: bool = option(
+        "vectorized.accelerate",
+        BOOL,
+        "false",
+        group="Vectorised functions",
+        doc="""Treat every function that is passed to applyInPandasWithState as if marked
+        state_store.accelerate.""",
+        trade_off="Faster without a change of the code; off by default, so that nothing changes unasked.",
+    )
+    vectorized_max_batch_bytes: int = option(
+        "vectorized.maxBatchBytes",
+        at_least(BYTES, 1),
+        "64m",
+        group="Vectorised functions",
+        doc="Bytes of rows and states after which no further group joins a call of a marked function.",
+        trade_off="""More groups in a call cost less each; a call is held in memory whole, in the JVM and in
+        Python.""",
+    )
+    vectorized_max_group_bytes: int = option(
+        "vectorized.maxGroupBytes",
+        at_least(BYTES, 1),
+        "256m",
+        group="Vectorised functions",
+        doc="""Bytes of rows up to which one group is handed over whole. A larger group comes in pieces to a
+        function marked with split_groups, and fails the query otherwise.""",
+        trade_off="Higher lets larger groups through and needs that much memory in the worker.",
+    )
+    agent_python: str = option(
+        "agentPython",
+        TEXT,
+        "",
+        group="Agent",
+        doc="""Python interpreter on the executors that runs the agent; it needs the package rocksdict. Empty:
+        the one that PySpark uses there (spark.pyspark.python, PYSPARK_PYTHON, or python3).""",
+        trade_off="Set it where the Python of the workers lacks rocksdict and cannot be given it.",
+    )
+    agent_start_timeout_ms: int = option(
+        "agentStartTimeout",
+        at_least(DURATION, 1000),
+        "60s",
+        scope=EXECUTOR,
+        group="Agent",
+        doc="Longest that an agent may take from its start until it answers.",
+        trade_off="Longer tolerates slow disks and loaded machines; shorter reports a broken Python sooner.",
+    )
+    call_timeout_ms: int = option(
+        "callTimeout",
+        at_least(DURATION, 1000),
+        "120s",
+        group="Agent",
+        doc="""Longest that a task waits for one call to the agent (commit, restore) before it fails. The
+        agent goes on, unless it does not even answer a ping: then it is replaced, and the call made again.
+        Merges and clean-ups have time-outs of their own.""",
+        trade_off="Must be longer than a restore of the largest partition takes.",
+    )
+    log_level: str = option(
+        "logLevel",
+        one_of("DEBUG", "INFO", "WARNING", "ERROR"),
+        "INFO",
+        scope=EXECUTOR,
+        group="Agent",
+        doc="Least level of the agent's log lines that reach the executor's log.",
+        trade_off="DEBUG explains every decision of merging and retention, a few lines per batch and store.",
+    )
+
+
+OPTIONS: tuple[Option, ...] = tuple(attribute.metadata["option"] for attribute in fields(Options))
+
+
+def row_memory_bytes(budget_bytes: int) -> int:
+    """What of a memory budget is for rows and what finds them."""
+    return budget_bytes - min(PROCESS_BYTES, int(budget_bytes * PROCESS_SHARE))

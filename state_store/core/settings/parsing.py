@@ -1,0 +1,60 @@
+"""Options from the texts that Spark hands over, and their values by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from state_store.core.settings.option import PREFIX, Option
+from state_store.core.settings.options import Options
+from state_store.errors import OptionError
+
+_ATTRIBUTES: dict[str, tuple[str, Option]] = {
+    attribute.metadata["option"].name: (attribute.name, attribute.metadata["option"])
+    for attribute in fields(Options)
+}
+
+
+def parse(texts: Mapping[str, str]) -> Options:
+    """Options from texts by name, with or without `PREFIX`; what is not named has its default.
+
+    Raises OptionError for a name that does not exist (naming the nearest that does), for a text that is not
+    of its option's type, and for values that contradict each other.
+    """
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        attribute, declared = _find(name.removeprefix(PREFIX))
+        values[attribute] = declared.parse(text)
+    options = Options(**values)
+    _check(options)
+    return options
+
+
+def by_name(options: Options) -> dict[str, Any]:
+    """The parsed values by option name, the shape of the agent's answer to `open`."""
+    return {name: getattr(options, attribute) for name, (attribute, _) in _ATTRIBUTES.items()}
+
+
+def _find(name: str) -> tuple[str, Option]:
+    if name in _ATTRIBUTES:
+        return _ATTRIBUTES[name]
+    lowered = {known.lower(): known for known in _ATTRIBUTES}
+    nearest = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
+    hint = (
+        f"The nearest is {PREFIX}{lowered[nearest[0]]}."
+        if nearest
+        else "`state-store options` lists all that exist."
+    )
+    raise OptionError(f"there is no option {PREFIX}{name}. {hint}", option=PREFIX + name)
+
+
+def _check(options: Options) -> None:
+    if options.lease_expiry_ms <= options.merge_timeout_ms:
+        raise OptionError(
+            f"option {PREFIX}leaseExpiry ({options.lease_expiry_ms} ms) must be longer than "
+            f"{PREFIX}mergeTimeout ({options.merge_timeout_ms} ms), or the files of a running merge could be "
+            "deleted. Raise the first or lower the second.",
+            option=PREFIX + "leaseExpiry",
+        )

@@ -1,0 +1,76 @@
+"""What the work on one store needs: its storage, its directories, its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.bounded_storage import BoundedStorage
+from state_store.core.files.deadline import NEVER, Deadline
+from state_store.core.files.local_cache import StoreCache
+from state_store.core.files.transfer import Fetched, Look, Wanted, fetch, never_mind, parallel, verify
+from state_store.core.files.workspace import Workspace
+from state_store.core.planning.requests import SMALL_AT_ONCE
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.storage.contract import Storage
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+THREADS = 16
+"""How many transfers go on at a time where no option says it."""
+
+
+@dataclass(frozen=True)
+class StoreContext:
+    """Where a store's files are and are worked on.
+
+    `deadline` tells when the operation that works with it has to end. Immutable; safe for any thread.
+    """
+
+    storage: Storage
+    cache: StoreCache
+    workspace: Workspace
+    settings: DatabaseSettings
+    transfer_threads: int = THREADS
+    deadline: Deadline = NEVER
+    runtime: Runtime = SYSTEM
+
+    def bounded(self, deadline: Deadline) -> StoreContext:
+        """The same for one operation that has to end in time: its steps, and each call of the storage but
+        deletions, raise BusyError past the deadline."""
+        return replace(self, storage=BoundedStorage(self.storage, deadline), deadline=deadline)
+
+    def fetch(self, wanted: Sequence[Wanted]) -> Fetched:
+        """Brings files to their targets, as `files.transfer.fetch` does."""
+        return fetch(self.storage, self.cache, wanted, self.transfer_threads, runtime=self.runtime)
+
+    def verify(
+        self,
+        wanted: Sequence[Wanted],
+        *,
+        thorough: bool = True,
+        local: Collection[str] = (),
+        look: Look = never_mind,
+    ) -> list[str]:
+        """Checks files at their targets, as `files.transfer.verify` does."""
+        return verify(
+            self.storage,
+            self.cache,
+            wanted,
+            self.transfer_threads,
+            thorough=thorough,
+            local=local,
+            look=look,
+            runtime=self.runtime,
+        )
+
+    def parallel(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """`work` of each item, as many at a time as there are threads for transfers."""
+        return parallel(self.transfer_threads, work, items, runtime=self.runtime)
+
+    def parallel_small(self, work: Callable[[T], R], items: Iterable[T]) -> list[R]:
+        """The same of requests that bring little: more at a time."""
+        return parallel(SMALL_AT_ONCE * self.transfer_threads, work, items, runtime=self.runtime)

@@ -1,0 +1,106 @@
+"""Deltas into a local database, and what has to be so of the database before and after.
+
+Functions keep no state; a database is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.compat import zip
+from state_store.core.engine.database import Database
+from state_store.core.planning.chain import ChainDelta
+from state_store.core.snapshots.local_database import DatabaseFile
+from state_store.core.storage.contract import Storage
+from state_store.errors import DamagedError
+
+
+def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
+    """Ingests the deltas that lie in `directory` under their own names; gives their files by
+    database name."""
+    if all(delta.name.crc is not None for delta in deltas):
+        return _ingest(database, deltas, directory)
+    files: dict[str, DatabaseFile] = {}
+    for delta in deltas:  # nothing but its own record tells a delta of release 0.1.0 without ids from another
+        files |= _ingest(database, [delta], directory)
+        data = database.metadata() or b""
+        says = DeltaMetadata.from_json(data, file=delta.name.path).version_id
+        if says != delta.name.version_id:
+            raise DamagedError(
+                f"'{delta.name.path}' is damaged: it says that it is version {says}", file=delta.name.path
+            )
+    return files
+
+
+def _ingest(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
+    paths = [directory / delta.name.name for delta in deltas]
+    sizes = [path.stat().st_size for path in paths]
+    try:
+        names = database.ingest(paths)
+    except DamagedError as error:
+        named = [delta.name for delta in deltas if delta.name.name in error.message]
+        if not named and len(deltas) == 1:
+            named = [deltas[0].name]
+        file = named[0].path if named else error.file
+        message = error.message if not named else f"'{file}' is damaged: {error.message}"
+        raise DamagedError(message, file=file) from error
+    return {
+        name: DatabaseFile(delta.name.path, size_bytes, None, delta.name.version, 0)
+        for name, delta, size_bytes in zip(names, deltas, sizes, strict=True)
+    }
+
+
+def describe(
+    database: Database, known: Mapping[str, DatabaseFile], version: VersionId
+) -> dict[str, DatabaseFile]:
+    """The live files of an open database by name: those in `known`, and others as written by `version`
+    just now."""
+    return {
+        file.name: replace(known[file.name], level=file.level)
+        if file.name in known
+        else DatabaseFile(None, file.size_bytes, None, version.number, file.level)
+        for file in database.files()
+    }
+
+
+def check_files(database: Database, known: Mapping[str, DatabaseFile]) -> None:
+    """What has to be so before anything is built on a database: it has the files that it should, no others.
+
+    Raises DamagedError: RocksDB's MANIFEST may have lost its end, which RocksDB takes for a crash.
+    """
+    found = {file.name: file.size_bytes for file in database.files()}
+    expected = {name: file.size_bytes for name, file in known.items()}
+    differing = {name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name)}
+    if differing:
+        file = f"{database.directory}/{min(differing)}"
+        raise DamagedError(
+            f"the database '{database.directory}' is damaged: its list of files differs from what was put "
+            f"there, in {', '.join(sorted(differing))}",
+            file=file,
+        )
+
+
+def check_version(
+    database: Database, version: VersionId, delta: DeltaName | None, storage: Storage
+) -> tuple[int, Mapping[str, ColumnFamily]]:
+    """Number of keys and the column families that an open database says it has.
+
+    Raises DamagedError unless it says that it is `version`. `delta` is the newest one ingested
+    (None: the database is empty).
+    """
+    file = f"{storage.location}/{delta.path}" if delta else str(database.directory)
+    data = database.metadata()
+    if data is None:
+        if version.number == 0:
+            return 0, {}
+        raise DamagedError(f"'{file}' is damaged: it lacks the reserved record", file=file)
+    metadata = DeltaMetadata.from_json(data, file=file)
+    if metadata.version_id != version:
+        raise DamagedError(
+            f"'{file}' is damaged: it says that it is version {metadata.version_id}, not {version}", file=file
+        )
+    return metadata.keys, metadata.column_families

@@ -1,0 +1,46 @@
+"""A base: a closed RocksDB database of one version in a local directory, and where its files are stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from state_store.core.checkpoint.manifest import Manifest, Tail
+from state_store.core.checkpoint.metadata import ColumnFamily
+from state_store.core.checkpoint.names import VersionId
+
+
+@dataclass(frozen=True)
+class DatabaseFile:
+    """An SST of a base. `path` is where checkpoint storage has it, None when it has not;
+    `sha256` is None until somebody computed it; `origin` is the version that wrote it,
+    `level` its place in the LSM tree (0 to 6); `tail` as in a manifest."""
+
+    path: str | None
+    size_bytes: int
+    sha256: str | None
+    origin: int
+    level: int
+    tail: Tail | None = None
+
+
+@dataclass(frozen=True)
+class LocalDatabase:
+    """A database at `version` with this many `keys`. Nothing in `directory` is changed: merges work on links.
+
+    `files` are its SSTs by name in the directory, `snapshot` the manifest of the newest snapshot that it was
+    made from (None: made from deltas alone).
+    """
+
+    directory: Path
+    version: VersionId
+    files: Mapping[str, DatabaseFile]
+    keys: int
+    column_families: Mapping[str, ColumnFamily]
+    snapshot: Manifest | None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all its SSTs."""
+        return sum(file.size_bytes for file in self.files.values())

@@ -1,0 +1,136 @@
+"""Merge: a base and the deltas after it become a newer base, a pure function of files.
+
+It works in a fresh directory of hard links: open, ingest the deltas as they are, compact as the kind asks.
+`ingest` only compacts where reads would suffer from the number of files, and is never published.
+`incremental` lets RocksDB merge young files among each other, so that most files are shared with the snapshot
+before, and rewrites everything once the young ones have grown to about the size of the old. `full` rewrites
+everything: no file of it is older than the merge.
+
+Any thread may call, one at a time for a store; the directories of the inputs are only read.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, INGEST
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.engine.database import Database, TableFile, small_files, tidy
+from state_store.core.planning.chain import ChainDelta
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.ingestion import check_files, check_version, describe, ingest_deltas
+from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.wanted_files import wanted_deltas
+from state_store.core.storage.durable import link_or_copy
+from state_store.errors import DamagedError, InternalError
+
+KINDS = (INGEST, INCREMENTAL, FULL)
+
+MOST_RUNS = 16
+"""Sorted runs of a base above which even an `ingest` compacts: every look-up asks each of them."""
+
+
+@dataclass(frozen=True)
+class Merged:
+    """The new base and the milliseconds by phase: link, fetch (of deltas that are not local),
+    ingest, compact."""
+
+    base: LocalDatabase
+    phases: dict[str, float]
+
+
+def merge(
+    context: StoreContext,
+    base: LocalDatabase,
+    deltas: Sequence[ChainDelta],
+    version: VersionId,
+    kind: str,
+) -> Merged:
+    """The base of `version`, which `deltas` lead to from `base`; `kind` is one of KINDS.
+
+    Raises DamagedError or MissingError for a delta, BusyError past the context's deadline, StorageError when
+    the disk fails. On failure nothing is left behind.
+    """
+    directory = context.workspace.new_base(version.number)
+    try:
+        return _merge(context, base, list(deltas), version, kind, directory)
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+
+
+def _merge(
+    context: StoreContext,
+    base: LocalDatabase,
+    deltas: list[ChainDelta],
+    version: VersionId,
+    kind: str,
+    directory: Path,
+) -> Merged:
+    clock = _Laps(context.runtime.monotonic_s)
+    link_database(base, directory)
+    clock.lap("link_ms")
+    with context.workspace.scratch() as scratch:
+        wanted = wanted_deltas(deltas, scratch)
+        context.fetch(wanted)
+        context.deadline.check()
+        context.verify(wanted)
+        clock.lap("fetch_ms")
+        with Database(directory, context.settings) as database:
+            check_files(database, base.files)
+            known = {**base.files, **ingest_deltas(database, deltas, scratch)}
+            clock.lap("ingest_ms")
+            _compact(database, kind, lambda: context.deadline.passed)
+            files = describe(database, known, version)
+            keys, families = check_version(
+                database, version, deltas[-1].name if deltas else None, context.storage
+            )
+    if kind == FULL and not files.keys().isdisjoint(known):
+        raise InternalError(
+            f"a full merge of version {version} kept older files: {sorted(files.keys() & known)}"
+        )
+    tidy(directory, set(files))
+    clock.lap("compact_ms")
+    return Merged(LocalDatabase(directory, version, files, keys, families, base.snapshot), clock.phases)
+
+
+def link_database(base: LocalDatabase, directory: Path) -> None:
+    """Makes a database in `directory` that is free to change: hard links of the SSTs (copies where the
+    file system has none), copies of the rest."""
+    for name in base.files:
+        try:
+            link_or_copy(base.directory / name, directory / name)
+        except FileNotFoundError as error:
+            file = f"{base.directory}/{name}"
+            raise DamagedError(f"the database lost '{file}'", file=file) from error
+    for name, data in small_files(base.directory).items():
+        (directory / name).write_bytes(data)
+
+
+def _compact(database: Database, kind: str, deadline: Callable[[], bool]) -> None:
+    if kind == FULL:
+        database.compact_all(deadline=deadline)
+    elif kind == INCREMENTAL or sorted_runs(database.files()) > MOST_RUNS:
+        database.compact_runs(deadline=deadline)
+
+
+def sorted_runs(files: Sequence[TableFile]) -> int:
+    """Each file of level 0 is one, each other level that has files another."""
+    return sum(file.level == 0 for file in files) + len({file.level for file in files if file.level})
+
+
+class _Laps:
+    """A stop watch by phase, in milliseconds."""
+
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self.phases: dict[str, float] = {}
+        self._clock_s = clock_s
+        self._last = clock_s()
+
+    def lap(self, name: str) -> None:
+        now = self._clock_s()
+        self.phases[name] = (now - self._last) * 1000
+        self._last = now

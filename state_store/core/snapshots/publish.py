@@ -1,0 +1,229 @@
+"""Publish: a base becomes a snapshot in checkpoint storage, by the lease protocol (docs/deletion.md).
+
+The writer's lease names every stored file that the snapshot will share; only then it looks which of them are
+condemned or gone, and uploads those anew from its own hard links, under fresh names. A snapshot that turns
+out to share nothing is a full one, whatever was asked for: the chain is cut. The archive comes last; its
+appearance is the snapshot. Any thread may call, one at a time for a store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from state_store import __version__
+from state_store.core.checkpoint.archive import pack
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest, Tail
+from state_store.core.checkpoint.names import (
+    DELTA_DIRECTORY,
+    SHARED_DIRECTORY,
+    DeltaName,
+    SharedName,
+    VersionId,
+)
+from state_store.core.compat import zip
+from state_store.core.deletion.lease import Lease
+from state_store.core.engine.database import rocksdb_version, small_files, table_number
+from state_store.core.files.checksums import sha256_of, sha256_of_end
+from state_store.core.files.sst_end import end_bytes
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.local_database import DatabaseFile, LocalDatabase
+from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError
+
+_TRIES = 3
+WRITER = f"incremental-state-store {__version__}"
+
+
+@dataclass(frozen=True)
+class Published:
+    """The snapshot: its base (every file has a path now), manifest and archive size; what was uploaded.
+
+    `shared_files` were in storage before; `own_files` belong to no older snapshot (deltas taken
+    over included).
+    """
+
+    base: LocalDatabase
+    manifest: Manifest
+    archive_bytes: int
+    shared_files: int
+    new_files: int
+    own_files: int
+    uploaded_bytes: int
+    phases: Mapping[str, float]
+
+
+def publish(
+    context: StoreContext,
+    base: LocalDatabase,
+    lease: Lease,
+    *,
+    full: bool,
+) -> Published:
+    """Makes a snapshot of `base` under `lease`, a fresh one, which is given back. With `full` nothing is
+    shared.
+
+    When the context's deadline passes before the archive is written, or an upload fails, what was uploaded is
+    deleted again. The lease works with a storage of its own, that of the context without a deadline: once the
+    archive may be visible, nothing is given up half way.
+
+    Raises BusyError past the deadline, ConflictError when there is a snapshot of that version already (never
+    with `full`), BusyError when its files are deleted as fast as they are uploaded,
+    StorageError or UnknownOutcomeError when the storage fails.
+    """
+    clock_s = context.runtime.monotonic_s
+    start = clock_s()
+    files = _with_checksums(context, base)
+    checksum_ms = (clock_s() - start) * 1000
+    shared = {} if full else {name: file for name, file in files.items() if _may_share(file.path)}
+    start = clock_s()
+    with lease:
+        lost = lease.hold(str(file.path) for file in shared.values()) if shared else frozenset()
+        stored = {name: file for name, file in shared.items() if file.path not in lost}
+        uploaded: dict[str, DatabaseFile] = {}
+        for _ in range(_TRIES):
+            lacking = [name for name in files if name not in stored]
+            new = _fresh_names(base.version, lacking, files, context.runtime.random_32())
+            uploaded |= new
+            try:
+                _upload(context, base, lease, new)
+                context.deadline.check()
+            except BaseException:
+                _take_back(context, uploaded)
+                raise
+            stored |= new
+            shares = any(name not in uploaded for name in stored)
+            manifest = _manifest(base, stored, shares=shares, created_ms=context.runtime.wall_ms())
+            _check(manifest, lease)
+            archive = pack(manifest, small_files(base.directory))
+            lost = lease.publish(manifest.snapshot, archive, overwrite=full)
+            if not lost:
+                break
+            stored = {name: file for name, file in stored.items() if file.path not in lost}
+        else:
+            raise BusyError(f"the files of snapshot '{manifest.snapshot.path}' were deleted {_TRIES} times")
+    for name in uploaded:
+        context.cache.keep(str(stored[name].path), base.directory / name)
+    older = {entry.path for entry in base.snapshot.files} if base.snapshot else set()
+    return Published(
+        base=replace(base, files=stored, snapshot=manifest),
+        manifest=manifest,
+        archive_bytes=len(archive),
+        shared_files=len(stored) - len(uploaded),
+        new_files=len(uploaded),
+        own_files=sum(entry.path not in older for entry in manifest.files),
+        uploaded_bytes=sum(file.size_bytes for file in uploaded.values()) + len(archive),
+        phases={"checksum_ms": checksum_ms, "upload_ms": (clock_s() - start) * 1000},
+    )
+
+
+def _fresh_names(
+    version: VersionId, names: Iterable[str], files: Mapping[str, DatabaseFile], unique: int
+) -> dict[str, DatabaseFile]:
+    return {
+        name: replace(files[name], path=SharedName(version.number, unique, table_number(name)).path)
+        for name in names
+    }
+
+
+def _upload(
+    context: StoreContext, base: LocalDatabase, lease: Lease, new: Mapping[str, DatabaseFile]
+) -> None:
+    if not new:
+        return
+    _check_again(context, base, new)
+    lease.announce(str(file.path) for file in new.values())
+    context.parallel(lambda name: context.storage.upload(base.directory / name, str(new[name].path)), new)
+
+
+def _check_again(context: StoreContext, base: LocalDatabase, new: Mapping[str, DatabaseFile]) -> None:
+    """Files that are stored anew because their first copy goes, and of which no block may have been read here
+    yet. Raises DamagedError."""
+    older = {entry.name: entry.sha256 for entry in base.snapshot.files} if base.snapshot else {}
+
+    def check(name: str) -> None:
+        context.deadline.check()
+        file = base.directory / name
+        if sha256_of(file) != older[name]:
+            raise DamagedError(f"'{file}' is damaged: its SHA-256 is not {older[name]}", file=str(file))
+
+    context.parallel(check, [name for name in new if older.get(name) == new[name].sha256])
+
+
+def _take_back(context: StoreContext, uploaded: Mapping[str, DatabaseFile]) -> None:
+    """Deletes files that no snapshot names yet, as far as that can be done."""
+    for file in uploaded.values():
+        with contextlib.suppress(StateStoreError):
+            context.storage.delete(str(file.path))
+
+
+def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, DatabaseFile]:
+    lacking = [name for name, file in base.files.items() if file.sha256 is None or file.tail is None]
+
+    def checksum(name: str) -> DatabaseFile:
+        context.deadline.check()
+        path, file = base.directory / name, base.files[name]
+        return replace(file, sha256=file.sha256 or sha256_of(path), tail=file.tail or _tail_of(path))
+
+    found = context.parallel(checksum, lacking)
+    return {**base.files, **dict(zip(lacking, found, strict=True))}
+
+
+def _tail_of(path: Path) -> Tail | None:
+    size_bytes = end_bytes(path)
+    return None if size_bytes is None else Tail(size_bytes, sha256_of_end(path, size_bytes))
+
+
+def _may_share(path: str | None) -> bool:
+    """A delta without an id may be replaced by a batch that release 0.1.0 runs again: no snapshot refers
+    to it."""
+    if path is None:
+        return False
+    directory, _, name = path.partition("/")
+    delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
+    return directory == SHARED_DIRECTORY or (delta is not None and delta.checkpoint_id is not None)
+
+
+def _check(manifest: Manifest, lease: Lease) -> None:
+    """What has to be so before a snapshot may become visible. Raises InternalError."""
+    what = manifest.contradiction()
+    unheld = lease.not_held(entry.path for entry in manifest.files)
+    if unheld:
+        what = f"needs '{min(unheld)}', which the writer's lease does not hold"
+    if what is not None:
+        raise InternalError(
+            f"snapshot '{manifest.snapshot.path}' was not published: it {what}. The versions are as they "
+            "were; the next merge tries again. Please report this with the agent's log",
+            file=manifest.snapshot.path,
+        )
+
+
+def _manifest(
+    base: LocalDatabase, files: Mapping[str, DatabaseFile], *, shares: bool, created_ms: int
+) -> Manifest:
+    previous = base.snapshot
+    full_at = base.version if not shares else (previous.full if previous else None)
+    options = next(
+        (data for name, data in small_files(base.directory).items() if name.startswith("OPT")), b""
+    )
+    return Manifest(
+        version=base.version.number,
+        checkpoint_id=base.version.checkpoint_id,
+        kind=INCREMENTAL if shares else FULL,
+        previous=previous.version_id if previous else None,
+        full=full_at,
+        merges_since_full=0 if not shares else (previous.merges_since_full if previous else 0) + 1,
+        deltas_since_full=base.version.number - (full_at.number if full_at else 0),
+        keys=base.keys,
+        files=tuple(_entry(name, files[name]) for name in sorted(files, key=table_number)),
+        column_families=base.column_families,
+        rocksdb_version=rocksdb_version(options),
+        writer=WRITER,
+        created_ms=created_ms,
+    )
+
+
+def _entry(name: str, file: DatabaseFile) -> FileEntry:
+    assert file.path is not None and file.sha256 is not None
+    return FileEntry(name, file.path, file.size_bytes, file.sha256, file.level, file.origin, file.tail)

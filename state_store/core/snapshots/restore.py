@@ -1,0 +1,133 @@
+"""Restore: the files of a version become a local database (a base).
+
+The newest snapshot on the version's lineage and the deltas after it; files that this machine still has are
+linked, the others downloaded in parallel. Where a snapshot is missing or damaged an older one
+with more deltas is taken, with a warning that names the file. Exactly the asked version, or an error that
+names the file and the versions that can still be restored: never another version.
+
+A thorough restore verifies each file as a whole. One that is not costs a time by the number of files, not of
+bytes: it only makes sure that each is the file that is meant, and who reads a block verifies its checksum.
+Who finds a damaged block restores again, thoroughly, which takes the file from storage again or does without
+it.
+
+Functions keep no state; any thread may call them, with a `StoreContext` of its own store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from state_store.core.checkpoint.lineage import Lineages, Plan, describe_restorable
+from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.names import SnapshotName, VersionId
+from state_store.core.deletion.catalog import read_listing
+from state_store.core.snapshots.assembly import Came, IsLazy, Progress, Restored, assemble, never_mind
+from state_store.core.snapshots.context import StoreContext
+from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
+
+_TRIES = 3
+_PAUSE_S = 0.2
+
+
+def restore(
+    context: StoreContext,
+    version: VersionId,
+    *,
+    start: VersionId | None = None,
+    thorough: bool = True,
+    ingest: bool = True,
+    is_lazy: IsLazy | None = None,
+    came: Came = never_mind,
+) -> Restored:
+    """Makes a base of `version`; with `start`, from exactly the snapshot of that version.
+
+    Without an id the number stands for the attempt that counts (see `Attempts.meant`), and `start` for the
+    one on its lineage. Without `ingest` the deltas are left beside the base where they say themselves what
+    they are: each has to be asked by its reader, for its reserved record. Of files that are not local and
+    for which `is_lazy` says so, such a restore that is not thorough only fetches the ends, but small deltas
+    as a whole; `came` is told of each as its end is there, by any thread, and with which directory: that is
+    gone again where the restore fails, or goes on in another.
+
+    Raises MissingError or DamagedError when it cannot be made, FormatError for a format not known,
+    ConflictError when two deltas claim to be one version, StorageError when the storage fails.
+    """
+    is_lazy = None if thorough else is_lazy
+    progress = Progress(context.runtime.monotonic_s, thorough, ingest, is_lazy, came)
+    for attempt in range(_TRIES):
+        try:
+            return _restore_listed(context, version, start, progress)
+        except MissingError:
+            # A cleanup may have removed what this listing still showed, with a newer snapshot in its place.
+            if attempt == _TRIES - 1 or start is not None:
+                raise
+        except ConflictError:
+            # An attempt may be at work that is about to be refused.
+            if attempt == _TRIES - 1:
+                raise
+            context.runtime.sleep(_PAUSE_S)
+    raise AssertionError("unreachable")
+
+
+def _restore_listed(
+    context: StoreContext, version: VersionId, start: VersionId | None, progress: Progress
+) -> Restored:
+    with progress.phase("choose_ms"):
+        listing = read_listing(context.storage)
+        version, start = _named(listing, version, start)
+    snapshots = set(listing.snapshots)
+    failure: StateStoreError | None = None
+    while True:
+        with progress.phase("choose_ms"):
+            plan = _plan(listing, snapshots, version, start, failure)
+        try:
+            restored = assemble(context, plan, listing, progress)
+            return replace(restored, seen=listing.attempts.after(version.number))
+        except (DamagedError, MissingError) as error:
+            if plan.snapshot is None or start is not None or _is_delta_at_fault(error, plan):
+                raise _unrestorable(error, listing, snapshots, plan) from error
+            progress.warnings.append(f"snapshot '{plan.snapshot.path}' is not used: {error.message}")
+            snapshots.discard(plan.snapshot)
+            failure = failure or error
+
+
+def _named(
+    listing: Listing, version: VersionId, start: VersionId | None
+) -> tuple[VersionId, VersionId | None]:
+    """Both with their ids, where they have any."""
+    if version.checkpoint_id is None:
+        version = listing.attempts.meant(version.number) or version
+    if start is not None and start.checkpoint_id is None:
+        lineage = Lineages(listing.deltas, listing.snapshots).history(version)
+        start = next((one for one in lineage if one.number == start.number), start)
+    return version, start
+
+
+def _plan(
+    listing: Listing,
+    snapshots: set[SnapshotName],
+    version: VersionId,
+    start: VersionId | None,
+    failure: StateStoreError | None,
+) -> Plan:
+    try:
+        return Lineages(listing.deltas, snapshots).plan(version, start=start)
+    except MissingError as error:
+        if failure is None:
+            raise
+        message = f"{failure.message}; without that snapshot, {error.message}"
+        raise type(failure)(message, file=failure.file) from error  # type: ignore[call-arg]
+
+
+def _is_delta_at_fault(error: StateStoreError, plan: Plan) -> bool:
+    return any(error.file and error.file.endswith(delta.path) for delta in plan.deltas)
+
+
+def _unrestorable(
+    error: DamagedError | MissingError, listing: Listing, snapshots: set[SnapshotName], plan: Plan
+) -> StateStoreError:
+    """The same error, with the versions that can be restored without the file that it blames."""
+    bad = {delta for delta in plan.deltas if error.file and error.file.endswith(delta.path)}
+    bad_snapshots = {plan.snapshot} if plan.snapshot and not bad else set()
+    left = Lineages(set(listing.deltas) - bad, snapshots - bad_snapshots).restorable()
+    message = f"version {plan.version} cannot be restored: {error.message}; {describe_restorable(left)}"
+    return type(error)(message, file=error.file)

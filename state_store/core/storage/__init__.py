@@ -1,0 +1,6 @@
+"""Where checkpoints are kept: one contract, several backends, one kit of tests (`conformance`)."""
+
+from state_store.core.storage.contract import Entry, Storage
+from state_store.core.storage.open import open_storage
+
+__all__ = ["Entry", "Storage", "open_storage"]

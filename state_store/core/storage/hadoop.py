@@ -1,0 +1,115 @@
+"""Checkpoint storage on any URI that Spark's Hadoop configuration can write, through the executor's JVM.
+
+The JVM does the work with Spark's own credentials; docs/protocol.md has the file requests. Files are
+made by Spark's checkpoint file manager, so what is atomic and durable is what Spark's checkpoints get there.
+On S3A they are put under their own names, on condition that the name is free.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.storage.contract import Entry, Storage, check_path, new_local_file
+from state_store.core.storage.file_requests import FileAnswer, FileRequest, FileSystemCalls
+from state_store.core.storage.remedies import with_remedy
+from state_store.errors import ConflictError, MissingError, StorageError
+
+CHUNK_BYTES = 32 << 20
+"""Most bytes that one frame carries here; the protocol's limit is 64 MiB."""
+
+PAGE_ENTRIES = 20_000
+"""Files that one answer to `list` names; with names of 100 characters, about 3.5 MB."""
+
+
+class HadoopStorage(Storage):
+    """Files below the directory at `location`, a URI in Hadoop's form (not percent-encoded)."""
+
+    def __init__(self, location: str, jvm: FileSystemCalls, *, runtime: Runtime = SYSTEM) -> None:
+        self.location = location.rstrip("/")
+        self._jvm = jvm
+        self._made: set[str] = set()
+        self._lock = runtime.lock()
+
+    def list_files(self, directory: str) -> list[Entry]:
+        """In pages, in the order of their names. A file that comes or goes meanwhile may be in it or not."""
+        entries: list[Entry] = []
+        more = True
+        while more:
+            after = entries[-1].name if entries else None
+            answer, _ = self._call({"fs": "list", "path": directory, "after": after, "most": PAGE_ENTRIES})
+            entries += [Entry(one["name"], one["bytes"], one["modified_ms"]) for one in answer["entries"]]
+            more = answer["more"]
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        parts: list[bytes] = []
+        left = length
+        while left is None or left > 0:
+            asked = CHUNK_BYTES if left is None else min(left, CHUNK_BYTES)
+            _, part = self._call({"fs": "read", "path": path, "offset": offset, "length": asked})
+            parts.append(part)
+            offset += len(part)
+            left = None if left is None else left - len(part)
+            if len(part) < asked:
+                break
+        return b"".join(parts)
+
+    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        if len(data) > CHUNK_BYTES:
+            with tempfile.NamedTemporaryFile(prefix="upload-") as file:
+                file.write(data)
+                file.flush()
+                self.upload(Path(file.name), path, overwrite=overwrite)
+            return
+        self._make_parent(path)
+        self._call({"fs": "write", "path": path, "overwrite": overwrite}, data)
+
+    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
+        if not local.is_file():
+            raise StorageError(f"cannot upload '{local}': it is not a file", file=str(local))
+        self._make_parent(path)
+        self._call({"fs": "write", "path": path, "upload": str(local), "overwrite": overwrite})
+
+    def download(self, path: str, local: Path) -> None:
+        with new_local_file(local):
+            self._call({"fs": "download", "path": path, "to": str(local)})
+
+    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
+        answer, _ = self._call(
+            {"fs": "download", "path": path, "to": str(local), "offset": offset, "length": length}
+        )
+        return int(answer["bytes"])
+
+    def delete(self, path: str) -> None:
+        self._call({"fs": "delete", "path": path})
+
+    def exists(self, path: str) -> bool:
+        answer, _ = self._call({"fs": "exists", "path": path})
+        return bool(answer["exists"])
+
+    def _make_parent(self, path: str) -> None:
+        """Makes the directory of `path`, once for each in the life of this object."""
+        parent = check_path(path).rpartition("/")[0]
+        with self._lock:
+            if parent in self._made:
+                return
+        self._call({"fs": "mkdirs", "path": parent})
+        with self._lock:
+            self._made.add(parent)
+
+    def _call(self, request: FileRequest, body: bytes = b"") -> tuple[FileAnswer, bytes]:
+        """`path` of the request is below this storage's location."""
+        operation, uri = request["fs"], f"{self.location}/{check_path(request['path'])}"
+        try:
+            return self._jvm.fs({**request, "path": uri}, body)
+        except MissingError as error:
+            raise MissingError(f"'{uri}' does not exist ({error.message})", file=uri) from error
+        except ConflictError as error:
+            if operation != "write":
+                raise StorageError(f"cannot {operation} '{uri}': {error.message}", file=uri) from error
+            raise ConflictError(f"'{uri}' exists already ({error.message})", file=uri) from error
+        except StorageError as error:
+            why = with_remedy(error.message)
+            raise StorageError(f"cannot {operation} '{uri}': {why}", file=uri) from error

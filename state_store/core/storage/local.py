@@ -1,0 +1,125 @@
+"""Checkpoint storage on a local (or mounted) file system, without any help from the JVM."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from state_store.core.storage.contract import Entry, Storage, check_path
+from state_store.core.storage.durable import link_or_copy, make_directory, place_durable, write_durable
+from state_store.core.storage.remedies import with_remedy
+from state_store.errors import ConflictError, MissingError, StorageError
+
+
+class LocalStorage(Storage):
+    """Files below `directory`, which is made by the first write.
+
+    Durable: when a write returns, the file survives a power cut. `upload` and `download`
+    hard-link where source and target are on one file system. Where the file system has no hard
+    links (gcsfuse, s3fs), files are copied, which the log says once, and a write without `overwrite`
+    looks the name up first: of two writers at the same moment the later wins.
+    """
+
+    is_local = True
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        self.location = str(self.directory)
+
+    def list_files(self, directory: str) -> list[Entry]:
+        entries = []
+        with self._translated("list", directory):
+            try:
+                scan = os.scandir(self._at(directory))
+            except FileNotFoundError:
+                return []
+            with scan:
+                for item in scan:
+                    entry = _entry(item)
+                    if entry is not None:
+                        entries.append(entry)
+        return sorted(entries, key=lambda entry: entry.name)
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        with self._translated("read", path), open(self._at(path), "rb") as file:
+            file.seek(offset)
+            return file.read(-1 if length is None else length)
+
+    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        target = self._at(path)
+        with self._translated("write", path):
+            try:
+                write_durable(target, data, overwrite=overwrite)
+            except FileNotFoundError:
+                make_directory(target.parent)
+                write_durable(target, data, overwrite=overwrite)
+
+    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
+        target = f"{self.location}/{check_path(path)}"
+        with self._translated("write", path):
+            try:
+                place_durable(local, target, overwrite=overwrite)
+            except FileNotFoundError:
+                make_directory(Path(target).parent)
+                place_durable(local, target, overwrite=overwrite)
+
+    def download(self, path: str, local: Path) -> None:
+        with self._translated("read", path):
+            link_or_copy(self._at(path), local)
+
+    def delete(self, path: str) -> None:
+        with self._translated("delete", path):
+            self._at(path).unlink(missing_ok=True)
+
+    def exists(self, path: str) -> bool:
+        with self._translated("look for", path):
+            return self._at(path).is_file()
+
+    def directories(self, directory: str | None = None) -> list[str]:
+        at = self.directory if directory is None else self._at(directory)
+        with self._translated("list", directory or ""):
+            try:
+                with os.scandir(at) as scan:
+                    return sorted(item.name for item in scan if item.is_dir())
+            except FileNotFoundError:
+                return []
+
+    def delete_directory(self, directory: str) -> None:
+        with self._translated("delete", directory), suppress(FileNotFoundError):
+            shutil.rmtree(self._at(directory))
+
+    def _at(self, path: str) -> Path:
+        return self.directory / check_path(path)
+
+    @contextmanager
+    def _translated(self, what: str, path: str) -> Iterator[None]:
+        """Turns the system's errors into ours, naming the file that they are about."""
+        file = f"{self.location}/{path}"
+        try:
+            yield
+        except FileExistsError as error:
+            raise ConflictError(
+                f"'{error.filename2 or error.filename or file}' exists already", file=file
+            ) from error
+        except FileNotFoundError as error:
+            raise MissingError(f"'{error.filename or file}' does not exist", file=file) from error
+        except OSError as error:
+            raise StorageError(f"cannot {what} '{file}': {_advise(error)}", file=file) from error
+
+
+def _entry(item: os.DirEntry[str]) -> Entry | None:
+    """None for what is not a file, or is gone since the directory was read."""
+    try:
+        if not item.is_file():
+            return None
+        status = item.stat()
+    except FileNotFoundError:
+        return None
+    return Entry(item.name, status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+def _advise(error: OSError) -> str:
+    return with_remedy(os.strerror(error.errno) if error.errno else str(error))

@@ -1,0 +1,91 @@
+"""From the URI of a store's directory to its storage."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from state_store.core.storage.contract import Storage
+from state_store.core.storage.file_requests import FileSystemCalls
+from state_store.core.storage.hadoop import HadoopStorage
+from state_store.core.storage.local import LocalStorage
+from state_store.core.storage.mounts import warn_of_cached_attributes
+from state_store.errors import OptionError, StorageError
+
+_ARROW_SCHEMES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "abfs": "abfs", "abfss": "abfss"}
+_SUPPORTED = "a path, file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:, gs:, abfs: and abfss:"
+
+
+def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
+    """The storage of the directory at `uri`: a local path or `file:` URI directly, any other through the JVM
+    if one is given, else by a client of this process. No connection is made before the first use.
+
+    URIs are taken in Hadoop's form, that is, not percent-decoded. Raises OptionError for a scheme that is not
+    known, StorageError when the client's package is not installed.
+    """
+    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", uri)
+    scheme = match[1].lower() if match else "file"
+    if scheme == "file":
+        local = LocalStorage(_local_path(uri, has_scheme=match is not None))
+        warn_of_cached_attributes(local.directory)
+        return local
+    if jvm is not None:
+        return HadoopStorage(uri, jvm)
+    if scheme in ("webhdfs", "swebhdfs", "hdfs"):
+        return _web_hdfs(scheme, uri)
+    if scheme in _ARROW_SCHEMES:
+        return _arrow(scheme, uri)
+    raise OptionError(
+        f"'{uri}' has the scheme '{scheme}', which is not supported outside Spark; "
+        f"supported are {_SUPPORTED}",
+        file=uri,
+        option="checkpointLocation",
+    )
+
+
+def _local_path(uri: str, *, has_scheme: bool) -> str:
+    path = uri[len("file:") :] if has_scheme else uri
+    if not path.startswith("//"):
+        return path
+    host, slash, rest = path[2:].partition("/")
+    if has_scheme and host not in ("", "localhost"):
+        raise OptionError(f"'{uri}' names the host '{host}'; a file URI has none: file:///path", file=uri)
+    return slash + rest if has_scheme else path
+
+
+def _web_hdfs(scheme: str, uri: str) -> Storage:
+    from state_store.core.storage.hadoop_conf import webhdfs_endpoints
+    from state_store.core.storage.webhdfs import WebHdfsStorage
+
+    authority, slash, path = uri.partition("://")[2].partition("/")
+    if scheme == "hdfs":
+        endpoints = webhdfs_endpoints(authority)
+    else:
+        endpoints = [f"{'https' if scheme == 'swebhdfs' else 'http'}://{authority}"]
+    return WebHdfsStorage(endpoints, slash + path)
+
+
+def _arrow(scheme: str, uri: str) -> Storage:
+    from state_store.core.storage.objects import ArrowStorage
+
+    try:
+        from pyarrow.fs import FileSystem
+    except ImportError as error:
+        raise StorageError(
+            f"'{uri}' needs the Python package 'pyarrow', which this Python lacks: "
+            "pip install 'incremental-state-store[arrow]'",
+            file=uri,
+        ) from error
+    parts = urlsplit(uri)
+    root = f"{_ARROW_SCHEMES[scheme]}://{parts.netloc}"
+    try:
+        try:
+            # A small file is one request then, and leaves no unfinished upload behind. From pyarrow 19 on.
+            filesystem, directory = FileSystem.from_uri(f"{root}?allow_delayed_open=true")
+        except ValueError:
+            filesystem, directory = FileSystem.from_uri(root)
+    except (ValueError, OSError) as error:
+        raise StorageError(f"cannot open '{root}' for '{uri}': {error}", file=uri) from error
+    return ArrowStorage(
+        filesystem, f"{directory.rstrip('/')}{uri.partition('://')[2][len(parts.netloc) :]}", uri
+    )

@@ -1,0 +1,1 @@
+"""State as data: read, queried, exported, estimated, rewritten and migrated, without a JVM."""

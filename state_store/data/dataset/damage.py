@@ -1,0 +1,82 @@
+"""What is lost with a damaged file, in a reader's words: the partition, its rows, the keys in the file."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from state_store.core.checkpoint.metadata import ColumnFamily
+from state_store.core.checkpoint.names import is_sst_path
+from state_store.core.compat import zip
+from state_store.core.engine.table import key_bounds
+from state_store.core.storage.contract import Storage
+from state_store.data.dataset.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.views import View
+from state_store.errors import DamagedError, MissingError, StateStoreError
+
+T = TypeVar("T")
+
+
+def lost_partition(
+    error: DamagedError | MissingError,
+    checkpoint: str,
+    view: View,
+    partition: int,
+    version: int,
+    storage: Storage,
+    families: Callable[[], Mapping[str, ColumnFamily]],
+) -> DamagedError | MissingError:
+    """The error that a partition cannot be read at a version, with what is lost and what helps.
+
+    `families` gives the column families of the version with their numbers of rows, or fails.
+    """
+    family = _attempted(lambda: families()[view.schema.family])
+    rows = "its rows" if family is None else f"its {family.keys} rows"
+    keys = None if family is None else _attempted(lambda: _keys_in(error.file, view, family, storage))
+    where = f" ({keys})" if keys else ""
+    message = (
+        f"partition {partition} of store '{view.name}' of operator {view.operator.id} cannot be read at "
+        f"version {version}, and {rows} are lost{where}: {error.message}. `state-store repair {checkpoint}` "
+        "tells whether it can be mended; the other partitions can be read with partitions=..., or with "
+        "on_damage='skip' all that are whole"
+    )
+    return type(error)(message, file=error.file)
+
+
+def _keys_in(file: str | None, view: View, family: ColumnFamily, storage: Storage) -> str | None:
+    """Which keys the rows have that the file has; None where nothing is known of it."""
+    path = "/".join((file or "").split("/")[-2:])
+    if not is_sst_path(path):
+        return None
+    with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
+        local = Path(scratch) / "table"
+        storage.download(path, local)
+        bounds = key_bounds(local)
+    low, high = (int.from_bytes(bound[:FAMILY_BYTES], "big") for bound in bounds)
+    if low > family.id or high < family.id:
+        return "the damaged file has none of them, but the version cannot be made without it"
+    texts = [
+        f"{side} {_shown(view, bound)}"
+        for side, bound, family_id in zip(("from", "to"), bounds, (low, high), strict=True)
+        if family_id == family.id
+    ]
+    return f"the damaged file has rows with keys {' '.join(texts)}" if texts else None
+
+
+def _shown(view: View, key: bytes) -> str:
+    """A key as a user writes it."""
+    columns = Columns(view)
+    return ", ".join(
+        f"{name} = {column[0].as_py()!r}"
+        for name, column in zip(columns.key_names, columns.keys([key]), strict=True)
+    )
+
+
+def _attempted(get: Callable[[], T]) -> T | None:
+    """None where it cannot be told: this is about damage."""
+    try:
+        return get()
+    except (StateStoreError, KeyError, IndexError, ValueError, OSError):
+        return None

@@ -1,0 +1,172 @@
+"""A key that a user names: as a filter, as the bytes that a store has, and the partition that it is in."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from state_store.core.compat import zip
+from state_store.data.dataset.columns import FAMILY_BYTES, encoded_keys
+from state_store.data.dataset.views import View
+from state_store.data.rows.hashing import partitions_of
+from state_store.errors import FormatError, OptionError
+
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.compute
+
+Key = Any
+"""A value where keys have one column, else a sequence of values in the order of the columns, or a mapping
+from their names."""
+
+_GROUPING_KEYS = ("key", "groupingKey", "elementKey")
+"""What Spark calls the key where others come first: of timers, and of indexes of times to live up to 4.0 and
+since."""
+
+
+def key_columns(view: View, key: Key) -> list[pyarrow.Array]:
+    """The key as columns of one row, of those that the view shows. Raises OptionError for a key that lacks a
+    column, has one too many, or a value of another type."""
+
+    fields = [field for field in view.schema.key if field.name not in view.hidden]
+    names = [field.name for field in fields]
+    if isinstance(key, Mapping):
+        if set(key) != set(names):
+            raise OptionError(f"a key has the columns {', '.join(names)}, not {', '.join(map(str, key))}")
+        values: Sequence[Any] = [key[name] for name in names]
+    elif isinstance(key, (tuple, list)) and (len(fields) != 1 or len(key) == 1):
+        values = key
+    else:
+        values = [key]
+    if len(values) != len(fields):
+        raise OptionError(f"a key has {len(fields)} columns ({', '.join(names)}), not {len(values)}")
+    return [_typed(value, field) for value, field in zip(values, fields, strict=True)]
+
+
+def key_bytes(view: View, columns: Sequence[pyarrow.Array], family: int) -> bytes:
+    """The key as a store has it. Raises FormatError for one that cannot be encoded."""
+    (encoded,) = encoded_keys(view, columns, 1)
+    return family.to_bytes(FAMILY_BYTES, "big") + encoded
+
+
+def partition_of(view: View, columns: Sequence[pyarrow.Array]) -> int | None:
+    """The partition in which Spark keeps the key; None where that cannot be told from its columns."""
+    try:
+        chosen = [columns[number] for number in partitioning_columns(view)]
+        return int(places_of(view, chosen, 1, view.operator.stores[view.store])[0])
+    except FormatError:
+        return None
+
+
+def partitioning_columns(view: View) -> list[int]:
+    """The numbers of the key's columns by which Spark partitions, for `places_of`. Raises FormatError where
+    that is not known."""
+    numbers, layout = list(range(len(view.schema.key))), view.schema.layout
+    if view.operator.name.startswith("transformWithState"):
+        if not layout.is_ordered:
+            return list(layout.first) or numbers
+        grouping = [number for number in numbers if view.schema.key.names[number] in _GROUPING_KEYS]
+        if len(grouping) != 1:
+            raise FormatError(
+                f"'{view.name}' of operator {view.operator.id} ({view.operator.name}) is ordered by other "
+                f"columns than its keys ({', '.join(view.schema.key.names)}): the partition of a key cannot "
+                "be told"
+            )
+        return grouping
+    is_last_apart = view.operator.name.startswith("sessionWindow") or view.has_row_numbers
+    return numbers[:-1] if is_last_apart else numbers
+
+
+def places_of(view: View, columns: Sequence[pyarrow.Array], count: int, partitions: int) -> Any:
+    """The partitions of `count` keys, as a numpy array, by their `partitioning_columns`. Raises FormatError
+    as `partitions_of` does."""
+    import numpy
+
+    fields = [view.schema.key.field(number) for number in partitioning_columns(view)]
+    if not fields:
+        return numpy.zeros(count, numpy.int64)
+    if view.is_index_of_map:  # of the key and the user's key together
+        columns, fields = [columns[0].flatten()[0]], [fields[0].type.field(0)]
+    return partitions_of(columns, fields, partitions)
+
+
+def key_filter(view: View, columns: Sequence[pyarrow.Array]) -> pyarrow.compute.Expression:
+    """Which rows have the key. Raises OptionError for columns of lists or maps."""
+    import pyarrow.compute
+
+    expression = pyarrow.compute.scalar(True)
+    fields = [field for field in view.schema.key if field.name not in view.hidden]
+    for field, column in zip(fields, columns, strict=True):
+        expression = expression & _equals(pyarrow.compute.field(field.name), (field.name,), column[0])
+    return expression
+
+
+def _equals(
+    reference: pyarrow.compute.Expression, path: tuple[str, ...], value: pyarrow.Scalar
+) -> pyarrow.compute.Expression:
+    import pyarrow
+    import pyarrow.compute
+
+    if not value.is_valid:
+        return reference.is_null()
+    if pyarrow.types.is_nested(value.type) and not pyarrow.types.is_struct(value.type):
+        raise OptionError(f"rows cannot be found by column '{path[0]}', which has type {value.type}")
+    if not pyarrow.types.is_struct(value.type):
+        return reference == value
+    expression = reference.is_valid()
+    for index in range(value.type.num_fields):
+        inner = (*path, value.type.field(index).name)
+        expression = expression & _equals(pyarrow.compute.field(*inner), inner, value[index])
+    return expression
+
+
+def scalar_of(text: str, kind: pyarrow.DataType) -> pyarrow.Scalar:
+    """What a text stands for: structs and lists are JSON, moments without a zone are UTC.
+
+    Raises ArrowException or ValueError where it stands for nothing.
+    """
+    import pyarrow
+
+    types = pyarrow.types
+    if types.is_string(kind):
+        return pyarrow.scalar(text, kind)
+    if types.is_nested(kind):
+        return pyarrow.scalar(_of_json(json.loads(text), kind), kind)
+    if types.is_timestamp(kind) and kind.tz is not None:
+        try:
+            return pyarrow.scalar(text).cast(kind)
+        except pyarrow.ArrowInvalid:
+            return pyarrow.scalar(text).cast(pyarrow.timestamp(kind.unit)).cast(kind)
+    return pyarrow.scalar(text).cast(kind)
+
+
+def _of_json(value: Any, kind: pyarrow.DataType) -> Any:
+    import pyarrow
+
+    if isinstance(value, str):
+        return scalar_of(value, kind).as_py()
+    if isinstance(value, list) and pyarrow.types.is_struct(kind):
+        raise ValueError("a struct is a JSON object")
+    if isinstance(value, dict) and pyarrow.types.is_struct(kind):
+        unknown = [name for name in value if kind.get_field_index(name) < 0]
+        if unknown:
+            raise ValueError(f"it has no field '{unknown[0]}'")
+        return {name: _of_json(one, kind.field(name).type) for name, one in value.items()}
+    if isinstance(value, list) and pyarrow.types.is_list(kind):
+        return [_of_json(one, kind.value_type) for one in value]
+    return value
+
+
+def _typed(value: Any, field: pyarrow.Field) -> pyarrow.Array:
+    """One value as the column's type; a text is read as what it stands for."""
+    import pyarrow
+
+    try:
+        if isinstance(value, str):
+            return pyarrow.array([scalar_of(value, field.type).as_py()], field.type)
+        return pyarrow.array([value], field.type)
+    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+        raise OptionError(
+            f"{value!r} is no value of column '{field.name}', which has type {field.type}: {error}"
+        ) from error

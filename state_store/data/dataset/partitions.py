@@ -1,0 +1,243 @@
+"""The partitions of a view at one version: held in checkpoint storage, and local while they are read."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from state_store.core.checkpoint.metadata import ColumnFamily
+from state_store.core.compat import zip
+from state_store.core.engine.database import Database
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.transfer import parallel
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.data.dataset.damage import lost_partition
+from state_store.data.dataset.pinned import MOST_OPEN_FILES, PinnedVersion
+from state_store.data.dataset.views import View
+from state_store.data.query import LISTED_AT_ONCE, Progress, Query, StoreKey
+from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
+
+READING = DatabaseSettings(max_open_files=MOST_OPEN_FILES)
+
+
+class Partitions:
+    """Some partitions, `numbers`, of a view at version `version`. What it holds goes with `close`, or when it
+    is collected. One thread at a time."""
+
+    def __init__(
+        self,
+        query: Query,
+        view: View,
+        version: int,
+        chosen: Iterable[int] | None = None,
+        *,
+        skip_damaged: bool = False,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        """With `skip_damaged`, partitions that cannot be read are in `lost`, with why, as they are found.
+
+        Raises MissingError for a partition or a version that is not there."""
+        self.view = view
+        self.version = version
+        self.lost: dict[int, StateStoreError] = {}
+        self._skip_damaged = skip_damaged
+        self._query = query
+        self._runtime = runtime
+        self._progress: Progress | None = None
+        count = view.operator.stores[view.store]
+        self.numbers = tuple(range(count) if chosen is None else dict.fromkeys(chosen))
+        unknown = [one for one in self.numbers if not 0 <= one < count]
+        if unknown:
+            raise MissingError(f"there is no partition {unknown[0]}: the store has 0 to {count - 1}")
+        self._pins = self._pinned(version, None)
+        self.directory = Path(tempfile.mkdtemp(prefix="state-store-"))
+        self._local: dict[int, LocalDatabase] = {}
+        self._families: dict[int, Mapping[str, ColumnFamily]] = {}
+        self._finalizer = weakref.finalize(self, _let_go, self._pins, self.directory)
+
+    def close(self) -> None:
+        """Lets the files in checkpoint storage go, and removes local ones; twice is fine."""
+        self._finalizer()
+
+    def follow(self, progress: Progress) -> None:
+        """Tells of the files that are brought from now on, and of the partitions that have been read."""
+        self._progress = progress
+
+    @contextmanager
+    def read(self, partition: int) -> Iterator[None]:
+        """While a partition is read as a whole: its local database goes afterwards, unless it was there."""
+        if self.is_local(partition) or partition in self.lost:
+            yield
+            return
+        with self.told([self._pins[partition]], self.size_bytes(partition)):
+            yield
+            if self.is_local(partition):
+                self.forget(partition)
+
+    @contextmanager
+    def brought(self, partition: int) -> Iterator[LocalDatabase]:
+        """The local database of a partition, which stays; if it is made, that is told."""
+        if self.is_local(partition):
+            yield self.base(partition)
+            return
+        with self.told([self._pins[partition]], self.size_bytes(partition)):
+            yield self.base(partition)
+
+    @contextmanager
+    def told(self, pins: Iterable[PinnedVersion], size_bytes: int) -> Iterator[None]:
+        """While a partition is read, of which `pins` are going to bring this many bytes."""
+        progress = self._progress
+        if progress is None:
+            yield
+            return
+        for pin in pins:
+            pin.follow(progress)
+        progress.expect(size_bytes)
+        yield
+        progress.store_done()
+
+    def key(self, partition: int) -> StoreKey:
+        return StoreKey(self.view.operator.id, partition, self.view.store)
+
+    def base(self, partition: int) -> LocalDatabase:
+        """The local database of a partition, made where it is not there yet."""
+        if not self._finalizer.alive:
+            raise OptionError("the state was closed")
+        if partition in self.lost:
+            raise self.lost[partition]
+        if partition not in self._local:
+            pin = self._pins[partition]
+            try:
+                self._local[partition] = pin.restore(self.directory / str(partition))
+            except (DamagedError, MissingError) as error:
+                raise self._lost(partition, error, pin) from error
+        return self._local[partition]
+
+    def is_readable(self, partition: int) -> bool:
+        """Whether a partition can be read, which makes it local. Raises what `base` does, unless what is
+        damaged is skipped."""
+        if partition in self.lost:
+            return False
+        try:
+            self.base(partition)
+        except (DamagedError, MissingError) as error:
+            if not self._skip_damaged:
+                raise
+            self.lost[partition] = error
+        return partition not in self.lost
+
+    def _lost(
+        self, partition: int, error: DamagedError | MissingError, pin: PinnedVersion | None = None
+    ) -> DamagedError | MissingError:
+        """The error, with what is lost."""
+
+        def families() -> Mapping[str, ColumnFamily]:
+            assert pin is not None
+            return pin.column_families(self.directory / f"lost-{partition}")
+
+        storage = self._query.storage(self.key(partition))
+        try:
+            return lost_partition(
+                error,
+                self._query.location,
+                self.view,
+                partition,
+                self.version,
+                storage,
+                families if pin else dict,
+            )
+        finally:
+            storage.close()
+
+    def is_local(self, partition: int) -> bool:
+        return partition in self._local
+
+    def forget(self, partition: int) -> None:
+        """Removes the local database."""
+        del self._local[partition]
+        shutil.rmtree(self.directory / str(partition), ignore_errors=True)
+
+    def family(self, partition: int) -> ColumnFamily | None:
+        """The view's column family in a partition; None where nothing was ever written to it."""
+        return self.base(partition).column_families.get(self.view.schema.family)
+
+    def count(self, partition: int) -> int:
+        """The rows of the view in a partition, as its files say: nothing is restored. 0 of one that is
+        lost."""
+        if partition in self.lost:
+            return 0
+        family = self._described_family(partition)
+        return 0 if family is None else family.keys
+
+    def family_id(self, partition: int) -> int | None:
+        """The id of the view's column family in a partition, as its files say; None as for `family`."""
+        family = self._described_family(partition)
+        return None if family is None else family.id
+
+    def described_families(self, partition: int) -> Mapping[str, ColumnFamily]:
+        """All column families of a partition, as its files say: nothing is restored."""
+        if partition not in self._families:
+            directory = self.directory / f"count-{partition}"
+            self._families[partition] = self._pins[partition].column_families(directory)
+        return self._families[partition]
+
+    def _described_family(self, partition: int) -> ColumnFamily | None:
+        return self.described_families(partition).get(self.view.schema.family)
+
+    def size_bytes(self, partition: int) -> int:
+        """Of the files of a partition that a restore reads, all column families."""
+        return 0 if partition in self.lost else self._pins[partition].size_bytes
+
+    @contextmanager
+    def pinned(self, version: int, since: int | None = None) -> Iterator[Mapping[int, PinnedVersion]]:
+        """The same partitions at another version, held meanwhile (0: none), and the deltas after `since`."""
+        pins = self._pinned(version, since) if version else {}
+        try:
+            yield pins
+        finally:
+            for pin in pins.values():
+                pin.release()
+
+    def _pinned(self, version: int, since: int | None) -> dict[int, PinnedVersion]:
+        try:
+            known = self._query.committed(version - 1)
+        except MissingError:  # Spark has forgotten the batch: what it committed last came from its version
+            known = self._query.committed()
+
+        newest = (self._query.committed_batch() or 0) + 1
+
+        def pin(number: int) -> PinnedVersion:
+            key = self.key(number)
+            storage = self._query.storage(key)
+            return PinnedVersion(key, storage, version, known[key], since=since, runtime=self._runtime)
+
+        def found(number: int) -> PinnedVersion | None:
+            try:
+                return pin(number)
+            except (DamagedError, MissingError) as error:
+                if version != self.version or version != newest:
+                    raise  # retention may have removed it
+                lost = self._lost(number, error)
+                if not self._skip_damaged:
+                    raise lost from error
+                self.lost[number] = lost
+                return None
+
+        pins = parallel(LISTED_AT_ONCE, found, self.numbers, runtime=self._runtime)
+        return {number: one for number, one in zip(self.numbers, pins, strict=True) if one is not None}
+
+
+def opened(base: LocalDatabase) -> Database:
+    """The database, for reading."""
+    return Database(base.directory, READING)
+
+
+def _let_go(pins: Mapping[int, PinnedVersion], directory: Path) -> None:
+    for pin in pins.values():
+        pin.release()
+    shutil.rmtree(directory, ignore_errors=True)

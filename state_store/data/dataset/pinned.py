@@ -1,0 +1,234 @@
+"""A version of one store, held so that its files stay while it is read, and made a local database.
+
+Files of a running query come and go. Who reads a version of many stores lists them all at once, keeps what is
+small (listings, the archives of snapshots) in memory, and holds a lease on the rest (docs/deletion.md). Where
+the storage may only be read, there is no lease: then a version that is retained no more may be gone when it
+is read.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.names import DELTA_DIRECTORY, SNAPSHOT_DIRECTORY, DeltaName, VersionId
+from state_store.core.deletion.catalog import listing_of, read_archive
+from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.engine.table import read_metadata
+from state_store.core.files.local_cache import LocalCache
+from state_store.core.files.workspace import Workspace
+from state_store.core.planning.chain import ChainDelta
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.snapshots.assembly import Restored
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.restore import restore
+from state_store.core.snapshots.wanted_files import wanted_deltas
+from state_store.core.storage.contract import Entry, Storage
+from state_store.data.dataset.versions import identified
+from state_store.data.query import Progress, StoreKey
+from state_store.errors import MissingError, StateStoreError, StorageError
+
+MOST_OPEN_FILES = 512
+_TRIES = 3
+
+
+class PinnedVersion:
+    """One version of one store, `version`; `release` lets its files go. One thread at a time."""
+
+    def __init__(
+        self,
+        key: StoreKey,
+        storage: Storage,
+        number: int,
+        newest: VersionId,
+        *,
+        since: int | None = None,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        """With `since`, the deltas of all versions after that number are held, too.
+
+        Raises MissingError when the store does not have that version any more."""
+        self.key = key
+        self.storage = storage
+        self.paths: frozenset[str] = frozenset()
+        """The SST files that are held: below the store's directory."""
+        self.archives: dict[str, bytes] = {}
+        """The archive of the snapshot that the version starts from, by its path; none without one."""
+        self.lineage: list[DeltaName] = []
+        """The deltas after `since` that the version came from, oldest first, as far as they are there."""
+        self._since = since
+        self._runtime = runtime
+        self._lease: Lease | None = None
+        for attempt in range(_TRIES):
+            try:
+                self.version, self._view = self._held(number, newest)
+                self._unmetered = self._view
+                return
+            except MissingError:
+                # A clean-up may have removed what was still listed, with a newer snapshot in its place.
+                if attempt == _TRIES - 1:
+                    raise
+
+    def follow(self, progress: Progress) -> None:
+        """Tells of the files that are brought from now on."""
+        self._view = progress.metered(self._unmetered)
+
+    def restore(self, directory: Path) -> LocalDatabase:
+        """The version as a local database below `directory`, which the caller removes."""
+        try:
+            return restore(self._context(directory), self.version).base
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+
+    def restore_by_blocks(self, directory: Path) -> Restored:
+        """The same as a query restores it, with what it took: no file is verified as a whole, and deltas lie
+        beside the database. The caller removes `directory`."""
+        return restore(self._context(directory), self.version, thorough=False, ingest=False)
+
+    def fetch(self, delta: DeltaName, directory: Path) -> Path:
+        """A delta of the lineage below `directory`, its checksum compared. Raises DamagedError."""
+        context = self._context(directory)
+        (wanted,) = wanted_deltas([ChainDelta.from_listing(delta, self._sizes[delta])], directory)
+        context.fetch([wanted])
+        context.verify([wanted])
+        return wanted.target
+
+    def metadata(self, delta: DeltaName, directory: Path) -> DeltaMetadata:
+        """What a delta says of its version; below `directory`, which is removed. Raises DamagedError."""
+        try:
+            return DeltaMetadata.from_json(read_metadata(self.fetch(delta, directory)), file=delta.path)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def column_families(self, directory: Path) -> Mapping[str, ColumnFamily]:
+        """The column families of the version with their numbers of keys, from the newest delta or from the
+        manifest of the snapshot. Raises DamagedError."""
+        if self._plan.deltas:
+            return self.metadata(self._plan.deltas[-1], directory).column_families
+        assert self._plan.snapshot is not None
+        return read_archive(self._view, self._plan.snapshot).manifest.column_families
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the SST files that a restore of the version reads."""
+        return sum(self._sizes[delta] for delta in self._plan.deltas) + self._snapshot_bytes
+
+    @property
+    def lineage_bytes(self) -> int:
+        """Of the deltas in `lineage`."""
+        return sum(self._sizes[delta] for delta in self.lineage)
+
+    def delta_bytes(self, delta: DeltaName) -> int:
+        return self._sizes[delta]
+
+    def committed_ms(self, delta: DeltaName) -> int:
+        """When the delta was written, by the storage's clock."""
+        return self._times_ms[delta]
+
+    def release(self) -> None:
+        """Gives the lease back, and closes the storage; twice is fine."""
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            with contextlib.suppress(StateStoreError):  # it runs out by itself
+                lease.release()
+        self.storage.close()
+
+    def _context(self, directory: Path) -> StoreContext:
+        workspace = Workspace(directory / "work", runtime=self._runtime)
+        workspace.open()
+        return StoreContext(
+            self._view,
+            LocalCache(directory / "cache", 0).store(self.storage.location),
+            workspace,
+            DatabaseSettings(max_open_files=MOST_OPEN_FILES),
+            runtime=self._runtime,
+        )
+
+    def _held(self, number: int, newest: VersionId) -> tuple[VersionId, Storage]:
+        entries = {
+            f"{directory}/{entry.name}": entry
+            for directory in (DELTA_DIRECTORY, SNAPSHOT_DIRECTORY)
+            for entry in self.storage.list_files(directory)
+        }
+        listing = listing_of(entries)
+        version = identified(listing, number, newest, f"store {self.key}")
+        lineages = Lineages(listing.deltas, listing.snapshots)
+        plan = self._plan = lineages.plan(version)
+        self._snapshot_bytes = 0
+        self._sizes, self._times_ms = listing.deltas, listing.written_ms
+        if self._since is not None:
+            after = [one for one in lineages.history(version) if one.number > self._since]
+            deltas = [lineages.delta(one) for one in reversed(after)]
+            self.lineage = [delta for delta in deltas if delta is not None]
+        kept = self.archives = {}
+        wanted = {delta.path for delta in (*plan.deltas, *self.lineage)}
+        if plan.snapshot is not None:
+            kept[plan.snapshot.path] = self.storage.read(plan.snapshot.path)
+            with contextlib.suppress(StateStoreError):  # the restore says what is wrong with it
+                archive = read_archive(_Pinned(self.storage, entries, kept), plan.snapshot)
+                wanted |= {entry.path for entry in archive.manifest.files}
+                self._snapshot_bytes = sum(entry.size_bytes for entry in archive.manifest.files)
+        self._hold(wanted)
+        self.paths = frozenset(wanted)
+        return version, _Pinned(self.storage, entries, kept)
+
+    def _hold(self, paths: set[str]) -> None:
+        lease = Lease(self.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._runtime)
+        try:
+            lost = lease.hold(paths)
+        except StorageError:
+            return
+        if lost:
+            lease.release()
+            raise MissingError(f"'{min(lost)}' of store {self.key} was removed meanwhile", file=min(lost))
+        self._lease = lease
+
+
+class _Pinned(Storage):
+    """A store's directory as it was listed; `kept` are files whose bytes are known."""
+
+    def __init__(self, storage: Storage, entries: Mapping[str, Entry], kept: Mapping[str, bytes]) -> None:
+        self.location = storage.location
+        self.is_local = storage.is_local
+        self._storage = storage
+        self._entries = entries
+        self._kept = kept
+
+    def list_files(self, directory: str) -> list[Entry]:
+        if directory not in (DELTA_DIRECTORY, SNAPSHOT_DIRECTORY):
+            return self._storage.list_files(directory)
+        return [entry for path, entry in self._entries.items() if path.startswith(f"{directory}/")]
+
+    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
+        if path in self._kept:
+            return self._kept[path][offset : None if length is None else offset + length]
+        return self._storage.read(path, offset, length)
+
+    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
+        self._storage.write(path, data, overwrite=overwrite)
+
+    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
+        self._storage.upload(local, path, overwrite=overwrite)
+
+    def download(self, path: str, local: Path) -> None:
+        self._storage.download(path, local)
+
+    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
+        return self._storage.download_part(path, local, offset, length)
+
+    def delete(self, path: str) -> None:
+        self._storage.delete(path)
+
+    def exists(self, path: str) -> bool:
+        return self._storage.exists(path)
+
+    def directories(self, directory: str | None = None) -> builtins.list[str]:
+        return self._storage.directories(directory)

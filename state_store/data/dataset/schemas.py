@@ -1,0 +1,188 @@
+"""What Spark says of the rows of a store: the schemas of its column families, from Spark's own files.
+
+Most operators have one file for each store, `state/<operator>/0[/<store>]/_metadata/schema`: a version, then
+the schemas of key and value as JSON, in pieces as Java writes texts. Operators with column families have
+several, oldest first, which the operator's metadata names: the same of each family, and how keys are encoded.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from state_store.data.query import Operator, Query, StoreKey
+from state_store.data.rows.keys import KeyLayout
+from state_store.data.rows.types import schema_of
+from state_store.errors import DamagedError, FormatError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+DEFAULT_FAMILY = "default"
+_ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
+_MOST_PIECES = 1 << 10
+
+
+@dataclass(frozen=True)
+class Writers:
+    """With which fields rows were written that Spark encoded with Avro: by the number in each; and the
+    numbers with which rows are written now."""
+
+    keys: Mapping[int, Sequence[pyarrow.Field]]
+    values: Mapping[int, Sequence[pyarrow.Field]]
+    newest_keys: int
+    newest_values: int
+
+
+@dataclass(frozen=True)
+class FamilySchema:
+    """The rows of one column family: the fields of keys and values, and how keys are encoded; `avro` where
+    rows are encoded with Avro."""
+
+    family: str
+    key: pyarrow.Schema
+    value: pyarrow.Schema
+    layout: KeyLayout
+    avro: Writers | None = None
+
+
+def read_schemas(query: Query, operator: Operator, store: str) -> list[FamilySchema]:
+    """The column families of a store of an operator, as the newest of Spark's files describes them.
+
+    Raises MissingError without such a file, DamagedError or FormatError for one that cannot be read.
+    """
+    files = operator.schema_files.get(store)
+    path = files[-1] if files else f"{StoreKey(operator.id, 0, store).path}/_metadata/schema"
+    texts = _Texts(query.read(path), path)
+    version = texts.text()
+    if version not in ("v1", "v2", "v3"):
+        raise FormatError(f"'{path}' is of version '{version}', which is not known here", file=path)
+    if version == "v3":
+        newest = _families(texts, path)
+        if files and is_avro(query):
+            written = [_families(_after_version(query, file), file) for file in files[:-1]]
+            return [_with_writers(one, [*written, newest]) for one in newest]
+        return [one for one, _, _ in newest]
+    key, value = (texts.text() if version == "v1" else texts.pieces() for _ in range(2))
+    layout = KeyLayout(tuple(range(operator.prefix_columns.get(store, 0))))
+    return [FamilySchema(DEFAULT_FAMILY, schema_of(key, file=path), schema_of(value, file=path), layout)]
+
+
+def is_avro(query: Query) -> bool:
+    """Whether state variables of the query are encoded with Avro. Raises FormatError for an encoding that is
+    not known."""
+    encoding = query.logs.pinned_conf().get(_ENCODING, "unsaferow")
+    if encoding not in ("unsaferow", "avro"):
+        raise FormatError(
+            f"the state of {query.location} is encoded with '{encoding}' ({_ENCODING}), which is not known"
+        )
+    return encoding == "avro"
+
+
+_Numbered = tuple[FamilySchema, int, int]
+"""A family, and the numbers of its schemas of keys and of values."""
+
+
+def _families(texts: _Texts, path: str) -> list[_Numbered]:
+    return [_family(texts, path) for _ in range(texts.number(">i"))]
+
+
+def _after_version(query: Query, path: str) -> _Texts:
+    texts = _Texts(query.read(path), path)
+    texts.text()
+    return texts
+
+
+def _with_writers(newest: _Numbered, files: Sequence[Sequence[_Numbered]]) -> FamilySchema:
+    """The family, with what all files say of it."""
+    schema, newest_keys, newest_values = newest
+    same = [one for file in files for one in file if one[0].family == schema.family]
+    keys = {number: list(one.key) for one, number, _ in same}
+    values = {number: list(one.value) for one, _, number in same}
+    return replace(schema, avro=Writers(keys, values, newest_keys, newest_values))
+
+
+def _family(texts: _Texts, path: str) -> _Numbered:
+    """A name, the schemas of key and value (in later releases each after its number), the encoder of keys,
+    and the schema of the keys of a map, or nothing."""
+    name = texts.text()
+    key_number, text = texts.numbered_pieces()
+    key = schema_of(text, file=path)
+    value_number, text = texts.numbered_pieces()
+    value = schema_of(text, file=path)
+    try:
+        encoder = json.loads(texts.pieces())
+        layout = _layout(encoder)
+    except (TypeError, ValueError) as error:
+        raise DamagedError(f"'{path}' is damaged: it has no encoder of keys: {error!r}", file=path) from error
+    texts.pieces()
+    return FamilySchema(name, key, value, layout), key_number, value_number
+
+
+class _Texts:
+    """Texts as `DataOutputStream` of Java writes them."""
+
+    def __init__(self, data: bytes, path: str) -> None:
+        self._data, self._path, self._at = data, path, 0
+
+    def text(self) -> str:
+        size = self.number(">H")
+        data = self._data[self._at : self._at + size]
+        self._at += size
+        if len(data) != size:
+            raise self._damaged()
+        try:
+            return _from_java(data)
+        except ValueError as error:
+            raise self._damaged() from error
+
+    def pieces(self) -> str:
+        count = self.number(">i")
+        if not 0 <= count < _MOST_PIECES:
+            raise self._damaged()
+        return "".join(self.text() for _ in range(count))
+
+    def numbered_pieces(self) -> tuple[int, str]:
+        """Pieces, with a number of 2 bytes before them or without (0): there are never as many pieces as the
+        two would be in one."""
+        here, number = self._at, 0
+        if not 0 < self.number(">i") < _MOST_PIECES:
+            self._at = here
+            number = self.number(">h")
+            here += 2
+        self._at = here
+        return number, self.pieces()
+
+    def number(self, form: str) -> int:
+        (found,) = self._take(form)
+        return int(found)
+
+    def _take(self, form: str) -> tuple[Any, ...]:
+        size = struct.calcsize(form)
+        data = self._data[self._at : self._at + size]
+        self._at += size
+        if len(data) != size:
+            raise self._damaged()
+        return struct.unpack(form, data)
+
+    def _damaged(self) -> DamagedError:
+        return DamagedError(f"'{self._path}' is damaged: it is no schema of Spark's", file=self._path)
+
+
+def _from_java(data: bytes) -> str:
+    """Java's modified UTF-8: surrogates are encoded each by itself, and zero as two bytes."""
+    return (
+        data.replace(b"\xc0\x80", b"\0")
+        .decode("utf-8", "surrogatepass")
+        .encode("utf-16-le", "surrogatepass")
+        .decode("utf-16-le")
+    )
+
+
+def _layout(encoder: Mapping[str, Any]) -> KeyLayout:
+    if "orderingOrdinals" in encoder:
+        return KeyLayout(tuple(encoder["orderingOrdinals"]), is_ordered=True)
+    return KeyLayout(tuple(range(encoder.get("numColsPrefixKey", 0))))

@@ -1,0 +1,298 @@
+"""A version of one store of a query, all its partitions, as an Arrow table that is read in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from state_store.core.engine.rows import rows
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.data.dataset.changes import Changes
+from state_store.data.dataset.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.expiry import Expiry
+from state_store.data.dataset.export import export
+from state_store.data.dataset.history import KeyVersion
+from state_store.data.dataset.html import table
+from state_store.data.dataset.keys import Key, key_columns, key_filter
+from state_store.data.dataset.lookups import Lookups
+from state_store.data.dataset.partitions import READING, Partitions
+from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics, statistics
+from state_store.data.dataset.versions import version_number
+from state_store.data.dataset.views import View
+from state_store.data.query import Progress, Query
+from state_store.errors import DamagedError, OptionError, StateStoreError
+
+if TYPE_CHECKING:
+    import pandas
+    import pyarrow
+    import pyarrow.compute
+
+BATCH_ROWS = 1 << 16
+HEAD_ROWS = 10
+
+
+class State:
+    """One version of a store, as it was when Spark committed it. `state_store.open` makes it.
+
+    `schema` are the columns: those of the key, those of the value, and `partition_id`. Every reading goes
+    through all partitions, one after the other, their rows in no order; it needs disk for one partition in
+    the directory of temporary files, and memory for a batch. Takes part in `with`; whoever does not close it
+    has its files held until it is collected. One thread at a time.
+
+    Methods raise MissingError for versions and columns that are not there, DamagedError for damaged files (it
+    says which partition is lost, and how many rows), FormatError for rows that cannot be read, StorageError
+    as the storage does.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        view: View,
+        number: int,
+        partitions: Iterable[int] | None = None,
+        *,
+        skip_damaged: bool = False,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        self.view = view
+        self.version = number
+        self.columns = Columns(view)
+        self._query = query
+        self._runtime = runtime
+        self._partitions = Partitions(
+            query, view, number, partitions, skip_damaged=skip_damaged, runtime=runtime
+        )
+        self._lookups = Lookups(self._partitions, self.columns, self.of_partition)
+
+    def __enter__(self) -> State:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Lets the files in checkpoint storage go, and removes local ones; twice is fine."""
+        self._partitions.close()
+
+    def follow(self, progress: Progress) -> None:
+        """Tells of the files that readings bring from now on, and of the partitions that are done."""
+        self._partitions.follow(progress)
+
+    def __repr__(self) -> str:
+        operator = self.view.operator
+        return (
+            f"State(operator {operator.id} ({operator.name}), store {self.view.name}, "
+            f"version {self.version}, {len(self.partitions)} partitions: {', '.join(self.schema.names)})"
+        )
+
+    def _repr_html_(self) -> str:
+        """The first rows, for notebooks."""
+        first = next(iter(self.scan(batch_rows=HEAD_ROWS)), None)
+        rows = [] if first is None else [list(row.values()) for row in first.to_pylist()]
+        return table(repr(self), self.schema.names, rows)
+
+    @property
+    def schema(self) -> pyarrow.Schema:
+        """The columns and their types."""
+        return self.columns.schema
+
+    @property
+    def batch(self) -> int:
+        """The batch after which the state was like this."""
+        return self.version - 1
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The numbers of the partitions."""
+        return self._partitions.numbers
+
+    @property
+    def has_one_row_a_key(self) -> bool:
+        """Whether a key never has several rows: it has in lists, and on a side of a join."""
+        return not (self.view.is_side or self.view.is_list)
+
+    @property
+    def lost(self) -> Mapping[int, StateStoreError]:
+        """With `on_damage="skip"`: the partitions that could not be read so far, each with why."""
+        return dict(self._partitions.lost)
+
+    # ---- rows --------------------------------------------------------------------------------------------
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: pyarrow.compute.Expression | None = None,
+        *,
+        batch_rows: int = BATCH_ROWS,
+    ) -> pyarrow.RecordBatchReader:
+        """The rows that `filter` keeps, as batches of at most `batch_rows` rows; `columns` in that order
+        (None: all). Only what is needed is decoded."""
+        import pyarrow
+
+        if batch_rows < 1:
+            raise OptionError(f"a batch has at least 1 row, not {batch_rows}")
+        shown = Columns(self.view, columns)
+        names = shown.schema.names
+        needed = shown if filter is None else Columns(self.view, self._needed(names, filter))
+        return pyarrow.RecordBatchReader.from_batches(
+            shown.schema, self._filtered(needed, names, filter, batch_rows)
+        )
+
+    def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pyarrow.RecordBatch]:
+        """All rows in batches."""
+        yield from self.scan(columns)
+
+    def to_arrow(
+        self, columns: Sequence[str] | None = None, filter: pyarrow.compute.Expression | None = None
+    ) -> pyarrow.Table:
+        """The rows that `filter` keeps, in memory."""
+        return self.scan(columns, filter).read_all()
+
+    def to_pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
+        """All rows as a frame, in memory, with the types that pyarrow gives frames."""
+        return self.to_arrow(columns).to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All rows for whoever takes Arrow streams, such as DuckDB and Polars."""
+        return self.scan().__arrow_c_stream__(requested_schema)
+
+    def of_partition(self, partition: int) -> Iterator[pyarrow.RecordBatch]:
+        """The rows of one partition in batches."""
+        with self._partitions.read(partition):
+            yield from self._decoded(self.columns, partition, BATCH_ROWS)
+
+    def export(self, target: str | Path) -> int:
+        """Writes a Parquet file for each partition into a new directory; gives the number of rows.
+
+        The metadata of each file's schema (`state_store.data.dataset.export`) say of which query, store and
+        version it is. Raises ConflictError where the directory exists, OptionError for a type that Parquet
+        has not.
+        """
+        parts = ((number, self.of_partition(number)) for number in self.partitions)
+        return export(target, self.schema, self.described(), parts)
+
+    def described(self) -> dict[str, Any]:
+        """Where the rows are from: checkpoint, operator, store, version, batch and watermark."""
+        return {
+            "checkpoint": self._query.location,
+            "operator": self.view.operator.id,
+            "operator_name": self.view.operator.name,
+            "store": self.view.name,
+            "version": self.version,
+            "batch": self.batch,
+            "watermark_ms": self._query.logs.watermark_ms(self.batch),
+        }
+
+    def count(self) -> int:
+        """The number of keys, as the files say: nothing is restored. A key has a row, but in lists."""
+        return sum(self._partitions.count(partition) for partition in self.partitions)
+
+    def stats(self, *, sample: int | None = SAMPLE, recent: int = RECENT) -> Statistics:
+        """What is big and what is hot: rows and bytes of each partition, sizes of keys and values, the
+        largest rows, how much the last `recent` versions changed, since when keys have not been changed, and
+        how many rows have had their time.
+
+        sample: sizes are those of this many partitions, evenly chosen (None: of all, which reads everything).
+        """
+        expiry = Expiry.of(self._query, self.view, self.batch, self._runtime.wall_ms())
+        return statistics(self._partitions, self.columns, sample, recent, expiry)
+
+    def get(self, key: Key) -> dict[str, Any] | None:
+        """The row of a key as Python values by column; None where there is none.
+
+        key: a value where keys have one column, else a sequence of values in the order of the columns or a
+        mapping from their names. Its partition is found as Spark finds it. Raises OptionError for a key of
+        other columns or types, and for views where a key has several rows: there, `rows_of`.
+        """
+        if not self.has_one_row_a_key:
+            raise OptionError(f"a key has several rows in '{self.view.name}': rows_of gives all")
+        found = self.rows_of(key).to_pylist()
+        return dict(found[0]) if found else None
+
+    def rows_of(self, key: Key) -> pyarrow.Table:
+        """All rows of a key, none where there is none: one, but of a list one for each element, and of a side
+        of a join each that waits. Only the partition that the key is in is read; of a side, all of it.
+        Raises OptionError as `get`."""
+        return self._lookups.rows(key)
+
+    def key_filter(self, key: Key) -> pyarrow.compute.Expression:
+        """Which rows have the key, for `scan`. Raises OptionError as `get` does, and for columns of lists."""
+        return key_filter(self.view, key_columns(self.view, key))
+
+    # ---- over time ---------------------------------------------------------------------------------------
+
+    def diff(self, since: int | datetime) -> pyarrow.RecordBatchReader:
+        """What changed after version `since` (0: the empty state; a `datetime`: the newest then), up to this
+        one: rows of `change` (added, changed, removed), the key, and its values `before` and `after`.
+
+        From the deltas, where all are still there, else from both versions. Raises MissingError when `since`
+        is not there any more.
+        """
+        return Changes(self._partitions, self.columns).diff(self._number(since))
+
+    def history(self, key: Key) -> list[KeyVersion]:
+        """The state of a key at every version up to this one that can still be told, oldest first.
+
+        Raises OptionError for a key of other columns or types. A list's versions have all of its elements,
+        those of a side of a join all rows that wait with the key; for a side, all of its partition is read.
+        """
+        return self._lookups.versions(key)
+
+    def history_rows(self, key: Key, *, every: bool = True) -> pyarrow.Table:
+        """The same as rows of `version`, `batch`, `committed`, `change` (put, removed; null where the version
+        did not write the key) and the columns of the state, which are null where the key has none: a row for
+        each element of a list, and for each row that waits on a side of a join. Without `every`, only of
+        versions that wrote the key."""
+        return self._lookups.history(key, every=every)
+
+    def changes(self, since: int | datetime) -> pyarrow.RecordBatchReader:
+        """What each version after `since`, up to this one, changed, version by version: rows of `version`,
+        `batch`, `change` (put, removed) and the columns of the state.
+
+        Raises MissingError when the delta of a version is not there any more.
+        """
+        return Changes(self._partitions, self.columns).feed(self._number(since))
+
+    def _number(self, since: int | datetime) -> int:
+        return version_number(self._query, at=since) if isinstance(since, datetime) else since
+
+    def _filtered(
+        self,
+        needed: Columns,
+        names: Sequence[str],
+        filter: pyarrow.compute.Expression | None,
+        batch_rows: int,
+    ) -> Iterator[pyarrow.RecordBatch]:
+        for partition in self.partitions:
+            with self._partitions.read(partition):
+                for batch in self._decoded(needed, partition, batch_rows):
+                    kept = batch if filter is None else batch.filter(filter)
+                    if kept.num_rows:
+                        yield kept.select(names) if names != needed.schema.names else kept
+
+    def _decoded(self, needed: Columns, partition: int, batch_rows: int) -> Iterator[pyarrow.RecordBatch]:
+        family = self._partitions.family(partition) if self._partitions.is_readable(partition) else None
+        if family is None:
+            return
+        start, end = (one.to_bytes(FAMILY_BYTES, "big") for one in (family.id, family.id + 1))
+        count = 0
+        for page in rows(self._partitions.base(partition).directory, READING, start, end):
+            count += len(page)
+            batch = needed.decode(tuple(page.keys), tuple(page.values), partition)
+            for first in range(0, batch.num_rows, batch_rows):
+                yield batch.slice(first, batch_rows)
+        if count != family.keys:
+            raise DamagedError(
+                f"store {self._partitions.key(partition)} has {count} rows of column family "
+                f"'{self.view.schema.family}' in version {self.version}, and says that it has {family.keys}"
+            )
+
+    def _needed(self, names: Sequence[str], filter: pyarrow.compute.Expression) -> list[str]:
+        """The columns shown and those that the filter may name: its text has the names of its columns."""
+        text = str(filter)
+        return [name for name in self.schema.names if name in names or name in text]

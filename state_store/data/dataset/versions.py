@@ -1,0 +1,71 @@
+"""Which version of a query's state is meant: by its number, by its batch, or by time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+
+from state_store.core.checkpoint.lineage import Lineages, describe_restorable
+from state_store.core.checkpoint.listing import Listing
+from state_store.core.checkpoint.names import VersionId
+from state_store.data.query import Query
+from state_store.errors import MissingError, OptionError
+
+
+def version_number(
+    query: Query, version: int | None = None, batch: int | None = None, at: datetime | None = None
+) -> int:
+    """The number of the version: itself, that after a batch, that which was the newest at a time (without a
+    zone: UTC), or where none is given the one that Spark committed last.
+
+    Raises OptionError when several are given, MissingError when Spark has committed no such version.
+    """
+    if sum(one is not None for one in (version, batch, at)) > 1:
+        raise OptionError(
+            "a version is given by its number, by its batch or by a time, not by several of them"
+        )
+    newest = query.committed_batch()
+    if newest is None:
+        raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
+    if at is not None:
+        batch = _batch_at(query, at)
+    number = newest + 1 if version is None and batch is None else version if batch is None else batch + 1
+    assert number is not None
+    if not 1 <= number <= newest + 1:
+        raise MissingError(
+            f"{query.location} has no version {number}: Spark has committed batch {newest} last, which is "
+            f"version {newest + 1}"
+        )
+    return number
+
+
+def identified(listing: Listing, number: int, newest: VersionId, where: str) -> VersionId:
+    """The version of that number that `newest`, which Spark has committed, is or came from.
+
+    Raises MissingError where the store has it no more, with the versions that it has.
+    """
+    if newest.checkpoint_id is None:
+        newest = listing.attempts.meant(newest.number) or newest
+    lineages = Lineages(listing.deltas, listing.snapshots)
+    version = next((one for one in lineages.history(newest) if one.number == number), None)
+    if version is None and newest.checkpoint_id is None:
+        version = VersionId(number, None)
+    restorable = lineages.restorable()
+    if version is None or version not in restorable:
+        raise MissingError(
+            f"version {number} is not in {where} any more, or not yet: {describe_restorable(restorable)}"
+        )
+    return version
+
+
+def _batch_at(query: Query, at: datetime) -> int:
+    moment = at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
+    at_ms = moment.timestamp() * 1000
+    times: Mapping[int, int] = query.logs.commit_times_ms()
+    before = [batch for batch, time_ms in times.items() if time_ms <= at_ms]
+    if not before:
+        first = datetime.fromtimestamp(min(times.values()) / 1000, timezone.utc)
+        raise MissingError(
+            f"the oldest batch that {query.location} still has was committed at {first}, after {moment}"
+        )
+    return max(before)

@@ -1,0 +1,157 @@
+"""What users call a store, and what that is: a column family of one of Spark's stores of an operator.
+
+| name | what |
+|---|---|
+| `default` | the state of most operators: a row for each key |
+| `left`, `right` | a side of a stream-stream join: the rows that wait for the other side |
+| `timers` | the timers of `transformWithState`, where no variable has that name |
+| the name of a store or of a column family | what it has, as it is |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from state_store.data.dataset.schemas import DEFAULT_FAMILY, FamilySchema, is_avro, read_schemas
+from state_store.data.query import DEFAULT_NAME, Operator, Query
+from state_store.errors import FormatError, MissingError
+
+ROWS_OF_SIDE = "-keyWithIndexToValue"
+_SIDES = ("left", "right")
+TIMERS = "timers"
+EVENT_TIMERS = "$eventTimers"
+TIMERS_OF_KEYS, KEYS_OF_TIMERS = "_keyToTimestamp", "_timestampToKey"
+"""What the families of the timers have at the end of their names: by key, and by when they fire."""
+
+TIMER_MS = "expiryTimestampMs"
+EXPIRES_MS = "ttlExpirationMs"
+"""The columns of when a timer fires, and when what has a time to live expires: ms since 1970 UTC."""
+
+TIME_TO_LIVE = "$ttl_"
+"""What Spark's index of when rows of a state variable expire has before its name."""
+
+_TIMERS = (EVENT_TIMERS + TIMERS_OF_KEYS, "$procTimers" + TIMERS_OF_KEYS)
+
+
+@dataclass(frozen=True)
+class View:
+    """A named part of an operator's state: column family `schema.family` of Spark's store `store`.
+
+    `hidden` are columns of the key that are not shown, and `has_no_values` says that none of the value are,
+    for they say nothing. `has_groups` says that the first column of the value is a user's state, whose fields
+    are shown as columns. An `is_index_of_map` has what Spark finds in a map of `transformWithState`, a key
+    and a user's key, as one column.
+    """
+
+    name: str
+    operator: Operator
+    store: str
+    schema: FamilySchema
+    hidden: tuple[str, ...] = ()
+    has_no_values: bool = False
+    is_index_of_map: bool = False
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """The store and the column family that have its rows."""
+        return self.store, self.schema.family
+
+    @property
+    def is_list(self) -> bool:
+        """Whether a key has a list of values, each of which is a row here."""
+        return self.schema.family in self.operator.lists
+
+    @property
+    def is_side(self) -> bool:
+        """Whether it is a side of a join, of whose keys the last column is not shown."""
+        return bool(self.hidden)
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether its rows are the timers, by their keys."""
+        return self.schema.family in _TIMERS
+
+    @property
+    def is_another_name(self) -> bool:
+        """Whether there is a view of the same rows that shows all columns."""
+        return self.is_side or self.has_no_values
+
+    @property
+    def has_row_numbers(self) -> bool:
+        """Whether the last column of the key is the number of one of the rows that wait with the same key."""
+        return ROWS_OF_SIDE in self.store + self.schema.family
+
+    @property
+    def has_groups(self) -> bool:
+        return self.schema.value.names[:1] == ["groupState"]
+
+
+def views(query: Query, operator: Operator) -> dict[str, View]:
+    """Everything that the operator's state can be opened as, by name. Raises as `read_schemas` does."""
+    by_name: dict[str, View] = {}
+    for store in operator.stores:
+        for schema in read_schemas(query, operator, store):
+            name = store if schema.family == DEFAULT_FAMILY else schema.family
+            by_name[name] = View(name, operator, store, schema)
+    for name, view in by_name.items():
+        indexed = by_name.get(name.removeprefix(TIME_TO_LIVE))
+        if indexed is not None and indexed is not view and indexed.schema.layout.first:
+            by_name[name] = replace(view, is_index_of_map="elementKey" in view.schema.key.names)
+    for side in _SIDES:
+        rows = by_name.get(side + ROWS_OF_SIDE)
+        if rows is not None:
+            by_name[side] = View(side, operator, rows.store, rows.schema, ("index",))
+    timers = next((by_name[name] for name in _TIMERS if name in by_name), None)
+    if timers is not None and TIMERS not in by_name:
+        by_name[TIMERS] = replace(timers, name=TIMERS, has_no_values=True)
+    return by_name
+
+
+def view(query: Query, number: int, name: str = DEFAULT_NAME) -> View:
+    """The view of that name, as the state is now. Raises MissingError with what there is, where there is no
+    such thing, FormatError for state that Spark encoded in another way than as rows."""
+    operator = _operator(query, number)
+    return _named(query, operator, name)
+
+
+def view_at(query: Query, number: int, name: str, batch: int) -> View:
+    """The view of that name after a batch: state variables come and go when a query is started again. Raises
+    as `view`, and says which versions have what later ones have not."""
+    described = query.described_at(_operator(query, number))
+    since = next((one for one in described if one <= batch), min(described))
+    try:
+        return _named(query, described[since], name)
+    except MissingError as error:
+        others = [one for one in described if one != since and name in views(query, described[one])]
+        if not others:
+            raise
+        until = min((one for one in described if one > others[0]), default=None)
+        last = "on" if until is None else f"to {until}"
+        raise MissingError(
+            f"{error.message}; it is there from version {others[0] + 1} {last}", file=query.location
+        ) from error
+
+
+def _operator(query: Query, number: int) -> Operator:
+    operator = next((one for one in query.operators if one.id == number), None)
+    if operator is None:
+        known = ", ".join(f"{one.id} ({one.name})" for one in query.operators)
+        raise MissingError(
+            f"{query.location} has no stateful operator {number}; there are: {known}", file=query.location
+        )
+    if is_avro(query) and not operator.name.startswith("transformWithState"):
+        raise FormatError(
+            f"the state of {query.location} is encoded with Avro, which is only known of transformWithState"
+        )
+    return operator
+
+
+def _named(query: Query, operator: Operator, name: str) -> View:
+    known_views = views(query, operator)
+    if name not in known_views:
+        raise MissingError(
+            f"operator {operator.id} ({operator.name}) of {query.location} has no store '{name}'; there are: "
+            f"{', '.join(sorted(known_views))}",
+            file=query.location,
+        )
+    return known_views[name]

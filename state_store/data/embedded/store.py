@@ -1,0 +1,273 @@
+"""The store without a JVM: the same checkpoints, read and written from Python.
+
+    with EmbeddedStore.open("/checkpoints/q/state/0/0") as store:
+        store.put(b"key", b"value")
+        store.commit()
+
+It starts at the newest version that can be restored. Changes are visible at once to its own reads, to nobody
+else before `commit`, and gone after `abort`. Keys and values are bytes; where Spark wrote them, those of its
+encoders. Every version has an id: one as Spark's checkpoint format 2 has them or, with
+`has_checkpoint_ids=False`, one as the store makes them for checkpoint format 1, where a version is meant by
+its number alone.
+
+A store belongs to one thread at a time. It must not write where a query is running: the
+query's own next commit would then be of the same version with another id.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from state_store.core.checkpoint.attempts import NO_APPLICATION, AttemptId, Seen, next_ordinal
+from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
+from state_store.core.compat import zip
+from state_store.core.deletion.catalog import read_listing
+from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
+from state_store.core.engine.database import Database
+from state_store.core.engine.delta_writer import write_delta
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.local_cache import StoreCache
+from state_store.core.files.workspace import Workspace
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.snapshots.attempt import store_attempt
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.merge import FULL, INCREMENTAL, MOST_RUNS, merge, sorted_runs
+from state_store.core.snapshots.publish import WRITER, Published, publish
+from state_store.core.snapshots.restore import restore
+from state_store.core.storage.contract import Storage
+from state_store.core.storage.open import open_storage
+from state_store.data.embedded.changes import Changes, after
+from state_store.data.rows.decoder import decode
+from state_store.data.rows.raw import to_table
+from state_store.errors import InternalError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+DEFAULT_FAMILY = "default"
+EMPTY = VersionId(0, None)
+
+
+class EmbeddedStore:
+    """One store, at one version. Use as a context manager: local files go at its end.
+
+    Methods raise StateStoreErrors: MissingError and DamagedError for versions that cannot be
+    restored, ConflictError where somebody else committed the same version of a store without
+    Spark's ids, StorageError as the storage does.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        directory: Path,
+        *,
+        has_checkpoint_ids: bool = True,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        self._context = StoreContext(
+            storage,
+            StoreCache(directory / "kept"),
+            Workspace(directory / "work", runtime=runtime),
+            DatabaseSettings(),
+            runtime=runtime,
+        )
+        self._has_checkpoint_ids = has_checkpoint_ids
+        self._seen: Seen = frozenset()
+        self._directory = directory
+        self._version = EMPTY
+        self._changes = Changes(EMPTY, {})
+        self._database: Database | None = None
+        self._open_at(EMPTY)
+
+    @classmethod
+    def open(
+        cls, location: str, *, version: VersionId | None = None, has_checkpoint_ids: bool = True
+    ) -> EmbeddedStore:
+        """The store whose directory is at `location` (a path or URI), at `version` (None: the newest)."""
+        store = cls(
+            open_storage(location),
+            Path(tempfile.mkdtemp(prefix="state-store-")),
+            has_checkpoint_ids=has_checkpoint_ids,
+        )
+        try:
+            store.load(version)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def __enter__(self) -> EmbeddedStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Drops what was not committed, and the local files."""
+        if self._database is not None:
+            self._database.close()
+            self._database = None
+        self._context.storage.close()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    @property
+    def version(self) -> VersionId:
+        """The version that the changes so far build on; 0 is empty."""
+        return self._version
+
+    @property
+    def families(self) -> dict[str, ColumnFamily]:
+        """The column families and how many keys each has, changes included."""
+        return self._changes.families
+
+    def versions(self) -> list[VersionId]:
+        """The versions that can be restored, oldest first."""
+        listing = read_listing(self._context.storage)
+        return Lineages(listing.deltas, listing.snapshots).restorable()
+
+    def load(self, version: VersionId | None = None) -> VersionId:
+        """Goes to `version`, by default to the newest; changes since the last commit are dropped."""
+        if version is None:
+            listing = read_listing(self._context.storage)
+            versions = Lineages(listing.deltas, listing.snapshots).restorable()
+            newest = max(versions, key=lambda version: version.number, default=EMPTY)
+            meant = listing.attempts.meant(newest.number)
+            version = meant if meant in versions else newest
+        self._open_at(version)
+        return self._version
+
+    # ---- rows --------------------------------------------------------------------------------------------
+
+    def get(self, key: bytes, family: str = DEFAULT_FAMILY) -> bytes | None:
+        """The value, None where there is none. Raises MissingError for an unknown column family."""
+        full = self._changes.full_key(key, family)
+        return self._changes[full] if full in self._changes else self._open.get(full)
+
+    def put(self, key: bytes, value: bytes, family: str = DEFAULT_FAMILY) -> None:
+        """Sets the value of the key. Raises MissingError for an unknown column family."""
+        self._changes.put(key, family, value, was_there=self.get(key, family) is not None)
+
+    def remove(self, key: bytes, family: str = DEFAULT_FAMILY) -> None:
+        """Removes the key; one that is not there is fine."""
+        self._changes.put(key, family, None, was_there=self.get(key, family) is not None)
+
+    def scan(
+        self, start: bytes = b"", end: bytes | None = None, family: str = DEFAULT_FAMILY
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Keys from `start` up to `end` (excluded; None: all) in order, with their values.
+
+        What is changed meanwhile is not seen by the iterator.
+        """
+        prefix = self._changes.full_key(b"", family)
+        until = prefix + end if end is not None else after(prefix)
+        stored = self._open.scan(prefix + start, until)
+        return ((key[2:], value) for key, value in self._changes.over(stored, prefix + start, until))
+
+    def prefix(self, prefix: bytes, family: str = DEFAULT_FAMILY) -> Iterator[tuple[bytes, bytes]]:
+        """Keys that start with `prefix`, in order, with their values."""
+        return self.scan(prefix, after(prefix) if prefix.strip(b"\xff") else None, family)
+
+    def to_arrow(
+        self,
+        family: str = DEFAULT_FAMILY,
+        *,
+        key: pyarrow.Schema | None = None,
+        value: pyarrow.Schema | None = None,
+    ) -> pyarrow.Table:
+        """All rows in order of their keys: Spark's rows as columns of the schemas given, a column `key` or
+        `value` of bytes for the side that has none."""
+        import pyarrow
+
+        table = to_table(self.scan(family=family))
+        columns: dict[str, pyarrow.Array] = {}
+        for name, schema in (("key", key), ("value", value)):
+            if schema is None:
+                columns[name] = table[name]
+            else:
+                batch = decode(table[name].to_pylist(), schema)
+                columns |= dict(zip(schema.names, batch.columns, strict=True))
+        return pyarrow.table(columns)
+
+    def create_family(self, name: str) -> None:
+        """Makes a column family; one that exists is fine."""
+        self._changes.create_family(name)
+
+    # ---- versions ----------------------------------------------------------------------------------------
+
+    def commit(self) -> VersionId:
+        """Makes the changes the next version, durably; gives it."""
+        version = VersionId(self._version.number + 1, self._new_id())
+        parent = parent_of(self._version)
+        families, puts, removes = self.families, self._changes.puts, self._changes.removes
+        keys = sum(column_family.keys for column_family in families.values())
+        metadata = DeltaMetadata(
+            version.number, version.checkpoint_id, parent, keys, puts, removes, families, WRITER
+        )
+        with self._context.workspace.scratch() as scratch:
+            path = scratch / "delta.sst"
+            _, crc = write_delta(path, self._changes.in_order(), metadata)
+            name = DeltaName(version.number, version.checkpoint_id, parent, crc)
+            if self._has_checkpoint_ids:
+                self._context.storage.upload(path, name.path)
+            else:
+                self._seen = store_attempt(
+                    self._context.storage,
+                    name,
+                    self._seen,
+                    lambda: self._context.storage.upload(path, name.path),
+                )
+            self._open.ingest([path])
+        if sorted_runs(self._open.files()) > MOST_RUNS:
+            self._open.compact_runs()  # each delta is an open file, and every look-up asks each of them
+        self._version, self._committed = version, families
+        self.abort()
+        return version
+
+    def abort(self) -> None:
+        """Drops the changes since the last commit."""
+        self._changes = Changes(self._version, self._committed)
+
+    def checkpoint(self, *, full: bool = False) -> Published:
+        """Publishes a snapshot of the committed version, with `full` one that shares no file with another."""
+        restored = restore(self._context, self._version).base
+        try:
+            merged = merge(self._context, restored, [], self._version, FULL if full else INCREMENTAL).base
+        finally:
+            shutil.rmtree(restored.directory, ignore_errors=True)
+        try:
+            lease = Lease(self._context.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._context.runtime)
+            return publish(self._context, merged, lease, full=full)
+        finally:
+            shutil.rmtree(merged.directory, ignore_errors=True)
+
+    def _open_at(self, version: VersionId) -> None:
+        restored = restore(self._context, version)
+        base = restored.base
+        if self._database is not None:
+            self._database.close()
+            shutil.rmtree(self._database.directory, ignore_errors=True)
+        self._database = Database(base.directory, self._context.settings)
+        self._committed = dict(base.column_families) or {DEFAULT_FAMILY: ColumnFamily(0)}
+        self._version, self._seen = base.version, restored.seen
+        self.abort()
+
+    def _new_id(self) -> str:
+        if self._has_checkpoint_ids:
+            return self._context.runtime.uuid()
+        ordinal = next_ordinal(self._seen, self._version.number + 1)
+        return str(AttemptId(ordinal, NO_APPLICATION, 0, self._context.runtime.unique(4)))
+
+    @property
+    def _open(self) -> Database:
+        if self._database is None:
+            raise InternalError("the store is closed")
+        return self._database

@@ -1,0 +1,271 @@
+"""The workload of a query that has run, from the files of its checkpoint."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, median
+
+from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.names import SnapshotName, VersionId
+from state_store.core.compat import pairwise, zip
+from state_store.core.deletion.contents import StoreContents
+from state_store.core.files.parts import PART_BYTES
+from state_store.core.planning.cost import COPIED, CostModel
+from state_store.core.planning.requests import FarStorage, RequestTimes
+from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.planning.statistics import oldest_run_bytes
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.snapshots.assembly import LEAST_SPARSE_DELTA_BYTES, Restored
+from state_store.core.snapshots.context import THREADS
+from state_store.core.snapshots.measured_storage import MeasuredStorage
+from state_store.core.storage.contract import Storage
+from state_store.data.dataset.html import table
+from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.estimation.deltas import MOST_DELTAS, DeltaSample, read_deltas
+from state_store.data.estimation.tables import TableSize, table_size
+from state_store.data.estimation.workload import Workload
+from state_store.data.query import DEFAULT_NAME, Filter, Progress, Query
+from state_store.errors import MissingError
+
+SAMPLED = 4
+"""Partitions that are looked into."""
+
+DEFAULT_INTERVAL_MS = 10_000
+_MOST_TIMES = 100
+_LEAST_RESTORES, _MOST_RESTORES, _LONG_MS = 2, 9, 300
+"""Of one partition: as many as take so long together."""
+
+_TOLD = 8
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One of Spark's stores of a query, all partitions, as its files showed it at `version`.
+
+    stored_bytes, stored_files: that are in checkpoint storage now. restore_bytes, restore_files: what a
+    restore of the average partition reads. retained: versions that can be restored now, None where none has
+    gone yet. sampled: the
+    partitions of which the last `deltas` deltas were read. restore_ms: what a restore of one of them took
+    here, of which `cost` has learned.
+    """
+
+    operator: int
+    store: str
+    version: int
+    workload: Workload
+    stored_bytes: int
+    stored_files: int
+    restore_bytes: float
+    restore_files: float
+    retained: int | None
+    sampled: tuple[int, ...]
+    deltas: int
+    restore_ms: float
+    cost: CostModel
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        work = self.workload
+        shown = [
+            ("keys", work.keys),
+            ("bytes of a key", work.key_bytes),
+            ("bytes of a value", work.value_bytes),
+            ("keys that a batch writes", work.updates_per_batch),
+            ("of these new", work.new_per_batch),
+            ("ms from a batch to the next", work.interval_ms),
+            ("bytes in storage", self.stored_bytes),
+            ("files in storage", self.stored_files),
+            ("bytes that a restore reads", self.restore_bytes),
+            ("files that a restore reads", self.restore_files),
+            ("ms that a restore took", self.restore_ms),
+        ]
+        title = f"operator {self.operator}, store {self.store}, version {self.version}"
+        return table(title, ("", ""), [(name, f"{number:,.6g}") for name, number in shown])
+
+
+def measure(
+    checkpoint: str,
+    operator: int = 0,
+    store: str = DEFAULT_NAME,
+    *,
+    progress: Progress | None = None,
+    runtime: Runtime = SYSTEM,
+) -> Measured:
+    """Looks at one of Spark's stores of a query, which may run meanwhile.
+
+    Lists every partition, reads the archives of its snapshots, and of a few partitions the last deltas;
+    these are restored into the directory of temporary files, one at a time, to learn what storage takes.
+
+    `progress` hears of the partitions that are listed and of the files that are brought.
+
+    Raises MissingError where the query has no such store, or Spark has committed no batch of it; DamagedError
+    and StorageError as reading the files does.
+    """
+    query = Query.open(checkpoint)
+    keys = query.stores(Filter(operator, None, store))
+    batch = query.committed_batch()
+    if batch is None:
+        raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
+    version, committed = batch + 1, query.committed(batch)
+    read = query.for_each(keys, lambda _, storage: StoreContents.read(storage), meter=progress)
+    contents = dict(zip(keys, read, strict=True))
+    sampled = [keys[place * len(keys) // SAMPLED] for place in range(SAMPLED)]
+    sampled = list(dict.fromkeys(sampled))
+    deltas, runs = [], []
+    cost = CostModel()
+    times = RequestTimes(runtime.lock())
+    restored: list[Restored] = []
+    with tempfile.TemporaryDirectory(prefix="state-store-estimate-") as name:
+        for key in sampled:
+            storage = query.storage(key)
+            if not storage.is_local:
+                storage = MeasuredStorage(storage, times, runtime)
+            since = max(0, version - MOST_DELTAS)
+            pin = PinnedVersion(key, storage, version, committed[key], since=since, runtime=runtime)
+            if progress is not None:
+                pin.follow(progress)
+                progress.expect(pin.lineage_bytes)
+            try:
+                if key == sampled[0]:
+                    cost = _expected(storage, Path(name), times)
+                restored.append(_restored(pin, Path(name) / "restored", progress))
+                deltas.append(read_deltas(pin, Path(name) / "deltas"))
+                runs.append(_oldest_run(pin.version, contents[key]))
+            finally:
+                pin.release()
+    _tell(cost, restored)
+    chains = [_chain(contents[key], committed[key]) for key in keys]
+    sample = DeltaSample.of(deltas)
+    return Measured(
+        operator,
+        store,
+        version,
+        _workload(sample, runs, len(keys), _interval_ms(query)),
+        sum(entry.size_bytes for one in read for entry in one.entries.values()),
+        sum(len(one.entries) for one in read),
+        sum(size_bytes for size_bytes, _ in chains) / len(keys),
+        sum(files for _, files in chains) / len(keys),
+        _retained(query, contents[sampled[0]], version),
+        tuple(key.partition for key in sampled),
+        sample.batches,
+        mean(map(_total_ms, restored)),
+        cost,
+    )
+
+
+def _expected(storage: Storage, directory: Path, times: RequestTimes) -> CostModel:
+    """The model before anything is measured, which tells what of a transfer is by files and what by bytes:
+    files of a local disk are linked, but copied to another; those of other machines come by requests, which
+    are measured one by one."""
+    is_copied = storage.is_local and Path(storage.location).stat().st_dev != directory.stat().st_dev
+    far = None if storage.is_local else FarStorage(times, THREADS, PART_BYTES, LEAST_SPARSE_DELTA_BYTES)
+    return CostModel(is_local=storage.is_local, transfers=COPIED if is_copied else None, far=far)
+
+
+def _restored(pin: PinnedVersion, directory: Path, progress: Progress | None) -> Restored:
+    """Restores the version as a query does, several times: the first finds nothing warm, and any may be
+    held up by others on the machine. Gives the quickest."""
+    restores: list[Restored] = []
+    while len(restores) < _LEAST_RESTORES or (
+        len(restores) < _MOST_RESTORES and sum(map(_total_ms, restores)) < _LONG_MS
+    ):
+        if progress is not None:
+            progress.expect(pin.size_bytes)
+        restores.append(pin.restore_by_blocks(directory))
+        shutil.rmtree(directory, ignore_errors=True)
+    return min(restores, key=_total_ms)
+
+
+def _tell(cost: CostModel, restores: Sequence[Restored]) -> None:
+    """Tells the model what restores of several partitions took, one like another, as often as it takes until
+    little is left of what it expected."""
+    for restored in [*restores] * _TOLD:
+        phases, fetched, chain = restored.phases, restored.fetched, restored.chain
+        cost.observe_choice(phases["choose_ms"], RestoreWork.of_chain(chain).archives)
+        cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])
+        cost.observe_verification(chain.files, chain.size_bytes, phases["verify_ms"], thorough=False)
+
+
+def _total_ms(restored: Restored) -> float:
+    return sum(restored.phases.values())
+
+
+def _workload(
+    sample: DeltaSample, runs: Sequence[tuple[int, int]], partitions: int, interval_ms: float
+) -> Workload:
+    times = partitions / len(sample.partitions)
+    keys = max(1.0, times * sample.keys)
+    deltas = sample.table()
+    return Workload(
+        keys,
+        sample.key_bytes,
+        sample.value_bytes,
+        min(times * sample.puts, keys + times * sample.new),
+        interval_ms,
+        partitions,
+        times * sample.new,
+        times * sample.removals,
+        delta_table=deltas,
+        merged_table=_merged_table(sample, runs) or deltas,
+        touches=sample.touches().divided(1 / times),
+    )
+
+
+def _merged_table(sample: DeltaSample, runs: Sequence[tuple[int, int]]) -> TableSize | None:
+    """From bytes and keys of oldest runs."""
+    known = [(size_bytes, keys) for size_bytes, keys in runs if keys]
+    keys = sum(count for _, count in known)
+    if not keys:
+        return None
+    expected = table_size(sample.key_bytes, sample.value_bytes, keys / len(known))
+    own = (sum(size_bytes for size_bytes, _ in known) - len(known) * expected.file_bytes) / keys
+    if own <= 0:
+        return None
+    return TableSize(expected.file_bytes, own, expected.removal_bytes * own / expected.put_bytes)
+
+
+def _oldest_run(version: VersionId, contents: StoreContents) -> tuple[int, int]:
+    """Bytes and keys of the newest full checkpoint, or where that is gone of what the newest snapshot has of
+    it; 0 of both where there is neither."""
+    manifest = _snapshot(version, contents)
+    if manifest is not None and manifest.full is not None:
+        manifest = contents.manifests.get(SnapshotName(*manifest.full), manifest)
+    if manifest is None or max((file.level for file in manifest.files), default=0) == 0:
+        return 0, 0
+    return oldest_run_bytes(manifest), manifest.keys
+
+
+def _retained(query: Query, contents: StoreContents, version: int) -> int | None:
+    """As many as Spark's commit log tells of, which holds one batch more, but no more than can be restored:
+    an option may narrow it."""
+    batches = sorted(query.logs.commit_times_ms())
+    if batches[0] == 0:
+        return None
+    oldest = min((one.number for one in contents.lineages.restorable()), default=version)
+    return max(1, min(len(batches) - 1, version - oldest + 1))
+
+
+def _chain(contents: StoreContents, version: VersionId) -> tuple[int, int]:
+    """Bytes and files that a restore reads."""
+    if version.checkpoint_id is None:
+        version = contents.listing.attempts.meant(version.number) or version
+    manifest = _snapshot(version, contents)
+    files = [] if manifest is None else [file.size_bytes for file in manifest.files]
+    files += [contents.listing.deltas[delta] for delta in contents.lineages.plan(version).deltas]
+    return sum(files), len(files)
+
+
+def _snapshot(version: VersionId, contents: StoreContents) -> Manifest | None:
+    plan = contents.lineages.plan(version)
+    return None if plan.snapshot is None else contents.manifests[plan.snapshot]
+
+
+def _interval_ms(query: Query) -> float:
+    """The median of what lay between the last batches."""
+    times = [at_ms for _, at_ms in sorted(query.logs.commit_times_ms().items())][-_MOST_TIMES:]
+    steps = [after - before for before, after in pairwise(times) if after > before]
+    return median(steps) if steps else DEFAULT_INTERVAL_MS

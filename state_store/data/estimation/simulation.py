@@ -1,0 +1,229 @@
+"""A store without rows and without files: the planning code decides, and sizes alone are kept.
+
+Chain, policy, registry, retention and the model of what restores cost are those of the agent; what a merge
+makes of sorted runs is computed (runs.py). Merges take no time here: each is done before the next commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
+from state_store.core.checkpoint.names import (
+    DELTA_DIRECTORY,
+    EMPTY_PARENT,
+    DeltaName,
+    SharedName,
+)
+from state_store.core.checkpoint.registry import Registry
+from state_store.core.checkpoint.stored_file import StoredFile
+from state_store.core.deletion.policy import RetentionPolicy
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.planning.chain import Chain, ChainDelta
+from state_store.core.planning.cost import CostModel
+from state_store.core.planning.policy import Policy
+from state_store.core.planning.statistics import StoreStatistics
+from state_store.core.settings.options import Options
+from state_store.data.estimation.runs import Run, compact_all, compact_runs, file_sizes, ingested
+from state_store.data.estimation.workload import Workload
+
+_ARCHIVE_BYTES, _ARCHIVE_ENTRY_BYTES = 5_000, 110
+"""Of an archive, and of each file that it names."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One partition after a batch: files in storage, before and after a clean-up where there was one; what a
+    restore of the newest version reads, and takes by the model; what was uploaded for the batch; the kind of
+    the merge that was made (None: none)."""
+
+    stored_bytes: int
+    stored_files: int
+    kept_bytes: int
+    kept_files: int
+    chain_bytes: int
+    chain_files: int
+    restore_ms: float
+    uploaded_bytes: int
+    delta_bytes: int
+    merged: str | None
+
+
+class SimulatedStore:
+    """One partition of a workload, from its first batch on, which writes all keys."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        options: Options,
+        retention: RetentionPolicy,
+        cost: CostModel,
+        *,
+        maintenance_ms: float,
+        settings: DatabaseSettings | None = None,
+    ) -> None:
+        self._keys = workload.keys_per_partition
+        self._interval_ms = workload.interval_ms
+        self._touches = workload.touches_per_partition()
+        self._removals = workload.removals_per_partition
+        self._delta_table = workload.deltas()
+        self._merged_table = workload.merged(compressed=options.snapshot_compression != "none")
+        self._settings = settings or DatabaseSettings()
+        self._retention = retention
+        self._batches_between_cleanups = max(1, round(maintenance_ms / workload.interval_ms))
+        self._policy = Policy(options, "estimate")
+        self._pause_ms = options.min_pause_between_merges_ms
+        self._statistics = StoreStatistics(cost)
+        self._statistics.note_chain_start(0)
+        self._merged_ms = -float("inf")
+        self._chain = Chain()
+        self._registry = Registry()
+        self._runs: list[Run] = []
+        self._stored: dict[str, int] = {}
+        self._stored_bytes = 0
+        self._unneeded: dict[str, StoredFile] = {}
+        self._version = 0
+        self._tables = 0
+
+    def batch(self) -> Sample:
+        """Runs one more batch."""
+        before = self._chain
+        uploaded = delta_bytes = self._commit()
+        merged = None
+        if before.version is not None:
+            merged, size_bytes = self._merge(before)
+            uploaded += size_bytes
+        stored = self._stored_bytes, len(self._stored)
+        if self._version % self._batches_between_cleanups == 0:
+            self._clean_up()
+        chain = self._chain
+        return Sample(
+            *stored,
+            self._stored_bytes,
+            len(self._stored),
+            chain.size_bytes,
+            chain.files,
+            self._statistics.predict_restore_ms(chain),
+            uploaded,
+            delta_bytes,
+            merged,
+        )
+
+    @property
+    def _now_ms(self) -> int:
+        return round(self._version * self._interval_ms)
+
+    def _commit(self) -> int:
+        self._version += 1
+        first = self._version == 1
+        puts = self._keys if first else self._touches.distinct(1)
+        size_bytes = self._delta_table.of(puts, 0 if first else self._removals)
+        parent = EMPTY_PARENT if first else _id(self._version - 1)
+        name = DeltaName(self._version, _id(self._version), parent, 0)
+        self._chain = self._chain.commit(ChainDelta(name, size_bytes))
+        self._registry.commit(name, size_bytes)
+        self._statistics.note_commit(round(self._keys))
+        self._store(name.path, size_bytes)
+        return size_bytes
+
+    # ---- merges ------------------------------------------------------------------------------------------
+
+    def _merge(self, chain: Chain) -> tuple[str | None, int]:
+        """The merge that is due of the version before the one just committed, and what it uploads."""
+        due = self._policy.due(chain, self._statistics, self._now_ms)
+        if due is None or self._now_ms - self._merged_ms < self._pause_ms:
+            return None, 0
+        self._merged_ms = self._now_ms
+        runs = ingested(self._runs, [self._delta_entry(delta) for delta in chain.deltas])
+        if due.kind == FULL:
+            self._runs = compact_all(runs, self._merged)
+        else:
+            self._runs = compact_runs(runs, self._settings, self._merged)
+        manifest = self._manifest(chain)
+        archive_bytes = _ARCHIVE_BYTES + _ARCHIVE_ENTRY_BYTES * len(manifest.files)
+        new = [file for file in manifest.files if file.path not in self._stored]
+        for file in new:
+            self._store(file.path, file.size_bytes)
+        self._store(manifest.snapshot.path, archive_bytes)
+        self._chain = self._chain.publish(manifest)
+        self._statistics.note_merge(manifest, self._now_ms)
+        self._forget(self._registry.publish(manifest, archive_bytes))
+        return manifest.kind, sum(file.size_bytes for file in new) + archive_bytes
+
+    def _delta_entry(self, delta: ChainDelta) -> FileEntry:
+        return FileEntry(self._table_name(), delta.name.path, delta.size_bytes, "", 0, delta.name.version)
+
+    def _merged(self, runs: Sequence[Run], level: int, oldest: bool) -> Run:
+        """One run of neighbours. The oldest has every key once; another what its batches wrote last."""
+        batches = sum(run.batches for run in runs)
+        puts, removals = (self._keys, 0.0) if oldest else self._last_changes(batches)
+        table = self._merged_table
+        sizes = file_sizes(table.of(puts, removals), level, self._settings, table.file_bytes)
+        return Run(batches, level, tuple(self._new_file(size_bytes, level) for size_bytes in sizes))
+
+    def _last_changes(self, batches: int) -> tuple[float, float]:
+        """Puts and removals that this many batches in a row leave, each key once."""
+        removals = self._removals * batches
+        written = self._touches.distinct(batches)
+        lifetime = self._keys / self._removals if self._removals else float("inf")
+        young = self._removals * max(0.0, batches - lifetime)
+        old = max(0.0, written - self._removals * batches) * min(1.0, batches / lifetime) / 2
+        return max(0.0, min(written - young - old, self._keys)), removals
+
+    def _new_file(self, size_bytes: int, level: int) -> FileEntry:
+        name = self._table_name()
+        path = SharedName(self._version, 0, self._tables).path
+        return FileEntry(name, path, size_bytes, "", level, self._version)
+
+    def _table_name(self) -> str:
+        self._tables += 1
+        return f"{self._tables:06d}.sst"
+
+    def _manifest(self, chain: Chain) -> Manifest:
+        files = tuple(file for run in reversed(self._runs) for file in run.files)
+        assert chain.version is not None
+        shares, before = any(file.path in self._stored for file in files), chain.snapshot
+        full = chain.version if not shares else before.full if before else None
+        merges = 1 + (before.merges_since_full if before else 0)
+        return Manifest(
+            chain.version.number,
+            chain.version.checkpoint_id,
+            INCREMENTAL if shares else FULL,
+            None if before is None else before.version_id,
+            full,
+            merges if shares else 0,
+            chain.version.number - (full.number if full else 0),
+            round(self._keys),
+            files,
+            created_ms=self._now_ms,
+        )
+
+    # ---- files -------------------------------------------------------------------------------------------
+
+    def _store(self, path: str, size_bytes: int) -> None:
+        self._stored[path] = size_bytes
+        self._stored_bytes += size_bytes
+
+    def _forget(self, files: Sequence[StoredFile]) -> None:
+        self._unneeded |= {file.path: file for file in files}
+
+    def _clean_up(self) -> None:
+        """What `Retention` deletes: all that no version from the floor up needs, but deltas of these."""
+        floor = self._version - self._retention.keep + 1
+        if self._retention.age_ms:
+            floor = max(floor, self._version - int(self._retention.age_ms / self._interval_ms))
+        floor = max(1, min(floor, self._version - 1))
+        self._forget(self._registry.retire_below(floor))
+        going = [
+            file
+            for file in self._unneeded.values()
+            if file.origin < floor or not file.path.startswith(DELTA_DIRECTORY)
+        ]
+        for file in going:
+            del self._unneeded[file.path]
+            self._stored_bytes -= self._stored.pop(file.path, 0)
+
+
+def _id(version: int) -> str:
+    return f"v{version}"

@@ -1,0 +1,258 @@
+"""Rows that Spark encoded with Avro, decoded into columns (`stateStore.encodingFormat`).
+
+A row is a byte (0), the number of the schema that it was written with (2 bytes, little-endian; none in the
+first part of a key), and a record in Avro's binary form. Spark makes each field a union of null and its type,
+so are arrays, maps and structs within others, but not the plain elements of arrays and maps. Columns that
+order keys are two fields of bytes: the sign, and the number, big-endian.
+"""
+
+from __future__ import annotations
+
+import decimal
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from state_store.core.compat import zip
+from state_store.data.rows.keys import KeyLayout
+from state_store.data.rows.ordering import ordered_numbers
+from state_store.errors import DamagedError, FormatError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Reader = Callable[[bytes, int], tuple[Any, int]]
+"""Reads a value of Avro's that begins somewhere in bytes; gives it, and where it ends."""
+
+_VERSION = 0
+NUMBER_BYTES = 2
+"""Of the number of a schema."""
+
+SIZE_BYTES = 4
+"""Of the size of the first part of a key."""
+
+
+def decode_avro(
+    rows: Sequence[bytes], fields: Sequence[pyarrow.Field], writers: Mapping[int, Sequence[pyarrow.Field]]
+) -> list[pyarrow.Array]:
+    """The columns `fields` of rows, each written with the fields that `writers` has by number.
+
+    A column that a row was written without is null. Raises DamagedError for what is no such row, FormatError
+    for a schema or a type that is not known.
+    """
+    readers = {number: _record(one) for number, one in writers.items()}
+
+    def row(data: bytes) -> dict[str, Any]:
+        number = int.from_bytes(data[1 : 1 + NUMBER_BYTES], "little")
+        if number not in readers:
+            raise FormatError(f"a row was written with schema {number}, which Spark's files do not have")
+        return _whole(data, 1 + NUMBER_BYTES, readers[number])
+
+    return _columns([row(data) for data in rows], fields)
+
+
+def decode_avro_keys(
+    keys: Sequence[bytes],
+    fields: Sequence[pyarrow.Field],
+    layout: KeyLayout,
+    writers: Mapping[int, Sequence[pyarrow.Field]],
+) -> list[pyarrow.Array]:
+    """The columns of keys in their layout. Raises as `decode_avro`."""
+    if not layout.first:
+        return decode_avro(keys, fields, writers)
+    others = layout.others(len(fields))
+    parts = [_parts(key) for key in keys]
+    chosen = [fields[number] for number in layout.first]
+    columns = dict(zip(layout.first, _first_columns([one for one, _ in parts], chosen, layout), strict=True))
+    if others:
+        rest = {number: [written[place] for place in others] for number, written in writers.items()}
+        decoded = decode_avro([one for _, one in parts], [fields[place] for place in others], rest)
+        columns |= zip(others, decoded, strict=True)
+    return [columns[number] for number in range(len(fields))]
+
+
+def _parts(key: bytes) -> tuple[bytes, bytes]:
+    size = int.from_bytes(key[:SIZE_BYTES], "little", signed=True)
+    if not 0 < size <= len(key) - SIZE_BYTES:
+        raise DamagedError("the prefix of a key is longer than the key")
+    return key[SIZE_BYTES : SIZE_BYTES + size], key[SIZE_BYTES + size :]
+
+
+def _first_columns(
+    parts: Sequence[bytes], fields: Sequence[pyarrow.Field], layout: KeyLayout
+) -> list[pyarrow.Array]:
+    import pyarrow
+
+    if not layout.is_ordered:
+        reader = _record(fields)
+        return _columns([_whole(data, 1, reader) for data in parts], fields)
+    halves = [
+        pyarrow.field(f"{place}{half}", pyarrow.binary()) for place in range(len(fields)) for half in "ab"
+    ]
+    reader = _record(halves)
+    rows = [list(_whole(data, 1, reader).values()) for data in parts]
+    if any(half is None for row in rows for half in row):
+        raise DamagedError("a column that orders a key has no bytes")
+    return [
+        ordered_numbers(
+            field, pyarrow.array([row[2 * place] + row[2 * place + 1] for row in rows], pyarrow.binary())
+        )
+        for place, field in enumerate(fields)
+    ]
+
+
+def _columns(rows: Sequence[Mapping[str, Any]], fields: Sequence[pyarrow.Field]) -> list[pyarrow.Array]:
+    import pyarrow
+
+    try:
+        return [pyarrow.array([row.get(field.name) for row in rows], field.type) for field in fields]
+    except (pyarrow.ArrowException, OverflowError, ValueError) as error:
+        raise DamagedError(f"a row has a value that its column cannot have: {error}") from error
+
+
+def _whole(data: bytes, at: int, reader: Reader) -> dict[str, Any]:
+    """A record that begins there and goes on to the end."""
+    if data[:1] != bytes([_VERSION]):
+        raise FormatError(f"a row starts with {data[:1].hex() or 'nothing'}, not with encoding version 0")
+    try:
+        record, end = reader(data, at)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise DamagedError(f"a row is no record of Avro: {error!r}") from error
+    if end != len(data):
+        raise DamagedError(f"a row has {len(data)} bytes, of which its record of Avro is {end}")
+    return dict(record)
+
+
+def _reader(kind: pyarrow.DataType) -> Reader:
+    """Of a value within a union, or an element."""
+    import pyarrow
+
+    types = pyarrow.types
+    if types.is_boolean(kind):
+        return lambda data, at: (bool(data[at]), at + 1)
+    if types.is_integer(kind) or types.is_date32(kind) or types.is_timestamp(kind):
+        return _long
+    if types.is_float32(kind):
+        return lambda data, at: (struct.unpack_from("<f", data, at)[0], at + 4)
+    if types.is_float64(kind):
+        return lambda data, at: (struct.unpack_from("<d", data, at)[0], at + 8)
+    if types.is_binary(kind):
+        return _bytes
+    if types.is_string(kind):
+        return _text
+    if types.is_decimal128(kind):
+        return _decimal(kind)
+    if types.is_struct(kind):
+        return _nullable(_record([kind.field(number) for number in range(kind.num_fields)]))
+    if types.is_map(kind) and types.is_string(kind.key_type):
+        return _nullable(_blocks(_pair(_reader(kind.item_type))))
+    if types.is_list(kind):
+        return _nullable(_blocks(_reader(kind.value_type)))
+    raise FormatError(f"values of type {kind} are not read from Avro")
+
+
+def _record(fields: Sequence[pyarrow.Field]) -> Reader:
+    import pyarrow
+
+    readers: list[tuple[str, Reader]] = []
+    for field in fields:
+        kind = field.type
+        reader = _nothing if pyarrow.types.is_null(kind) else _reader(kind)
+        is_plain = not pyarrow.types.is_nested(kind) and not pyarrow.types.is_null(kind)
+        readers.append((field.name, _nullable(reader) if is_plain else reader))
+
+    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+        record = {}
+        for name, reader in readers:
+            record[name], at = reader(data, at)
+        return record, at
+
+    return read
+
+
+def _nullable(reader: Reader) -> Reader:
+    """A union of null and something."""
+
+    def read(data: bytes, at: int) -> tuple[Any, int]:
+        branch, at = _long(data, at)
+        if branch not in (0, 1):
+            raise IndexError(f"branch {branch} of a union of two")
+        return reader(data, at) if branch else (None, at)
+
+    return read
+
+
+def _blocks(reader: Reader) -> Reader:
+    """The elements of an array or a map: blocks of this many, up to one of none."""
+
+    def read(data: bytes, at: int) -> tuple[list[Any], int]:
+        items: list[Any] = []
+        while True:
+            count, at = _long(data, at)
+            if not count:
+                return items, at
+            if count < 0:  # its bytes follow
+                count, (_, at) = -count, _long(data, at)
+            if count > len(data):
+                raise IndexError(f"a block of {count} elements")
+            for _ in range(count):
+                value, at = reader(data, at)
+                items.append(value)
+
+    return read
+
+
+def _pair(reader: Reader) -> Reader:
+    def read(data: bytes, at: int) -> tuple[tuple[str, Any], int]:
+        key, at = _text(data, at)
+        value, at = reader(data, at)
+        return (key, value), at
+
+    return read
+
+
+def _decimal(kind: pyarrow.DataType) -> Reader:
+    """The unscaled number in as few bytes as numbers of that precision need."""
+    size = decimal_bytes(kind)
+
+    def read(data: bytes, at: int) -> tuple[decimal.Decimal, int]:
+        if at + size > len(data):
+            raise IndexError("a decimal beyond the end")
+        unscaled = int.from_bytes(data[at : at + size], "big", signed=True)
+        digits = tuple(map(int, str(abs(unscaled))))
+        return decimal.Decimal((int(unscaled < 0), digits, -kind.scale)), at + size
+
+    return read
+
+
+def decimal_bytes(kind: pyarrow.DataType) -> int:
+    """The bytes of a decimal of that type."""
+    return int((10**kind.precision - 1).bit_length() + 8) // 8
+
+
+def _nothing(data: bytes, at: int) -> tuple[None, int]:
+    return None, at
+
+
+def _text(data: bytes, at: int) -> tuple[str, int]:
+    found, at = _bytes(data, at)
+    return found.decode("utf-8"), at
+
+
+def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+    size, at = _long(data, at)
+    if size < 0 or at + size > len(data):
+        raise IndexError(f"{size} bytes beyond the end")
+    return data[at : at + size], at + size
+
+
+def _long(data: bytes, at: int) -> tuple[int, int]:
+    """A number, 7 bits a byte, in zigzag."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), at
+        shift += 7

@@ -1,0 +1,243 @@
+"""An ordinary `applyInPandasWithState` function in a leaner loop.
+
+Spark's worker makes, for every single group, frames from Arrow slices, a state from JSON, and frames again
+from result and state. Here frames and keys of a whole batch of groups are made at once and cut, and the
+results of many groups go back as one. What the function sees and what becomes of what it returns is the same:
+`GroupState` is PySpark's own class, and conversions are PySpark's.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from state_store.functions.changes import CLEAR, KEEP, PUT, REMOVE, ChangeWriter
+from state_store.functions.columns import struct_type
+from state_store.functions.context import NO_TIMESTAMP, Header
+from state_store.functions.frames import group_frames, pandas_frames
+from state_store.functions.frames.frame_runs import FrameRuns
+
+MORE = 2
+
+
+def accelerated_command(command: bytes) -> tuple[Callable[..., Any], Any]:
+    """The pickled (function, return type) in `command`, with a function of record batches in its place.
+
+    The JVM writes a call of this function into the plan when the session
+    accelerates functions without a mark.
+    """
+    from pyspark.serializers import CPickleSerializer
+
+    serializer = CPickleSerializer()
+    loaded = serializer.loads(command)
+    if hasattr(loaded, "value") and not isinstance(loaded, tuple):  # a large command travels as a broadcast
+        loaded = serializer.loads(loaded.value)
+    function, return_type = loaded
+    return functools.partial(run, function), return_type
+
+
+def run(function: Callable[..., Any], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Calls `function` for every group of the stream, in order."""
+    first = next(batches, None)
+    if first is not None:
+        header = Header.parse(first.column(0)[0].as_py())
+        gc.freeze()  # the loop makes many objects; a full collection need not look at all that is imported
+        try:
+            yield from GroupLoop(function, header, itertools.chain([first], batches)).answers()
+        finally:
+            gc.unfreeze()
+
+
+class GroupLoop:
+    """One pass over the groups of a partition. Not thread-safe; used by the one thread of a worker."""
+
+    def __init__(
+        self, function: Callable[..., Any], header: Header, batches: Iterator[pa.RecordBatch]
+    ) -> None:
+        self._function = function
+        self._header = header
+        self._batches = batches
+        self._put_back: pa.RecordBatch | None = None
+        self._results = Results(header)
+        self._dumps = _pickle_serializer().dumps
+        self._loads = _pickle_serializer().loads
+        self._group_state = _group_state(header)
+        self._number = -1
+
+    def answers(self) -> Iterator[pa.RecordBatch]:
+        """The batches for the JVM: when enough output has come together, and after each input batch."""
+        while (batch := self._next()) is not None:
+            yield from self._answer(batch)
+
+    def _next(self) -> pa.RecordBatch | None:
+        batch, self._put_back = self._put_back, None
+        return batch if batch is not None else next(self._batches, None)
+
+    def _answer(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        cut = group_frames.cut(batch, self._header)
+        more = bool(batch.column(1)[-1].as_py() & MORE)
+        states = batch.column(4).to_pylist()
+        last = batch.num_rows - 1
+        for i in range(batch.num_rows):
+            self._number += 1
+            state = self._state(states[i])
+            pieces = self._pieces(cut.frame(i)) if more and i == last else iter([cut.frame(i)])
+            yield from self._group(cut.key(i), pieces, state)
+        yield self._results.flush(self._number + 1)
+
+    def _group(self, key: tuple[Any, ...], frames: Iterator[Any], state: Any) -> Iterator[pa.RecordBatch]:
+        values = [next(frames)] if state.hasTimedOut else frames
+        result = self._function(key, values, state)
+        for frame in _frames_of(result, self._header):
+            if len(frame) > 0:
+                self._results.add(frame)
+                if self._results.rows > self._header.max_records:
+                    yield self._results.flush(self._number)
+        for _ in frames:  # a group in pieces that the function did not read to its end
+            pass
+        self._results.change(self._number, state, self._pickled)
+
+    def _pieces(self, first: Any) -> Iterator[Any]:
+        """The frames of a group that goes on in the batches to come, read as the function asks for them."""
+        yield first
+        more = True
+        while more:
+            batch = self._next()
+            assert batch is not None, "the stream ended within a group"
+            more = bool(batch.column(1)[0].as_py() & MORE)
+            frame = group_frames.cut(batch.slice(0, 1), self._header).frame(0)
+            if batch.num_rows > 1:
+                self._put_back = batch.slice(1)
+            yield frame
+
+    def _state(self, pickled: bytes | None) -> Any:
+        value = None if pickled is None else self._loads(pickled)
+        return self._group_state(optionalValue=value, defined=pickled is not None)
+
+    def _pickled(self, value: Any) -> bytes:
+        return self._dumps(self._header.state.toInternal(value))
+
+
+def _group_state(header: Header) -> Callable[..., Any]:
+    """PySpark's own `GroupState`, to be called with what a group has alone."""
+    from pyspark.sql.streaming.state import GroupState
+
+    return functools.partial(
+        GroupState,
+        batchProcessingTimeMs=header.batch_time_ms,
+        eventTimeWatermarkMs=header.watermark_ms,
+        timeoutConf=header.timeout_conf,
+        hasTimedOut=header.timed_out,
+        watermarkPresent=header.watermark_present,
+        updated=False,
+        removed=False,
+        timeoutTimestamp=NO_TIMESTAMP,
+        keyAsUnsafe=b"",
+        valueSchema=header.state,
+    )
+
+
+def _pickle_serializer() -> Any:
+    from pyspark.serializers import CPickleSerializer
+
+    return CPickleSerializer()
+
+
+def _frames_of(result: Any, header: Header) -> Iterator[Any]:
+    """The frames that a function returned, each checked as Spark's worker does, with its errors."""
+    if isinstance(result, pd.DataFrame):
+        raise _wrong_type("iterable of pandas.DataFrame", "DataFrame")
+    try:
+        iterator = iter(result)
+    except TypeError:
+        raise _wrong_type("iterable", type(result).__name__) from None
+    columns = len(header.output)
+    for frame in iterator:
+        if not isinstance(frame, pd.DataFrame):
+            raise _wrong_type("iterator of pandas.DataFrame", f"iterator of {type(frame).__name__}")
+        if len(frame.columns) != columns and not (len(frame.columns) == 0 and frame.empty):
+            raise _wrong_number_of_columns(columns, len(frame.columns))
+        yield frame
+
+
+def _wrong_type(expected: str, actual: str) -> Exception:
+    from pyspark.errors import PySparkTypeError
+
+    return PySparkTypeError(
+        errorClass="UDF_RETURN_TYPE", messageParameters={"expected": expected, "actual": actual}
+    )
+
+
+def _wrong_number_of_columns(expected: int, actual: int) -> Exception:
+    from pyspark.errors import PySparkRuntimeError
+
+    return PySparkRuntimeError(
+        errorClass="RESULT_COLUMN_SCHEMA_MISMATCH",
+        messageParameters={"expected": str(expected), "actual": str(actual)},
+    )
+
+
+class Results:
+    """Output frames and state changes that wait to be sent."""
+
+    def __init__(self, header: Header) -> None:
+        self._header = header
+        self._writer = ChangeWriter(header.output_schema, pa.binary())
+        self._no_output = pa.array([], type=struct_type(header.output_schema))
+        self._clear()
+
+    def _clear(self) -> None:
+        self._frames = FrameRuns()
+        self._groups: list[int] = []
+        self._changes: list[int] = []
+        self._timeouts: list[int] = []
+        self._states: list[bytes] = []
+
+    @property
+    def rows(self) -> int:
+        """Rows of output so far."""
+        return self._frames.rows
+
+    def add(self, frame: Any) -> None:
+        """Notes a frame that the function gave."""
+        self._frames.add(frame)
+
+    def change(self, number: int, state: Any, pickled: Callable[[Any], bytes]) -> None:
+        """Notes what the function did to `state`, the `GroupState` of the group with this number."""
+        timeout = state._timeout_timestamp
+        if state._removed:
+            change = REMOVE if timeout == NO_TIMESTAMP else CLEAR
+        elif state._updated:
+            change = PUT
+            self._states.append(pickled(state._value))
+        elif timeout != NO_TIMESTAMP:
+            change = KEEP
+        else:
+            return
+        self._groups.append(number)
+        self._changes.append(change)
+        self._timeouts.append(int(timeout))
+
+    def flush(self, done: int) -> pa.RecordBatch:
+        """One batch with all that waits; groups below `done` are finished."""
+        output = self._no_output
+        if self.rows:
+            output = pandas_frames.to_struct(self._frames.runs(), self._header.output, self._header)
+            output = output.cast(self._no_output.type) if output.type != self._no_output.type else output
+        batch = self._writer.write_lists(
+            done,
+            output,
+            pa.array(np.array(self._groups, dtype=np.int64)),
+            pa.array(np.array(self._changes, dtype=np.int8)),
+            pa.array(np.array(self._timeouts, dtype=np.int64)),
+            pa.array(self._states, type=pa.binary()),
+        )
+        self._clear()
+        return batch

@@ -1,0 +1,128 @@
+"""What a call knows besides rows and states: the JVM's header, and the context that functions get."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GROUP = "__group"
+EXISTS = "__exists"
+TIMEOUT = "__timeout_ms"
+
+NO_TIMESTAMP = -1
+"""Stands for "no timestamp" on the wire and in state rows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What is the same for all groups of a call.
+
+    batch_time_ms
+        Start of the micro-batch, milliseconds since the epoch; the same when a batch is run again.
+    watermark_ms
+        The event-time watermark in milliseconds since the epoch, `None` where the query sets none.
+    timeout_conf
+        `NoTimeout`, `ProcessingTimeTimeout` or `EventTimeTimeout`.
+    timed_out
+        Whether the groups of this call have timed out; they then have no rows.
+    continued, more
+        Only for functions that take groups in pieces: the first group of this call began in the call before;
+        the last group of this call goes on in the next.
+    state_schema, output_schema
+        The Arrow schemas that `Result.state` and `Result.output` have to meet.
+    """
+
+    batch_time_ms: int
+    watermark_ms: int | None
+    timeout_conf: str
+    timed_out: bool
+    continued: bool
+    more: bool
+    state_schema: pa.Schema
+    output_schema: pa.Schema
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What is the same for all batches of a stream, as the JVM wrote it into the first row of the stream.
+
+    Schemas are Spark's (`pyspark.sql.types.StructType`); times are milliseconds, -1 for none;
+    `runner` is the worker configuration of Spark's pandas functions.
+    """
+
+    key: Any
+    rows: Any
+    state: Any
+    output: Any
+    timeout_conf: str
+    timed_out: bool
+    batch_time_ms: int
+    watermark_ms: int
+    watermark_present: bool
+    time_zone: str
+    large_types: bool
+    max_group_bytes: int
+    max_records: int
+    runner: dict[str, str]
+
+    @staticmethod
+    def parse(text: str) -> Header:
+        """The header in `text`, a JSON object with the fields of this class."""
+        from pyspark.sql.types import StructType
+
+        fields = json.loads(text)
+        for name in ("key", "rows", "state", "output"):
+            fields[name] = StructType.fromJson(fields[name])
+        return Header(**fields)
+
+    def arrow(self, schema: Any) -> pa.Schema:
+        """A schema of Spark as pyarrow has it, with moments in the session's time zone."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        from state_store.functions import older_spark
+
+        if older_spark.is_installed():
+            return older_spark.arrow_schema(schema, self.time_zone, self.large_types)
+        return to_arrow_schema(schema, timezone=self.time_zone, prefers_large_types=self.large_types)
+
+    @functools.cached_property
+    def state_schema(self) -> pa.Schema:
+        """Of the state, as pyarrow has it."""
+        return self.arrow(self.state)
+
+    @functools.cached_property
+    def output_schema(self) -> pa.Schema:
+        """Of the function's output, as pyarrow has it."""
+        return self.arrow(self.output)
+
+    @functools.cached_property
+    def row_schema(self) -> pa.Schema:
+        """Of the input rows, as pyarrow has it."""
+        return self.arrow(self.rows)
+
+    @functools.cached_property
+    def key_schema(self) -> pa.Schema:
+        """Of the grouping columns, as pyarrow has it."""
+        return self.arrow(self.key)
+
+    def flag(self, name: str) -> bool:
+        """A boolean setting of the worker, false where Spark does not have it."""
+        return self.runner.get(name, "false") == "true"
+
+    def context(self, *, continued: bool = False, more: bool = False) -> Context:
+        """The context of one call."""
+        return Context(
+            batch_time_ms=self.batch_time_ms,
+            watermark_ms=self.watermark_ms if self.watermark_present else None,
+            timeout_conf=self.timeout_conf,
+            timed_out=self.timed_out,
+            continued=continued,
+            more=more,
+            state_schema=self.state_schema,
+            output_schema=self.output_schema,
+        )

@@ -1,0 +1,167 @@
+"""The worker's side of a vectorised function: batches of groups in, batches of changes and output out.
+
+The layouts of both are those of the JVM's `GroupsCall` and `StateChanges`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from state_store.core.compat import zip
+from state_store.functions.changes import ChangeWriter
+from state_store.functions.checking import STATE_EXTRAS, Call, check
+from state_store.functions.columns import bounds, struct_type
+from state_store.functions.context import EXISTS, GROUP, NO_TIMESTAMP, TIMEOUT, Header
+from state_store.functions.errors import BadResultError, GroupTooLargeError
+from state_store.functions.frames import pandas_frames, polars_frames
+from state_store.functions.pieces import OpenGroup
+from state_store.functions.result import Changes, Result
+
+if TYPE_CHECKING:
+    from state_store.functions.marked import ManyGroups
+
+CONTINUED, MORE = 1, 2
+
+
+def run(function: ManyGroups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Calls `function` for every batch of the stream; one output batch for each, or several."""
+    stream = None
+    for batch in batches:
+        if stream is None:
+            stream = GroupStream(function, Header.parse(batch.column(0)[0].as_py()))
+        yield from stream.answers(batch)
+
+
+class GroupStream:
+    """One pass over the groups of a partition. Not thread-safe; used by the one thread of a worker."""
+
+    def __init__(self, function: ManyGroups, header: Header) -> None:
+        self._function = function
+        self._caller = function.caller(header)
+        self._header = header
+        self._writer = ChangeWriter(header.output_schema, struct_type(header.state_schema))
+        self._next_group = 0
+        self._open: OpenGroup | None = None
+        self._row_names = [*header.rows.names, GROUP]
+        self._key_names = key_names(header.key.names, header.state.names)
+        self._state_names = [*self._key_names, *header.state.names, EXISTS, GROUP]
+        if function.stored_timeout:
+            self._state_names.append(TIMEOUT)
+        check_names(header, function.stored_timeout, function.__name__)
+
+    def answers(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The changes and output of the groups in `batch`; output that comes early has a batch of its own."""
+        flags = batch.column(1).to_numpy()
+        continued, more = bool(flags[0] & CONTINUED), bool(flags[-1] & MORE)
+        first = self._next_group - continued
+        keys = batch.column(3).flatten()
+        call = Call(
+            self._function.__name__,
+            self._header.context(continued=continued, more=more),
+            keys,
+            self._header.key.names,
+            frozenset(self._state_names) | STATE_EXTRAS,
+            batch.num_rows,
+        )
+        if more and not self._function.split_groups:
+            raise self._too_large(call)
+        seen = self._states(batch.column(4), continued)
+        rows, states = self._tables(batch, keys, seen)
+        changes = yield from self._caller.call(
+            rows, states, call, lambda output: self._writer.write_output(output, first)
+        )
+        if continued and self._open is not None:
+            changes = self._open.merged_into(changes)
+        self._open = None
+        done = self._next_group = first + batch.num_rows
+        if more:
+            self._open, changes = OpenGroup.split_off(changes, seen.slice(batch.num_rows - 1))
+            done -= 1
+        yield self._writer.write(changes, first, done)
+
+    def _states(self, stored: pa.StructArray, continued: bool) -> pa.StructArray:
+        """The states that a call sees: the stored ones; for a continued group what the piece before left."""
+        fields = list(struct_type(self._header.state_schema))
+        columns = [c.cast(f.type) for c, f in zip(stored.flatten(), fields, strict=True)]
+        named = pa.StructArray.from_arrays(columns, fields=fields, mask=stored.is_null())
+        if continued and self._open is not None:
+            return pa.concat_arrays([self._open.state, named.slice(1)])
+        return named
+
+    def _tables(
+        self, batch: pa.RecordBatch, keys: list[pa.Array], states: pa.StructArray
+    ) -> tuple[pa.Table, pa.Table]:
+        """The tables `rows` and `states` of a call."""
+        group = np.arange(batch.num_rows, dtype=np.int32)
+        exists = states.is_valid()
+        columns = [*keys, *states.flatten(), exists, pa.array(group)]
+        if self._function.stored_timeout:
+            timeouts = batch.column(2).to_numpy()
+            columns.append(pa.array(timeouts, mask=timeouts == NO_TIMESTAMP))
+        table = pa.Table.from_arrays(columns, names=self._state_names)
+        return self._rows(batch.column(5), group), table
+
+    def _rows(self, lists: pa.ListArray, group: np.ndarray) -> pa.Table:
+        offsets = bounds(lists)
+        values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
+        index = pa.array(np.repeat(group, np.diff(offsets)))
+        return pa.Table.from_arrays([*values.flatten(), index], names=self._row_names)
+
+    def _too_large(self, call: Call) -> GroupTooLargeError:
+        limit = self._header.max_group_bytes
+        return GroupTooLargeError(
+            f"{call.name}: the rows of {call.group(call.groups - 1)} exceed {limit} bytes, the limit up to "
+            "which a group is handed over whole. Raise "
+            "spark.sql.streaming.stateStore.incremental.vectorized.maxGroupBytes, or mark the function with "
+            "split_groups=True to take such a group in several calls."
+        )
+
+
+def key_names(keys: list[str], state: list[str]) -> list[str]:
+    """Names of the key columns in `states`; `key.<name>` where a state column has the name too."""
+    return [f"key.{name}" if name in state else name for name in keys]
+
+
+def check_names(header: Header, stored_timeout: bool, function: str) -> None:
+    """Refuses schemas with a column that bears one of the names that this package gives."""
+    reserved = {"rows": [GROUP], "state": [GROUP, EXISTS, *([TIMEOUT] if stored_timeout else [])]}
+    for part, names in reserved.items():
+        for name in names:
+            if name in getattr(header, part).names:
+                raise BadResultError(
+                    f"{function}: the {part} schema has a column {name!r}, a reserved name: rename it."
+                )
+
+
+class TableCaller:
+    """Calls a vectorised function, with the tables of a call or frames made of them."""
+
+    def __init__(self, function: ManyGroups, header: Header) -> None:
+        self._function = function
+        self._header = header
+
+    def call(
+        self, rows: pa.Table, states: pa.Table, call: Call, emit: Any
+    ) -> Generator[pa.RecordBatch, None, Changes]:
+        """Calls the function once and checks what it returns; yields nothing."""
+        yield from ()
+        function, header = self._function, self._header
+        given: list[Any] = [rows, states]
+        if function.frame == "pandas":
+            given = [pandas_frames.to_frame(table, header) for table in given]
+        elif function.frame == "polars":
+            given = [polars_frames.to_frame(table) for table in given]
+        result = function.func(*given, call.context)
+        if result is None:
+            result = Result()
+        if not isinstance(result, Result):
+            raise call.fail(f"returned a {type(result).__name__}: return a state_store.Result, or None.")
+        if function.frame == "pandas":
+            result = pandas_frames.to_arrow_result(result, call, header)
+        elif function.frame == "polars":
+            result = polars_frames.to_arrow_result(result, call)
+        return check(result, call)

@@ -1,0 +1,116 @@
+"""What a Spark session needs to use the store: its configuration, and a checkpoint's past.
+
+Nothing here imports pyspark or starts a JVM. Safe for any thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from state_store.core.settings import parsing
+from state_store.core.settings.option import PREFIX
+from state_store.core.settings.session import (
+    EXTENSION_CLASS,
+    EXTENSIONS_KEY,
+    FORMAT_KEY,
+    LISTENER_CLASS,
+    LISTENERS_KEY,
+    PROVIDER_CLASS,
+    PROVIDER_KEY,
+)
+from state_store.errors import OptionError
+from state_store.session.jar import jar_path
+
+
+def spark_conf(
+    settings: Mapping[str, Any] | None = None,
+    *,
+    agent_python: str | None = None,
+    spark_version: str | None = None,
+) -> dict[str, str]:
+    """The configuration that makes every stateful query of a session use this store.
+
+        SparkSession.builder.config(map=state_store.spark_conf({"restoreObjective": "5s"})).getOrCreate()
+
+    It sets the provider class, Spark's checkpoint format 2, the jar (`spark.jars`), the session extension
+    for `transformWithState` and vectorised functions (`spark.sql.extensions`), the listener that says so when
+    Spark keeps a query on the store that it was started with (`spark.sql.streaming.streamingQueryListeners`)
+    and the Python of the agent. A session that has jars, extensions or listeners of its own appends to these,
+    separated by commas.
+
+    settings: options of docs/options.md by name, with or without their prefix, as texts, numbers or booleans.
+
+    agent_python: the interpreter on the executors that runs the agent. Default: `PYSPARK_PYTHON` when it is
+    set, else the running interpreter, which is right wherever executors share this machine or its image.
+
+    spark_version: of the cluster. Default: that of the installed pyspark.
+
+    A package without a jar for that version compiles it once (`state_store.session.jar`).
+
+    Raises OptionError for a setting that does not exist or has a wrong value, or a version without a jar.
+    """
+    given = {name.removeprefix(PREFIX): _text(value) for name, value in (settings or {}).items()}
+    given.setdefault("agentPython", agent_python or os.environ.get("PYSPARK_PYTHON") or sys.executable)
+    parsing.parse(given)
+    return {
+        PROVIDER_KEY: PROVIDER_CLASS,
+        FORMAT_KEY: "2",
+        EXTENSIONS_KEY: EXTENSION_CLASS,
+        LISTENERS_KEY: LISTENER_CLASS,
+        "spark.jars": str(jar_path(spark_version)),
+        **{PREFIX + name: text for name, text in sorted(given.items())},
+    }
+
+
+def pinned_conf(offset_log_entry: str) -> dict[str, str]:
+    """The configuration that Spark pinned when the query began, from the text of one file of its offset log.
+
+    The layout is Spark's: a line with the version, a line of JSON with the metadata, then one line for each
+    source. Entries without metadata give an empty result."""
+    lines = offset_log_entry.splitlines()
+    if len(lines) < 2 or not lines[1].startswith("{"):
+        return {}
+    conf = json.loads(lines[1]).get("conf", {})
+    return {str(key): str(value) for key, value in conf.items()}
+
+
+def check_checkpoint(checkpoint: str | Path) -> None:
+    """Raises OptionError when the query of a checkpoint (a path or URI) was started with another store.
+
+    Spark writes the provider's class into the offset log with the first batch and from then on ignores what
+    the session says, without a word. A directory where no query has run passes. Raises StorageError when the
+    directory cannot be read.
+    """
+    from state_store.core.storage import open_storage
+
+    storage = open_storage(str(checkpoint))
+    try:
+        batches = [int(entry.name) for entry in storage.list_files("offsets") if entry.name.isdigit()]
+        if batches:
+            newest = storage.read(f"offsets/{max(batches)}")
+            check_pinned(pinned_conf(newest.decode("utf-8")), str(checkpoint))
+    finally:
+        storage.close()
+
+
+def check_pinned(conf: Mapping[str, str], checkpoint: str) -> None:
+    """Raises OptionError when a pinned configuration names another provider than this one."""
+    pinned = conf.get(PROVIDER_KEY)
+    if pinned is None or pinned == PROVIDER_CLASS:
+        return
+    raise OptionError(
+        f"the query of {checkpoint} was started with the state store {pinned}. Spark keeps a query's first "
+        f"state store for good: it ignores {PROVIDER_KEY} for this checkpoint. To use the incremental store, "
+        "stop the query and move it: `state-store migrate` writes its checkpoint anew, with its state, to a "
+        "new checkpoint directory.",
+        option=PROVIDER_KEY,
+    )
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

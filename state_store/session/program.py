@@ -1,0 +1,130 @@
+"""A program of the jar in a JVM of its own, with the classes of the installed Spark.
+
+It gets one JSON object, and tells what it does in JSON objects, one a line; it ends when this process does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from state_store.errors import InternalError, OptionError
+from state_store.session.compiler import java, java_version
+from state_store.session.installed import installed_pyspark, jars_of
+from state_store.session.jar import jar_path
+
+OPENED = (
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.io",
+    "java.net",
+    "java.nio",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "jdk.internal.ref",
+    "sun.nio.ch",
+    "sun.nio.cs",
+    "sun.security.action",
+    "sun.util.calendar",
+)
+"""Packages of Java that Spark looks into."""
+
+LOG = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+"""Configuration of log4j: warnings, to standard error."""
+_TOLD_LINES = 20
+_OUT_OF_MEMORY = 3
+"""How Java ends with `ExitOnOutOfMemoryError`."""
+
+
+class JvmProgram:
+    """A context manager: at its end the JVM is gone, and so are its temporary files. One thread at a time."""
+
+    def __init__(self, main: str, asked: Mapping[str, object], *, memory: str | None = None) -> None:
+        """`main` is a class; `memory` the size of the heap, such as `4g`, None for Java's default.
+
+        Raises OptionError where there is no Java, no Spark or no jar."""
+        java_version()
+        self._jars = [str(jar_path()), f"{jars_of(installed_pyspark())}{os.sep}*"]
+        self._main, self._asked, self._memory = main, asked, memory
+        self._scratch = tempfile.TemporaryDirectory(prefix="state-store-")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> JvmProgram:
+        scratch = Path(self._scratch.name)
+        (scratch / "log4j2.properties").write_text(LOG)
+        with open(scratch / "log", "wb") as log:
+            self._process = subprocess.Popen(
+                self._command(scratch), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        process = self._process
+        if process is not None:
+            if error is not None:
+                process.kill()
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+            process.wait()
+        self._scratch.cleanup()
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        """What it tells, until it ends. Raises OptionError where its heap was too small, InternalError where
+        it did not end in order."""
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):  # the exit code says it
+            process.stdin.write(json.dumps(self._asked).encode() + b"\n")
+            process.stdin.flush()
+        for line in process.stdout:
+            yield json.loads(line)
+        code = process.wait()
+        if code == _OUT_OF_MEMORY:
+            heap = f"a heap of {self._memory}" if self._memory else "Java's default heap"
+            raise OptionError(
+                f"{heap} is too small: give it more memory, or less to do at a time", option="memory"
+            )
+        if code:
+            raise InternalError(f"the JVM ended with {code}:\n{self.log()}")
+
+    def log(self) -> str:
+        """The end of what it logged."""
+        lines = (Path(self._scratch.name) / "log").read_text(errors="replace").splitlines()
+        return "\n".join(lines[-_TOLD_LINES:])
+
+    def _command(self, scratch: Path) -> list[str]:
+        conf = [os.environ[name] for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR") if os.environ.get(name)]
+        return [
+            java(),
+            *([f"-Xmx{self._memory}"] if self._memory else []),
+            "-XX:+IgnoreUnrecognizedVMOptions",
+            "-XX:+ExitOnOutOfMemoryError",
+            "--enable-native-access=ALL-UNNAMED",
+            *(f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED),
+            f"-Dlog4j2.configurationFile={scratch}/log4j2.properties",
+            f"-Djava.io.tmpdir={scratch}",
+            "-cp",
+            os.pathsep.join([*conf, *self._jars]),
+            self._main,
+        ]

@@ -1,6 +1,0 @@
-"""Where checkpoints are kept: one contract, several backends, one kit of tests (`conformance`)."""
-
-from state_store.storage.contract import Entry, Storage
-from state_store.storage.open import open_storage
-
-__all__ = ["Entry", "Storage", "open_storage"]

@@ -1,0 +1,1 @@
+"""Conformance kits, shipped so that others can test their own implementations."""

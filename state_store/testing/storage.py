@@ -1,0 +1,265 @@
+"""The tests that every storage passes: subclass, say how to make one, inherit the suite (needs pytest).
+
+class TestMine(StorageConformance):
+    def make_storage(self, tmp_path): return MyStorage(...)
+    def put_raw(self, storage, path, data): ...   # past the storage, so that both sides are checked
+    def get_raw(self, storage, path): ...
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from state_store.core.storage.contract import Storage
+from state_store.errors import ConflictError, MissingError, StorageError
+
+
+class StorageConformance(ABC):
+    """The contract of `Storage`, method by method. Every test starts with a directory that does not exist."""
+
+    exclusive_create = True
+    """False where two writers without `overwrite` may both succeed when they meet (object stores)."""
+
+    tells_directories = True
+    """False where `directories` is refused."""
+
+    big_bytes = 40 << 20
+    """Of a file that no storage takes in one piece."""
+
+    @abstractmethod
+    def make_storage(self, tmp_path: Path) -> Storage:
+        """A storage whose directory does not exist."""
+
+    @abstractmethod
+    def put_raw(self, storage: Storage, path: str, data: bytes) -> None:
+        """Makes a file without using the storage."""
+
+    @abstractmethod
+    def get_raw(self, storage: Storage, path: str) -> bytes | None:
+        """The bytes of a file without using the storage; None when there is none."""
+
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> Iterator[Storage]:
+        storage = self.make_storage(tmp_path)
+        yield storage
+        storage.close()
+
+    def names(self, storage: Storage, directory: str) -> list[str]:
+        return [entry.name for entry in storage.list_files(directory)]
+
+    def test_nothing_is_there_at_first(self, storage: Storage) -> None:
+        assert storage.list_files("delta") == []
+        assert not storage.exists("delta/a.sst")
+
+    def test_written_is_what_is_stored(self, storage: Storage) -> None:
+        storage.write("delta/a.sst", b"abc")
+        assert self.get_raw(storage, "delta/a.sst") == b"abc"
+        assert storage.read("delta/a.sst") == b"abc"
+        assert storage.exists("delta/a.sst")
+
+    def test_stored_is_what_is_read(self, storage: Storage) -> None:
+        self.put_raw(storage, "delta/a.sst", b"0123456789")
+        assert storage.read("delta/a.sst") == b"0123456789"
+        assert [(entry.name, entry.size_bytes) for entry in storage.list_files("delta")] == [("a.sst", 10)]
+
+    def test_an_empty_file(self, storage: Storage, tmp_path: Path) -> None:
+        storage.write("shared/a.sst", b"")
+        (tmp_path / "empty").write_bytes(b"")
+        storage.upload(tmp_path / "empty", "shared/b.sst")
+        storage.download("shared/a.sst", tmp_path / "got")
+        assert (tmp_path / "got").read_bytes() == b""
+        assert storage.read("shared/b.sst") == b""
+        assert self.get_raw(storage, "shared/b.sst") == b""
+
+    @pytest.mark.parametrize(
+        ("offset", "length", "expected"),
+        [
+            (0, None, b"0123456789"),
+            (3, None, b"3456789"),
+            (3, 4, b"3456"),
+            (8, 100, b"89"),
+            (0, 0, b""),
+            (10, 5, b""),
+            (12, None, b""),
+        ],
+    )
+    def test_reads_a_range(self, storage: Storage, offset: int, length: int | None, expected: bytes) -> None:
+        self.put_raw(storage, "delta/a.sst", b"0123456789")
+        assert storage.read("delta/a.sst", offset, length) == expected
+
+    def test_parts_come_to_their_places(self, storage: Storage, tmp_path: Path) -> None:
+        self.put_raw(storage, "shared/a.sst", b"0123456789")
+        local = tmp_path / "got"
+        local.write_bytes(b"-" * 12)
+        for offset, length, count in ((6, 3, 3), (1, 2, 2), (8, 100, 2), (10, 5, 0), (20, 5, 0)):
+            assert storage.download_part("shared/a.sst", local, offset, length) == count
+        assert local.read_bytes() == b"-12---6789--"
+        with pytest.raises(MissingError, match=r"shared/b\.sst"):
+            storage.download_part("shared/b.sst", local, 0, 1)
+        with pytest.raises(StorageError, match="nowhere"):
+            storage.download_part("shared/a.sst", tmp_path / "nowhere", 0, 1)
+        assert not (tmp_path / "nowhere").exists()
+
+    def test_a_missing_file_is_an_error_that_names_it(self, storage: Storage, tmp_path: Path) -> None:
+        with pytest.raises(MissingError, match=r"delta/a\.sst"):
+            storage.read("delta/a.sst")
+        with pytest.raises(MissingError, match=r"delta/a\.sst"):
+            storage.download("delta/a.sst", tmp_path / "got")
+        assert not (tmp_path / "got").exists()
+
+    def test_write_does_not_replace_unless_told(self, storage: Storage) -> None:
+        storage.write("delta/a.sst", b"old")
+        with pytest.raises(ConflictError, match=r"delta/a\.sst"):
+            storage.write("delta/a.sst", b"new")
+        assert storage.read("delta/a.sst") == b"old"
+        storage.write("delta/a.sst", b"newer", overwrite=True)
+        assert storage.read("delta/a.sst") == b"newer"
+        assert self.names(storage, "delta") == ["a.sst"]
+
+    def test_overwrite_makes_what_is_not_there(self, storage: Storage) -> None:
+        storage.write("delta/a.sst", b"new", overwrite=True)
+        assert self.get_raw(storage, "delta/a.sst") == b"new"
+
+    def test_upload_does_not_replace_unless_told(self, storage: Storage, tmp_path: Path) -> None:
+        first, second = tmp_path / "first", tmp_path / "second"
+        first.write_bytes(b"old")
+        second.write_bytes(b"new")
+        storage.upload(first, "shared/a.sst")
+        with pytest.raises(ConflictError, match=r"shared/a\.sst"):
+            storage.upload(second, "shared/a.sst")
+        assert self.get_raw(storage, "shared/a.sst") == b"old"
+        storage.upload(second, "shared/a.sst", overwrite=True)
+        storage.upload(second, "shared/a.sst", overwrite=True)
+        assert self.get_raw(storage, "shared/a.sst") == b"new"
+        assert self.names(storage, "shared") == ["a.sst"]
+        assert second.read_bytes() == b"new"
+
+    def test_upload_of_a_file_that_is_not_there(self, storage: Storage, tmp_path: Path) -> None:
+        with pytest.raises((StorageError, MissingError), match="nowhere"):
+            storage.upload(tmp_path / "nowhere", "shared/a.sst")
+        assert storage.list_files("shared") == []
+
+    def test_big_files_go_both_ways(self, storage: Storage, tmp_path: Path) -> None:
+        data = secrets.token_bytes(self.big_bytes)
+        (tmp_path / "big").write_bytes(data)
+        storage.upload(tmp_path / "big", "shared/a.sst")
+        storage.download("shared/a.sst", tmp_path / "got")
+        assert (tmp_path / "got").read_bytes() == data
+        storage.write("shared/b.sst", data)
+        assert storage.read("shared/b.sst") == data
+
+    def test_download_leaves_an_existing_file_alone(self, storage: Storage, tmp_path: Path) -> None:
+        self.put_raw(storage, "shared/a.sst", b"new")
+        (tmp_path / "got").write_bytes(b"old")
+        with pytest.raises((ConflictError, StorageError), match="got"):
+            storage.download("shared/a.sst", tmp_path / "got")
+        assert (tmp_path / "got").read_bytes() == b"old"
+
+    def test_delete_removes_and_forgives(self, storage: Storage) -> None:
+        storage.write("delta/a.sst", b"abc")
+        storage.delete("delta/a.sst")
+        storage.delete("delta/a.sst")
+        storage.delete("nowhere/a.sst")
+        assert self.get_raw(storage, "delta/a.sst") is None
+        assert storage.list_files("delta") == []
+
+    def test_lists_files_by_name_and_no_directories(self, storage: Storage) -> None:
+        for name in ("b", "a", "c.tmp"):
+            self.put_raw(storage, f"shared/{name}", name.encode())
+        self.put_raw(storage, "shared/deeper/d", b"")
+        assert self.names(storage, "shared") == ["a", "b", "c.tmp"]
+
+    def test_tells_directories(self, storage: Storage) -> None:
+        if not self.tells_directories:
+            with pytest.raises(StorageError, match="cannot be searched"):
+                storage.directories()
+            return
+        assert storage.directories() == []
+        self.put_raw(storage, "b/c/file", b"")
+        self.put_raw(storage, "a/file", b"")
+        self.put_raw(storage, "file", b"")
+        assert storage.directories() == ["a", "b"]
+        assert storage.directories("b") == ["c"]
+        for _ in range(2):
+            storage.delete_directory("b")
+            assert storage.directories() == ["a"]
+        assert storage.exists("a/file") and not storage.exists("b/c/file")
+
+    def test_times_are_milliseconds_and_do_not_run_back(self, storage: Storage) -> None:
+        storage.write("shared/a", b"")
+        storage.write("shared/b", b"")
+        first, second = storage.list_files("shared")
+        assert 1_600_000_000_000 < first.modified_ms <= second.modified_ms < 10_000_000_000_000
+
+    def test_names_with_all_that_the_format_allows(self, storage: Storage) -> None:
+        path = "delta/" + "0" * 19 + "7_Ab-9_empty_00c0ffee.sst"
+        storage.write(path, b"x")
+        storage.write("tombstone/" + path.replace("/", "."), b"{}")
+        assert storage.read(path) == b"x"
+        assert self.names(storage, "tombstone") == [path.replace("/", ".")]
+
+    @pytest.mark.parametrize("path", ["", "../a", "delta/../../a", "/etc/a", "delta//a", "delta/./a"])
+    def test_a_path_stays_below_the_directory(self, storage: Storage, path: str) -> None:
+        with pytest.raises(StorageError, match="not a path below"):
+            storage.write(path, b"")
+
+    def test_of_writers_at_once_one_wins(self, storage: Storage) -> None:
+        outcomes = _at_once(8, lambda number: _wins(storage, number))
+        winners = [b"%d" % number for number, won in enumerate(outcomes) if won]
+        assert len(winners) == 1 or (winners and not self.exclusive_create)
+        assert storage.read("snapshot/a.zip") in winners
+
+    def test_a_reader_sees_a_whole_file_while_it_is_replaced(self, storage: Storage) -> None:
+        versions = [bytes([number]) * 100_000 for number in range(6)]
+        storage.write("snapshot/a.zip", versions[0])
+        stop = threading.Event()
+        whole: list[bool] = []
+
+        def watch() -> None:
+            while not stop.is_set():
+                whole.append(storage.read("snapshot/a.zip") in versions)
+
+        with ThreadPoolExecutor(2) as threads:
+            watchers = [threads.submit(watch) for _ in range(2)]
+            for data in versions[1:]:
+                storage.write("snapshot/a.zip", data, overwrite=True)
+            stop.set()
+            for watcher in watchers:
+                watcher.result()
+        assert whole
+        assert all(whole)
+
+    def test_nothing_temporary_is_left(self, storage: Storage, tmp_path: Path) -> None:
+        (tmp_path / "local").write_bytes(b"abc")
+        storage.write("lease/a", b"")
+        storage.write("lease/a", b"1", overwrite=True)
+        storage.upload(tmp_path / "local", "lease/b")
+        with pytest.raises(ConflictError):
+            storage.write("lease/b", b"")
+        assert self.names(storage, "lease") == ["a", "b"]
+
+
+def _wins(storage: Storage, number: int) -> bool:
+    try:
+        storage.write("snapshot/a.zip", b"%d" % number)
+    except ConflictError:
+        return False
+    return True
+
+
+def _at_once(count: int, action: Callable[[int], bool]) -> list[bool]:
+    barrier = threading.Barrier(count)
+
+    def run(number: int) -> bool:
+        barrier.wait()
+        return action(number)
+
+    with ThreadPoolExecutor(count) as threads:
+        return list(threads.map(run, range(count)))

@@ -1,0 +1,255 @@
+"""Writers and cleaners of one store as programs to interleave, and what must hold in every state.
+
+The store at the start: snapshots of versions 2 and 4, deltas 3 to 6. Two versions are retained, so version
+2's snapshot, its file A and delta 3 are nobody's. Meanwhile late writers, which merged from the snapshot of
+version 2, publish snapshots that share A and take over delta 3, or bring their own copies.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from runtimes import AdjustedRuntime
+
+from deletion import stores
+from deletion.explorer import END, TIME, Exploration, Files, Lead, Operation, Program, State, explore, run
+from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.registry import restorable_snapshots
+from state_store.core.deletion.lease import Lease
+from state_store.core.deletion.policy import RetentionPolicy
+from state_store.core.deletion.retention import Retention
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.checksums import sha256_of
+from state_store.core.files.local_cache import StoreCache
+from state_store.core.files.workspace import Workspace
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.local_database import DatabaseFile, LocalDatabase
+from state_store.core.snapshots.publish import publish
+from state_store.core.storage.contract import Storage
+
+NEWEST = 6
+EXPIRY_MS = 1000
+SWITCHES = 3
+"""Between programs, where all schedules would take long: no break that is known needs more to be seen."""
+
+WALL_MS = 10**9
+"""What the clock of every cleaner shows: to it all leases are old, so that the storage's clock decides."""
+A, B, C = stores.shared(2, 1), stores.shared(2, 2), stores.shared(4, 3)
+DELTA_3 = stores.delta(3).path
+
+
+def start(deltas_from: int = 3) -> Files:
+    deltas = [stores.delta(number).path for number in range(deltas_from, NEWEST + 1)]
+    files = {path: stores.content(path) for path in (A, B, C, *deltas)}
+    files[stores.snapshot(2).path] = stores.archive(stores.version(2), [A, B])
+    files[stores.snapshot(4).path] = stores.archive(stores.version(4), [B, C])
+    return {path: (data, 0) for path, data in files.items()}
+
+
+class ModelRuntime(AdjustedRuntime):
+    """The names that it makes begin with a prefix; its wall clock stands, the other is the model's."""
+
+    def __init__(self, prefix: str, wall_ms: int, uptime_ms: Callable[[], float]) -> None:
+        super().__init__(wall_ms=lambda: wall_ms, uptime_ms=uptime_ms)
+        self._names = (f"{prefix}-{number}" for number in count(1))
+        self._chance = Random(prefix)
+
+    def unique(self, count: int = 8) -> str:
+        return next(self._names)
+
+    def random_32(self) -> int:
+        return self._chance.getrandbits(32)
+
+    def monotonic_s(self) -> float:
+        return 0.0
+
+
+def writer(
+    number: int, version: int = 5, kind: type[Lease] = Lease, shares: tuple[str, ...] = (A, DELTA_3)
+) -> Program:
+    """Publishes the snapshot of that version, sharing these files where it may, with one new one."""
+
+    def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
+        fresh = (stores.shared(version, 100 * number + sst, sst) for sst in count(1))
+        with kind(storage, expiry_ms=EXPIRY_MS, runtime=ModelRuntime(f"w{number}", 0, clock_ms)) as lease:
+            paths = set(shares)
+            lost = lease.hold(paths)
+            new = 1
+            while True:
+                added = [next(fresh) for _ in range(len(lost) + new)]
+                lease.announce(added)
+                for path in added:
+                    storage.write(path, stores.content(path))
+                paths = (paths - lost) | set(added)
+                lost = lease.publish(stores.snapshot(version), stores.archive(stores.version(version), paths))
+                new = 0
+                if not lost:
+                    return
+
+    return program
+
+
+def cleaner(
+    number: int, kind: type[Retention] = Retention, newest: int = NEWEST, wall_ms: int = WALL_MS
+) -> Program:
+    def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
+        policy = RetentionPolicy(batches=2, lease_expiry_ms=EXPIRY_MS, temporary_expiry_ms=EXPIRY_MS)
+        one = kind(storage, policy, runtime=ModelRuntime(f"c{number}", wall_ms, clock_ms))
+        one.cleanup(stores.version(newest))
+
+    return program
+
+
+def full_writer(number: int, version: int = 4) -> Program:
+    """Publishes a full snapshot of that version in the place of the one that there is."""
+
+    def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
+        with Lease(storage, expiry_ms=EXPIRY_MS, runtime=ModelRuntime(f"w{number}", 0, clock_ms)) as lease:
+            new = stores.shared(version, 100 * number)
+            lease.announce([new])
+            storage.write(new, stores.content(new))
+            archive = stores.archive(stores.version(version), [new])
+            lease.publish(stores.snapshot(version), archive, overwrite=True)
+
+    return program
+
+
+def committer(storage: Storage, clock_ms: Callable[[], float]) -> None:
+    """The query goes on: newer files show the storage's time."""
+    for number in (NEWEST + 1, NEWEST + 2):
+        storage.write(stores.delta(number).path, b"")
+
+
+def everybody(kind: type[Retention] = Retention) -> list[Program]:
+    writers = [writer(1, 5, shares=(A,)), writer(2, 6), full_writer(3)]
+    return [*writers, cleaner(1, kind), cleaner(2, kind), cleaner(3, kind, newest=5), committer]
+
+
+class WithoutSweep(Retention):
+    def _sweep(self, expired, unfinished, before_ms):
+        """Nothing: it touches only what is expired, and multiplies the states."""
+        return {}
+
+
+def about_to(kind: str, prefix: str = "") -> Callable[[Operation], bool]:
+    """The condition of a lead: before an operation of that kind on a path that begins so."""
+    return lambda operation: operation[0] == kind and (not prefix or operation[1].startswith(prefix))
+
+
+def replaced_while_a_cleaner_reads(kind: type[Retention]) -> None:
+    """One cleaner has read the snapshots, a full one replaces that of version 4, another cleaner counts on
+    it."""
+    explore(
+        [writer(1, 6), full_writer(2), cleaner(1, kind), cleaner(2, kind)],
+        start(),
+        retained_can_be_restored,
+        lead=[(0, END), (2, about_to("list", "tombstone")), (1, END), (3, END)],
+    )
+
+
+def broken_while_a_cleaner_reads() -> Exploration:
+    """A snapshot appears, a file of it is about to go as its lease ran out, and a cleaner has just begun."""
+    return explore(
+        [writer(1, shares=(A,)), cleaner(1, WithoutSweep), cleaner(2, WithoutSweep)],
+        start(deltas_from=4),
+        retained_can_be_restored,
+        time_jumps_ms=(EXPIRY_MS + 1,),
+        lead=[
+            (0, about_to("write", "snapshot/")),
+            (1, about_to("list", "snapshot")),
+            (2, about_to("write", "tombstone/")),
+            (TIME, END),
+            (2, about_to("delete")),
+            (0, about_to("clock")),
+        ],
+    )
+
+
+LATE: Lead = [(0, about_to("write", "snapshot/")), (2, about_to("write", "tombstone/"))]
+RANDOM: dict[str, Any] = {"switches": 8, "time_jumps_ms": (EXPIRY_MS // 2, EXPIRY_MS + 1)}
+
+
+@functools.lru_cache(None)
+def _restorable(files: frozenset[tuple[str, bytes]]) -> frozenset:
+    held = dict(files)
+    whole = restorable_snapshots(stores.listing(held), stores.manifests(held))
+    return frozenset(Lineages(stores.listing(held).deltas, whole).restorable())
+
+
+@functools.lru_cache(None)
+def _broken(files: frozenset[tuple[str, bytes]]) -> tuple:
+    return tuple(stores.broken_snapshots(dict(files)))
+
+
+def _bytes(state: State) -> frozenset[tuple[str, bytes]]:
+    return frozenset((path, data) for path, (data, _) in state.files)
+
+
+def broken_snapshots(state: State) -> tuple:
+    """The snapshots in that state of which a file is gone."""
+    return _broken(_bytes(state))
+
+
+def retained_can_be_restored(state: State) -> None:
+    missing = {stores.version(5), stores.version(6)} - _restorable(_bytes(state))
+    assert not missing, f"cannot be restored: {missing}"
+
+
+def and_snapshots_are_whole(state: State) -> None:
+    retained_can_be_restored(state)
+    broken = [name for name in broken_snapshots(state) if name != stores.snapshot(2)]
+    assert not broken, f"files are gone of {broken}"
+
+
+def leaves_nothing(state: State) -> None:
+    """Once the query has gone on and made one more snapshot, only what retained versions need is there."""
+    files = state.as_dict()
+    for number in range(7, 10):
+        files[stores.delta(number).path] = (b"", state.time_ms)
+    whole = stores.shared(8, 1000)
+    files[whole] = (stores.content(whole), state.time_ms)
+    files[stores.snapshot(8).path] = (stores.archive(stores.version(8), [whole]), state.time_ms)
+    left = run(cleaner(9, newest=9), files, state.time_ms)
+    assert left.keys() == {whole, stores.snapshot(8).path, stores.delta(8).path, stores.delta(9).path}
+
+
+def different(states: list[State]) -> list[State]:
+    """One of each set of states with the same files."""
+    return list({(state.files, state.time_ms): state for state in states}.values())
+
+
+def publisher(directory: Path, number: int, version: int = 5, *, full: bool = False) -> Program:
+    """`publish` itself, of a base in `directory` that shares A and takes over delta 3, with a new table."""
+    directory.mkdir()
+    for name, data in (("CURRENT", b"MANIFEST-000005\n"), ("MANIFEST-000005", b""), ("OPTIONS-000007", b"")):
+        (directory / name).write_bytes(data)
+    files = {}
+    for name, path in (("000010.sst", A), ("000011.sst", DELTA_3), ("000012.sst", None)):
+        data = stores.content(path or name)
+        (directory / name).write_bytes(data)
+        files[name] = DatabaseFile(path, len(data), sha256_of(directory / name), 2, 6)
+    base = LocalDatabase(directory, stores.version(version), files, 0, {}, None)
+
+    def program(storage: Storage, clock_ms: Callable[[], float]) -> None:
+        runtime = ModelRuntime(f"w{number}", 0, clock_ms)
+        context = StoreContext(
+            storage,
+            StoreCache(directory / "kept"),
+            Workspace(directory / "work", runtime=runtime),
+            DatabaseSettings(),
+            transfer_threads=1,
+            runtime=runtime,
+        )
+        publish(context, base, Lease(storage, expiry_ms=EXPIRY_MS, runtime=runtime), full=full)
+
+    return program
+
+
+def recovers(state: State) -> None:
+    """Whoever stops there for good: when the leases have run out, the next clean-up finds what they left."""
+    leaves_nothing(State(state.files, state.time_ms + 10 * EXPIRY_MS))

@@ -1,0 +1,108 @@
+"""No needed file is ever deleted: every interleaving of writers and cleaners, on their real code."""
+
+from __future__ import annotations
+
+import pytest
+
+from deletion import stores
+from deletion.explorer import explore, wander
+from deletion.programs import (
+    EXPIRY_MS,
+    LATE,
+    RANDOM,
+    SWITCHES,
+    A,
+    WithoutSweep,
+    about_to,
+    and_snapshots_are_whole,
+    broken_while_a_cleaner_reads,
+    cleaner,
+    committer,
+    different,
+    everybody,
+    full_writer,
+    leaves_nothing,
+    replaced_while_a_cleaner_reads,
+    retained_can_be_restored,
+    start,
+    writer,
+)
+from state_store.core.deletion.retention import Retention
+
+pytestmark = pytest.mark.usefixtures("think_once")
+
+
+few_switches_or_all = pytest.mark.parametrize(
+    "switches",
+    [pytest.param(SWITCHES, id="few-switches"), pytest.param(None, marks=pytest.mark.long, id="all")],
+)
+
+
+class TestNoNeededFileIsDeleted:
+    def test_a_writer_and_a_cleaner(self) -> None:
+        found = explore([writer(1), cleaner(1)], start(), and_snapshots_are_whole)
+        for state in different(found.ends):
+            leaves_nothing(state)
+            assert stores.snapshot(5).path in state.as_dict()
+
+    def test_two_cleaners(self) -> None:
+        found = explore([cleaner(1), cleaner(2)], start(), and_snapshots_are_whole)
+        for state in different(found.ends):
+            leaves_nothing(state)
+
+    def test_a_cleaner_that_does_not_know_the_newest_versions(self) -> None:
+        explore([writer(1), cleaner(1, newest=5)], start(), and_snapshots_are_whole)
+
+    def test_two_writers(self) -> None:
+        found = explore([writer(1, 5), writer(2, 6)], start(), and_snapshots_are_whole)
+        assert all(stores.snapshot(6).path in state.as_dict() for state in found.ends)
+
+    def test_two_writers_of_one_snapshot(self) -> None:
+        explore([writer(1, 5), writer(2, 5)], start(), and_snapshots_are_whole)
+
+    def test_a_lease_that_may_run_out_at_any_moment(self) -> None:
+        found = explore(
+            [writer(1), cleaner(1)], start(), retained_can_be_restored, time_jumps_ms=(EXPIRY_MS + 1,)
+        )
+        for state in different(found.ends):
+            leaves_nothing(state)
+
+    def test_a_full_checkpoint_that_replaces_a_snapshot(self) -> None:
+        programs = [full_writer(1), cleaner(1, WithoutSweep), committer]
+        explore(programs, start(), retained_can_be_restored, time_jumps_ms=(EXPIRY_MS + 1,))
+
+    def test_a_snapshot_that_is_replaced_while_a_cleaner_reads(self) -> None:
+        replaced_while_a_cleaner_reads(Retention)
+
+    def test_a_snapshot_that_breaks_while_a_cleaner_reads(self) -> None:
+        assert broken_while_a_cleaner_reads().ends
+
+    @few_switches_or_all
+    def test_a_late_snapshot_and_two_cleaners(self, switches: int | None) -> None:
+        """All that can follow once the snapshot of a lease that may run out is visible, one cleaner has made
+        up its mind without it, and another has not begun."""
+        explore(
+            [writer(1, shares=(A,)), cleaner(1, WithoutSweep), cleaner(2, WithoutSweep)],
+            start(deltas_from=4),
+            retained_can_be_restored,
+            time_jumps_ms=(EXPIRY_MS + 1,),
+            lead=[*LATE, (0, about_to("clock"))],
+            switches=switches,
+        )
+
+    def test_random_schedules_of_everybody(self) -> None:
+        wander(everybody(), start(), retained_can_be_restored, seeds=range(60), **RANDOM)
+
+    @pytest.mark.long
+    def test_many_random_schedules_of_everybody(self) -> None:
+        wander(everybody(), start(), retained_can_be_restored, seeds=range(60, 2000), **RANDOM)
+
+    @few_switches_or_all
+    def test_a_writer_and_two_cleaners(self, switches: int | None) -> None:
+        programs = [writer(1, shares=(A,)), cleaner(1, WithoutSweep), cleaner(2, WithoutSweep)]
+        explore(programs, start(deltas_from=4), and_snapshots_are_whole, switches=switches)
+
+    @few_switches_or_all
+    def test_two_writers_and_a_cleaner(self, switches: int | None) -> None:
+        programs = [writer(1, 5, shares=(A,)), writer(2, 6, shares=(A,)), cleaner(1, WithoutSweep)]
+        explore(programs, start(deltas_from=4), and_snapshots_are_whole, switches=switches)

@@ -1,0 +1,228 @@
+"""The writer's side alone: what it is told, and what it leaves."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from faults import FaultyStorage, fail_at
+from runtimes import AdjustedRuntime
+
+from deletion import stores
+from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
+from state_store.core.checkpoint.names import tombstone_path
+from state_store.core.deletion.lease import Lease
+from state_store.core.storage.local import LocalStorage
+from state_store.errors import BusyError, ConflictError, StorageError
+
+A, B, NEW = stores.shared(2, 1), stores.shared(2, 2), stores.shared(3, 3)
+EXPIRY_MS = 1000
+
+
+class Clock:
+    now_ms = 0.0
+
+    def __call__(self) -> float:
+        return self.now_ms
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> FaultyStorage:
+    storage = FaultyStorage(LocalStorage(tmp_path))
+    for path in (A, B):
+        storage.write(path, stores.content(path))
+    return storage
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def lease(storage: FaultyStorage, clock: Clock) -> Lease:
+    return Lease(storage, expiry_ms=EXPIRY_MS, runtime=AdjustedRuntime(uptime_ms=clock))
+
+
+def held(storage: FaultyStorage) -> set[str]:
+    """The files that the leases in storage name."""
+    return {
+        path
+        for entry in storage.inner.list_files("lease")
+        for path in LeaseTerms.unpack(storage.inner.read(f"lease/{entry.name}"), file=entry.name).files
+    }
+
+
+def publish(lease: Lease, *paths: str) -> frozenset[str]:
+    return lease.publish(stores.snapshot(3), stores.archive(stores.version(3), paths))
+
+
+def test_what_is_claimed_is_held_until_it_is_published(storage: FaultyStorage, lease: Lease) -> None:
+    assert lease.hold([A]) == frozenset()
+    lease.announce([NEW])
+    assert held(storage) == {A, NEW}
+    assert publish(lease, A) == frozenset()
+    assert held(storage) == set()
+    assert storage.exists(stores.snapshot(3).path)
+
+
+def test_condemned_and_missing_files_are_refused(storage: FaultyStorage, lease: Lease) -> None:
+    missing = stores.shared(2, 9)
+    storage.write(tombstone_path("cleaner"), pack_tombstone([B]))
+    assert lease.hold([A, B, missing]) == {B, missing}
+
+
+def test_a_young_lease_is_not_checked_again(storage: FaultyStorage, lease: Lease, clock: Clock) -> None:
+    lease.hold([A])
+    clock.now_ms = EXPIRY_MS / 2 - 1
+    storage.calls.clear()
+    publish(lease, A)
+    assert [operation for operation, _ in storage.calls] == ["write", "delete"]
+
+
+def test_an_old_one_is_renewed_and_checked(storage: FaultyStorage, lease: Lease, clock: Clock) -> None:
+    lease.hold([A, B])
+    clock.now_ms = EXPIRY_MS / 2
+    storage.delete(A)
+    assert publish(lease, A, B) == {A}
+    assert not storage.exists(stores.snapshot(3).path)
+    assert publish(lease, B) == frozenset()
+    assert held(storage) == set()
+
+
+def test_fresh_files_do_not_make_an_old_claim_young(
+    storage: FaultyStorage, lease: Lease, clock: Clock
+) -> None:
+    lease.hold([A])
+    clock.now_ms = EXPIRY_MS
+    storage.delete(A)
+    lease.announce([NEW])
+    storage.write(NEW, b"")
+    assert publish(lease, A, NEW) == {A}
+
+
+def test_what_is_announced_is_in_storage_before_it_is_uploaded(storage: FaultyStorage, lease: Lease) -> None:
+    lease.hold([A])
+    lease.announce([NEW])
+    assert NEW in held(storage)
+
+
+def test_a_lease_says_how_long_it_holds_and_since_when(storage: FaultyStorage) -> None:
+    lease = Lease(storage, expiry_ms=EXPIRY_MS, runtime=AdjustedRuntime(wall_ms=lambda: 12_345))
+    lease.hold([A])
+    (entry,) = storage.list_files("lease")
+    found = LeaseTerms.unpack(storage.read(f"lease/{entry.name}"), file=entry.name)
+    assert found == LeaseTerms(frozenset({A}), EXPIRY_MS, 12_345)
+
+
+def test_while_a_damaged_tombstone_is_young_nothing_is_shared(
+    storage: FaultyStorage, lease: Lease, tmp_path: Path
+) -> None:
+    damaged = tombstone_path("cleaner")
+    storage.write(damaged, b"")
+    assert lease.hold([A, B]) == {A, B}
+    (warning,) = lease.warnings
+    assert warning == (
+        f"'{damaged}' is damaged, so it is not known which files it condemns: none is shared until it is "
+        "1000 ms old"
+    )
+    lease.announce([NEW])
+    storage.write(NEW, b"")
+    assert publish(lease, NEW) == frozenset()
+
+
+def test_an_old_damaged_tombstone_counts_as_absent(
+    storage: FaultyStorage, lease: Lease, tmp_path: Path
+) -> None:
+    storage.write(tombstone_path("cleaner"), b"")
+    old = tmp_path / tombstone_path("cleaner")
+    at = old.stat().st_mtime - 2 * EXPIRY_MS / 1000
+    os.utime(old, (at, at))
+    assert lease.hold([A, B]) == frozenset()
+    assert lease.warnings == []
+
+
+@pytest.mark.parametrize("state", ["gone", "condemned"])
+def test_a_snapshot_that_came_too_late_stays_and_is_not_trusted(
+    storage: FaultyStorage, lease: Lease, clock: Clock, state: str
+) -> None:
+    """Another cleaner may count on it already: it is not taken back."""
+    lease.hold([A])
+
+    def sleep_in_the_write(operation: str, path: str) -> None:
+        if operation == "write" and path.startswith("snapshot/"):
+            clock.now_ms = EXPIRY_MS
+            if state == "gone":
+                storage.inner.delete(A)
+            else:
+                storage.inner.write(tombstone_path("cleaner"), pack_tombstone([A]))
+
+    storage.fault = sleep_in_the_write
+    with pytest.raises(BusyError, match=r"snapshot/.*took longer to write.*shared/.*condemned or gone"):
+        publish(lease, A)
+    assert storage.exists(stores.snapshot(3).path)
+
+
+def test_a_late_snapshot_all_of_whose_files_are_in_order_is_published(
+    storage: FaultyStorage, lease: Lease, clock: Clock
+) -> None:
+    lease.hold([A])
+
+    def sleep_in_the_write(operation: str, path: str) -> None:
+        if operation == "write" and path.startswith("snapshot/"):
+            clock.now_ms = EXPIRY_MS
+
+    storage.fault = sleep_in_the_write
+    assert publish(lease, A) == frozenset()
+    assert held(storage) == set()
+
+
+def test_renewal_never_reuses_a_name(storage: FaultyStorage, lease: Lease, clock: Clock) -> None:
+    lease.hold([A])
+    before = {entry.name for entry in storage.list_files("lease")}
+    clock.now_ms = EXPIRY_MS
+    storage.delete(A)
+    publish(lease, A)
+    written = [
+        path for operation, path in storage.calls if operation == "write" and path.startswith("lease/")
+    ]
+    assert len(written) == len(set(written)) == 2
+    assert before < {entry.name for entry in storage.list_files("lease")}
+
+
+def test_an_existing_snapshot_stays_unless_it_is_to_be_replaced(storage: FaultyStorage, lease: Lease) -> None:
+    storage.write(stores.snapshot(3).path, b"theirs")
+    with pytest.raises(ConflictError), lease:
+        lease.hold([A])
+        publish(lease, A)
+    assert storage.read(stores.snapshot(3).path) == b"theirs"
+    assert held(storage) == set()
+    lease.hold([A])
+    assert lease.publish(stores.snapshot(3), b"ours", overwrite=True) == frozenset()
+    assert storage.read(stores.snapshot(3).path) == b"ours"
+
+
+def test_leaving_gives_it_back_and_hides_no_error(storage: FaultyStorage, lease: Lease) -> None:
+    with pytest.raises(ZeroDivisionError), lease:
+        lease.hold([A])
+        storage.fault = fail_at("delete", "lease/")
+        raise ZeroDivisionError
+    storage.fault = lambda operation, path: None
+    lease.release()
+    assert held(storage) == set()
+
+
+def test_a_lease_that_cannot_be_given_back_says_so(storage: FaultyStorage, lease: Lease) -> None:
+    storage.fault = fail_at("delete", "lease/")
+    with pytest.raises(StorageError, match="injected"), lease:
+        lease.hold([A])
+
+
+def test_a_full_snapshot_needs_no_claim(storage: FaultyStorage, lease: Lease) -> None:
+    assert lease.hold([]) == frozenset()
+    lease.announce([NEW])
+    storage.write(NEW, b"")
+    storage.calls.clear()
+    publish(lease, NEW)
+    assert [operation for operation, _ in storage.calls] == ["write", "delete"]

@@ -1,0 +1,280 @@
+"""What a clean-up keeps and what it deletes, and what it costs when there is nothing to do."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from faults import fail_at
+from runtimes import AdjustedRuntime
+
+from deletion import stores
+from deletion.directory_store import A, B, C, Store, deltas
+from state_store.core.checkpoint.file_list import LeaseTerms
+from state_store.core.checkpoint.names import lease_path
+from state_store.core.deletion.lease import Lease
+from state_store.core.deletion.policy import RetentionPolicy
+from state_store.core.deletion.retention import Retention
+from state_store.core.storage.local import LocalStorage
+from state_store.errors import StorageError
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+NOW_MS = 1_700_000_000_000
+
+
+class TestWhatIsKept:
+    def test_old_versions_go_with_what_only_they_needed(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [A, B]})
+        cleanup = store.clean()
+        assert cleanup.floor == 7
+        assert store.files() == {A, B, stores.snapshot(6).path, *deltas(7, 8)}
+        assert set(cleanup.deleted) == {stores.snapshot(3).path, *deltas(1, 2, 3, 4, 5, 6)}
+        assert cleanup.deleted_bytes > 0
+        assert cleanup.retained == (stores.version(7), stores.version(8))
+
+    def test_files_that_the_newest_snapshot_took_over_stay(self, tmp_path: Path) -> None:
+        taken = stores.delta(5).path
+        store = Store(tmp_path, 8, {6: [A, taken]})
+        store.clean()
+        assert store.files() == {A, taken, stores.snapshot(6).path, *deltas(7, 8)}
+
+    def test_without_a_snapshot_every_delta_is_needed(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8)
+        assert store.clean().deleted == ()
+        assert store.files() == deltas(*range(1, 9))
+
+    def test_a_snapshot_of_a_version_in_the_window_does_not_free_older_ones(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 8: [B]})
+        store.clean()
+        assert store.files() == {
+            A,
+            B,
+            stores.snapshot(3).path,
+            stores.snapshot(8).path,
+            *deltas(4, 5, 6, 7, 8),
+        }
+
+    def test_every_lineage_in_the_window_stays(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {6: [A]})
+        other = "delta/00000000000000000008_other_id-7_00000000.sst"
+        old = "delta/00000000000000000004_other_id-3_00000000.sst"
+        store.put(other)
+        store.put(old)
+        store.clean()
+        assert other in store.files()
+        assert old not in store.files()
+
+    def test_spark_setting_is_honoured_and_ours_may_be_smaller(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 9, {3: [A], 6: [B], 8: [C]})
+        assert store.clean(batches=7).floor == 3
+        assert store.clean(batches=7, checkpoints=5).floor == 5
+        assert store.clean(batches=4, checkpoints=7).floor == 6
+
+    def test_the_newest_and_the_one_before_it_stay_whatever_is_asked(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 9, {6: [B]})
+        cleanup = store.clean(batches=1, checkpoints=1, age_ms=1)
+        assert cleanup.retained == (stores.version(8), stores.version(9))
+
+    def test_age_retires_what_the_number_would_keep(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 9, {3: [A], 6: [B]})
+        for number in range(1, 6):
+            store.age(stores.delta(number).path, 2 * DAY_MS)
+        assert store.clean(batches=100, age_ms=DAY_MS).floor == 6
+        assert store.files() == {B, stores.snapshot(6).path, *deltas(6, 7, 8, 9)}
+
+    def test_a_clock_that_jumped_back_keeps_all(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 9, {3: [A], 6: [B]})
+        policy = RetentionPolicy(batches=100, age_ms=DAY_MS)
+        past = Retention(store.storage, policy, runtime=AdjustedRuntime(wall_ms=lambda: NOW_MS - 10**12))
+        assert past.cleanup(store.newest).deleted == ()
+
+    def test_a_clock_that_jumped_ahead_leaves_the_newest(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 9, {3: [A], 6: [B]})
+        policy = RetentionPolicy(batches=100, age_ms=DAY_MS)
+        future = Retention(store.storage, policy, runtime=AdjustedRuntime(wall_ms=lambda: NOW_MS + 10**12))
+        assert future.cleanup(store.newest).retained == (stores.version(8), stores.version(9))
+
+    def test_files_that_are_not_ours_are_left_alone(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        foreign = {"delta/1.delta", "shared/notes.txt", "snapshot/1.zip", "lease/README", "_metadata/schema"}
+        for path in foreign:
+            store.put(path)
+            store.age(path, 100 * DAY_MS)
+        store.clean()
+        assert foreign <= store.files()
+
+    def test_stores_without_ids(self, tmp_path: Path) -> None:
+        storage = LocalStorage(tmp_path / "store")
+        for number in range(1, 7):
+            storage.write(f"delta/{number:020d}.sst", b"")
+        storage.write(A, stores.content(A))
+        at = stores.VersionId(4, None)
+        storage.write("snapshot/00000000000000000004.zip", stores.archive(at, [A]))
+        cleanup = Retention(storage, RetentionPolicy(batches=2)).cleanup(stores.VersionId(6, None))
+        assert cleanup.retained == (stores.VersionId(5, None), stores.VersionId(6, None))
+        assert [entry.name for entry in storage.list_files("delta")] == [
+            f"{number:020d}.sst" for number in (5, 6)
+        ]
+
+
+class TestWhatItCosts:
+    def test_a_young_store_is_not_looked_at(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {6: [B]})
+        store.clean(batches=8)
+        store.clean(batches=100, checkpoints=8)
+        assert store.storage.calls == []
+
+    def test_what_is_due_is_known_without_looking(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        registry, retention = store.registry(), store.retention()
+        store.storage.calls.clear()
+        assert retention.is_due(registry, store.newest)
+        assert store.storage.calls == []
+        registry.retire_below(retention.cleanup(store.newest).floor)
+        assert not retention.is_due(registry, store.newest)
+
+    def test_a_version_that_frees_nothing_is_not_due(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A]})
+        registry = store.registry()
+        registry.retire_below(5)
+        assert not store.retention().is_due(registry, store.newest)
+
+    def test_age_is_looked_up_once(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 9, {6: [B]})
+        retention = store.retention(batches=100, age_ms=DAY_MS)
+        registry = store.registry()
+        assert retention.is_due(registry, store.newest)
+        retention.cleanup(store.newest)
+        assert not retention.is_due(registry, store.newest)
+
+    def test_nothing_is_written_when_nothing_goes(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8)
+        store.clean()
+        assert {operation for operation, _ in store.storage.calls} <= {"list", "read"}
+
+    def test_archives_are_read_once(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        retention = store.retention()
+        retention.cleanup(store.newest)
+        store.put(stores.delta(9).path)
+        retention.cleanup(stores.version(9))
+        reads = [path for operation, path in store.storage.calls if operation == "read"]
+        assert sorted(path for path in reads if path.startswith("snapshot/")) == [
+            stores.snapshot(3).path,
+            stores.snapshot(6).path,
+        ]
+
+
+class TestLeftovers:
+    def test_unfinished_writes_go_by_age(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        old, young = stores.delta(1).path + ".00c0ffee.tmp", stores.delta(8).path + ".00c0ffee.tmp"
+        store.put(old)
+        store.put(young)
+        store.age(old, 2 * DAY_MS)
+        store.clean()
+        assert old not in store.files()
+        assert young in store.files()
+
+    def test_shared_files_that_nobody_named_go_by_age(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {6: [B]})
+        old, young = stores.shared(5, 1), stores.shared(5, 2)
+        store.put(old)
+        store.put(young)
+        store.age(old, 2 * DAY_MS)
+        store.clean()
+        assert old not in store.files()
+        assert young in store.files()
+
+    def test_a_live_lease_holds_and_a_dead_one_does_not(self, tmp_path: Path) -> None:
+        held, loose = stores.shared(2, 1), stores.shared(2, 2)
+        store = Store(tmp_path, 8, {3: [held, loose], 6: [B]})
+        live, dead = lease_path("live"), lease_path("dead")
+        store.put(live, LeaseTerms(frozenset([held])).pack())
+        store.put(dead, LeaseTerms(frozenset([loose])).pack())
+        store.age(dead, 2 * HOUR_MS)
+        store.clean()
+        assert {held, live} <= store.files()
+        assert not {loose, dead} & store.files()
+
+    def test_what_a_lease_held_goes_when_it_is_given_back(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        lease = Lease(store.storage.inner, expiry_ms=HOUR_MS)
+        assert lease.hold([A]) == frozenset()
+        store.clean()
+        assert A in store.files()
+        lease.release()
+        store.clean()
+        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+
+    @pytest.mark.parametrize("said_ms", [HOUR_MS // 2, 6 * HOUR_MS])
+    def test_a_lease_holds_as_long_as_it_says(self, tmp_path: Path, said_ms: int) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        path = lease_path("writer")
+        written_ms = int(time.time() * 1000) - 2 * HOUR_MS
+        store.put(path, LeaseTerms(frozenset([A]), said_ms, written_ms).pack())
+        store.age(path, 2 * HOUR_MS)
+        store.clean()
+        assert (A in store.files()) == (path in store.files()) == (said_ms > 2 * HOUR_MS)
+
+    @pytest.mark.parametrize("whose", ["file", "storage", "cleaner"])
+    def test_a_clock_that_is_ahead_makes_no_live_lease_old(self, tmp_path: Path, whose: str) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        lease = Lease(store.storage.inner, expiry_ms=HOUR_MS)
+        assert lease.hold([A]) == frozenset()
+        policy, clock_ms = RetentionPolicy(2), lambda: time.time() * 1000
+        if whose == "file":
+            store.age(stores.delta(8).path, -2 * DAY_MS)
+            store.put(stores.shared(5, 1))
+        elif whose == "storage":
+            (path,) = (path for path in store.files() if path.startswith("lease/"))
+            store.age(path, 2 * DAY_MS)
+        else:
+            clock_ms = lambda: (time.time() + 10**6) * 1000  # noqa: E731
+        Retention(store.storage, policy, runtime=AdjustedRuntime(wall_ms=clock_ms)).cleanup(store.newest)
+        assert A in store.files()
+        if whose == "file":
+            assert stores.shared(5, 1) in store.files()  # an orphan of seconds
+
+    def test_orphans_of_a_version_that_may_still_be_published_stay(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {6: [B]})
+        own, older = stores.shared(6, 9), stores.shared(5, 9)
+        for path in (own, older):
+            store.put(path)
+            store.age(path, 2 * DAY_MS)
+        store.clean()
+        assert own in store.files()
+        assert older not in store.files()
+
+    def test_a_clean_up_that_died_is_finished_by_the_next(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        store.storage.fault = fail_at("delete", "delta/", nth=3)
+        with pytest.raises(StorageError, match="injected"):
+            store.clean()
+        assert any(path.startswith("tombstone/") for path in store.files())
+        store.storage.fault = lambda operation, path: None
+        store.clean()
+        assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+
+    @pytest.mark.parametrize("operation", ["list", "read", "write", "delete"])
+    def test_wherever_it_fails_nothing_needed_is_lost(self, tmp_path: Path, operation: str) -> None:
+        for nth in range(1, 20):
+            store = Store(tmp_path / f"{nth}", 8, {3: [A], 6: [B]})
+            store.storage.fault = fail_at(operation, "", nth=nth)
+            try:
+                store.clean()
+            except StorageError:
+                assert {stores.version(7), stores.version(8)} <= set(store.registry().checkpoints())
+            else:
+                assert nth > 1
+                break
+            store.storage.fault = lambda operation, path: None
+            store.clean()
+            assert store.files() == {B, stores.snapshot(6).path, *deltas(7, 8)}
+
+    def test_many_threads_delete_as_one(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 40, {38: [B]})
+        Retention(store.storage, RetentionPolicy(batches=2), threads=8).cleanup(store.newest)
+        assert store.files() == {B, stores.snapshot(38).path, *deltas(39, 40)}

@@ -1,0 +1,175 @@
+"""A sweep takes what nothing needs, however long nothing has been written, and never what a version needs."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from runtimes import AdjustedRuntime
+from simulation.storage import Bucket
+
+from deletion import stores
+from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
+from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.names import VersionId, lease_path, tombstone_path
+from state_store.core.deletion.contents import StoreContents
+from state_store.core.deletion.policy import Cleanup, RetentionPolicy
+from state_store.core.deletion.preview import preview
+from state_store.core.deletion.retention import Retention
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+NOW_MS = 1_700_000_000_000
+NEWEST = 7
+CLOCK = AdjustedRuntime(wall_ms=lambda: NOW_MS)
+
+
+def bucket(files: dict[str, tuple[bytes, int]]) -> Bucket:
+    """Storage with files, given with their ages in milliseconds."""
+    made = Bucket("memory:///store", lambda: NOW_MS)
+    made.files = {path: (data, NOW_MS - age_ms) for path, (data, age_ms) in files.items()}
+    return made
+
+
+def sweep(storage: Bucket, newest: int = NEWEST, older_than_ms: int = DAY_MS) -> Cleanup:
+    policy = RetentionPolicy(batches=newest, lease_expiry_ms=DAY_MS)
+    return Retention(storage, policy, runtime=CLOCK).sweep(stores.version(newest), older_than_ms)
+
+
+def history(*snapshots: int, age_ms: int = 2 * DAY_MS) -> dict[str, tuple[bytes, int]]:
+    """All deltas, and snapshots of a file each."""
+    paths = [stores.delta(number).path for number in range(1, NEWEST + 1)]
+    files = {path: stores.content(path) for path in paths}
+    for number in snapshots:
+        table = stores.shared(number, 1)
+        files[table] = stores.content(table)
+        files[stores.snapshot(number).path] = stores.archive(stores.version(number), [table])
+    return {path: (data, age_ms) for path, data in files.items()}
+
+
+def test_what_the_dead_left_goes_where_nothing_was_written_for_long():
+    left = {
+        stores.delta(3).path + ".00c0ffee.tmp": b"",
+        stores.shared(2, 9): b"an orphan",
+        lease_path("dead"): LeaseTerms(frozenset([stores.delta(1).path]), HOUR_MS, NOW_MS - DAY_MS).pack(),
+        lease_path("torn"): b"",
+        tombstone_path("done"): pack_tombstone([stores.shared(1, 5)]),
+        tombstone_path("torn"): b"",
+    }
+    needed = {path: file for path, file in history(5).items() if "delta" not in path or int(path[6:26]) > 5}
+    storage = bucket(needed | {path: (data, 2 * DAY_MS) for path, data in left.items()})
+    told = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
+    done = sweep(storage)
+    assert set(storage.files) == set(needed)
+    assert {*done.deleted, *done.swept} == set(left) == {*told.deleted, *told.swept}
+    assert all(done.swept[path].size_bytes == len(left[path]) for path in done.swept)
+
+
+def test_versions_stay_that_a_clean_up_would_retire():
+    storage = bucket(history(3, 6))
+    assert sweep(storage).deleted == ()
+    assert set(storage.files) == set(history(3, 6))
+
+
+def test_what_a_dead_clean_up_condemned_goes():
+    condemned = [stores.delta(number).path for number in (1, 2, 3)]
+    storage = bucket(history(4) | {tombstone_path("dead"): (pack_tombstone(condemned), 2 * DAY_MS)})
+    assert set(sweep(storage).deleted) == set(condemned)
+    assert not any(path.startswith("tombstone") for path in storage.files)
+
+
+def test_a_young_snapshot_that_is_condemned_stays_whole():
+    snapshot, table = stores.snapshot(2).path, stores.shared(2, 1)
+    condemned = [snapshot, *(stores.delta(number).path for number in (1, 2, 3))]
+    files = history(2, 5) | {tombstone_path("dead"): (pack_tombstone(condemned), 2 * DAY_MS)}
+    storage = bucket(files | {snapshot: (files[snapshot][0], 0)})
+    told = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
+    gone = {stores.delta(number).path for number in (1, 2, 3, 4)}
+    assert set(sweep(storage).deleted) == set(told.deleted) == gone
+    assert {snapshot, table} <= storage.files.keys()
+
+
+def test_nothing_goes_while_the_newest_version_is_in_need():
+    files = history(4)
+    del files[stores.delta(6).path]
+    storage = bucket(files | {stores.delta(3).path + ".1.tmp": (b"", 2 * DAY_MS)})
+    assert "cannot be restored" in (sweep(storage).skipped or "")
+    assert len(storage.files) == len(files) + 1
+
+
+PATHS = sorted(history(2, 4, 6))
+EXTRA = sorted(
+    [
+        *(f"{stores.delta(number).path}.1.tmp" for number in (2, 7)),
+        *(stores.shared(number, 8) for number in (1, 3, 5, 7)),
+    ]
+)
+AGES = st.sampled_from([0, HOUR_MS // 2, 2 * HOUR_MS, DAY_MS - 1, DAY_MS + 1, 30 * DAY_MS])
+
+
+@st.composite
+def bad_days(draw) -> dict[str, tuple[bytes, int]]:
+    """What any past may have left: files that are gone, left over, condemned or held, young and old."""
+    whole = history(2, 4, 6)
+    kept = draw(st.sets(st.sampled_from(PATHS), min_size=len(PATHS) - 4))
+    extra = draw(st.sets(st.sampled_from(EXTRA)))
+    files = {path: (whole[path][0], draw(AGES)) for path in sorted(kept)}
+    files |= {path: (stores.content(path), draw(AGES)) for path in sorted(extra)}
+    named = st.sets(
+        st.sampled_from([path for path in PATHS + EXTRA if not path.endswith(".tmp")]), max_size=4
+    )
+    for number in range(draw(st.integers(0, 2))):
+        data = pack_tombstone(draw(named)) if draw(st.integers(0, 5)) else b""
+        files[tombstone_path(f"{number}")] = data, draw(AGES)
+    for number in range(draw(st.integers(0, 2))):
+        age_ms = draw(AGES)
+        terms = LeaseTerms(frozenset(draw(named)), HOUR_MS, NOW_MS - age_ms)
+        files[lease_path(f"{number}")] = terms.pack() if draw(st.integers(0, 5)) else b"", age_ms
+    return files
+
+
+@settings(max_examples=150, deadline=None)
+@given(bad_days())
+def test_nothing_goes_that_a_version_needs_or_that_is_young(files):
+    storage = bucket(files)
+    before = StoreContents.read(storage)
+    told = preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK)
+    assert storage.files == bucket(files).files
+    done = sweep(storage)
+    after = StoreContents.read(storage)
+    sure = _surely_restorable(before)
+    assert sure <= set(after.lineages.restorable())
+    assert all(path.startswith("tombstone/") for path in storage.files.keys() - files.keys())
+    gone = set(files) - set(storage.files)
+    young = {path for path, (_, age_ms) in files.items() if age_ms < DAY_MS and "tombstone" not in path}
+    assert not gone & young
+    held = [
+        LeaseTerms.unpack(data, file=path) for path, (data, age) in files.items() if _is_live(path, data, age)
+    ]
+    assert not gone & frozenset().union(*(one.files for one in held))
+    assert (done.skipped is None) == (told.skipped is None)
+    assert ({*done.deleted, *done.swept} == gone) or done.skipped
+    assert ({*told.deleted, *told.swept} == gone) or done.skipped
+    if stores.version(NEWEST) in before.lineages.restorable() and done.skipped is None:
+        assert stores.version(NEWEST) in after.lineages.restorable()
+    if done.skipped is None:
+        assert not [
+            name
+            for name in before.restorable_snapshots
+            if name in after.snapshots and name not in after.restorable_snapshots
+        ]
+
+
+def _surely_restorable(contents: StoreContents) -> set[VersionId]:
+    """Those that need nothing that a clean-up condemned."""
+    condemned = contents.tombstones.condemned()
+    deltas = [one for one in contents.listing.deltas if one.path not in condemned]
+    whole = [
+        name
+        for name, manifest in contents.restorable_snapshots.items()
+        if condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])
+    ]
+    return set(Lineages(deltas, whole).restorable())
+
+
+def _is_live(path: str, data: bytes, age_ms: int) -> bool:
+    return path.startswith("lease/") and bool(data) and age_ms <= HOUR_MS

@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from state_store.core.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
+from state_store.core.engine import ROCKSDB_VERSION
+from state_store.core.engine.database import (
+    Database,
+    rocksdb_version,
+    small_files,
+    tidy,
+    written_compression,
+)
+from state_store.core.engine.delta_writer import write_delta
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.errors import BusyError, DamagedError, StateStoreError, StorageError
+
+SETTINGS = DatabaseSettings(threads=1, max_runs=2, size_amplification_percent=1000)
+
+
+def delta(path: Path, version: int, rows: dict[bytes, bytes | None]) -> Path:
+    metadata = DeltaMetadata(version, None, None, len(rows), len(rows), 0, {"default": ColumnFamily(0)})
+    size, crc = write_delta(path, sorted(rows.items()), metadata)
+    assert (size, crc) == (path.stat().st_size, zlib.crc32(path.read_bytes()))
+    return path
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    (tmp_path / "db").mkdir()
+    with Database(tmp_path / "db", SETTINGS, create=True) as made:
+        yield made
+
+
+@pytest.fixture
+def filled(database: Database, tmp_path: Path) -> Database:
+    """1,000 rows in one delta, changed by three small ones."""
+    large = delta(tmp_path / "1.sst", 1, {b"\0\0%04d" % row: os.urandom(60) for row in range(1000)})
+    small = [
+        delta(tmp_path / f"{n}.sst", n, {b"\0\0%04d" % n: b"new", b"\0\0%04d" % (n * 9): None})
+        for n in (2, 3, 4)
+    ]
+    database.ingest([large, *small])
+    return database
+
+
+def test_ingested_files_keep_their_bytes(database: Database, tmp_path: Path) -> None:
+    paths = [delta(tmp_path / f"{n}.sst", n, {b"\0\0a": b"%d" % n}) for n in (1, 2, 3)]
+    digests = [hashlib.sha256(path.read_bytes()).digest() for path in paths]
+    names = database.ingest(paths)
+    assert not any(path.exists() for path in paths)
+    assert [hashlib.sha256((database.directory / name).read_bytes()).digest() for name in names] == digests
+
+
+def test_later_deltas_win(filled: Database) -> None:
+    assert filled.get(b"\0\0" + b"0002") == b"new"
+    assert filled.get(b"\0\0" + b"0018") is None
+    assert DeltaMetadata.from_json(filled.metadata() or b"", file="x").version == 4
+
+
+def test_scans_are_ordered_and_bounded(filled: Database) -> None:
+    rows = list(filled.scan())
+    assert rows == sorted(rows)
+    assert len(rows) == 1000 - 3 + 1
+    assert rows[-1][0] == META_KEY
+    assert [key for key, _ in filled.scan(b"\0\0" + b"0010", b"\0\0" + b"0013")] == [
+        b"\0\0" + b"%04d" % number for number in (10, 11, 12)
+    ]
+
+
+def test_young_runs_are_merged_and_the_large_one_is_left(filled: Database) -> None:
+    before = {file.name: file for file in filled.files()}
+    largest = max(before.values(), key=lambda file: file.size_bytes).name
+    filled.compact_runs()
+    after = {file.name for file in filled.files()}
+    assert after & before.keys() == {largest}
+    assert len(after) == 2
+    assert filled.get(b"\0\0" + b"0018") is None
+
+
+def test_a_full_compaction_leaves_no_file_and_no_removed_row(filled: Database) -> None:
+    before = {file.name for file in filled.files()}
+    for _ in range(2):
+        filled.compact_all()
+        after = filled.files()
+        assert before.isdisjoint(file.name for file in after)
+        assert sum(file.entries for file in after) == 1000 - 3 + 1
+        before = {file.name for file in after}
+
+
+def test_a_closed_database_opens_from_its_small_files_and_ssts(filled: Database, tmp_path: Path) -> None:
+    rows = list(filled.scan())
+    names = {file.name for file in filled.files()}
+    filled.close()
+    target = tmp_path / "copy"
+    target.mkdir()
+    for name, data in small_files(filled.directory).items():
+        (target / name).write_bytes(data)
+    for name in names:
+        os.link(filled.directory / name, target / name)
+    with Database(target, SETTINGS) as copy:
+        assert list(copy.scan()) == rows
+    tidy(filled.directory, names)
+    left = {path.name.partition("-")[0] for path in filled.directory.iterdir()} - names
+    assert left == {"CURRENT", "MANIFEST", "OPTIONS"}
+    with Database(filled.directory, SETTINGS) as again:
+        assert list(again.scan()) == rows
+
+
+def test_tables_are_as_the_format_says(filled: Database) -> None:
+    ssts = [filled.directory / file.name for file in filled.files()]
+    filled.close()
+    (text,) = [data for name, data in small_files(filled.directory).items() if name.startswith("OPTIONS")]
+    assert rocksdb_version(text) == ROCKSDB_VERSION
+    assert b"format_version=5" in text
+    assert all(b"fullfilter.rocksdb.BuiltinBloomFilter" in path.read_bytes() for path in ssts)
+    assert b"comparator=leveldb.BytewiseComparator" in text
+    assert b"whole_key_filtering=true" in text
+
+
+def test_values_of_any_size(database: Database, tmp_path: Path) -> None:
+    rows: dict[bytes, bytes | None] = {
+        b"\0\0": b"",
+        b"\0\0big": os.urandom(64 << 20),
+        b"\0\0" + bytes(300): b"x",
+    }
+    database.ingest([delta(tmp_path / "1.sst", 1, rows)])
+    assert {key: value for key, value in database.scan() if key != META_KEY} == rows
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda data: b"",
+        lambda data: data[:-1],
+        lambda data: data[: len(data) // 2],
+        lambda data: bytes(len(data)),
+        lambda data: b"not an sst",
+    ],
+)
+def test_a_damaged_delta_is_refused_as_damaged(
+    database: Database, tmp_path: Path, harm: Callable[[bytes], bytes]
+) -> None:
+    good, bad = (delta(tmp_path / f"{n}.sst", n, {b"\0\0%d" % n: b"1"}) for n in (1, 2))
+    bad.write_bytes(harm(bad.read_bytes()))
+    with pytest.raises(StateStoreError) as failure:
+        database.ingest([good, bad])
+    assert failure.value.kind == "damaged", failure.value.message
+    assert database.files() == []
+
+
+def test_a_scan_says_where_a_block_is_corrupt(filled: Database, tmp_path: Path) -> None:
+    filled.compact_all()
+    (file,) = filled.files()
+    filled.close()
+    path = filled.directory / file.name
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+    with Database(filled.directory, SETTINGS) as again, pytest.raises(DamagedError, match=file.name):
+        list(again.scan())
+
+
+def test_a_directory_that_is_no_database(tmp_path: Path) -> None:
+    with pytest.raises(StateStoreError) as failure:
+        Database(tmp_path / "nothing", SETTINGS)
+    assert str(tmp_path) in failure.value.message
+
+
+def test_a_missing_sst_is_named(filled: Database) -> None:
+    name = filled.files()[0].name
+    filled.close()
+    (filled.directory / name).unlink()
+    with pytest.raises((DamagedError, StorageError), match=name):
+        Database(filled.directory, SETTINGS)
+
+
+def test_two_cannot_open_one_directory(database: Database) -> None:
+    with pytest.raises(BusyError):
+        Database(database.directory, SETTINGS)
+
+
+def rows_of(count: int) -> dict[bytes, bytes | None]:
+    return {b"\0\0%06d" % row: b"value " * 20 for row in range(count)}
+
+
+def total_bytes(database: Database) -> int:
+    return sum(file.size_bytes for file in database.files())
+
+
+@pytest.mark.parametrize(("first", "then", "smaller"), [("none", "lz4", True), ("lz4", "none", False)])
+def test_settings_hold_for_a_database_that_was_written_with_others(
+    tmp_path: Path, first: str, then: str, smaller: bool
+) -> None:
+    directory = tmp_path / "db"
+    directory.mkdir()
+    with Database(directory, DatabaseSettings(compression=first), create=True) as database:
+        database.ingest([delta(tmp_path / "1.sst", 1, rows_of(3000))])
+        database.compact_all()
+        before = total_bytes(database)
+        assert len(database.files()) == 1
+    assert written_compression(directory) == first
+    with Database(directory, DatabaseSettings(compression=then, file_bytes=4 << 10)) as database:
+        database.compact_all()
+        assert (total_bytes(database) < before / 2) is smaller
+        assert (total_bytes(database) > before * 2) is not smaller
+        assert len(database.files()) > 1
+    assert written_compression(directory) == then
+
+
+def test_without_compression_a_database_stays_as_it_was(tmp_path: Path) -> None:
+    directory = tmp_path / "db"
+    directory.mkdir()
+    with Database(directory, DatabaseSettings(compression="lz4"), create=True) as database:
+        database.ingest([delta(tmp_path / "1.sst", 1, rows_of(3000))])
+        database.compact_all()
+        before = total_bytes(database)
+    with Database(directory, DatabaseSettings()) as database:
+        database.compact_all()
+        assert total_bytes(database) == pytest.approx(before, rel=0.1)
+    with Database(tmp_path / "new", DatabaseSettings(), create=True):
+        pass
+    assert written_compression(tmp_path / "new") == "none"
+
+
+def test_the_newest_options_are_those_with_the_highest_number(tmp_path: Path) -> None:
+    (tmp_path / "CURRENT").write_text("MANIFEST-1000001\n")
+    (tmp_path / "MANIFEST-1000001").write_bytes(b"")
+    (tmp_path / "OPTIONS-999999").write_bytes(b"older")
+    (tmp_path / "OPTIONS-1000003").write_bytes(b"newer")
+    assert small_files(tmp_path)["OPTIONS-1000003"] == b"newer"
+    tidy(tmp_path, set())
+    assert {path.name for path in tmp_path.iterdir()} == {"CURRENT", "MANIFEST-1000001", "OPTIONS-1000003"}

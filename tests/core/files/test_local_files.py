@@ -1,0 +1,96 @@
+"""The files of this machine: who may look at them, and what the budget of kept ones costs to hold."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from state_store.core.files import local_cache
+from state_store.core.files.local_cache import LocalCache
+from state_store.core.files.workspace import Workspace
+
+
+def keep(cache: LocalCache, store: str, path: str, tmp_path: Path, size_bytes: int = 10) -> None:
+    local = tmp_path / "local"
+    local.write_bytes(b"x" * size_bytes)
+    cache.store(store).keep(path, local)
+    local.unlink()
+
+
+def test_directories_are_open_to_their_owner_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        workspace = Workspace(tmp_path / "agent" / "store")
+        workspace.open()
+        workspace.new_base(1)
+        keep(LocalCache(tmp_path / "kept", 100), "store", "delta/a", tmp_path)
+    finally:
+        os.umask(before)
+    made = [path for path in tmp_path.rglob("*") if path.is_dir()]
+    assert len(made) == 6
+    assert {stat.S_IMODE(path.stat().st_mode) for path in made} == {0o700}
+
+
+def test_the_budget_holds_over_all_stores_and_the_oldest_go(tmp_path: Path) -> None:
+    cache = LocalCache(tmp_path / "kept", 35)
+    for number in range(5):
+        keep(cache, f"store-{number % 2}", f"delta/{number}", tmp_path)
+    assert cache.prune() == 20
+    assert cache.store("store-0").find("delta/0") is None
+    assert cache.store("store-0").find("delta/4") is not None
+    assert cache.prune() == 0
+
+
+def test_many_stores_are_looked_at_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each store's clean-up prunes: what that takes may not grow with the number of the others."""
+    cache = LocalCache(tmp_path / "kept", 1000)
+    for number in range(80):
+        keep(cache, f"store-{number}", "delta/1", tmp_path)
+    assert cache.prune() == 0
+    rounds: list[Path] = []
+    directories = local_cache._directories
+    monkeypatch.setattr(local_cache, "_directories", lambda root: rounds.append(root) or directories(root))
+    for number in range(80):
+        keep(cache, f"store-{number}", "delta/2", tmp_path)
+        assert cache.prune(cache.store(f"store-{number}")) == (number >= 20) * 10
+    assert len(rounds) > 60  # beyond the budget, what is there is what counts
+    rounds.clear()
+    for number in range(80):
+        cache.store(f"store-{number}").discard("delta/2")
+        assert cache.prune(cache.store(f"store-{number}")) == 0
+    assert 0 < len(rounds) < 10
+
+
+def test_what_others_keep_counts_soon(tmp_path: Path) -> None:
+    cache = LocalCache(tmp_path / "kept", 1000)
+    for number in range(80):
+        keep(cache, f"store-{number}", "delta/1", tmp_path)
+    assert cache.prune() == 0
+    for number in range(30):
+        keep(LocalCache(tmp_path / "kept", 1 << 20), "of another process", f"delta/{number}", tmp_path)
+    assert sum(cache.prune(cache.store("store-0")) for _ in range(12)) == 100
+
+
+def test_only_what_has_changed_is_looked_at_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = LocalCache(tmp_path / "kept", 35)
+    for number in range(3):
+        keep(cache, f"store-{number}", "delta/1", tmp_path)
+        os.utime(cache.store(f"store-{number}").directory, (1e9, 1e9))
+    looked: list[str] = []
+    files = local_cache._files
+
+    def noting(directory: str) -> list[tuple[int, int, str]]:
+        looked.append(directory)
+        return files(directory)
+
+    monkeypatch.setattr(local_cache, "_files", noting)
+    assert cache.prune() == 0
+    assert len(looked) == 3
+    looked.clear()
+    assert cache.prune() == 0
+    assert looked == []
+    keep(cache, "store-1", "delta/2", tmp_path)
+    assert cache.prune() == 10

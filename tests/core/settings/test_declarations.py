@@ -1,0 +1,84 @@
+"""The jar carries the declarations, and the data plane reads texts as the control plane does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import zipfile
+
+import pytest
+import quick_java
+import scala_jars
+
+from state_store.core.checkpoint.metadata import META_KEY
+from state_store.core.settings import declarations, session
+from state_store.core.settings.option import PREFIX
+from state_store.core.settings.options import OPTIONS
+from state_store.errors import OptionError
+
+PROBE = "org.apache.spark.sql.execution.streaming.state.incremental.settings.SettingsProbe"
+READ_IN_SCALA = {"boolean": "boolean", "size": "bytes", "duration": "durationMs"}
+TEXTS = {
+    "boolean": ["true", " FALSE ", "yes", "1"],
+    "size": [
+        "64m",
+        "1G",
+        "33554432",
+        "2gb",
+        "2 GiB",
+        " 16m ",
+        "lots",
+        "-1",
+        "1.5g",
+        "5ib",
+        "1e9",
+        "9p",
+        "٣m",
+    ],
+    "duration": ["500ms", "5s", "2min", "2 m", "36H", "7d", "0", "5", "5 fortnights", "-1s", "00", "٣s"],
+}
+
+
+def declared(name: str):
+    return next(option for option in OPTIONS if option.name == name)
+
+
+def read_in_python(name: str, text: str):
+    try:
+        return declared(name).parse(text) if text.strip() else declared(name).parse(declared(name).default)
+    except OptionError:
+        return "wrong"
+
+
+@pytest.mark.spark
+def test_the_jar_carries_the_declarations_and_the_classes_that_they_name():
+    with zipfile.ZipFile(scala_jars.state_store_jar()) as archive:
+        assert archive.read(declarations.RESOURCE) == declarations.document()
+        names = set(archive.namelist())
+    for name in (session.PROVIDER_CLASS, session.EXTENSION_CLASS, session.LISTENER_CLASS):
+        assert name.replace(".", "/") + ".class" in names
+
+
+@pytest.mark.spark
+def test_the_data_plane_reads_texts_as_the_control_plane_does():
+    asked = [
+        (READ_IN_SCALA[option.type.name], option.name, text)
+        for option in OPTIONS
+        if option.type.name in READ_IN_SCALA
+        for text in ["", *TEXTS[option.type.name]]
+    ]
+    command = ["java", *quick_java.probe_options(), "-cp", scala_jars.probes_class_path(), PROBE]
+    questions = "".join(json.dumps(question) + "\n" for question in asked)
+    answered = subprocess.run(
+        command, input=questions, capture_output=True, text=True, timeout=240, check=True, encoding="utf-8"
+    )
+    answers = [json.loads(line) for line in answered.stdout.splitlines()]
+    head, answers = answers[0], answers[1:]
+    assert head == {"prefix": PREFIX, "meta_key": META_KEY.hex(), "log_level": declared("logLevel").default}
+    assert len(answers) == len(asked)
+    for (_, name, text), answer in zip(asked, answers, strict=True):
+        assert answer.get("value", "wrong") == read_in_python(name, text), (name, text, answer)
+        if "error" in answer:
+            assert PREFIX + name in answer["error"]
+            assert f"'{text.strip()}'" in answer["error"]
+            assert declared(name).default in answer["error"]

@@ -1,0 +1,136 @@
+"""The declarations, what users may write, and what they are told when they write something else."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from state_store.core.settings import parsing
+from state_store.core.settings.option import PREFIX
+from state_store.core.settings.options import OPTIONS, Options
+from state_store.errors import OptionError
+
+
+def test_defaults_are_what_the_declarations_say():
+    parsed = parsing.parse({one.name: one.default for one in OPTIONS})
+    assert parsed == parsing.parse({}) == Options()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("memoryBudget", "64m", 64 << 20),
+        ("memoryBudget", "1G", 1 << 30),
+        ("memoryBudget", "33554432", 32 << 20),
+        ("memoryBudget", "2gb", 2 << 30),
+        ("memoryBudget", "2 GiB", 2 << 30),
+        ("restoreObjective", "500ms", 500),
+        ("restoreObjective", "5s", 5_000),
+        ("restoreObjective", "2min", 120_000),
+        ("restoreObjective", " 2m ", 120_000),
+        ("fullInterval", "36h", 129_600_000),
+        ("retainedAge", "7d", 604_800_000),
+        ("fullInterval", "0", 0),
+        ("tolerableFailedMerges", "-1", -1),
+        ("localRecovery", "FALSE", False),
+        ("fullSpaceAmplification", "1.5", 1.5),
+        ("logLevel", "warning", "WARNING"),
+        ("fullSchedule", "*/15  0-6 1,15 * 7", "*/15 0-6 1,15 * 7"),
+        ("fullScheduleTimeZone", "Europe/Berlin", "Europe/Berlin"),
+        ("localDir", "/disk1/state", "/disk1/state"),
+    ],
+)
+def test_texts_become_values(name, text, value):
+    for given in (name, PREFIX + name):
+        assert parsing.by_name(parsing.parse({given: text}))[name] == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("memoryBudget", "lots", "512m"),
+        ("memoryBudget", "1m", "16777216 bytes or more"),
+        ("memoryBudget", "-1", "size in bytes"),
+        ("restoreObjective", "5", "with its unit"),
+        ("restoreObjective", "5 fortnights", "with its unit"),
+        ("maxConcurrentMerges", "0", "1 or more"),
+        ("maxConcurrentMerges", "1.5", "whole number"),
+        ("localRecovery", "yes", "true or false"),
+        ("logLevel", "LOUD", "DEBUG, INFO, WARNING, ERROR"),
+        ("fullSpaceAmplification", "nan", "number of 0 or more"),
+        ("fullSchedule", "0 3 * *", "five cron fields"),
+        ("fullSchedule", "0 24 * * *", "outside 0 to 23"),
+        ("fullSchedule", "0 3 * * mon", "not a cron item"),
+        ("fullSchedule", "*/0 3 * * *", "outside"),
+        ("fullSchedule", "30-10 3 * * *", "outside"),
+        ("fullScheduleTimeZone", "Mars/Olympus", "name of a time zone"),
+        ("fullScheduleTimeZone", "../etc/passwd", "name of a time zone"),
+    ],
+)
+def test_wrong_texts_are_refused_by_name_value_and_remedy(name, text, told):
+    with pytest.raises(OptionError) as refused:
+        parsing.parse({name: text})
+    assert refused.value.option == PREFIX + name
+    assert PREFIX + name in refused.value.message
+    assert repr(text) in refused.value.message
+    assert told in refused.value.message
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "nearest"),
+    [
+        ("memorybudget", "memoryBudget"),
+        ("memoryBuget", "memoryBudget"),
+        ("fullAfterDelta", "fullAfterDeltas"),
+        ("retainCheckpoints", "retainedCheckpoints"),
+        ("minPauseBetweenCheckpoints", "minPauseBetweenMerges"),
+        ("maxConcurrentMerge", "maxConcurrentMerges"),
+    ],
+)
+def test_misspelt_names_are_refused_with_the_nearest(misspelt, nearest):
+    with pytest.raises(OptionError) as refused:
+        parsing.parse({PREFIX + misspelt: "1"})
+    assert refused.value.option == PREFIX + misspelt
+    assert f"The nearest is {PREFIX}{nearest}." in refused.value.message
+
+
+def test_a_name_like_no_other_is_refused_with_where_to_look():
+    with pytest.raises(OptionError, match="state-store options"):
+        parsing.parse({"zzzz": "1"})
+
+
+def test_options_that_contradict_each_other_are_refused():
+    with pytest.raises(OptionError, match=r"leaseExpiry .* must be longer than .*mergeTimeout"):
+        parsing.parse({"mergeTimeout": "2h", "leaseExpiry": "1h"})
+
+
+def test_options_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Options().memory_budget_bytes = 1  # type: ignore[misc]
+
+
+def test_every_option_is_documented_and_named_after_its_attribute():
+    for attribute, one in zip(dataclasses.fields(Options), OPTIONS, strict=True):
+        plain = one.name.replace(".", "_")
+        words = "".join("_" + letter.lower() if letter.isupper() else letter for letter in plain)
+        suffix = {"milliseconds": "_ms", "bytes": "_bytes"}.get(one.unit, "")
+        words = words.removesuffix(suffix) + suffix
+        assert attribute.name.removesuffix("_per_s") == words
+        assert len(one.doc) > 30, one.name
+        assert one.doc.endswith((".", ")")), one.name
+        assert len(one.trade_off) > 20, one.name
+        assert one.group, one.name
+
+
+def test_every_option_has_an_effect(checkout):
+    """Each is read somewhere: its attribute in the control plane, or its name in the data plane."""
+    declared = ("options.py", "parsing.py")
+    python = [path for path in (checkout / "state_store").rglob("*.py") if path.name not in declared]
+    code = "\n".join(path.read_text(encoding="utf-8") for path in python)
+    scala = "\n".join(path.read_text(encoding="utf-8") for path in (checkout / "jvm_bridge").rglob("*.scala"))
+    for attribute, one in zip(dataclasses.fields(Options), OPTIONS, strict=True):
+        read_in_python = re.search(rf"options\.{attribute.name}\b|Options\(\)\.{attribute.name}\b", code)
+        in_scala = f'"{one.name}"' in scala
+        assert read_in_python or in_scala, f"{one.name} changes nothing"

@@ -1,0 +1,246 @@
+"""Merges: what they share, what they cut, and what they no longer trust."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from agent.harness import InProcess, Job, contents
+
+from state_store.core.checkpoint.file_list import pack_tombstone
+from state_store.core.checkpoint.manifest import Manifest
+from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
+from state_store.core.checkpoint.names import DeltaName, SnapshotName, tombstone_path
+from state_store.core.deletion.catalog import read_archive
+from state_store.core.engine.delta_writer import write_delta
+from state_store.core.storage.local import LocalStorage
+from state_store.errors import BusyError, DamagedError, StorageError
+
+
+def new_job(root: Path, **options: object) -> Job:
+    client = InProcess(root / "local", max_runs=2, size_amplification_percent=1000)
+    return Job(client, root / "state", **options)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """A full snapshot of 1,200 rows at version 4, six small batches after it."""
+    made = new_job(tmp_path)
+    fill(made)
+    return made
+
+
+def fill(job: Job) -> None:
+    for version in range(1, 11):
+        rows = 300 if version <= 4 else 5
+        job.commit({b"\0\0%02d-%03d" % (version, row): os.urandom(60) for row in range(rows)})
+        if version == 4:
+            job.call("release", directory=job.merge("full")["directory"])
+
+
+def manifest(job: Job, version: int) -> Manifest:
+    name = SnapshotName(version, job.versions[version][0])
+    return read_archive(LocalStorage(job.location), name).manifest
+
+
+def paths(job: Job, version: int) -> set[str]:
+    return {entry.path for entry in manifest(job, version).files}
+
+
+def test_an_incremental_merge_shares_what_did_not_change(job: Job) -> None:
+    answer = job.merge("incremental")
+    assert answer["kind"] == "incremental"
+    assert paths(job, 4) < paths(job, 10)
+    assert answer["shared_files"] == len(paths(job, 4))
+    assert answer["uploaded_bytes"] < 10_000 < sum(entry.size_bytes for entry in manifest(job, 4).files)
+    made = manifest(job, 10)
+    assert (made.merges_since_full, made.deltas_since_full) == (1, 6)
+    assert made.full == made.previous == manifest(job, 4).version_id
+    assert made.keys == len(job.state)
+    assert made.rocksdb_version == "9.8.4"
+
+
+def test_a_full_merge_shares_nothing(job: Job) -> None:
+    job.merge("incremental")
+    before = paths(job, 4) | paths(job, 10)
+    job.commit({b"\0\0more": b"1"})
+    answer = job.merge("full")
+    made = manifest(job, 11)
+    assert (answer["kind"], answer["shared_files"]) == ("full", 0)
+    assert paths(job, 11).isdisjoint(before)
+    assert {entry.origin for entry in made.files} == {11}
+    assert (made.merges_since_full, made.deltas_since_full, made.full) == (0, 0, made.version_id)
+
+
+def test_removed_rows_take_no_space_after_a_full_merge(job: Job) -> None:
+    job.commit(dict.fromkeys(job.state))
+    assert contents(job.merge("full")["directory"]) == {}
+    assert manifest(job, 11).total_bytes < 3000
+
+
+def test_a_merge_that_rewrote_everything_is_a_full_one(tmp_path: Path) -> None:
+    job = Job(InProcess(tmp_path / "local", max_runs=2), tmp_path / "state")
+    fill(job)
+    rows = list(job.state)
+    for _ in range(4):
+        job.commit({key: os.urandom(60) for key in rows})
+    answer = job.merge("incremental")
+    assert (answer["kind"], answer["shared_files"]) == ("full", 0)
+    assert answer["chain"]["deltas_since_full"] == 0
+
+
+def test_deltas_are_shared_as_they_are(tmp_path: Path) -> None:
+    """A large delta becomes part of the snapshot without a byte of it being written again."""
+    job = new_job(tmp_path)
+    job.commit({b"\0\0%05d" % row: os.urandom(60) for row in range(3000)})
+    (delta,) = job.location.glob("delta/*.sst")
+    digest = hashlib.sha256(delta.read_bytes()).hexdigest()
+    for version in range(3):
+        job.commit({b"\0\0small-%d" % version: b"1"})
+    job.merge("incremental")
+    shared = [entry for entry in manifest(job, 4).files if entry.path == f"delta/{delta.name}"]
+    assert [entry.sha256 for entry in shared] == [digest]
+    assert hashlib.sha256(delta.read_bytes()).hexdigest() == digest
+
+
+def test_a_snapshot_refers_to_no_delta_without_an_id(tmp_path: Path) -> None:
+    """One as release 0.1.0 wrote it: that release would replace it when a batch runs again."""
+    rows = {b"\0\0%05d" % row: os.urandom(60) for row in range(3000)}
+    families = {"default": ColumnFamily(0, False, len(rows))}
+    record = DeltaMetadata(1, None, "empty", len(rows), len(rows), 0, families, "0.1.0")
+    (tmp_path / "state" / "delta").mkdir(parents=True)
+    write_delta(tmp_path / "state" / DeltaName(1).path, sorted(rows.items()), record)
+    job = new_job(tmp_path, ids=False)
+    job.versions[1] = (None, rows)
+    job.restore(1)
+    for version in range(3):
+        job.commit({b"\0\0small-%d" % version: b"1"})
+    job.merge("incremental")
+    assert DeltaName(1).path not in paths(job, 4)
+    assert all(path.startswith("shared/") or "_" in path for path in paths(job, 4))
+    assert contents(job.restore()["directory"]) == job.state
+
+
+def test_an_ingest_publishes_nothing(job: Job) -> None:
+    before = sorted(path for path in job.location.rglob("*") if path.is_file())
+    answer = job.merge("ingest")
+    assert contents(answer["directory"]) == job.state
+    assert sorted(path for path in job.location.rglob("*") if path.is_file()) == before
+    assert paths(job, 4)
+    assert job.merge("incremental")["shared_files"] == len(paths(job, 4))
+
+
+@pytest.mark.parametrize("how", ["condemned", "gone", "gone, and the delta too"])
+def test_a_late_snapshot_trusts_nothing_that_it_planned_to_share(job: Job, how: str) -> None:
+    (shared,) = paths(job, 4)
+    job.merge("ingest")
+    if how == "condemned":
+        LocalStorage(job.location).write(tombstone_path("cleaner"), pack_tombstone({shared}))
+    else:
+        (job.location / shared).unlink()
+    if "delta" in how:
+        for path in job.location.glob("delta/*.sst"):
+            path.unlink()
+    answer = job.merge("incremental")
+    assert shared not in paths(job, 10)
+    assert answer["shared_files"] == 0
+    assert (answer["kind"], answer["chain"]["deltas_since_full"]) == ("full", 0)
+    other = Job(InProcess(job.location.parent / "other"), job.location)
+    other.versions = job.versions
+    assert contents(other.restore(10)["directory"]) == job.state
+
+
+def test_the_same_version_is_not_merged_twice(job: Job) -> None:
+    job.merge("incremental")
+    assert "skipped" in job.merge("incremental")
+    assert job.merge("full")["kind"] == "full"
+
+
+def test_it_goes_on_from_a_full_checkpoint_that_another_process_made(job: Job) -> None:
+    other = Job(InProcess(job.location.parent / "other"), job.location)
+    other.versions = job.versions
+    other.restore(8)
+    other.merge("full")
+    job.commit({b"\0\0more": b"1"})
+    job.merge("incremental")
+    made = manifest(job, 11)
+    assert made.previous == manifest(job, 8).version_id
+    assert min(entry.origin for entry in made.files) >= 8
+    assert contents(job.restore()["directory"]) == job.state
+
+
+def test_a_damaged_local_delta_is_read_again_and_a_damaged_stored_one_is_an_error(job: Job) -> None:
+    name = f"{7:020d}"
+    (kept,) = (job.location.parent / "local" / "kept").rglob(f"*{name}*.sst")
+    whole = kept.read_bytes()
+    kept.unlink()
+    kept.write_bytes(whole[:-1])
+    assert contents(job.merge("ingest")["directory"]) == job.state
+    fresh = new_job(job.location.parent / "second")
+    fill(fresh)
+    for place in ("local/kept", "state/delta"):
+        (path,) = (fresh.location.parent / place).rglob(f"*{name}*.sst")
+        path.unlink()
+        path.write_bytes(whole)
+    with pytest.raises(DamagedError, match=name):
+        fresh.merge("incremental")
+    assert not list(fresh.location.glob(f"snapshot/{10:020d}*"))
+
+
+def test_a_merge_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    job = Job(
+        InProcess(tmp_path / "local", rate_limit_bytes=50_000, max_runs=2),
+        tmp_path / "state",
+        mergeTimeout="1s",
+    )
+    for version in range(3):
+        job.commit({b"\0\0%d-%05d" % (version, row): os.urandom(60) for row in range(1000)})
+    for kind in ("full", "incremental"):
+        with pytest.raises(BusyError, match="mergeTimeout"):
+            job.merge(kind)
+    assert not list(job.location.glob("snapshot/*"))
+    assert not list(Path(job.opened["incoming"]).parent.glob("base-*"))
+    assert not list(job.location.glob("shared/*"))
+
+
+def test_a_failed_upload_leaves_the_chain_as_it_was(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = job.open_store
+
+    def full_disk(*arguments: object, **named: object) -> None:
+        raise StorageError("no space left on device", file="shared/x.sst")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store.context.storage, "upload", full_disk)
+        with pytest.raises(StorageError, match="no space"):
+            job.merge("incremental")
+    assert not list(job.location.glob("lease/*"))
+    assert job.merge("incremental")["kind"] == "incremental"
+    assert contents(job.restore()["directory"]) == job.state
+
+
+def test_bases_go_when_the_data_plane_is_done_with_them(job: Job) -> None:
+    root = Path(job.opened["incoming"]).parent
+    first = job.merge("ingest")["directory"]
+    second = job.merge("incremental")["directory"]
+    assert Path(first).is_dir()
+    job.call("release", directory=first)
+    assert not Path(first).exists()
+    job.call("release", directory=second)
+    assert Path(second).is_dir(), "the next merge starts from it"
+    job.commit({b"\0\0a": b"1"})
+    third = job.merge("ingest")["directory"]
+    assert {str(path) for path in root.glob("base-*")} == {third}
+    job.call("release", directory="/etc")
+    assert Path("/etc").is_dir()
+
+
+def test_answers_have_the_fields_of_the_protocol(job: Job) -> None:
+    answer = SimpleNamespace(**job.merge("incremental"))
+    assert (answer.version, answer.id) == (10, job.id)
+    assert answer.keys == len(job.state)
+    assert answer.new_files == 1
+    assert set(answer.chain) == {"deltas", "deltas_since_full", "merges_since_full", "files", "bytes"}
+    assert all(value >= 0 for value in answer.phases.values())

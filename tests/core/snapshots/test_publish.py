@@ -1,0 +1,121 @@
+"""Publishing a snapshot: what is announced before, what is in the way, what others do meanwhile."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from agent.harness import InProcess, Job, contents
+from faults import FaultyStorage
+
+from state_store.core.checkpoint.file_list import LeaseTerms
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.deletion.lease import Lease
+from state_store.core.deletion.policy import RetentionPolicy
+from state_store.core.deletion.retention import Retention
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.local_cache import StoreCache
+from state_store.core.files.workspace import Workspace
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.snapshots.merge import FULL, INCREMENTAL, merge
+from state_store.core.snapshots.publish import Published, publish
+from state_store.core.snapshots.restore import restore
+from state_store.core.storage.local import LocalStorage
+from state_store.errors import ConflictError
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """Versions 1 to 6, without a snapshot."""
+    made = Job(InProcess(tmp_path / "writer"), tmp_path / "state")
+    for version in range(1, 7):
+        made.commit({b"\0\0%02d-%03d" % (version, row): os.urandom(60) for row in range(50)})
+    return made
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> StoreContext:
+    """Another executor on that store, through a storage that fails where it is told to."""
+    storage = FaultyStorage(LocalStorage(tmp_path / "state"))
+    local = tmp_path / "local"
+    return StoreContext(
+        storage, StoreCache(local / "kept"), Workspace(local / "work"), DatabaseSettings(threads=1)
+    )
+
+
+def version(job: Job, number: int) -> VersionId:
+    return VersionId(number, job.versions[number][0])
+
+
+def published(context: StoreContext, of: VersionId, *, full: bool = False) -> Published:
+    merged = merge(context, restore(context, of).base, [], of, FULL if full else INCREMENTAL)
+    lease = Lease(context.storage, expiry_ms=3_600_000)
+    return publish(context, merged.base, lease, full=full)
+
+
+def test_an_incremental_snapshot_replaces_none_a_full_one_does(job: Job, context: StoreContext) -> None:
+    first = published(context, version(job, 4))
+    before = context.storage.read(first.manifest.snapshot.path)
+    with pytest.raises(ConflictError, match="snapshot/"):
+        published(context, version(job, 4))
+    assert context.storage.read(first.manifest.snapshot.path) == before
+    assert context.storage.list_files("lease") == []
+    full = published(context, version(job, 4), full=True)
+    assert context.storage.read(full.manifest.snapshot.path) != before
+    assert full.shared_files == 0
+
+
+def test_a_new_file_is_in_a_lease_before_it_is_in_storage(job: Job, context: StoreContext) -> None:
+    inner = context.storage.inner
+    uploaded = []
+
+    def check(operation: str, path: str) -> None:
+        if operation == "upload" and path.startswith("shared/"):
+            leases = [inner.read(f"lease/{entry.name}") for entry in inner.list_files("lease")]
+            assert any(path in LeaseTerms.unpack(lease, file=path).files for lease in leases)
+            uploaded.append(path)
+
+    context.storage.fault = check
+    assert published(context, version(job, 4), full=True).new_files == len(uploaded) > 0
+
+
+class TestAStoreThatIsCleanedMeanwhile:
+    def merge_and_clean(self, job: Job) -> None:
+        """Version 6 is made from a snapshot now; what it was made from before is gone."""
+        job.merge("full")
+        for _ in range(2):
+            job.commit({})
+        storage = LocalStorage(job.location)
+        cleanup = Retention(storage, RetentionPolicy(batches=2)).cleanup(version(job, 8))
+        assert len(cleanup.deleted) == 6
+
+    def test_a_restore_looks_again(self, job: Job, context: StoreContext) -> None:
+        once = []
+
+        def clean(operation: str, path: str) -> None:
+            if operation == "download" and not once:
+                once.append(path)
+                self.merge_and_clean(job)
+
+        context.storage.fault = clean
+        restored = restore(context, version(job, 6))
+        assert once
+        assert contents(restored.base.directory) == job.versions[6][1]
+
+    def test_a_listing_that_is_taken_meanwhile_has_what_the_version_needs(
+        self, job: Job, context: StoreContext
+    ) -> None:
+        """The deltas are listed before the snapshots: a snapshot that takes their place is seen."""
+        once = []
+
+        def clean(operation: str, path: str) -> None:
+            if operation == "list" and once == ["list"]:
+                self.merge_and_clean(job)
+            if operation == "list":
+                once.append(operation)
+
+        context.storage.fault = clean
+        restored = restore(context, version(job, 6))
+        assert contents(restored.base.directory) == job.versions[6][1]
+        assert once == ["list", "list"]

@@ -1,0 +1,248 @@
+"""Restores that read no file as a whole: what they do not read, what they notice, what comes after damage."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from pathlib import Path
+
+import pytest
+from agent.harness import InProcess, Job, contents, rows_of
+
+from state_store.core.checkpoint.archive import pack, unpack
+from state_store.core.files.sst_end import end_bytes, is_plain, is_plain_tail
+from state_store.errors import DamagedError
+
+OWN = {"max_runs": 2, "size_amplification_percent": 1000}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """Versions 1 to 10; a full snapshot at 4, an incremental one at 8 that shares a file with it."""
+    made = Job(InProcess(tmp_path / "writer", **OWN), tmp_path / "state")
+    for version in range(1, 11):
+        rows = 300 if version <= 4 else 10
+        made.commit({b"\0\0%02d-%03d" % (version, row): os.urandom(60) for row in range(rows)})
+        if version == 4:
+            made.merge("full")
+        if version == 8:
+            assert made.merge()["shared_files"] > 0
+    return made
+
+
+def reader(job: Job, directory: Path, **options: str) -> Job:
+    """Another executor without local files."""
+    other = Job(InProcess(directory, **OWN), job.location, **options)
+    other.versions = dict(job.versions)
+    return other
+
+
+def flip(path: Path, position: int = 100) -> None:
+    """A byte of the first data block, in the stored file alone."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x10
+    path.unlink()
+    path.write_bytes(data)
+
+
+def newest_shared(job: Job) -> Path:
+    return max(job.location.glob("shared/*008-*.sst"))
+
+
+def test_every_version_is_exact(job: Job, tmp_path: Path) -> None:
+    other = reader(job, tmp_path / "reader")
+    for version in (10, 1, 4, 5, 8, 3, 10):
+        answer = other.restore_by_blocks(version)
+        assert rows_of(answer) == job.versions[version][1]
+        assert answer["base"]["version"] + len(answer["beside"]) == version
+        assert (answer["deltas"], answer["warnings"]) == (len(answer["beside"]), [])
+
+
+@pytest.mark.parametrize("pattern", ["shared", "delta"])
+def test_a_damaged_block_is_not_read_by_the_restore_and_healed_by_the_next(
+    job: Job, tmp_path: Path, pattern: str
+) -> None:
+    """The local copy is damaged; storage has the whole file."""
+    other = reader(job, tmp_path / "reader")
+    other.call("release", directory=other.restore(10)["directory"])
+    (kept,) = (tmp_path / "reader/kept").glob(
+        f"*/*{newest_shared(job).name}" if pattern == "shared" else f"*/delta@{10:020d}_*"
+    )
+    flip(kept)
+    answer = other.restore_by_blocks(10)
+    assert answer["warnings"] == []
+    with pytest.raises(DamagedError):
+        rows_of(answer)
+    other.call("damaged", directory=answer["directory"])
+    again = other.restore_by_blocks(10)
+    assert rows_of(again) == job.state
+    (warning,) = again["warnings"]
+    assert "read again from checkpoint storage" in warning
+    assert other.restore_by_blocks(10)["warnings"] == []
+
+
+def test_a_damaged_block_in_storage_leads_to_an_older_snapshot(job: Job, tmp_path: Path) -> None:
+    flip(newest_shared(job))
+    other = reader(job, tmp_path / "reader")
+    assert other.rows(10) == job.state
+    assert other.restore(10, thorough=True, ingest=False)["snapshot_version"] == 4
+
+
+def test_the_next_provider_of_the_store_knows_of_the_damage(job: Job, tmp_path: Path) -> None:
+    flip(newest_shared(job))
+    other = reader(job, tmp_path / "reader")
+    answer = other.restore_by_blocks(10)
+    other.call("damaged", directory=answer["directory"])
+    other.close()
+    following = Job(other.client, job.location)
+    following.versions = dict(job.versions)
+    assert rows_of(following.restore_by_blocks(10)) == job.state
+
+
+def test_nothing_is_merged_from_a_base_that_was_found_damaged(job: Job, tmp_path: Path) -> None:
+    other = reader(job, tmp_path / "reader")
+    answer = other.restore_by_blocks(10)
+    flip(Path(answer["directory"]) / next(Path(answer["directory"]).glob("*.sst")).name)
+    other.call("damaged", directory=answer["directory"])
+    other.commit({b"\0\0more": b"1"})
+    assert contents(other.merge("full")["directory"]) == other.state
+
+
+def test_another_whole_file_in_its_place_is_noticed_at_once(job: Job, tmp_path: Path) -> None:
+    """Of the same size, so that only what it says of itself tells them apart."""
+    path = newest_shared(job)
+    other_job = Job(InProcess(tmp_path / "stranger", **OWN), tmp_path / "other")
+    for version in range(1, 9):
+        other_job.commit(
+            {key: value for key, value in job.versions[8][1].items() if b"%02d-" % version in key}
+        )
+        if version in (4, 8):
+            other_job.merge("full" if version == 4 else "incremental")
+    strange = next(one for one in other_job.location.glob("shared/*008-*.sst"))
+    path.unlink()
+    path.write_bytes(strange.read_bytes())
+    answer = reader(job, tmp_path / "reader").restore_by_blocks(10)
+    assert answer["snapshot_version"] == 4
+    assert rows_of(answer) == job.state
+
+
+def test_a_snapshot_without_ends_is_verified_as_a_whole(job: Job, tmp_path: Path) -> None:
+    """As release 0.1.0 wrote it."""
+    (path,) = job.location.glob(f"snapshot/{8:020d}_*.zip")
+    archive = unpack(path.read_bytes(), file="")
+    files = tuple(dataclasses.replace(entry, tail=None) for entry in archive.manifest.files)
+    path.unlink()
+    path.write_bytes(pack(dataclasses.replace(archive.manifest, files=files), archive.database))
+    flip(newest_shared(job))
+    answer = reader(job, tmp_path / "reader").restore_by_blocks(10)
+    assert answer["snapshot_version"] == 4
+    assert len(answer["warnings"]) == 1
+
+
+def test_the_option_verifies_every_file_at_once(job: Job, tmp_path: Path) -> None:
+    flip(newest_shared(job))
+    answer = reader(job, tmp_path / "reader", restoreVerification="files").restore_by_blocks(10)
+    assert answer["snapshot_version"] == 4
+
+
+@pytest.mark.parametrize("version", [2, 4, 7, 10])
+@pytest.mark.parametrize("kind", ["incremental", "full"])
+def test_merges_go_on_from_it(job: Job, tmp_path: Path, version: int, kind: str) -> None:
+    """Whether there is a database below the deltas or none."""
+    other = reader(job, tmp_path / "reader")
+    other.restore_by_blocks(version)
+    other.location = job.location
+    other.commit({b"\0\0more": b"1"})
+    merged = other.merge(kind)
+    assert contents(merged["directory"]) == other.state
+    again = reader(job, tmp_path / "again")
+    again.versions = dict(other.versions)
+    assert again.rows(version + 1) == other.state
+
+
+def test_a_file_that_is_stored_anew_is_verified_before(job: Job, tmp_path: Path) -> None:
+    """The snapshot's file goes, the next one uploads the local copy, of which no merge has read a block."""
+    other = reader(job, tmp_path / "reader")
+    answer = other.restore_by_blocks(10)
+    shared = [path for path in job.location.glob("shared/*004-*.sst") if path.exists()]
+    for path in Path(answer["directory"]).glob("*.sst"):
+        if any(path.samefile(one) for one in shared):
+            flip(path)
+    for path in shared:
+        path.unlink()
+    other.commit({b"\0\0more": b"1"})
+    with pytest.raises(DamagedError):
+        other.merge("incremental")
+
+
+def test_an_end_is_as_long_as_what_follows_index_and_filter(job: Job) -> None:
+    for path in (*job.location.glob("shared/*.sst"), *job.location.glob("delta/*.sst")):
+        size = end_bytes(path)
+        data = path.read_bytes()
+        assert size is not None and 500 < size < 4000
+        assert b"rocksdb.creating.session.identity" not in data[:-size]
+
+
+def test_what_is_no_sst_has_no_end(tmp_path: Path) -> None:
+    for data in (b"", b"x" * 53, os.urandom(200), os.urandom(4000)[:-8] + bytes.fromhex("f7cff485b741e288")):
+        (tmp_path / "file").write_bytes(data)
+        assert end_bytes(tmp_path / "file") is None
+
+
+def compressed(job: Job, directory: Path) -> Job:
+    """Another executor on the store, whose snapshots are compressed."""
+    other = Job(InProcess(directory, **OWN, compression="lz4"), job.location)
+    other.versions = dict(job.versions)
+    other.restore(10)
+    return other
+
+
+def test_deltas_are_ingested_where_rocksdb_has_to_read_the_tables(job: Job, tmp_path: Path) -> None:
+    other = compressed(job, tmp_path / "other")
+    other.merge("full")
+    other.commit({b"\0\0more": b"1"})
+    following = reader(job, tmp_path / "reader")
+    following.versions = dict(other.versions)
+    answer = following.restore_by_blocks(11)
+    assert (answer["beside"], answer["base"]["version"], answer["deltas"]) == ([], 11, 1)
+    assert contents(answer["directory"]) == rows_of(answer) == other.state
+    assert {path.name[-4:] for path in Path(answer["directory"]).iterdir()} >= {".sst"}
+    assert not (Path(answer["directory"]) / "deltas").exists()
+    following.commit({b"\0\0more": b"2"})
+    assert contents(following.merge("full")["directory"]) == following.state
+
+
+def test_rocksdb_reads_files_that_are_too_large_for_a_mapping(
+    job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also those that were deltas, which are ingested then; the JVM opens no file before it is read."""
+    job.merge("full")
+    assert not reader(job, tmp_path / "usual").restore_by_blocks(10)["needs_rocksdb"]
+    largest = max(path.stat().st_size for path in job.location.glob("shared/*.sst"))
+    job.commit({b"\0\0large": os.urandom(largest)})
+    job.commit({b"\0\0small": b"1"})
+    monkeypatch.setattr("state_store.core.snapshots.assembly.MOST_MAPPED_BYTES", largest)
+    assert not reader(job, tmp_path / "beside").restore_by_blocks(12)["needs_rocksdb"], (
+        "the JVM sees its deltas"
+    )
+    assert reader(job, tmp_path / "ingested").restore(12)["needs_rocksdb"]
+    monkeypatch.setattr("state_store.core.snapshots.assembly.MOST_MAPPED_BYTES", largest - 1)
+    answer = reader(job, tmp_path / "tables").restore_by_blocks(12)
+    assert answer["needs_rocksdb"] and answer["beside"] == []
+    assert rows_of(answer) == job.state
+
+
+def test_whether_blocks_are_compressed_is_in_the_end(job: Job, tmp_path: Path) -> None:
+    plain = [*job.location.glob("shared/*.sst"), *job.location.glob("delta/*.sst")]
+    assert plain and all(is_plain(path) and is_plain_tail(tail_of(path)) for path in plain)
+    compressed(job, tmp_path / "other").merge("full")
+    others = {*job.location.glob("shared/*.sst")} - {*plain}
+    assert others and not any(is_plain(path) or is_plain_tail(tail_of(path)) for path in others)
+    (tmp_path / "nothing").write_bytes(b"")
+    assert not is_plain(tmp_path / "nothing")
+
+
+def tail_of(path: Path) -> bytes:
+    size_bytes = end_bytes(path)
+    assert size_bytes
+    return path.read_bytes()[-size_bytes:]

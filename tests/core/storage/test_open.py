@@ -1,0 +1,103 @@
+"""Which storage a URI opens, and what an unknown one says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from state_store.core.storage import open_storage
+from state_store.core.storage.hadoop import HadoopStorage
+from state_store.core.storage.hadoop_conf import webhdfs_endpoints
+from state_store.core.storage.local import LocalStorage
+from state_store.errors import OptionError
+
+
+@pytest.mark.parametrize(
+    ("uri", "directory"),
+    [
+        ("/a/b c", "/a/b c"),
+        ("file:/a/b", "/a/b"),
+        ("file:///a/b%20c", "/a/b%20c"),
+        ("FILE:///a", "/a"),
+        ("file://localhost/a/b", "/a/b"),
+        ("relative/x", "relative/x"),
+    ],
+)
+def test_local_paths(uri: str, directory: str) -> None:
+    storage = open_storage(uri)
+    assert isinstance(storage, LocalStorage)
+    assert storage.directory == Path(directory)
+
+
+def test_a_file_uri_with_a_host() -> None:
+    with pytest.raises(OptionError, match="names the host 'server'"):
+        open_storage("file://server/a")
+
+
+def test_an_unknown_scheme_names_itself_and_what_is_known() -> None:
+    with pytest.raises(OptionError, match=r"'ftp'.*supported are .*webhdfs"):
+        open_storage("ftp://server/a")
+
+
+def test_the_jvm_opens_whatever_is_not_local() -> None:
+    class Jvm:
+        def fs(self, operation, body):
+            raise AssertionError("no call before the first use")
+
+    assert isinstance(open_storage("ftp://server/a", jvm=Jvm()), HadoopStorage)
+    assert isinstance(open_storage("file:/a", jvm=Jvm()), LocalStorage)
+
+
+def test_webhdfs_uri() -> None:
+    storage = open_storage("swebhdfs://node:9871/a/b")
+    assert storage.location == "swebhdfs://node:9871/a/b"
+
+
+def _configure(directory: Path, **files: dict[str, str]) -> dict[str, str]:
+    for name, properties in files.items():
+        items = "".join(
+            f"<property><name>{k}</name><value>{v}</value></property>" for k, v in properties.items()
+        )
+        (directory / f"{name}-site.xml").write_text(f"<configuration>{items}</configuration>")
+    return {"HADOOP_CONF_DIR": str(directory)}
+
+
+class TestEndpoints:
+    def test_default_port(self) -> None:
+        assert webhdfs_endpoints("node:8020", {}) == ["http://node:9870"]
+
+    def test_address_of_the_configuration(self, tmp_path: Path) -> None:
+        environment = _configure(tmp_path, hdfs={"dfs.namenode.http-address": "0.0.0.0:5000"})
+        assert webhdfs_endpoints("node:8020", environment) == ["http://node:5000"]
+
+    def test_https_only(self, tmp_path: Path) -> None:
+        environment = _configure(tmp_path, hdfs={"dfs.http.policy": "HTTPS_ONLY"})
+        assert webhdfs_endpoints("node:8020", environment) == ["https://node:9871"]
+
+    def test_name_service(self, tmp_path: Path) -> None:
+        environment = _configure(
+            tmp_path,
+            core={"fs.defaultFS": "hdfs://ours"},
+            hdfs={
+                "dfs.ha.namenodes.ours": "a, b",
+                "dfs.namenode.http-address.ours.a": "one:9870",
+                "dfs.namenode.http-address.ours.b": "two:9870",
+            },
+        )
+        assert webhdfs_endpoints("", environment) == ["http://one:9870", "http://two:9870"]
+
+    def test_observers_are_refused(self, tmp_path: Path) -> None:
+        provider = "org.apache.hadoop.hdfs.server.namenode.ha.ObserverReadProxyProvider"
+        environment = _configure(tmp_path, hdfs={"dfs.client.failover.proxy.provider.ours": provider})
+        with pytest.raises(OptionError, match=r"'ours' is read from observers.*name the active one"):
+            webhdfs_endpoints("ours", environment)
+
+    def test_no_host_at_all(self) -> None:
+        with pytest.raises(OptionError, match=r"fs\.defaultFS"):
+            webhdfs_endpoints("", {})
+
+    def test_unreadable_configuration(self, tmp_path: Path) -> None:
+        (tmp_path / "hdfs-site.xml").write_text("<configuration>")
+        with pytest.raises(OptionError, match=r"hdfs-site\.xml"):
+            webhdfs_endpoints("node", {"HADOOP_CONF_DIR": str(tmp_path)})

@@ -1,0 +1,256 @@
+"""Storage on S3, through `pyarrow.fs` and through Hadoop's S3A: the contract, and a service that fails."""
+
+from __future__ import annotations
+
+import random
+import uuid
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import maven_jars
+import pytest
+from minihdfs import write_configuration
+from minis3 import (
+    Fault,
+    S3Server,
+    Schedule,
+    broken_off,
+    in_reverse,
+    lost_answer,
+    status,
+)
+
+from state_store.agent.files import StoreFiles
+from state_store.core.files.local_cache import LocalCache
+from state_store.core.files.parts import PART_BYTES
+from state_store.core.files.transfer import Wanted, fetch
+from state_store.core.storage import Storage, open_storage
+from state_store.core.storage.hadoop import HadoopStorage
+from state_store.core.storage.objects import ArrowStorage
+from state_store.errors import ConflictError, StateStoreError, StorageError, UnknownOutcomeError
+from state_store.testing.storage import StorageConformance
+
+from .file_server import serving
+from .witness import Witness
+
+pytest.importorskip("moto")
+
+SLOW_DOWN = status("503 Slow Down", "SlowDown")
+DENIED = status("403 Forbidden", "AccessDenied")
+
+
+def first(count: int, fault: Fault, method: str = "", part: str = "") -> Schedule:
+    """The first `count` requests of that kind, with `part` in their path, go wrong."""
+    left = count
+
+    def schedule(asked: str, path: str) -> Fault | None:
+        nonlocal left
+        if asked.startswith(method) and part in path:
+            left -= 1
+            return fault if left >= 0 else None
+        return None
+
+    return schedule
+
+
+class _OnS3(StorageConformance):
+    big_bytes = 12 << 20  # in more than one part
+
+    @pytest.fixture(autouse=True)
+    def _server(self, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, value in s3_server.environment.items():
+            monkeypatch.setenv(name, value)
+        self.server, self.s3, self.prefix = s3_server, s3_server.client(), f"stores/{uuid.uuid4()}"
+
+    def put_raw(self, storage: Storage, path: str, data: bytes) -> None:
+        self.s3.put_object(Bucket="bucket", Key=f"{self.prefix}/{path}", Body=data)
+
+    def get_raw(self, storage: Storage, path: str) -> bytes | None:
+        try:
+            return self.s3.get_object(Bucket="bucket", Key=f"{self.prefix}/{path}")["Body"].read()
+        except self.s3.exceptions.NoSuchKey:
+            return None
+
+    def test_no_order_of_listings_is_assumed(self, storage: Storage) -> None:
+        for name in ("c", "a", "b"):
+            storage.write(f"delta/{name}", b"")
+        with self.server.failing(first(9, in_reverse, "GET", "list-type=2")):
+            assert self.names(storage, "delta") == ["a", "b", "c"]
+
+    def test_nothing_is_copied_or_renamed(self, storage: Storage, tmp_path: Path) -> None:
+        (tmp_path / "local").write_bytes(b"abc")
+        self.server.requests.clear()
+        storage.write("delta/a", b"abc")
+        storage.upload(tmp_path / "local", "delta/b")
+        storage.write("delta/a", b"abcd", overwrite=True)
+        puts = [path.partition("?")[0] for method, path in self.server.requests if method == "PUT"]
+        files = [path for path in puts if not path.endswith("/")]
+        assert files == [f"/bucket/{self.prefix}/delta/{name}" for name in "aba"]
+
+    def test_a_busy_service_is_asked_again(self, storage: Storage) -> None:
+        with self.server.failing(first(1, SLOW_DOWN)):
+            storage.write("delta/a", b"abc")
+        with self.server.failing(first(1, SLOW_DOWN)):
+            assert storage.read("delta/a") == b"abc"
+        with self.server.failing(first(1, SLOW_DOWN)):
+            assert self.names(storage, "delta") == ["a"]
+
+    @pytest.mark.long
+    def test_one_that_stays_busy_is_an_error_with_file_and_remedy(self, storage: Storage) -> None:
+        with (
+            self.server.failing(lambda method, path: SLOW_DOWN),
+            pytest.raises(StorageError, match=r"delta/a.*asked too often"),
+        ):
+            storage.write("delta/a", b"abc")
+        assert self.get_raw(storage, "delta/a") is None
+
+    def test_denied(self, storage: Storage) -> None:
+        with (
+            self.server.failing(lambda method, path: DENIED),
+            pytest.raises(StorageError, match=r"delta/a.*must be allowed to"),
+        ):
+            storage.write("delta/a", b"abc", overwrite=True)
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_a_lost_answer(self, storage: Storage, overwrite: bool) -> None:
+        """The client repeats the request: with a condition it may then find its own file in the way."""
+        with self.server.failing(first(1, lost_answer, "PUT", "/delta/a")):
+            try:
+                storage.write("delta/a", b"abc", overwrite=overwrite)
+            except (ConflictError, UnknownOutcomeError):
+                assert not overwrite
+        assert self.get_raw(storage, "delta/a") == b"abc"
+
+    def test_a_body_that_breaks_off_is_read_again(self, storage: Storage, tmp_path: Path) -> None:
+        data = random.Random(1).randbytes(1 << 20)
+        self.put_raw(storage, "shared/a", data)
+        with self.server.failing(first(1, broken_off, "GET", "/shared/a")):
+            assert _whole_or_error(lambda: storage.read("shared/a")) in (data, None)
+        with self.server.failing(first(1, broken_off, "GET", "/shared/a")):
+            done = _whole_or_error(lambda: storage.download("shared/a", tmp_path / "got") or b"")
+        assert done is None or (tmp_path / "got").read_bytes() == data
+
+    def test_a_large_file_comes_in_parts_all_of_them_or_none(self, storage: Storage, tmp_path: Path) -> None:
+        data = random.Random(4).randbytes(3 * PART_BYTES)
+        self.put_raw(storage, "shared/a", data)
+        cache = LocalCache(tmp_path / "empty", 1 << 20).store("here")
+        wanted = Wanted("shared/a", len(data), tmp_path / "got", crc32=zlib.crc32(data))
+        with (
+            self.server.failing(first(99, DENIED, "GET", "/shared/a")),
+            pytest.raises(StorageError, match="shared/a"),
+        ):
+            fetch(storage, cache, [wanted], 2)
+        assert not wanted.target.exists()
+        self.server.requests.clear()
+        with self.server.failing(first(1, broken_off, "GET", "/shared/a")):
+            fetch(storage, cache, [wanted], 2)
+        assert wanted.target.read_bytes() == data
+        assert [method for method, _ in self.server.requests].count("GET") >= 4
+
+    def test_an_upload_that_breaks_off_shows_nothing(self, storage: Storage, tmp_path: Path) -> None:
+        (tmp_path / "local").write_bytes(random.Random(2).randbytes(self.big_bytes))
+        with (
+            self.server.failing(first(99, DENIED, "PUT", "partNumber=2")),
+            pytest.raises(StorageError, match="shared/a"),
+        ):
+            storage.upload(tmp_path / "local", "shared/a")
+        assert storage.list_files("shared") == []
+        assert not storage.exists("shared/a")
+        assert self.server.unfinished_uploads("bucket", self.prefix) == self.left_unfinished()
+        storage.upload(tmp_path / "local", "shared/a")
+        assert storage.read("shared/a") == (tmp_path / "local").read_bytes()
+
+    def left_unfinished(self) -> list[str]:
+        """What an upload that broke off leaves for the bucket's own rules to remove."""
+        return []
+
+    def test_a_store_goes_on_through_storms(self, storage: Storage, tmp_path: Path) -> None:
+        chance = random.Random(3)
+        witness = Witness(storage, tmp_path / "witness")
+        with self.server.failing(lambda method, path: SLOW_DOWN if chance.random() < 0.1 else None):
+            for number in range(1, 7):
+                witness.commit()
+                if number % 2 == 0:
+                    witness.checkpoint(full=number == 4)
+                if number % 3 == 0:
+                    witness.clean_up()
+        witness.check()
+
+
+def _whole_or_error(action) -> bytes | None:
+    try:
+        return action()
+    except StateStoreError:
+        return None
+
+
+class TestArrowOnS3(_OnS3):
+    exclusive_create = False
+
+    def make_storage(self, tmp_path: Path) -> ArrowStorage:
+        storage = open_storage(f"s3://bucket/{self.prefix}")
+        assert isinstance(storage, ArrowStorage)
+        return storage
+
+    def left_unfinished(self) -> list[str]:
+        return [f"{self.prefix}/shared/a"]
+
+    def test_a_small_file_is_one_request(self, storage: Storage) -> None:
+        self.server.requests.clear()
+        storage.write("delta/a", b"abc", overwrite=True)
+        assert self.server.requests == [("PUT", f"/bucket/{self.prefix}/delta/a")]
+
+    def test_a_bucket_that_is_not_there(self) -> None:
+        storage = open_storage("s3://no-such-bucket/store")
+        with pytest.raises(StorageError, match=r"no-such-bucket/store/delta/a.*make the bucket"):
+            storage.write("delta/a", b"abc", overwrite=True)
+
+
+@pytest.fixture(scope="module")
+def s3a_jvm(s3_server: S3Server, tmp_path_factory) -> Iterator[StoreFiles]:
+    conf = tmp_path_factory.mktemp("hadoop")
+    write_configuration(conf / "core-site.xml", s3_server.hadoop_properties)
+    with serving("s3a://bucket/", configuration=conf, jars=maven_jars.s3a_jars()) as jvm:
+        yield jvm
+
+
+@pytest.mark.long
+@pytest.mark.spark
+class TestS3aOnS3(_OnS3):
+    tells_directories = False
+
+    @pytest.fixture(autouse=True)
+    def _served(self, s3a_jvm: StoreFiles) -> None:
+        self.jvm = s3a_jvm
+
+    def make_storage(self, tmp_path: Path) -> HadoopStorage:
+        return HadoopStorage(f"s3a://bucket/{self.prefix}", self.jvm)
+
+    def test_the_name_is_a_condition_of_the_write(self, storage: Storage) -> None:
+        storage.write("delta/other", b"")
+        self.server.requests.clear()
+        storage.write("delta/a", b"abc")
+        assert [method for method, _ in self.server.requests] == ["PUT"]
+
+
+@pytest.mark.long
+@pytest.mark.spark
+def test_a_range_is_one_request_for_exactly_that(s3_server: S3Server, tmp_path: Path) -> None:
+    """With the input stream of S3A that `docs/operations.md` says to take: the other asks for more."""
+    write_configuration(
+        tmp_path / "core-site.xml",
+        {**s3_server.hadoop_properties, "fs.s3a.bucket.bucket.input.stream.type": "classic"},
+    )
+    data, offset, length = random.Random(5).randbytes(3 << 20), 500_000, 1_000_000
+    (tmp_path / "local").write_bytes(bytes(len(data)))
+    with serving("s3a://bucket/", configuration=tmp_path, jars=maven_jars.s3a_jars()) as jvm:
+        storage = HadoopStorage(f"s3a://bucket/stores/{uuid.uuid4()}", jvm)
+        storage.write("shared/a", data)
+        s3_server.requests.clear()
+        s3_server.ranges.clear()
+        assert storage.read("shared/a", offset, length) == data[offset : offset + length]
+        assert storage.download_part("shared/a", tmp_path / "local", offset, length) == length
+    assert (tmp_path / "local").read_bytes()[offset : offset + length] == data[offset : offset + length]
+    assert [method for method, _ in s3_server.requests] == ["GET", "GET"]
+    assert s3_server.ranges == [f"bytes={offset}-{offset + length - 1}"] * 2

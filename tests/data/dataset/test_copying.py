@@ -1,0 +1,93 @@
+"""`state-store cp`: a copy is the same query at one version, also where it broke off, or clean-ups go on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import state_store
+from dataset.golden_states import VERSIONS, checkpoint, clean_up, expected, in_order, shown
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+from state_store.data.dataset.rewriting import copying
+from state_store.data.dataset.rewriting.copying import copy_checkpoint
+from state_store.data.query import Query
+from state_store.errors import ConflictError
+
+JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.1.0"
+
+
+def rows(directory: str) -> list[dict]:
+    with state_store.open(directory) as state:
+        return in_order(shown(row) for row in state.to_arrow().to_pylist())
+
+
+@pytest.mark.parametrize("name", ["types", "flights"])
+def test_a_copy_is_the_query(name, tmp_path, capsys):
+    source, target = str(checkpoint(name, tmp_path)), str(tmp_path / "target")
+    assert main(["cp", source, target, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["version"] == VERSIONS[-1] and told["files"] > 0 and told["present"] == 0
+    assert rows(target) == expected(name, VERSIONS[-1])
+    assert main(["verify", target]) == 0
+    for log in ("offsets", "commits"):  # a batch had begun
+        names = sorted(path.name for path in (Path(target) / log).iterdir())
+        assert names == sorted(path.name for path in (Path(source) / log).glob("[0-9]*"))
+    assert Query.open(target).committed() == Query.open(source).committed()
+    assert main(["cp", source, target]) == exit_codes.RETRY
+    assert not list(Path(source).glob("state/0/*/lease/*.json"))
+
+
+@pytest.mark.parametrize("form", ["ids", "no-ids"])
+def test_a_copy_of_a_join(form, tmp_path):
+    source, target = str(shutil.copytree(JOIN / form, tmp_path / form)), str(tmp_path / "target")
+    copy_checkpoint(source, target)
+    for side in ("left", "right"):
+        with state_store.open(source, store=side) as before, state_store.open(target, store=side) as after:
+            assert in_order(after.to_arrow().to_pylist()) == in_order(before.to_arrow().to_pylist())
+    assert main(["verify", target]) == 0
+
+
+def test_a_copy_that_broke_off_goes_on(tmp_path, monkeypatch):
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    whole = copying._copy_store
+    calls = []
+
+    def fails(pin, *rest):
+        if calls:
+            raise ConflictError("broke off")
+        calls.append(pin)
+        return whole(pin, *rest)
+
+    monkeypatch.setattr(copying, "_copy_store", fails)
+    with pytest.raises(ConflictError, match="broke off"):
+        copy_checkpoint(source, str(target))
+    monkeypatch.undo()
+    assert not (target / "commits").exists()
+    done = copy_checkpoint(source, str(target))
+    assert done.present > 0 and done.files > 0
+    assert rows(str(target)) == expected("flights", VERSIONS[-1])
+
+
+def test_clean_ups_take_nothing_away_meanwhile(tmp_path, monkeypatch):
+    """The query goes on, and a clean-up comes, when the files were chosen and none was copied."""
+    source, target = checkpoint("flights", tmp_path), str(tmp_path / "target")
+    for log in ("offsets", "commits"):
+        for number in (2, 3):
+            (source / log / str(number)).rename(tmp_path / f"{log}-{number}")
+    whole = copying._copy_store
+
+    def after_a_clean_up(pin, *rest):
+        for log in ("offsets", "commits"):
+            for number in (2, 3):
+                if (tmp_path / f"{log}-{number}").exists():
+                    (tmp_path / f"{log}-{number}").rename(source / log / str(number))
+        clean_up(str(source))
+        return whole(pin, *rest)
+
+    monkeypatch.setattr(copying, "_copy_store", after_a_clean_up)
+    assert copy_checkpoint(str(source), target).version == 2
+    assert rows(target) == expected("flights", 2)

@@ -1,0 +1,55 @@
+"""A state as Parquet files, and as a table in a notebook."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import state_store
+from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+from state_store.data.dataset.export import METADATA
+from state_store.errors import ConflictError
+
+
+@pytest.mark.parametrize("name", ["types", "flights"])
+def test_files_have_the_rows_and_say_where_they_are_from(name, tmp_path):
+    directory, target = str(checkpoint(name, tmp_path)), tmp_path / "exported"
+    with state_store.open(directory, version=3) as state:
+        assert state.export(target) == len(expected(name, 3))
+        with pytest.raises(ConflictError, match="exists already"):
+            state.export(target)
+    assert in_order(shown(row) for row in pq.read_table(target).to_pylist()) == expected(name, 3)
+    for number in (0, 1):
+        file = target / f"part-{number:05}.parquet"
+        assert set(pq.read_table(file)["partition_id"].to_pylist()) == {number}
+        said = json.loads(pq.read_schema(file).metadata[METADATA])
+        assert (said["checkpoint"], said["version"], said["batch"], said["store"]) == (
+            directory,
+            3,
+            2,
+            "default",
+        )
+        offsets = (Path(directory) / "offsets/2").read_text().splitlines()
+        assert said["watermark_ms"] == json.loads(offsets[1])["batchWatermarkMs"]
+
+
+def test_the_command(tmp_path, capsys):
+    directory, target = str(checkpoint("flights", tmp_path)), str(tmp_path / "exported")
+    assert main(["export", directory, target, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rows"], told["version"]) == (len(expected("flights", VERSIONS[-1])), VERSIONS[-1])
+    assert (Path(target) / "_SUCCESS").exists()
+    assert main(["export", directory, target]) == exit_codes.RETRY
+
+
+def test_a_notebook_shows_the_first_rows(tmp_path):
+    with state_store.open(str(checkpoint("flights", tmp_path))) as state:
+        text = state._repr_html_()
+        assert "<th>carrier</th>" in text and "<td>C" in text and "version 4" in text
+    with state_store.open(str(checkpoint("types", tmp_path))) as state:
+        assert "&#x27;" in state._repr_html_()

@@ -1,0 +1,120 @@
+"""Rows of a table as the state of a query: byte for byte what Spark wrote, where they are the same rows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import state_store
+from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+from state_store.data.dataset.rewriting.importing import import_rows
+from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.query import Query
+from state_store.errors import MissingError, OptionError
+
+JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.1.0" / "ids"
+
+
+def stored(directory: str) -> list[dict[bytes, bytes]]:
+    """Keys and values of each partition as they are in the store."""
+    found = []
+    for key, version in sorted(Query.open(directory).committed().items()):
+        with EmbeddedStore.open(f"{directory}/{key.path}", version=version) as store:
+            found.append(dict(store.scan()))
+    return found
+
+
+@pytest.mark.parametrize("name", ["types", "flights"])
+def test_the_same_rows_make_the_same_state(name, tmp_path):
+    source, target = str(checkpoint(name, tmp_path)), str(tmp_path / "target")
+    with state_store.open(source) as state:
+        done = import_rows(source, state, target)
+    assert (done.version, done.rows) == (VERSIONS[-1], len(expected(name, VERSIONS[-1])))
+    assert stored(target) == stored(source)
+    assert main(["verify", target]) == 0
+
+
+def test_rows_of_a_file_take_the_place_of_all(tmp_path, capsys):
+    source, target = str(checkpoint("flights", tmp_path)), tmp_path / "target"
+    rows = [
+        {**row, "carrier": f"N{number}", "flights": number}
+        for number, row in enumerate(expected("flights", 2))
+    ]
+    with state_store.open(source) as state:
+        pq.write_table(
+            pa.Table.from_pylist(rows, state.schema).drop_columns("partition_id"), tmp_path / "rows"
+        )
+    assert main(["import", source, str(tmp_path / "rows"), str(target), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == len(rows)
+    with state_store.open(str(target)) as state:
+        found = [shown(row) for row in state.to_arrow().to_pylist()]
+        assert [{**row, "partition_id": 0} for row in in_order(found)] == [
+            {**row, "partition_id": 0} for row in rows
+        ]
+        assert all(state.get(row["carrier"]) is not None for row in rows)
+    for log in ("offsets", "sources"):
+        assert {path.name for path in (Path(source) / log).glob("[0-9]*")} == {
+            path.name for path in (target / log).glob("[0-9]*")
+        }
+
+
+def test_both_sides_of_a_join_at_once(tmp_path, capsys):
+    source, target = str(shutil.copytree(JOIN, tmp_path / "join")), str(tmp_path / "target")
+    given = []
+    for side in ("left", "right"):
+        with state_store.open(source, store=side) as state:
+            state.export(tmp_path / side)
+        given.append(f"{side}={tmp_path / side}")
+    assert main(["import", source, *given, target, "--json"]) == 0
+    assert [sorted(one) for one in stored(target)] == [sorted(one) for one in stored(source)]
+    assert sides(target) == sides(source)
+    assert json.loads(capsys.readouterr().out)["rows"] == sum(map(len, stored(source)))
+    other = str(tmp_path / "other")
+    for wrong, why in [
+        ([given[0], str(tmp_path / "right")], "given as NAME=ROWS"),
+        ([given[0], given[0]], "given rows once"),
+        ([*given, "--store", "left"], "for rows without a name"),
+    ]:
+        assert main(["import", source, *wrong, other]) == exit_codes.USAGE
+        assert why in " ".join(capsys.readouterr().err.split())
+    folder = tmp_path / "side=left"
+    (tmp_path / "left").rename(folder)
+    assert main(["import", source, str(folder), target + "-2", "--store", "left", "--json"]) == 0
+    assert sides(target + "-2") == sides(source)
+
+
+def sides(checkpoint: str) -> list[list[dict]]:
+    found = []
+    for side in ("left", "right"):
+        with state_store.open(checkpoint, store=side) as state:
+            found.append(in_order(state.to_arrow().to_pylist()))
+    return found
+
+
+def test_rows_that_do_not_fit(tmp_path):
+    source, target = str(checkpoint("flights", tmp_path)), str(tmp_path / "target")
+    with state_store.open(source) as state:
+        whole = state.to_arrow()
+    with pytest.raises(MissingError, match="no column 'delay'"):
+        import_rows(source, whole.drop_columns("delay"), target)
+    with pytest.raises(OptionError, match="column 'worst' of the rows has type"):
+        wrong = pa.array(["x"] * len(whole))
+        import_rows(source, whole.set_column(whole.schema.get_field_index("worst"), "worst", wrong), target)
+    with pytest.raises(OptionError, match="a key twice"):
+        import_rows(source, pa.concat_tables([whole, whole.slice(0, 1)]), target)
+    with pytest.raises(MissingError, match="there is no"):
+        import_rows(source, str(tmp_path / "nothing"), target)
+    assert not (tmp_path / "target" / "commits").exists()
+
+
+def test_a_writer_of_another_kind_begins_with_no_state(tmp_path):
+    with pytest.raises(OptionError, match="not of Spark Connect"):
+        state_store.bootstrap(object(), str(tmp_path / "target"), pa.table({}))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,82 @@
+"""The state of a query whose checkpoint is on S3 or HDFS: copied there, read, written anew, mended."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.dataset
+import pytest
+
+import state_store
+from dataset.golden_states import VERSIONS, checkpoint, expected, in_order
+from state_store.cli import exit_codes
+from state_store.cli.main import main
+from state_store.core.storage import open_storage
+from state_store.data.query import Query, StoreKey
+
+pytestmark = pytest.mark.more
+
+NEWEST = VERSIONS[-1]
+
+
+@pytest.fixture(params=["s3", pytest.param("webhdfs", marks=pytest.mark.hdfs)])
+def place(request, monkeypatch) -> Iterator[str]:
+    """A directory of its own."""
+    name = f"dataset/{uuid.uuid4()}"
+    if request.param == "webhdfs":
+        yield request.getfixturevalue("hdfs_cluster").webhdfs(f"/{name}")
+        return
+    for variable, value in request.getfixturevalue("s3_server").environment.items():
+        monkeypatch.setenv(variable, value)
+    yield f"s3://bucket/{name}"
+
+
+def rows_of(location: str) -> list[dict]:
+    with state_store.open(location) as state:
+        return in_order(state.to_arrow().to_pylist())
+
+
+def test_a_state_there(place, tmp_path, capsys):
+    local, copy, filled = str(checkpoint("flights", tmp_path)), f"{place}/copy", f"{place}/filled"
+    rows = expected("flights", NEWEST)
+    assert main(["cp", local, copy]) == 0
+    assert rows_of(copy) == rows
+    with state_store.open(copy) as state:
+        assert state.get(rows[0]["carrier"]) == rows[0]
+        assert state.count() == len(rows)
+    assert main(["export", copy, str(tmp_path / "exported")]) == 0
+    exported = pyarrow.dataset.dataset(tmp_path / "exported", format="parquet").to_table()
+    assert in_order(exported.to_pylist()) == rows
+    assert main(["export", copy, f"{place}/exported/"]) == 0
+    assert main(["export", copy, f"{place}/exported"]) == exit_codes.RETRY
+    for number, given in enumerate((f"{place}/exported", f"{place}/exported/part-00000.parquet")):
+        assert main(["import", copy, given, f"{filled}{number}"]) == 0
+        assert rows_of(f"{filled}{number}") == [row for row in rows if not number or not row["partition_id"]]
+    assert main(["import", copy, f"{place}/nothing", f"{filled}-no"]) == exit_codes.NOT_FOUND
+    assert main(["show", copy, "--format", "csv", "--output", f"{place}/rows.csv"]) == 0
+    assert main(["show", copy, "--format", "csv", "--output", f"{place}/rows.csv"]) == exit_codes.RETRY
+    assert len(open_storage(place).read("rows.csv").splitlines()) == len(rows) + 1
+    assert main(["repartition", copy, f"{place}/more", "--partitions", "3"]) == 0
+    without = [{**row, "partition_id": 0} for row in rows_of(f"{place}/more")]
+    assert in_order(without) == in_order({**row, "partition_id": 0} for row in rows)
+    capsys.readouterr()
+    _damage_the_snapshot(copy, Path(local))
+    assert main(["repair", copy, "--apply", "--json"]) == 0
+    (first, _) = json.loads(capsys.readouterr().out)["stores"]
+    assert [step["action"] for step in first["steps"]] == ["rebuild"]
+    assert main(["verify", copy]) == 0
+    assert rows_of(copy) == rows
+
+
+def _damage_the_snapshot(copy: str, local: Path) -> None:
+    """Of the first partition; the deltas that it took over are there, under their own names."""
+    key = StoreKey(0, 0)
+    storage = open_storage(Query.open(copy).uri(key))
+    for delta in (local / key.path / "delta").iterdir():
+        if not storage.exists(f"delta/{delta.name}"):
+            storage.upload(delta, f"delta/{delta.name}")
+    (snapshot,) = storage.list_files("snapshot")
+    storage.write(f"snapshot/{snapshot.name}", b"nothing", overwrite=True)

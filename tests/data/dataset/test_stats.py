@@ -1,0 +1,117 @@
+"""What is big in a state and what is hot, against what Spark read of it."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import state_store
+from dataset.golden_states import VERSIONS, checkpoint, expected
+from state_store.cli.main import main
+
+
+@pytest.fixture(scope="module")
+def flights(tmp_path_factory) -> str:
+    return str(checkpoint("flights", tmp_path_factory.mktemp("states")))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_rows_are_counted_without_a_restore(flights, version, monkeypatch):
+    monkeypatch.setattr("state_store.data.dataset.pinned.restore", None)
+    rows = expected("flights", version)
+    with state_store.open(flights, version=version) as state:
+        assert state.count() == len(rows)
+        found = state.stats(sample=0)
+        assert {one.partition: one.rows for one in found.partitions} == {
+            number: sum(row["partition_id"] == number for row in rows) for number in (0, 1)
+        }
+        assert (found.rows, found.sampled, found.is_exact) == (len(rows), (), False)
+        assert found.skew == max(one.rows for one in found.partitions) / (len(rows) / 2)
+
+
+def test_sizes_are_those_of_the_rows(tmp_path):
+    directory = str(checkpoint("types", tmp_path))
+    with state_store.open(directory) as state:
+        found = state.stats(sample=None)
+        assert found.is_exact and found.rows == state.count()
+        assert len(found.largest) == 5
+        assert [one.size_bytes for one in found.largest] == sorted(
+            (one.size_bytes for one in found.largest), reverse=True
+        )
+        assert found.key_bytes == tuple(sorted(found.key_bytes))
+        assert found.largest[0].size_bytes <= found.key_bytes[-1] + found.value_bytes[-1]
+        assert found.value_bytes[0] < found.average_bytes < found.largest[0].size_bytes
+        for one in found.largest:
+            row = state.get(one.key)
+            assert row is not None and row["partition_id"] == one.partition
+        few = state.stats(sample=1)
+        assert (few.sampled, few.is_exact) == ((0,), False)
+        assert [(one.version, one.removes) for one in found.recent] == [(version, 0) for version in VERSIONS]
+        assert sum(one.puts for one in found.recent) >= found.rows
+        assert [one.version for one in state.stats(sample=0, recent=2).recent] == [3, 4]
+
+
+def test_the_history_of_a_key(flights):
+    with state_store.open(flights) as state:
+        for carrier in ("C0", "C3", "C4"):
+            found = {one.version: one for one in state.history(carrier)}
+            for version in VERSIONS:
+                rows = [row for row in expected("flights", version) if row["carrier"] == carrier]
+                assert found[version].row == (rows[0] if rows else None)
+            assert [one.is_changed for one in found.values()].count(True) >= 1
+        assert not found[VERSIONS[-1]].is_changed  # C4 fell silent
+        assert all(one.row is None and not one.is_changed for one in state.history("nobody"))
+
+
+def test_the_commands(flights, capsys):
+    assert main(["stats", flights, "--json", "--exact"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["rows"] == len(expected("flights", VERSIONS[-1])) and told["is_exact"]
+    assert main(["stats", flights]) == 0
+    assert f"version {VERSIONS[-1]}: {told['rows']} rows in 2 partitions" in capsys.readouterr().out
+    assert main(["history", flights, "C4", "--json"]) == 0
+    (*_, last) = json.loads(capsys.readouterr().out)
+    assert last["is_changed"] and last["row"]["carrier"] == "C4"
+    assert main(["history", flights, "C4"]) == 0
+    assert "flights" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_since_when_keys_have_not_been_changed(flights, version):
+    with state_store.open(flights, version=version) as state:
+        found = state.stats(sample=None).ages
+        carriers = [row["carrier"] for row in expected("flights", version)]
+        histories = {carrier: state.history(carrier) for carrier in carriers}
+    last = {
+        carrier: max(one.version for one in history if one.is_changed)
+        for carrier, history in histories.items()
+    }
+    assert {one.version: one.keys for one in found.last_changes if one.keys} == Counter(last.values())
+    assert (found.older, found.keys) == (0, len(carriers))
+    times = {(one.version, one.committed_ms) for history in histories.values() for one in history}
+    assert {(one.version, one.committed_ms) for one in found.last_changes} <= times
+
+
+def test_keys_that_no_delta_has_are_older(flights, monkeypatch):
+    monkeypatch.setattr("state_store.data.dataset.ages.MOST_DELTAS", 2)
+    with state_store.open(flights) as state:
+        found = state.stats(sample=None).ages
+        assert [one.version for one in found.last_changes] == [3, 4]
+        assert found.keys == state.count() and found.older == 1  # C4 fell silent
+
+
+def test_rows_that_have_had_their_time(flights, tmp_path):
+    for version in VERSIONS:
+        commit = json.loads((Path(flights) / f"commits/{version - 1}").read_text().splitlines()[1])
+        rows = expected("flights", version)
+        over = [row for row in rows if 0 <= row["timeoutTimestamp"] < commit["nextBatchWatermarkMs"]]
+        with state_store.open(flights, version=version) as state:
+            found = state.stats(sample=None).expired
+        assert found is not None and (found.column, found.clock) == ("timeoutTimestamp", "watermark")
+        assert (found.rows, found.looked_at) == (len(over), len(rows))
+        assert found.at_ms == commit["nextBatchWatermarkMs"]
+    with state_store.open(str(checkpoint("types", tmp_path))) as state:
+        assert state.stats().expired is None

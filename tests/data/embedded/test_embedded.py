@@ -1,0 +1,210 @@
+"""The store without a JVM, against a dict, and against what the agent reads and writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agent.harness import InProcess, Job, contents
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.snapshots.merge import MOST_RUNS
+from state_store.data.embedded.store import EmbeddedStore
+from state_store.errors import MissingError
+
+KEYS = st.one_of(st.binary(max_size=3), st.sampled_from([b"", b"\xff", b"\xff\xff", b"a", b"ab", b"a\xff"]))
+FAMILIES = st.sampled_from(["default", "index"])
+Rows = dict[tuple[str, bytes], bytes]
+
+
+class Machine(RuleBasedStateMachine):
+    """Every operation, on the store and on a dict."""
+
+    @initialize(root=st.uuids())
+    def start(self, root: object) -> None:
+        import tempfile
+
+        self.directory = tempfile.TemporaryDirectory()
+        self.store = EmbeddedStore.open(self.directory.name + "/state")
+        self.store.create_family("index")
+        self.rows: Rows = {}
+        self.committed: dict[VersionId, Rows] = {VersionId(0, None): {}}
+        self.store.commit()
+        self.committed[self.store.version] = {}
+
+    @rule(family=FAMILIES, key=KEYS, value=st.binary(max_size=4))
+    def put(self, family: str, key: bytes, value: bytes) -> None:
+        self.store.put(key, value, family)
+        self.rows[family, key] = value
+
+    @rule(family=FAMILIES, key=KEYS)
+    def remove(self, family: str, key: bytes) -> None:
+        self.store.remove(key, family)
+        self.rows.pop((family, key), None)
+
+    @precondition(lambda self: self.rows)
+    @rule(data=st.data())
+    def remove_one_that_is_there(self, data: st.DataObject) -> None:
+        self.remove(*data.draw(st.sampled_from(sorted(self.rows))))
+
+    @rule(family=FAMILIES)
+    def scan_all(self, family: str) -> None:
+        assert list(self.store.scan(family=family)) == self.rows_of(family)
+
+    @rule(family=FAMILIES, key=KEYS)
+    def get(self, family: str, key: bytes) -> None:
+        assert self.store.get(key, family) == self.rows.get((family, key))
+
+    @rule(family=FAMILIES, start=KEYS, end=st.one_of(st.none(), KEYS))
+    def scan(self, family: str, start: bytes, end: bytes | None) -> None:
+        expected = [row for row in self.rows_of(family) if row[0] >= start and (end is None or row[0] < end)]
+        assert list(self.store.scan(start, end, family)) == expected
+
+    @rule(family=FAMILIES, prefix=KEYS)
+    def prefix(self, family: str, prefix: bytes) -> None:
+        expected = [row for row in self.rows_of(family) if row[0].startswith(prefix)]
+        assert list(self.store.prefix(prefix, family)) == expected
+
+    @rule()
+    def commit(self) -> None:
+        self.committed[self.store.commit()] = dict(self.rows)
+
+    @rule()
+    def abort(self) -> None:
+        self.store.abort()
+        self.rows = dict(self.committed[self.store.version])
+
+    @precondition(lambda self: len(self.committed) > 2)
+    @rule(data=st.data())
+    def load(self, data: st.DataObject) -> None:
+        at = data.draw(st.sampled_from([version for version in self.committed if version.number]))
+        self.store.load(at)
+        self.rows = dict(self.committed[at])
+
+    @precondition(lambda self: self.store.version.number > 1)
+    @rule(full=st.booleans())
+    def checkpoint(self, full: bool) -> None:
+        from contextlib import suppress
+
+        from state_store.errors import ConflictError
+
+        with suppress(ConflictError):  # there is one of that version already
+            self.store.checkpoint(full=full)
+
+    @invariant()
+    def the_counts_are_exact(self) -> None:
+        if hasattr(self, "store"):
+            for name, family in self.store.families.items():
+                assert family.keys == len(self.rows_of(name))
+
+    def rows_of(self, family: str) -> list[tuple[bytes, bytes]]:
+        return sorted((key, value) for (name, key), value in self.rows.items() if name == family)
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            self.directory.cleanup()
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(
+    max_examples=15, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def test_it_reads_what_the_agent_committed_and_the_agent_what_it_did(tmp_path: Path) -> None:
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
+    job.commit({b"\0\0a": b"1", b"\0\0b": b"2"})
+    job.commit({b"\0\0a": None})
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        assert store.version == VersionId(2, job.id)
+        assert list(store.scan()) == [(b"b", b"2")]
+        store.put(b"c", b"3")
+        at = store.commit()
+        store.checkpoint(full=True)
+    job.versions[3] = (at.checkpoint_id, {b"\0\0b": b"2", b"\0\0c": b"3"})
+    answer = job.restore(3)
+    assert answer["snapshot_version"] == 3
+    assert contents(answer["directory"]) == job.state
+    with EmbeddedStore.open(str(tmp_path / "state"), version=VersionId(1, job.versions[1][0])) as store:
+        assert dict(store.scan()) == {b"a": b"1", b"b": b"2"}
+
+
+def test_what_was_removed_is_in_no_scan_before_the_commit_and_after(tmp_path: Path) -> None:
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        for key in (b"a", b"b", b"c"):
+            store.put(key, b"1")
+        store.commit()
+        store.remove(b"b")
+        store.put(b"c", b"2")
+        assert list(store.scan()) == [(b"a", b"1"), (b"c", b"2")]
+        store.commit()
+        assert list(store.scan()) == [(b"a", b"1"), (b"c", b"2")]
+
+
+def test_an_unknown_family_is_named_with_those_there_are(tmp_path: Path) -> None:
+    with (
+        EmbeddedStore.open(str(tmp_path / "state")) as store,
+        pytest.raises(MissingError, match=r"'joined'.*there are: default"),
+    ):
+        store.get(b"a", "joined")
+
+
+def test_nothing_of_it_remains(tmp_path: Path) -> None:
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        directory = store._directory
+        store.put(b"a", b"1")
+    assert not directory.exists()
+    assert not (tmp_path / "state").exists()
+
+
+def test_many_commits_and_checkpoints_leave_few_files_and_one_directory(tmp_path: Path) -> None:
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for number in range(3 * MOST_RUNS):
+            store.put(b"key", b"%d" % number)
+            store.put(b"key-%d" % number, b"")
+            store.commit()
+            if number % 20 == 0:
+                store.checkpoint(full=number == 20)
+        assert len(list(Path("/proc/self/fd").iterdir())) - before <= MOST_RUNS + 2
+        assert len(list(store._directory.glob("work/base-*"))) == 1
+        assert store.get(b"key") == b"%d" % (3 * MOST_RUNS - 1)
+        assert len(list(store.scan())) == 3 * MOST_RUNS + 1
+        version = store.version
+    with EmbeddedStore.open(str(tmp_path / "state")) as again:
+        assert again.version == version
+        assert len(list(again.scan())) == 3 * MOST_RUNS + 1
+
+
+def test_rows_of_spark_as_arrow(tmp_path: Path) -> None:
+    arrow = pytest.importorskip("pyarrow")
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        for number in range(3):
+            store.put(bytes(9) + number.to_bytes(8, "little"), bytes(9) + (number * 10).to_bytes(8, "little"))
+        key, value = (arrow.schema([(name, arrow.int64())]) for name in ("id", "total"))
+        assert store.to_arrow(key=key, value=value).to_pylist() == [
+            {"id": number, "total": number * 10} for number in range(3)
+        ]
+        assert store.to_arrow(value=value).column_names == ["key", "total"]
+
+
+def test_the_example_counts_and_goes_on(tmp_path: Path, checkout: Path) -> None:
+    import subprocess
+    import sys
+
+    command = [sys.executable, "examples/embedded_store.py", str(tmp_path / "state")]
+    for run in (1, 2):
+        result = subprocess.run(
+            command,
+            cwd=checkout,
+            env={"PYTHONPATH": str(checkout)},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        assert f"{{'key': b'the', 'value': b'{4 * run}'}}" in result.stdout, result.stderr
+        assert f"version {3 * run}: and the fox" in result.stdout

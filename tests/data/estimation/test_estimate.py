@@ -1,0 +1,178 @@
+"""Estimates against what the agent did: bytes and files within a tenth, for keys written in several ways."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import state_store
+from estimation.histories import FILE_BYTES, INTERVAL_MS, KEY_BYTES, VALUE_BYTES, History, Writes
+from state_store.core.deletion.policy import RetentionPolicy
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.planning.cost import CostModel
+from state_store.core.planning.restore_work import RestoreWork
+from state_store.core.settings.parsing import parse
+from state_store.data.estimation.estimate import Estimate, estimate
+from state_store.data.estimation.simulation import SimulatedStore
+from state_store.data.estimation.workload import Workload
+from state_store.errors import OptionError
+
+KEYS, RETAIN, FULL_EVERY, BATCHES = 4_000, 10, 30, 100
+OPTIONS = {"maxDeltas": "6", "fullAfterDeltas": str(FULL_EVERY), "fullScheduleJitter": "0"}
+SETTINGS = DatabaseSettings(threads=1, file_bytes=FILE_BYTES)
+
+WRITES = {
+    "few keys, all alike": lambda: Writes(KEYS, 80),
+    "many keys, all alike": lambda: Writes(KEYS, 800),
+    "some keys far more often": lambda: Writes(KEYS, 500, exponent=1.3),
+    "new keys come and old ones go": lambda: Writes(KEYS, 120, new=120),
+}
+
+
+@pytest.fixture(scope="module", params=WRITES)
+def history(request, tmp_path_factory) -> History:
+    """A query that has run for three full checkpoints."""
+    root = tmp_path_factory.mktemp("history") / "checkpoint"
+    made = History(root, WRITES[request.param](), RETAIN, OPTIONS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("state_store.core.engine.database._IDLE_GRACE_S", 0.2)
+        made.run(BATCHES)
+    return made
+
+
+def planned(history: History) -> Workload:
+    writes = history.changes
+    return Workload(
+        KEYS, KEY_BYTES, VALUE_BYTES, writes.per_batch, INTERVAL_MS, 1, writes.new, zipf=writes.exponent
+    )
+
+
+def of(workload: Workload, **how) -> Estimate:
+    return estimate(workload, OPTIONS, retain=RETAIN, maintenance_ms=INTERVAL_MS, settings=SETTINGS, **how)
+
+
+def check(found: Estimate, history: History) -> None:
+    """Over two cycles from a full checkpoint to another, as it was and as it was estimated."""
+    assert found.is_steady
+    stored = history.stored[-2 * FULL_EVERY :]
+    size_bytes, files = (sum(one[place] for one in stored) / len(stored) for place in (0, 1))
+    uploaded = sum(history.uploaded[-2 * FULL_EVERY :]) / len(stored) / INTERVAL_MS * 1000
+    told = {
+        "bytes": found.stored_bytes.average / size_bytes,
+        "files": found.stored_files.average / files,
+        "uploaded": found.upload_bytes_per_s / uploaded,
+    }
+    assert all(0.9 <= ratio <= 1.1 for ratio in told.values()), told
+    assert 0.8 <= found.stored_bytes.most / max(history.most[-2 * FULL_EVERY :]) <= 1.2
+
+
+def test_of_a_planned_query(history: History) -> None:
+    check(of(planned(history)), history)
+
+
+def test_of_a_query_that_has_run(history: History) -> None:
+    found = state_store.measure(str(history.root))
+    assert (found.version, found.stored_bytes, found.stored_files) == (BATCHES, *history.stored[-1])
+    assert found.retained == RETAIN and found.workload.interval_ms == INTERVAL_MS
+    assert found.workload.keys == pytest.approx(KEYS)
+    assert found.workload.new_per_batch == pytest.approx(history.changes.new)
+    assert found.restore_ms > 0
+    assert f"version {BATCHES}" in found._repr_html_()
+    check(of(found.workload, cost=found.cost), history)
+
+
+def test_files_that_are_copied_cost_by_their_bytes(history: History, other_disk, monkeypatch) -> None:
+    state = RestoreWork(files=1, size_bytes=1 << 30, deltas=0)
+    linked = state_store.measure(str(history.root)).cost.predict_restore_ms(state)
+    monkeypatch.setattr("tempfile.tempdir", str(other_disk))
+    assert state_store.measure(str(history.root)).cost.predict_restore_ms(state) > 3 * linked
+
+
+def test_deltas_of_retained_versions_stay() -> None:
+    """A snapshot may have taken the place of one, and still no clean-up takes it before its version goes."""
+    options, retention = parse(OPTIONS), RetentionPolicy(RETAIN)
+    store = SimulatedStore(
+        Workload(KEYS, KEY_BYTES, VALUE_BYTES, 10, INTERVAL_MS, 1),
+        options,
+        retention,
+        CostModel(),
+        maintenance_ms=INTERVAL_MS,
+    )
+    for version in range(1, 4 * FULL_EVERY):
+        store.batch()
+        deltas = {int(path[6:26]) for path in store._stored if path.startswith("delta/")}
+        assert {*range(max(1, version - RETAIN + 1), version + 1)} <= deltas
+    assert len(deltas) < 2 * RETAIN
+
+
+WORKLOAD = Workload(1_000_000, 24, 120, 20_000, partitions=10)
+
+
+def test_options_have_the_effect_that_they_have_in_the_agent() -> None:
+    usual = estimate(WORKLOAD)
+    assert usual.is_steady and usual.full_per_hour > 0
+    few = estimate(WORKLOAD, retain=5)
+    assert few.stored_bytes.average < usual.stored_bytes.average
+    assert few.restore_bytes == usual.restore_bytes and few.upload_bytes_per_s == usual.upload_bytes_per_s
+    calm = replace(WORKLOAD, updates_per_batch=1000)
+    often = estimate(calm, {"fullAfterDeltas": 50})
+    assert often.full_per_hour == pytest.approx(10 * 360 / 50, rel=0.11)
+    assert often.upload_bytes_per_s > estimate(calm).upload_bytes_per_s
+    short = estimate(WORKLOAD, {"restoreObjective": "130ms"})
+    assert short.restore_ms.average < usual.restore_ms.average
+    assert short.restore_ms.most < usual.restore_ms.most
+    assert short.upload_bytes_per_s > usual.upload_bytes_per_s
+    thorough = estimate(WORKLOAD, {"restoreVerification": "files"})
+    assert thorough.restore_ms.average > 1.2 * usual.restore_ms.average
+    small = estimate(WORKLOAD, {"snapshotCompression": "lz4"})
+    assert small.restore_bytes.average < usual.restore_bytes.average
+
+
+def test_a_live_state_is_in_storage_at_least_once() -> None:
+    found = estimate(WORKLOAD, retain=2)
+    rows = WORKLOAD.keys * (24 + 120)
+    assert rows < found.restore_bytes.average * 10 < found.stored_bytes.average < 6 * rows
+
+
+def test_partitions_divide_a_state() -> None:
+    one, ten = estimate(replace(WORKLOAD, partitions=1)), estimate(WORKLOAD)
+    assert ten.stored_bytes.average == pytest.approx(one.stored_bytes.average, rel=0.2)
+    assert ten.restore_bytes.average == pytest.approx(one.restore_bytes.average / 10, rel=0.2)
+    assert ten.stored_files.average > one.stored_files.average
+
+
+def test_memory_holds_the_rows_that_are_looked_up() -> None:
+    half, most, everything = (estimate(WORKLOAD, hit_ratio=share).memory_bytes for share in (0.5, 0.9, 1.0))
+    rows = WORKLOAD.keys * (24 + 120)
+    assert rows / 2 < half < most < everything < 3 * rows
+    skewed = estimate(replace(WORKLOAD, zipf=1.2), hit_ratio=0.5).memory_bytes
+    assert skewed < half / 2
+    assert estimate(WORKLOAD, hit_ratio=0.9, executors=5).memory_bytes < most / 3
+
+
+def test_without_two_full_checkpoints_it_says_so() -> None:
+    found = estimate(replace(WORKLOAD, updates_per_batch=100), batches=300)
+    assert not found.is_steady and (found.batches, found.full_per_hour) == (150, 0)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "names"),
+    [
+        (lambda: Workload(0, 8, 8, 1), "needs a key"),
+        (lambda: Workload(10, 8, 8, 11), "cannot write 11"),
+        (lambda: Workload(10, 8, 8, 5, new_per_batch=6), "6 of them new"),
+        (lambda: Workload(10, -8, 8, 5), "0 or more"),
+        (lambda: estimate(WORKLOAD, {"maxDelta": 5}), "maxDeltas"),
+        (lambda: estimate(WORKLOAD, hit_ratio=0), "ratio"),
+        (lambda: estimate(WORKLOAD, retain=0), "1 or more"),
+    ],
+)
+def test_what_cannot_be_is_refused(wrong, names: str) -> None:
+    with pytest.raises(OptionError, match=names):
+        wrong()
+
+
+def test_a_notebook_shows_the_numbers() -> None:
+    shown = estimate(WORKLOAD)._repr_html_()
+    assert "bytes in storage" in shown and "<table>" in shown

@@ -1,0 +1,44 @@
+"""Which restores of a query tell what restores take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from state_store.core.planning.cost import CostModel
+from state_store.core.planning.restore_work import RestoreWork
+from state_store.data.estimation.measured import _restored, _tell
+
+
+def restored(ms: float) -> Any:
+    """Of 10 files, most of whose time is the choice."""
+    phases = {"choose_ms": ms - 0.2, "fetch_ms": 0.1, "verify_ms": 0.1, "ingest_ms": 0.0}
+    files = SimpleNamespace(files=10, size_bytes=1 << 20, snapshot=None, deltas=())
+    return SimpleNamespace(phases=phases, fetched=files, chain=files)
+
+
+def made(times_ms: list[float], directory: Path) -> tuple[float, int, int]:
+    """What counts of restores that take so long, one after the other; how many there were, and how many bytes
+    were announced."""
+    left, announced = list(times_ms), []
+    pin: Any = SimpleNamespace(size_bytes=7, restore_by_blocks=lambda _: restored(left.pop(0)))
+    progress: Any = SimpleNamespace(expect=announced.append)
+    found = _restored(pin, directory, progress)
+    return sum(found.phases.values()), len(times_ms) - len(left), sum(announced)
+
+
+def test_short_restores_are_made_several_times_and_the_quickest_counts(tmp_path):
+    times = [30.0, 9.0, 20.0, 2.0, 3.0, 25.0, 2.5, 2.5, 2.5, 1.0]
+    ms, count, announced = made(times, tmp_path)
+    assert (round(ms, 6), count, announced) == (2.0, 9, 63)
+    assert made([2000.0, 1500.0, 1.0], tmp_path)[1:] == (2, 14)
+    assert made([200.0, 50.0, 60.0, 1.0], tmp_path)[1] == 3
+
+
+def test_no_partition_counts_more_than_another():
+    work, models = RestoreWork(10, 1 << 20, 0), [CostModel(), CostModel()]
+    _tell(models[0], [restored(2.0), restored(8.0)])
+    _tell(models[1], [restored(8.0), restored(2.0)])
+    predicted = [model.predict_restore_ms(work) for model in models]
+    assert all(4.0 < one < 6.0 for one in predicted), predicted

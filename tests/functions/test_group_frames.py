@@ -1,0 +1,105 @@
+"""Frames cut out of a batch are those that PySpark makes of each group's rows alone, dtypes included."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import wire
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from state_store.functions.context import Header
+from state_store.functions.frames import group_frames, pandas_frames
+
+KINDS = {
+    "byte": st.integers(-128, 127),
+    "integer": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": st.sampled_from([0.0, -1.5, float("inf")]),
+    "double": st.floats(),
+    "boolean": st.booleans(),
+    "string": st.text(max_size=3),
+    "binary": st.binary(max_size=3),
+    "date": st.dates(datetime.date(1900, 1, 1), datetime.date(2200, 1, 1)),
+    "timestamp": st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1)),
+    "timestamp_ntz": st.datetimes(datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1)),
+    "decimal(10,2)": st.integers(-(10**8), 10**8).map(lambda i: decimal.Decimal(i).scaleb(-2)),
+    "array": st.lists(st.none() | st.integers(0, 9), max_size=3),
+    "struct": st.fixed_dictionaries({"x": st.none() | st.integers(0, 9)}),
+}
+NESTED = {
+    "array": {"type": "array", "elementType": "integer", "containsNull": True},
+    "struct": {
+        "type": "struct",
+        "fields": [{"name": "x", "type": "integer", "nullable": True, "metadata": {}}],
+    },
+}
+
+
+@st.composite
+def groups(draw):
+    kinds = draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3))
+    row = st.tuples(*(st.none() | KINDS[kind] for kind in kinds))
+    whole = st.tuples(*(KINDS[kind] for kind in kinds))
+    rows = st.lists(row, min_size=1, max_size=4) | st.lists(whole, min_size=1, max_size=4)
+    return kinds, draw(st.lists(rows, min_size=1, max_size=6))
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(groups())
+def test_equal_to_the_conversion_of_each_group(case):
+    kinds, rows = case
+    schema = wire.schema({f"c{i}": NESTED.get(kind, kind) for i, kind in enumerate(kinds)})
+    header = Header.parse(wire.header(schema, schema, wire.schema({"s": "long"}), schema))
+    batch = wire.batch("x", header, [{"key": group[0], "rows": group} for group in rows])
+    cut = group_frames.cut(batch, header)
+    for i, group in enumerate(rows):
+        columns = [pa.array([r[c] for r in group], f.type) for c, f in enumerate(header.row_schema)]
+        alone = pandas_frames.to_series(pa.table(columns, schema=header.row_schema), header)
+        pd.testing.assert_frame_equal(cut.frame(i), pd.concat(alone, axis=1))
+        own = [pa.array([group[0][c]], f.type) for c, f in enumerate(header.row_schema)]
+        expected = pandas_frames.to_series(pa.table(own, schema=header.row_schema), header)
+        for got, series in zip(cut.key(i), expected, strict=True):
+            assert isinstance(got, type(series[0])) and same(got, series[0])
+
+
+def same(a, b) -> bool:
+    if isinstance(a, np.ndarray):
+        return np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+    if a is None or b is None or a != a:
+        return (a is None or a != a) and (b is None or b != b)
+    return a == b
+
+
+def test_frame_of_a_group_without_rows():
+    schema = wire.schema({"k": "string", "v": "long"})
+    header = Header.parse(
+        wire.header(wire.schema({"k": "string"}), schema, wire.schema({"s": "long"}), schema)
+    )
+    batch = wire.batch("x", header, [{"key": ("a",), "rows": []}])
+    frame = group_frames.cut(batch, header).frame(0)
+    assert (
+        frame.columns.tolist() == ["k", "v"] and len(frame) == 0 and set(frame.dtypes.map(str)) == {"object"}
+    )
+
+
+@pytest.mark.filterwarnings("error")
+def test_frames_may_be_changed_in_place():
+    schema = wire.schema({"k": "string", "v": "long"})
+    header = Header.parse(
+        wire.header(wire.schema({"k": "string"}), schema, wire.schema({"s": "long"}), schema)
+    )
+    rows = [{"key": (k,), "rows": [(k, 1), (k, 2)]} for k in "ab"]
+    cut = group_frames.cut(wire.batch("x", header, rows), header)
+    frame = cut.frame(0)
+    frame["v"] = frame["v"] + 1
+    frame.loc[0, "v"] = 9
+    frame.columns.name, frame.index.name = "of this frame", "of this frame"
+    other = cut.frame(1)
+    assert frame["v"].tolist() == [9, 3] and other["v"].tolist() == [1, 2]
+    assert (other.columns.name, other.index.name) == (None, None)
