@@ -6,7 +6,8 @@ process, a restart, an equal result.
 The query of flights.py runs in a process of its own, one file of flights a micro-batch. While it runs a full
 checkpoint is forced from the command line. Then the process is killed with SIGKILL in the middle of a batch
 and started again from its checkpoint. At the end the whole output is compared with flights_in_pandas.py.
-Exits with 1 when it differs. Everything that it wrote stays in build/demo until the next run."""
+Exits with 1 when it differs. Everything that it wrote stays in build/demo until the next run.
+"""
 
 from __future__ import annotations
 

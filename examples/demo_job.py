@@ -62,7 +62,8 @@ def say(line: dict[str, Any]) -> None:
 
 def side_by_side(spark: SparkSession, source: str, work: Path) -> dict[str, Any]:
     """Some flights of the first file as one batch, by either function: milliseconds of each, and whether the
-    outputs agree."""
+    outputs agree.
+    """
     first = work / "first"
     first.mkdir(parents=True)
     legs = pd.read_parquet(min(Path(source).glob("*.parquet")))

@@ -152,7 +152,8 @@ def start(
 
 def session(conf: dict[str, str]) -> SparkSession:
     """A small local session with `conf` on top, for a JVM that lives a minute: with the quick one of its
-    compilers."""
+    compilers.
+    """
     builder = SparkSession.builder.master("local[2]").appName("flights")
     settings = {
         "spark.sql.session.timeZone": "UTC",

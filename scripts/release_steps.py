@@ -1,4 +1,4 @@
-"""Looks whether a release can be published, and prints the steps: python scripts/release_steps.py DIST
+"""Looks whether a release can be published, and prints the steps: python scripts/release_steps.py DIST.
 
 It publishes nothing. The exit status is 1 where something is missing, and each such thing is said.
 """

@@ -140,7 +140,8 @@ def _stored(checkpoint: Path) -> tuple[int, int]:
 
 def _restore_ms(checkpoint: Path) -> float:
     """Of every partition at every version that is retained; the quicker of two, for the first finds nothing
-    warm."""
+    warm.
+    """
     query = Query.open(str(checkpoint))
     newest = query.committed_batch()
     assert newest is not None

@@ -300,7 +300,8 @@ def _cpu(results: Results) -> list[Outcome]:
 
 def store_share(results: Results, query: str, subject: str) -> float | None:
     """The store's part of a micro-batch: its commits as the query reports them, and for each key written what
-    get and put take at store level, over what its tasks had: the batch's time on each partition."""
+    get and put take at store level, over what its tasks had: the batch's time on each partition.
+    """
     measured = results.scenarios.get("queries", {}).get("queries", {}).get(query, {}).get(subject, {})
     rows_us = _any_median(results, subject, "row_us")
     open_ms = _any_median(results, subject, "open_ms")

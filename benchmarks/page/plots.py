@@ -51,7 +51,8 @@ _MB = 1 << 20
 
 def draw_all(results: Results, directory: Path, others: Collection[str] = ()) -> dict[str, str]:
     """Writes an SVG of every plot that the results have figures for, and deletes the rest there but for
-    `others`; titles by file stem."""
+    `others`; titles by file stem.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     settings = {
         "font.size": 12,

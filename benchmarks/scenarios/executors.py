@@ -88,7 +88,8 @@ def counts(results: Results) -> list[int]:
 @dataclass(frozen=True)
 class Floor:
     """What each store takes beyond what all stores share: bytes, by where they are; threads and descriptors
-    of JVM and agent together."""
+    of JVM and agent together.
+    """
 
     heap_bytes: float
     native_bytes: float

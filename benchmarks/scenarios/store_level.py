@@ -292,7 +292,8 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
 def recovery(extent: Extent, ours: bool) -> list[Run]:
     """A query goes on elsewhere: time to the first row, and to the end of the first batch, by size; with
     storage on the local disk, and with storage that takes its time for each request: of a young state, which
-    is one large change and a few small ones, and of one that came in many changes and was merged."""
+    is one large change and a few small ones, and of one that came in many changes and was merged.
+    """
     quick = extent.is_quick
     sizes = (1_000, 10_000) if quick else (500_000, 5_000_000)
     size, small = (500, 50) if quick else (20_000, 100)

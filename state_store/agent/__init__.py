@@ -1,2 +1,3 @@
 """The agent: one Python process beside each executor's JVM, which serves docs/protocol.md on a
-Unix socket."""
+Unix socket.
+"""

@@ -108,7 +108,8 @@ class Calls:
 
     def undelivered(self, request: dict[str, Any], answer: Answer) -> None:
         """The JVM did not wait for the answer: directories that it was to have are released. The base of a
-        merge is not: the JVM takes it from the event."""
+        merge is not: the JVM takes it from the event.
+        """
         if isinstance(answer, (RestoredStore, DeltaFiles)):
             self._released(request, answer.directory)
 
@@ -183,7 +184,8 @@ class Calls:
 
 def _file_connections(store: OpenStore) -> int:
     """As many as small requests use, so that look-ups need not wait for background transfers, and one more
-    for each task that may commit meanwhile."""
+    for each task that may commit meanwhile.
+    """
     if not isinstance(store.context.storage, HadoopStorage):
         return 0
     return SMALL_AT_ONCE * store.options.transfer_threads + max(4, os.cpu_count() or 4)

@@ -71,7 +71,8 @@ def _check_follows(delta: DeltaName, before: Chain) -> None:
 
 def learn_age(store: OpenStore, chain: Chain) -> None:
     """Where full checkpoints are made by age and none is known, the chain's oldest file tells when
-    it began."""
+    it began.
+    """
     options = store.options
     if not (options.full_interval_ms or options.full_schedule) or store.head.knows_full_age:
         return

@@ -31,7 +31,8 @@ class EventLog:
 
     def after(self, number: int, *, wait_s: float) -> list[tuple[int, Event]]:
         """Forgets the events up to `number` and gives the later ones; waits for the first of them, at most
-        `wait_s` seconds, then gives none."""
+        `wait_s` seconds, then gives none.
+        """
         with self._changed:
             while self._events and self._events[0][0] <= number:
                 self._events.popleft()

@@ -13,7 +13,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 def as_state_store_error(error: BaseException) -> StateStoreError:
     """The error itself where it is one of ours; StorageError for a local disk that is full or fails, with the
-    directory; else InternalError, a defect of this program."""
+    directory; else InternalError, a defect of this program.
+    """
     if isinstance(error, StateStoreError):
         return error
     if isinstance(error, OSError) and error.filename is not None:

@@ -90,7 +90,8 @@ class FileConnections:
 
     def _borrow(self, in_background: bool) -> socket.socket:
         """An idle connection. Requests take turns in the order in which they came, those of background work
-        after the others."""
+        after the others.
+        """
         end_s = self._clock_s() + self._lend_timeout_s
         ticket, queue = object(), self._waiting[in_background]
         with self._changed:

@@ -196,7 +196,8 @@ class StoreHead:
 
     def release(self, directory: Path) -> None:
         """Nobody is left who holds it for this reason; the last removes it, unless it is the newest base. A
-        directory that a dead agent made is known by its place alone."""
+        directory that a dead agent made is known by its place alone.
+        """
         with self._lock:
             left = self._held.pop(directory, 0) - 1
             if left > 0:
@@ -262,7 +263,8 @@ class StoreHead:
 
     def begin_inventory(self) -> int:
         """A clean-up is about to read who needs which file; what is committed meanwhile is kept for it. How
-        often the store was restored by now."""
+        often the store was restored by now.
+        """
         with self._lock:
             self._known.begin_inventory()
             return self._restores
@@ -270,7 +272,8 @@ class StoreHead:
     def end_inventory(self, registry: Registry | None, floor: int, restores: int) -> Registry | None:
         """Versions below `floor` are retired. `registry`, where it was read since `begin_inventory`, is who
         needs which file from now on, unless the store was restored since. What a merge superseded since then
-        is left for the next clean-up. The registry now."""
+        is left for the next clean-up. The registry now.
+        """
         with self._lock:
             self._known.end_inventory(registry if restores == self._restores else None, floor)
             return self._known.retire_below(floor)

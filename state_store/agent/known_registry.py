@@ -55,7 +55,8 @@ class KnownRegistry:
 
     def end_inventory(self, registry: Registry | None, floor: int) -> None:
         """What was read becomes what is known, with what was noted meanwhile; None: what was known stays.
-        What was superseded since then, or is not below `floor`, is left for the next."""
+        What was superseded since then, or is not below `floor`, is left for the next.
+        """
         noted, self._since_inventory = self._since_inventory or [], None
         if registry is not None:
             self._registry = registry

@@ -35,7 +35,8 @@ here: in another container on the same disk."""
 
 class LocalRoots:
     """The directories of this agent: `directory` and, for queries with `localDir`, one below that. Their
-    names are the same for an agent that replaces this one. Safe for any thread."""
+    names are the same for an agent that replaces this one. Safe for any thread.
+    """
 
     def __init__(self, directory: Path, runtime: Runtime = SYSTEM) -> None:
         self._directory = directory
@@ -71,7 +72,8 @@ class LocalRoots:
 def _refuse_exchangeable(parent: Path) -> None:
     """Raises OptionError where another user could exchange what lies in `parent`: one that is not root owns
     it or the link that leads to it, or others may write there and it has no sticky bit. Who may write by a
-    group that this process is in is trusted."""
+    group that this process is in is trusted.
+    """
     directory = parent.resolve()
     status = directory.lstat()
     if not {parent.lstat().st_uid, status.st_uid} <= {os.getuid(), 0}:
@@ -84,7 +86,8 @@ def _refuse_exchangeable(parent: Path) -> None:
 
 def _keep_private(directory: Path) -> None:
     """Raises OptionError where it is not a directory that this user made; one that others may read, as
-    release 0.1.0 left them, becomes private."""
+    release 0.1.0 left them, becomes private.
+    """
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):
         raise _refusal(directory, "is a link or a file, not a directory that an agent made", "remove it")

@@ -76,7 +76,8 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
 
 def read_range(store: OpenStore, request: RangeRequest) -> ReadRange:
     """Fetches a part of a file that is not there as a whole. Raises as the storage does, InternalError where
-    the directory is none of this store's."""
+    the directory is none of this store's.
+    """
     if not store.context.workspace.owns(request.directory):
         raise InternalError(f"'{request.directory}' is no base of this store")
     hydration = store.hydrations.of(request.directory, _damage_teller(store, request.directory))
@@ -93,7 +94,8 @@ def _damage_teller(store: OpenStore, directory: Path) -> Callable[[StateStoreErr
 
 def found_damage(store: OpenStore, directory: Path) -> None:
     """The JVM found a damaged block in a database: nothing is made of it any more, and the next restore of
-    the store verifies every file."""
+    the store verifies every file.
+    """
     store.suspicions.raised(store.store_id.location)
     store.head.forget_directory(directory)
 

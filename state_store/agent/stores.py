@@ -100,7 +100,8 @@ class Stores:
 
     def of(self, fields: StoreFields) -> OpenStore:
         """The store that a call is about; made when this process has not seen it yet. Raises OptionError, and
-        BusyError where it is closed: the call came late, and nobody would close the store again."""
+        BusyError where it is closed: the call came late, and nobody would close the store again.
+        """
         with self._lock:
             if fields.instance in self._closed:
                 raise BusyError("the store is closed")
@@ -114,7 +115,8 @@ class Stores:
 
     def close(self, fields: StoreFields) -> None:
         """Cancels the store's merge and removes its local files, those that a dead predecessor of this agent
-        left too. Raises as `of` does."""
+        left too. Raises as `of` does.
+        """
         store = self.of(fields)
         with self._lock:
             self._stores.pop(fields.instance, None)

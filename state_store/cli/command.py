@@ -61,14 +61,16 @@ def command(
     name: str, *, examples: tuple[str, ...], note: str = ""
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Declares a command; its docstring is the help, `note` follows its options, `examples` are arguments
-    that show its use."""
+    that show its use.
+    """
     lines = "\n".join(f"  {PROGRAM} {name} {example}".rstrip() for example in examples)
     return click.command(name, cls=_StoreCommand, epilog=f"{note}\n\n\b\nExamples:\n{lines}".lstrip("\n"))
 
 
 def query_command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., Any]], click.Command]:
     """Declares a command about a query, whose function gets `checkpoint`, the directory, and `chosen`, which
-    stores of it are meant; and `as_json`."""
+    stores of it are meant; and `as_json`.
+    """
 
     def declare(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)

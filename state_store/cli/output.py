@@ -49,7 +49,8 @@ def print_error(error: StateStoreError, *, as_json: bool) -> None:
 
 class Heading(NamedTuple):
     """A column of a table. Numbers are aligned to the right; texts are broken on a narrow terminal, never
-    shortened."""
+    shortened.
+    """
 
     name: str
     is_number: bool

@@ -1,5 +1,6 @@
 """How far a long command is: bytes or rows moved, their rate, the time left; shown on a terminal after a
-second."""
+second.
+"""
 
 from __future__ import annotations
 

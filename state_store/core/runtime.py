@@ -79,7 +79,8 @@ class Runtime(ABC):
     @abstractmethod
     def start(self, work: Callable[[], object], *, name: str) -> Running:
         """Runs `work`, which raises nothing, in another thread; the end of the process does not wait for it.
-        Context variables are those of the caller."""
+        Context variables are those of the caller.
+        """
 
     def unique(self, count: int = 8) -> str:
         """`count` random bytes in hexadecimal, for names that nobody else takes."""

@@ -43,7 +43,7 @@ class Call:
 def check(result: Result, call: Call) -> Changes:
     """The changes that `result` asks for.
 
-    Raises
+    Raises:
     ------
     BadResultError
         The result breaks a rule. Nothing was written for this call.

@@ -23,7 +23,7 @@ def conform(
 
     `what` names the table in messages ("Result.state"), `place(i)` the row i of it.
 
-    Raises
+    Raises:
     ------
     BadResultError
         The type differs, a value does not fit, or a null is where none may be.

@@ -146,7 +146,7 @@ def vectorized(
         none. Needs the session extension, because Spark's own operator does not tell it: without the
         extension it is an error.
 
-    Raises
+    Raises:
     ------
     BadResultError
         In the query, when the result breaks a rule; nothing of the call is written then.
@@ -185,7 +185,7 @@ def per_group(func: Callable[..., Any] | None = None, *, split_groups: bool = Fa
         Call the function several times for a group whose rows exceed `...vectorized.maxGroupBytes`, with the
         state that the call before left. Without it such a group is an error that names it.
 
-    Raises
+    Raises:
     ------
     BadResultError
         In the query, when a row or a state does not fit its schema.

@@ -39,7 +39,7 @@ def run(
 ) -> Iterator[pd.DataFrame]:
     """Calls `function` for one group and applies its result to `state`; yields its output as one frame.
 
-    Raises
+    Raises:
     ------
     BadResultError
         The function needs what only the extension gives, or its result breaks a rule.

@@ -65,7 +65,8 @@ def compile_scala(jars: Path, sources: Iterable[Path], out: Path, libraries: Ite
 
 def _target() -> list[str]:
     """Options for classes that the oldest supported Java runs. A JRE has no signatures of older Javas
-    (`lib/ct.sym`) to check against."""
+    (`lib/ct.sym`) to check against.
+    """
     if java_version() == LEAST_JAVA or (_java_home() / "lib" / "ct.sym").is_file():
         return ["-release", str(LEAST_JAVA)]
     return [f"-target:{LEAST_JAVA}", "-nowarn"]

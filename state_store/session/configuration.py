@@ -71,7 +71,8 @@ def pinned_conf(offset_log_entry: str) -> dict[str, str]:
     """The configuration that Spark pinned when the query began, from the text of one file of its offset log.
 
     The layout is Spark's: a line with the version, a line of JSON with the metadata, then one line for each
-    source. Entries without metadata give an empty result."""
+    source. Entries without metadata give an empty result.
+    """
     lines = offset_log_entry.splitlines()
     if len(lines) < 2 or not lines[1].startswith("{"):
         return {}

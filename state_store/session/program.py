@@ -59,7 +59,8 @@ class JvmProgram:
     def __init__(self, main: str, asked: Mapping[str, object], *, memory: str | None = None) -> None:
         """`main` is a class; `memory` the size of the heap, such as `4g`, None for Java's default.
 
-        Raises OptionError where there is no Java, no Spark or no jar."""
+        Raises OptionError where there is no Java, no Spark or no jar.
+        """
         java_version()
         self._jars = [str(jar_path()), f"{jars_of(installed_pyspark())}{os.sep}*"]
         self._main, self._asked, self._memory = main, asked, memory
@@ -91,7 +92,8 @@ class JvmProgram:
 
     def events(self) -> Iterator[dict[str, Any]]:
         """What it tells, until it ends. Raises OptionError where its heap was too small, InternalError where
-        it did not end in order."""
+        it did not end in order.
+        """
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
         with contextlib.suppress(BrokenPipeError):  # the exit code says it

@@ -34,7 +34,8 @@ class HydrationBudget:
 
     def take(self, directory: Path, size_bytes: int, *, is_needed: bool = False) -> bool:
         """Whether there is room for this many bytes more in that directory, which are taken then. What is
-        needed has room."""
+        needed has room.
+        """
         with self._lock:
             if self._disk_bytes and not is_needed and not self._has_room(size_bytes):
                 self._taken = {at: taken for at, taken in self._taken.items() if at.exists()}
@@ -48,7 +49,8 @@ class HydrationBudget:
 
     def turn_s(self, size_bytes: int) -> float:
         """From when on this many bytes may be fetched, by the monotonic clock, after those that others have
-        asked for."""
+        asked for.
+        """
         with self._lock:
             at_s = max(self._clock_s(), self._free_from_s)
             if self._bytes_per_s:

@@ -34,7 +34,8 @@ _MOST_VERIFYING = 2
 @dataclass(frozen=True)
 class Progress:
     """Bytes that the JVM asked for, that came in the background, and that are to come; of these, the bytes of
-    files for which the budget has no room."""
+    files for which the budget has no room.
+    """
 
     on_demand_bytes: int = 0
     hydrated_bytes: int = 0
@@ -44,7 +45,8 @@ class Progress:
 
 class _Parts:
     """The parts of one file, but for its end, which is there: which are to be fetched next, and how much is
-    there; what was read of it before it had room. Not safe for threads."""
+    there; what was read of it before it had room. Not safe for threads.
+    """
 
     def __init__(self, file: SparseFile, part_bytes: int) -> None:
         self.file = file
@@ -125,7 +127,8 @@ class Hydration:
 
     def start(self) -> None:
         """Fetches them in threads of its own, until they are whole, their directory goes, none of those that
-        are left has room, or `stop`."""
+        are left has room, or `stop`.
+        """
         with self._changed:
             count = sum(parts.count for parts in self._files.values())
             more = max(0, min(self._context.transfer_threads, max(1, count)) - self._threads)
@@ -181,7 +184,8 @@ class Hydration:
 
     def settle(self, deadline: Deadline) -> None:
         """Until all files are whole or something other than the budget keeps them from being fetched. Raises
-        BusyError past the deadline."""
+        BusyError past the deadline.
+        """
         with self._changed:
             self._is_needed = True
         self.go_on()
@@ -194,7 +198,8 @@ class Hydration:
 
     def wait(self, deadline: Deadline) -> None:
         """Until all files are whole. Raises BusyError past the deadline or when it was stopped, and what kept
-        a file from being fetched."""
+        a file from being fetched.
+        """
         self.settle(deadline)
         with self._changed:
             if self._lacks_any:
@@ -225,7 +230,8 @@ class Hydration:
 
     def _next(self) -> tuple[_Parts, tuple[int, int]] | None:
         """The part that is to be fetched next. None, and the thread is counted no more, where none is left
-        that has room, though one that is under way may be put back: by a thread that goes on then."""
+        that has room, though one that is under way may be put back: by a thread that goes on then.
+        """
         with self._changed:
             while not self._stopped:
                 name = next(filter(self._has_room, self._queue), None)
@@ -271,7 +277,8 @@ class Hydration:
     def _hydrate(self, parts: _Parts, part: tuple[int, int]) -> None:
         """Fetches a part. A file whose last one has come is verified when nothing is left to fetch: what that
         takes of a core is the batch's until then, which verifies what it reads. It is verified at once where
-        fetching is slowed down: it may take hours, and what is not verified is not kept."""
+        fetching is slowed down: it may take hours, and what is not verified is not kept.
+        """
         context, file = self._context, parts.file
         self._pause(part[1])
         if self._stopped or not self._directory.exists():
@@ -299,7 +306,8 @@ class Hydration:
 
     def _next_unchecked(self) -> _Parts | None:
         """One that this thread verifies. None where there is none; or enough threads verify others, who come
-        for the next."""
+        for the next.
+        """
         with self._changed:
             if self._stopped or not self._unchecked or self._verifying == _MOST_VERIFYING:
                 return None
@@ -308,7 +316,8 @@ class Hydration:
 
     def _check(self, file: SparseFile) -> None:
         """Raises DamagedError where the file is not the one that is stored, FileNotFoundError where it is no
-        longer there."""
+        longer there.
+        """
         wrong = difference(file.wanted(self._directory))
         if wrong is not None:
             stored = f"{self._context.storage.location}/{file.path}"

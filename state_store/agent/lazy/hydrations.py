@@ -74,7 +74,8 @@ class Hydrations:
 
     def of(self, directory: Path, found_damage: Callable[[StateStoreError], object]) -> Hydration:
         """That of a base, which an agent before this one may have begun. Raises InternalError where the base
-        has no sparse files."""
+        has no sparse files.
+        """
         with self._lock:
             known = self._running.get(directory)
         if known is not None:

@@ -77,7 +77,8 @@ class MergeScheduler:
 
     def committed(self, store: OpenStore, before: Chain, *, memory_short: bool) -> None:
         """A version after the one that `before` ends at was committed: that one is merged if it is due, or if
-        memory is short."""
+        memory is short.
+        """
         version = before.version
         if version is None:
             return

@@ -83,7 +83,8 @@ class SeenAttempts:
 class RestoredStore:
     """To `restore`: a database of `version` to open read-only, what it took, and what was predicted for
     it. With deltas beside it the database is one of `base_version`, and `keys` and `column_families`
-    are its."""
+    are its.
+    """
 
     version: VersionId
     attempts: SeenAttempts
@@ -173,7 +174,8 @@ class ReadRange:
 @dataclass(frozen=True)
 class Committed:
     """To `commit`: the chain with the new delta, what there is above it, milliseconds by phase; what lazy
-    restores have fetched."""
+    restores have fetched.
+    """
 
     chain: Chain
     ages: Ages

@@ -40,7 +40,8 @@ class StoreFields:
 @dataclass(frozen=True)
 class RestoreRequest:
     """`start`: exactly the snapshot of that version is to be used. `thorough`: every file is to be verified
-    as a whole. `ingest`: the deltas are to be part of the database."""
+    as a whole. `ingest`: the deltas are to be part of the database.
+    """
 
     version: VersionId
     start: VersionId | None

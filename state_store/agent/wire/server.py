@@ -80,7 +80,8 @@ class Server:
 
     def _admit(self, channel: socket.socket) -> str | None:
         """What the connection is for; None where the other side is not a process of this user that knows the
-        token. Nothing is read from another user's process."""
+        token. Nothing is read from another user's process.
+        """
         credentials = channel.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         _, user, _ = struct.unpack("3i", credentials)
         if user != os.getuid() or not self._knows_token(greeting := self._greeting(channel)):

@@ -29,7 +29,8 @@ def state_command(
     name: str, *, examples: tuple[str, ...], stopped: bool = False
 ) -> Callable[[Callable[..., Any]], click.Command]:
     """Declares a command about one store of a query, which has to be stopped or may run: `checkpoint`,
-    `operator`, `store`."""
+    `operator`, `store`.
+    """
     note = _NOTE.format("must not run" if stopped else "may run")
 
     def declare(function: Callable[..., Any]) -> click.Command:
@@ -60,7 +61,8 @@ def state_command(
 @dataclass(frozen=True)
 class Chosen:
     """One store of a query, by `state_command`'s options, and the version of it by `version_options`: the one
-    committed last where all three are None."""
+    committed last where all three are None.
+    """
 
     checkpoint: str
     operator: int
@@ -132,7 +134,8 @@ def metered(
 
 def parsed_key(state: State, given: Sequence[str]) -> Any:
     """A key from texts: values in the order of the columns, or NAME=VALUE for each. Raises OptionError for
-    more values than the one that keys have."""
+    more values than the one that keys have.
+    """
     names = [name for name in state.columns.key_names if name not in state.view.hidden]
     pairs = [one.partition("=") for one in given]
     if given and all(equals and name in names for name, equals, _ in pairs):

@@ -132,7 +132,8 @@ def print_rows(
 
 def rows_as_values(batch: pyarrow.RecordBatch) -> list[dict[str, Any]]:
     """The rows as Python values; moments that Python has not, of the year 10000 say, as texts. Raises
-    OptionError where these are in a list or a map."""
+    OptionError where these are in a list or a map.
+    """
     try:
         return list(batch.to_pylist())
     except (OverflowError, ValueError):
@@ -159,7 +160,8 @@ def _with_texts(column: pyarrow.Array) -> pyarrow.Array:
 
 def plain(value: Any) -> Any:
     """A value as JSON has it: bytes as base64, times by ISO 8601, and as texts decimals, durations, and
-    floating numbers that are not finite."""
+    floating numbers that are not finite.
+    """
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (Decimal, datetime.timedelta)):

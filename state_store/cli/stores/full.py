@@ -160,7 +160,8 @@ def _of_newest(
     committed: Callable[[], VersionId], make: Callable[[VersionId], FullCheckpoint]
 ) -> FullCheckpoint:
     """Makes one of the version that Spark committed last; of a later one where the query goes on and retires
-    that meanwhile."""
+    that meanwhile.
+    """
     for _ in range(TRIES - 1):
         version = committed()
         try:

@@ -45,7 +45,8 @@ _WHY = {
 @dataclass(frozen=True)
 class Step:
     """What is done about one file, or would be: a leak is removed, a damaged file discarded, a snapshot made
-    anew under its name."""
+    anew under its name.
+    """
 
     action: str
     file: str
@@ -138,7 +139,8 @@ def useless(store: FoundStore, damaged: Iterable[str], rebuilt: Iterable[Snapsho
 
 def rebuildable(store: FoundStore, damaged: Iterable[str]) -> list[SnapshotName]:
     """The snapshots that are damaged, or name a file that is, and whose versions the others can make, oldest
-    first: one that is made anew serves those after it."""
+    first: one that is made anew serves those after it.
+    """
     contents, bad_files = store.contents, set(damaged)
     restorable = {
         name
@@ -158,7 +160,8 @@ def _not_healed(
     findings: Iterable[Finding], store: FoundStore, rebuilt: set[SnapshotName]
 ) -> tuple[Finding, ...]:
     """Those that stay once the snapshots in `rebuilt` are made anew: of a shared file, where another snapshot
-    names it."""
+    names it.
+    """
     manifests = store.contents.manifests
     others = {entry.path for name in manifests.keys() - rebuilt for entry in manifests[name].files}
     healed = {name.path for name in rebuilt}

@@ -39,7 +39,8 @@ _THREADS = 4
 @dataclass(frozen=True)
 class Finding:
     """Something that is wrong; `kind` as in errors, `file` is below the store's directory. `version` is the
-    one that cannot be restored, where it is about one."""
+    one that cannot be restored, where it is about one.
+    """
 
     key: StoreKey
     kind: str
@@ -123,7 +124,8 @@ def verify_store(
 @dataclass(frozen=True)
 class _Outcome:
     """What became of restoring: the committed version (None: it failed), its number of keys, what there
-    was."""
+    was.
+    """
 
     restored: VersionId | None
     keys: int
@@ -136,7 +138,8 @@ def _confirmed(
 ) -> list[Finding]:
     """Those that a clean-up since does not explain: the file is still there or still needed, the version is
     still there or the one that Spark committed last. `marks` are the leases and tombstones that are damaged
-    now."""
+    now.
+    """
     needed = {entry.path for manifest in again.contents.manifests.values() for entry in manifest.files}
     present = again.contents.entries.keys() | marks
     versions = {*again.registry.checkpoints(), again.restorable(committed) or committed}
@@ -193,7 +196,8 @@ def _checksums(
     store: FoundStore, context: StoreContext, committed: VersionId | None, directory: Path
 ) -> list[Finding]:
     """Compares every SST with what is known of it; what the committed version needs is kept for its
-    restore."""
+    restore.
+    """
     known: dict[str, FileEntry] = {
         entry.path: entry for manifest in store.contents.manifests.values() for entry in manifest.files
     }
@@ -229,7 +233,8 @@ def _restore_newest(
     store: FoundStore, context: StoreContext, committed: Callable[[], VersionId | None], *, every: bool
 ) -> _Outcome:
     """Restores the version that Spark committed last, with `every` all others too; again where Spark has
-    committed another meanwhile and the first is gone."""
+    committed another meanwhile and the first is gone.
+    """
     for _ in range(TRIES):
         wanted = committed()
         if store.restorable(wanted) is None:

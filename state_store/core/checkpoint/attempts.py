@@ -35,7 +35,8 @@ Seen = frozenset[VersionId]
 
 class AttemptId(NamedTuple):
     """The id of an attempt as its parts. `task` is Spark's task attempt id, which grows with each task that
-    the application launches; `application` and `unique` are 8 hexadecimal digits."""
+    the application launches; `application` and `unique` are 8 hexadecimal digits.
+    """
 
     ordinal: int
     application: str
@@ -113,7 +114,8 @@ class Attempts:
 
     def overtaken(self, own: VersionId, seen: Seen) -> str | None:
         """Why an attempt must not even be stored: when it began, one at its version was there that belongs to
-        a task that Spark had launched later. None where there is none."""
+        a task that Spark had launched later. None where there is none.
+        """
         mine = AttemptId.parse(own.checkpoint_id or "")
         for other in sorted(seen, key=version_order):
             theirs = AttemptId.parse(other.checkpoint_id or "") if other.number == own.number else None

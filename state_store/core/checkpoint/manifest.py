@@ -35,7 +35,8 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 @dataclass(frozen=True)
 class Tail:
     """The last `size_bytes` bytes of an SST, from its properties on, and their SHA-256: they name who wrote
-    the file and when, so that no two files have the same."""
+    the file and when, so that no two files have the same.
+    """
 
     size_bytes: int
     sha256: str
@@ -44,7 +45,8 @@ class Tail:
 @dataclass(frozen=True)
 class FileEntry:
     """One SST of a snapshot: `name` in the database, `path` below the store's directory, `origin` the version
-    that wrote it; `sha256` as 64 hexadecimal digits. `tail` is None in snapshots of release 0.1.0."""
+    that wrote it; `sha256` as 64 hexadecimal digits. `tail` is None in snapshots of release 0.1.0.
+    """
 
     name: str
     path: str

@@ -37,7 +37,8 @@ _SHARED = re.compile(r"([0-9]{20})-([0-9a-f]{8})-([0-9]{1,20})\.sst")
 class VersionId(NamedTuple):
     """A version of a store. Its id is Spark's checkpoint id of it, or the store's own under checkpoint format
     1 (see `attempts`); None where it is meant by its number alone, and in checkpoints of release 0.1.0 under
-    format 1."""
+    format 1.
+    """
 
     number: int
     checkpoint_id: str | None
@@ -54,7 +55,8 @@ def version_order(version: VersionId) -> tuple[int, str]:
 @dataclass(frozen=True)
 class DeltaName:
     """Name of the delta that made `version`. In names of release 0.1.0 under checkpoint format 1 the id,
-    `parent` and `crc` are all None."""
+    `parent` and `crc` are all None.
+    """
 
     version: int
     checkpoint_id: str | None = None
@@ -270,7 +272,8 @@ def origin_of(path: str) -> int:
 
 def _origin(path: str) -> int | None:
     """As `origin_of`; None where the path is not an SST's. It makes no `DeltaName` or `SharedName`: a restore
-    asks twice for each of its files."""
+    asks twice for each of its files.
+    """
     directory, _, name = path.partition("/")
     if directory == SHARED_DIRECTORY:
         match = _SHARED.fullmatch(name)

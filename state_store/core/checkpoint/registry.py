@@ -97,7 +97,8 @@ class Registry:
 
     def publish(self, manifest: Manifest, size_bytes: int) -> list[StoredFile]:
         """Notes a new snapshot (its archive has `size_bytes`): registered checkpoints at or after it on its
-        lineage now need its files and the deltas after it. Returns the files that nobody needs any more."""
+        lineage now need its files and the deltas after it. Returns the files that nobody needs any more.
+        """
         base = _Base(_snapshot_files(manifest, size_bytes))
         moved: dict[_Link, _Link] = {}
         changed = {}
@@ -253,7 +254,8 @@ class _Parts:
 
 def _deltas_after(needs: _Needs, manifest: Manifest) -> list[_Link] | None:
     """The deltas after the snapshot, newest first, of a checkpoint that starts from before it and has its
-    delta on the way, or starts from an older snapshot of that very name; None of another."""
+    delta on the way, or starts from an older snapshot of that very name; None of another.
+    """
     after: list[_Link] = []
     for link in needs.deltas():
         if link.file.origin <= manifest.version:

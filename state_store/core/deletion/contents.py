@@ -31,7 +31,8 @@ from state_store.errors import DamagedError, FormatError, MissingError
 @dataclass(frozen=True)
 class ReadSnapshot:
     """A snapshot as it was listed and read; `manifest` is None when its archive cannot be used, `error`
-    says why."""
+    says why.
+    """
 
     entry: Entry
     manifest: Manifest | None
@@ -116,7 +117,8 @@ def read_snapshots(
     storage: Storage, known: Mapping[SnapshotName, ReadSnapshot]
 ) -> dict[SnapshotName, ReadSnapshot]:
     """The snapshots there are now; archives that are as they were in `known`, and whole, are not
-    read again."""
+    read again.
+    """
     return _read_snapshots(storage, storage.list_files(SNAPSHOT_DIRECTORY), known)
 
 

@@ -53,7 +53,8 @@ class Judgement:
 
     def obstacle(self) -> str | None:
         """Why nothing should be deleted: the newest version is in need already, or a version that stays
-        hangs on a snapshot in doubt alone."""
+        hangs on a snapshot in doubt alone.
+        """
         restorable = self.registry.checkpoints()
         if self.newest not in restorable:
             return f"version {self.newest} cannot be restored from the files that are there"
@@ -93,7 +94,8 @@ class Judgement:
 
     def old_candidates(self, before_ms: float) -> set[str]:
         """Those of the candidates that were last modified before that time; where that leaves a snapshot
-        there, its files stay, too."""
+        there, its files stay, too.
+        """
         entries = self.contents.entries
         old = {path for path in self.candidates(before_ms) if entries[path].modified_ms < before_ms}
         manifests = self.contents.manifests.items()
@@ -118,7 +120,8 @@ class Judgement:
     @cached_property
     def _going(self) -> set[SnapshotName]:
         """The snapshots that nobody needs. A damaged one stays until a newer one is needed: it may have been
-        read wrongly, or be put back from a copy."""
+        read wrongly, or be put back from a copy.
+        """
         return {
             name
             for name, read in self.contents.snapshots.items()

@@ -112,7 +112,8 @@ class Retention:
         discarded: Collection[str] = (),
     ) -> Cleanup:
         """Deletes what the judgement lets go; with `before_ms` only files last modified before that time, and
-        those that are discarded."""
+        those that are discarded.
+        """
         warnings = tuple(judgement.warnings())
         skipped = self._standstill(contents.tombstones) or judgement.obstacle()
         if skipped is not None:
@@ -160,7 +161,8 @@ class Retention:
         discarded: Collection[str],
     ) -> tuple[list[str], dict[str, Entry], list[str]]:
         """The files that it deleted, the leases, tombstones and unfinished writes that it did,
-        and warnings."""
+        and warnings.
+        """
         if before_ms is None:
             # The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
             newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
@@ -263,7 +265,8 @@ class Retention:
         deleted: set[str],
     ) -> dict[str, Entry]:
         """Removes the tombstones, ours and those seen before the files were, none of whose files is left;
-        gives the latter."""
+        gives the latter.
+        """
         left = contents.entries.keys() - deleted
         finished: dict[str, Entry] = {}
         for path, files in contents.tombstones.files.items():
@@ -278,7 +281,8 @@ class Retention:
         self, expired: dict[str, Entry], unfinished: Mapping[str, Entry], before_ms: float
     ) -> dict[str, Entry]:
         """Removes the leases of dead writers, and unfinished writes that were last modified before that
-        time; gives both."""
+        time; gives both.
+        """
         dead = {path: entry for path, entry in unfinished.items() if entry.modified_ms < before_ms}
         self._delete_all(expired | dead)
         return expired | dead
@@ -286,7 +290,8 @@ class Retention:
 
 def _check(deletable: set[str], judgement: Judgement) -> None:
     """What has to be so before files may be deleted, asked in another way than it was decided. Raises
-    InternalError, and none is deleted."""
+    InternalError, and none is deleted.
+    """
     needed = {file.path for file in judgement.registry.entries()} & deletable
     kinds = (is_sst_path, is_snapshot_path, is_refused_path)
     foreign = {path for path in deletable if not any(is_one(path) for is_one in kinds)}

@@ -101,7 +101,8 @@ class Database:
 
     def compact_runs(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
         """Lets RocksDB merge young sorted runs with each other, and all of them when they have outgrown the
-        oldest; waits for the end. Raises BusyError when `deadline()` says so before."""
+        oldest; waits for the end. Raises BusyError when `deadline()` says so before.
+        """
         with translated("compact", str(self.directory)):
             self._db.set_options({"disable_auto_compactions": "false"})
             try:
@@ -112,7 +113,8 @@ class Database:
     def compact_all(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
         """Rewrites every record into new files of the oldest run; removed keys go for good.
 
-        Raises BusyError when `deadline()` says so before the end."""
+        Raises BusyError when `deadline()` says so before the end.
+        """
         import rocksdict
 
         options = rocksdict.CompactOptions()
@@ -205,7 +207,8 @@ class Database:
 
     def _wait_idle(self, deadline: Callable[[], bool]) -> None:
         """Until nothing is compacted and nothing is left to pick; the picker may decline for good, which
-        looks like work that never starts."""
+        looks like work that never starts.
+        """
         idle_since = SYSTEM.monotonic_s()
         while True:
             now = SYSTEM.monotonic_s()
@@ -233,7 +236,8 @@ class Database:
 
 def small_files(directory: Path) -> dict[str, bytes]:
     """RocksDB's `CURRENT` and the `MANIFEST-*` that it names, and the newest `OPTIONS-*`, by name; the
-    database is closed. Raises DamagedError when they are not there."""
+    database is closed. Raises DamagedError when they are not there.
+    """
     try:
         current = (directory / "CURRENT").read_bytes()
         manifest = current.decode("ascii").strip()

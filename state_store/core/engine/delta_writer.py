@@ -18,7 +18,8 @@ def write_delta(
     settings: DatabaseSettings | None = None,
 ) -> tuple[int, int]:
     """Writes `path`, which must not exist, from records in strictly ascending order of keys (None: the key is
-    removed). Gives bytes and CRC-32 of the file. Not synced: storing it does that."""
+    removed). Gives bytes and CRC-32 of the file. Not synced: storing it does that.
+    """
     import rocksdict
 
     with translated("write", str(path)):

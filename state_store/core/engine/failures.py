@@ -1,5 +1,6 @@
 """Errors of RocksDB in our terms. rocksdict raises bare exceptions
-whose text starts with RocksDB's status."""
+whose text starts with RocksDB's status.
+"""
 
 from __future__ import annotations
 

@@ -85,7 +85,8 @@ def _damaged(path: Path) -> DamagedError:
 
 class _Blocks(NamedTuple):
     """Data blocks in order: where they begin, their sizes, and the first two bytes, as a number, of what no
-    key of theirs is above."""
+    key of theirs is above.
+    """
 
     offsets: Any
     sizes: Any
@@ -139,7 +140,8 @@ def _content(data: mmap.mmap, blocks: _Blocks) -> tuple[Any, Any, Any]:
 class _Walk(NamedTuple):
     """The records after all restarts: in row n what is of the n-th ones, a column for each restart. What a
     key shares with the one before, where the rest of it and the value are, and the size of the value;
-    `exists` says where there is a record, `shared` is 0 elsewhere."""
+    `exists` says where there is a record, `shared` is 0 elsewhere.
+    """
 
     shared: Any
     key_at: Any
@@ -150,7 +152,8 @@ class _Walk(NamedTuple):
 
 def _records(data: Any, begins: Any, ends: Any) -> tuple[Stretches, Stretches, Any] | None:
     """Keys without footer, values and kinds of all records of the blocks; None where that takes too much
-    memory, and there are several blocks."""
+    memory, and there are several blocks.
+    """
     import numpy
 
     walk = _walked(data, *_restarts(data, begins, ends))
@@ -206,7 +209,8 @@ def _walked(data: Any, restarts: Any, limits: Any) -> _Walk:
 
 def _long_heads(data: Any, at: Any, exists: Any) -> tuple[Any, Any, Any, Any]:
     """The three numbers before a key, of any size, and where the key is; the place alone where there is
-    no record."""
+    no record.
+    """
     import numpy
 
     places = numpy.flatnonzero(exists)
@@ -223,7 +227,8 @@ def _long_heads(data: Any, at: Any, exists: Any) -> tuple[Any, Any, Any, Any]:
 
 def _key_bytes(data: Any, walk: _Walk, longest: int, width: int) -> Any:
     """The keys, each in `width` words from `KEY_PLACE` on, all of a restart one after the other; what a key
-    shares with the one before is taken from there. The last one is followed by a word more."""
+    shares with the one before is taken from there. The last one is followed by a word more.
+    """
     import numpy
 
     lead = 0

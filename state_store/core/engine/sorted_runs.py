@@ -19,7 +19,8 @@ _FEW = 64
 
 def merged(runs: Sequence[Iterator[Page]]) -> Iterator[Page]:
     """The records of sorted runs, the newest run first, each with pages in order of their keys: of each key
-    that of the newest run, unless it removes the key. In no order."""
+    that of the newest run, unless it removes the key. In no order.
+    """
     cursors = [cursor for cursor in map(_Cursor, runs) if cursor.has_more]
     while len(cursors) > 1:
         bound = min(cursor.last_key for cursor in cursors)
@@ -119,7 +120,8 @@ def _among(texts: Sequence[bytes], keys: Iterable[bytes]) -> Any:
 
 def _first_ones(keys: Stretches) -> Any:
     """Which of the keys have not been there before. Arrow numbers different keys in the order in which they
-    come: a key that is new has a number above all before it."""
+    come: a key that is new has a number above all before it.
+    """
     import numpy
 
     numbers = keys.to_arrow().dictionary_encode().indices.to_numpy(zero_copy_only=False)

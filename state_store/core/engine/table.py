@@ -60,7 +60,8 @@ def read_metadata(path: Path) -> bytes:
 
 def key_bounds(path: Path) -> tuple[bytes, bytes]:
     """The first and the last key of a table, as its index and these blocks tell: for files that are damaged
-    somewhere. Raises DamagedError where that cannot be told."""
+    somewhere. Raises DamagedError where that cannot be told.
+    """
     data = path.read_bytes()
     data_blocks = list(blocks(data, path))
     try:
@@ -114,7 +115,8 @@ def blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
 
 def index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
     """The block that has an entry for each data block, and whether entries tell the size of their value.
-    Raises DamagedError where there is none."""
+    Raises DamagedError where there is none.
+    """
     try:
         return _index_of(data, path)
     except (IndexError, struct.error) as error:

@@ -72,7 +72,8 @@ class LocalCache:
 
     def _looked(self, directories: Iterable[str]) -> dict[str, tuple[int, int]]:
         """When each was changed and what it has; one that was changed less than a second before it was looked
-        at counts as changed since."""
+        at counts as changed since.
+        """
         sizes: dict[str, tuple[int, int]] = {}
         for directory in directories:
             with contextlib.suppress(FileNotFoundError):
@@ -107,7 +108,8 @@ class StoreCache:
 
     def keep(self, path: str, local: Path) -> None:
         """Keeps `local`, which must never be modified again, as `path`. If that fails, nothing is kept, and
-        no error is raised."""
+        no error is raised.
+        """
         self._place(path, lambda file: link_or_copy(local, file))
 
     def adopt(self, path: str, local: Path) -> None:

@@ -21,7 +21,8 @@ _TRIES = 2
 
 def parts_of(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
     """Offset and length of the parts of that many bytes, all about as long as `part_bytes`: the last is never
-    so short that a request for it is not worth its time."""
+    so short that a request for it is not worth its time.
+    """
     count = max(1, (size_bytes + part_bytes // 2) // part_bytes)
     each = max(1, -(-size_bytes // count))
     return [(at, min(each, size_bytes - at)) for at in range(0, size_bytes, each)]
@@ -29,7 +30,8 @@ def parts_of(size_bytes: int, part_bytes: int) -> list[tuple[int, int]]:
 
 def make_hole(local: Path, size_bytes: int) -> None:
     """Makes the file `local`, which must not exist, with nothing in it. Raises ConflictError when it exists,
-    StorageError when the disk fails."""
+    StorageError when the disk fails.
+    """
     try:
         with open(local, "xb", buffering=0) as file:
             os.ftruncate(file.fileno(), size_bytes)
@@ -42,7 +44,8 @@ def make_hole(local: Path, size_bytes: int) -> None:
 
 def fetch_part(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
     """Brings `length` bytes from `offset` on to their place. Raises as the storage does, DamagedError when
-    the stored file ends before."""
+    the stored file ends before.
+    """
     check_count(storage, path, offset, length, storage.download_part(path, local, offset, length))
 
 
@@ -58,7 +61,8 @@ def check_count(storage: Storage, path: str, offset: int, length: int, count: in
 
 def fetch_part_again(storage: Storage, path: str, local: Path, offset: int, length: int) -> None:
     """As `fetch_part`; what fails once is tried once more, since the other parts would be fetched
-    for nothing."""
+    for nothing.
+    """
     for attempt in range(_TRIES):
         try:
             fetch_part(storage, path, local, offset, length)

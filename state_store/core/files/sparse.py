@@ -72,7 +72,8 @@ def make_sparse(storage: Storage, wanted: Wanted, directory: Path) -> tuple[Spar
 
 def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
     """Whether the end that came to its place is that of the file that is meant and tells where it begins;
-    after how many requests."""
+    after how many requests.
+    """
     size = wanted.size_bytes
     there = end_bytes(size)
     fetch_part_again(storage, wanted.path, wanted.target, size - there, there)
@@ -99,7 +100,8 @@ def _bring_end(storage: Storage, wanted: Wanted) -> tuple[bool, int]:
 
 def _record(size_bytes: int, there_bytes: int, tail: bytes) -> tuple[int, int]:
     """Offset of the last data of a delta of this tail, and how many bytes of it are not in its end: changes
-    that the batch made again lie between."""
+    that the batch made again lie between.
+    """
     data_end = size_bytes - (other_bytes(tail) or 0)
     at = max(0, data_end - _RECORD_BYTES)
     return at, min(data_end, size_bytes - there_bytes) - at
@@ -107,7 +109,8 @@ def _record(size_bytes: int, there_bytes: int, tail: bytes) -> tuple[int, int]:
 
 def fill(storage: Storage, file: SparseFile, directory: Path, offset: int, length: int) -> int:
     """Fetches `length` bytes from `offset` on, or those up to the end, to their place; how many. Raises as
-    `fetch_part` does."""
+    `fetch_part` does.
+    """
     length = min(length, file.size_bytes - offset)
     if length <= 0:
         return 0

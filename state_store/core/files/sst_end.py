@@ -28,7 +28,8 @@ _TRAILER_BYTES = 5
 
 def metadata_bytes(end: bytes) -> int | None:
     """How many bytes of a file its filter, index, properties and what follows are, of the last bytes of it;
-    None where these do not tell. More than are given, where more are needed."""
+    None where these do not tell. More than are given, where more are needed.
+    """
     try:
         positions = _positions(end)
     except (IndexError, ValueError):
@@ -42,7 +43,8 @@ def metadata_bytes(end: bytes) -> int | None:
 
 def other_bytes(end: bytes) -> int | None:
     """How many bytes of a file everything but its data is, of the last bytes of it; None where these do not
-    tell."""
+    tell.
+    """
     try:
         positions = _positions(end, every=True)
     except (IndexError, ValueError):
@@ -52,7 +54,8 @@ def other_bytes(end: bytes) -> int | None:
 
 def is_plain(path: Path) -> bool:
     """Whether the blocks of the file at `path` are not compressed, as its properties say; False where these
-    cannot be read."""
+    cannot be read.
+    """
     return is_plain_end(read_end(path, _USUAL_BYTES)[1])
 
 
@@ -71,7 +74,8 @@ def is_plain_end(end: bytes) -> bool:
 
 def is_plain_tail(tail: bytes) -> bool:
     """As `is_plain`, of exactly the end of a file. No key is in it: what looks like that property is it, and
-    nothing need be parsed."""
+    nothing need be parsed.
+    """
     return _PLAIN in tail or is_plain_end(tail)
 
 

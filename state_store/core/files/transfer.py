@@ -1,5 +1,6 @@
 """Files on their way between checkpoint storage and this machine: in
-parallel, verified, local ones linked."""
+parallel, verified, local ones linked.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +171,8 @@ def fetch(
 
 def _download(storage: Storage, wanted: Sequence[Wanted], threads: int, runtime: Runtime) -> None:
     """Those of more than a part in parts, which are begun before the others. Where one fails, none of the
-    files that come in parts is left."""
+    files that come in parts is left.
+    """
     large = [file for file in wanted if file.size_bytes > PART_BYTES]
     parts = [(file, part) for file in large for part in parts_of(file.size_bytes, PART_BYTES)]
     whole = [(file, None) for file in wanted if file.size_bytes <= PART_BYTES]
@@ -212,7 +214,6 @@ def verify(
     reading all of it; whoever reads its blocks verifies them by their own checksums. `local` are the paths of
     those that were linked from the cache and need not be kept, and `look` may learn from the ends.
     """
-
     left = []
     for file in wanted:
         if thorough or not is_the_file(file, look):
@@ -225,7 +226,8 @@ def verify(
 
 def is_the_file(wanted: Wanted, look: Look = never_mind) -> bool:
     """Whether the file at its target has the size and the end of the one that is meant, whatever is between;
-    `look` gets that end. False where that is not known: then the whole file tells."""
+    `look` gets that end. False where that is not known: then the whole file tells.
+    """
     if wanted.tail_sha256 is None:
         return wanted.names_itself and wanted.target.stat().st_size == wanted.size_bytes
     size_bytes, end = read_end(wanted.target, wanted.tail_bytes)

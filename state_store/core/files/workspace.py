@@ -34,7 +34,8 @@ class Workspace:
 
     def open(self, *, held: Collection[Path] = ()) -> None:
         """Makes `incoming`; what a dead predecessor left goes: what it had half done, and its bases that the
-        JVM has not open (`held`)."""
+        JVM has not open (`held`).
+        """
         make_private(self.incoming)
         for path in (*self.root.glob("scratch-*"), *self.root.glob("base-*")):
             if path not in held:
@@ -72,7 +73,8 @@ class Workspace:
 
 def make_private(directory: Path) -> None:
     """Makes `directory` and the parents that it lacks, for their owner alone; one that exists stays as
-    it is."""
+    it is.
+    """
     if directory.is_dir():
         return
     make_private(directory.parent)

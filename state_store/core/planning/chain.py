@@ -76,7 +76,8 @@ class Chain:
 
     def commit(self, delta: ChainDelta) -> Chain:
         """With one more delta; one of the same version replaces the last, or changes nothing where the
-        snapshot has it already."""
+        snapshot has it already.
+        """
         if self.deltas and self.deltas[-1].name.version_id == delta.name.version_id:
             before = replace(
                 self, deltas=self.deltas[:-1], delta_bytes=self.delta_bytes - self.deltas[-1].size_bytes

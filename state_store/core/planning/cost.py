@@ -48,7 +48,8 @@ class Transfers:
 @dataclass(frozen=True)
 class Laziness:
     """Restores of `least_bytes` bytes or more fetch only ends of files, where fetching all would take longer
-    than `within_ms`; `end_bytes`: how much of a file that is, by its size."""
+    than `within_ms`; `end_bytes`: how much of a file that is, by its size.
+    """
 
     least_bytes: int
     within_ms: int

@@ -169,7 +169,8 @@ def _spread(most: int, options: Options, *names: object) -> int:
 
 def young_share(chain: Chain) -> float:
     """Bytes of all but the oldest sorted run, per byte of the oldest; without a
-    snapshot, the largest delta counts as that."""
+    snapshot, the largest delta counts as that.
+    """
     snapshot = chain.snapshot
     if snapshot is None or not snapshot.files:
         largest = max(delta.size_bytes for delta in chain.deltas)

@@ -61,7 +61,8 @@ class RequestLine:
 
 class RequestTimes:
     """Of the requests of one storage, shared by all stores of a process that are in it. Safe for any thread:
-    `lock` is held for each look at it."""
+    `lock` is held for each look at it.
+    """
 
     def __init__(self, lock: AbstractContextManager[Any]) -> None:
         self._lock = lock
@@ -75,7 +76,8 @@ class RequestTimes:
 
     def observe_ends(self, files: int, requests: int) -> None:
         """The ends of `files` files, one or more, took this many requests: one for each tells whether
-        another is needed."""
+        another is needed.
+        """
         with self._lock:
             self._ends = self._ends * _DECAY + files
             self._end_requests = self._end_requests * _DECAY + requests
@@ -101,7 +103,8 @@ class RequestTimes:
 
     def line(self, kind: str, expected_mib_ms: float) -> RequestLine:
         """What requests of that kind take; `expected_mib_ms`: what a MiB was expected to take before any was
-        seen. A kind that was not seen takes what others take."""
+        seen. A kind that was not seen takes what others take.
+        """
         with self._lock:
             own, listed = self._sums.get(kind), self._sums.get(LIST)
             if kind == LIST:
@@ -131,7 +134,8 @@ def _slope(carried: Sequence[_Sums], expected_mib_ms: float) -> float:
 class FarStorage:
     """How files come from storage of another machine: `threads` requests at a time, files of more than
     `part_bytes` in parts of about that; a restore that is lazy fetches deltas of less than
-    `least_sparse_bytes` as a whole."""
+    `least_sparse_bytes` as a whole.
+    """
 
     times: RequestTimes
     threads: int
@@ -140,7 +144,8 @@ class FarStorage:
 
     def choice_ms(self, archives: int) -> float:
         """Until it is known which files are wanted: two listings, and an archive, if there is one. Others are
-        read while files come."""
+        read while files come.
+        """
         archive_ms = self.times.line(READ, 0.0).request_ms if archives else 0.0
         return 2 * self.times.line(LIST, 0.0).request_ms + archive_ms
 

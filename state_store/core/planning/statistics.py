@@ -10,7 +10,8 @@ from state_store.core.planning.restore_work import RestoreWork
 
 class StoreStatistics:
     """What this process knows of one store beyond its chain: times
-    (wall clock, ms), sizes, measured costs."""
+    (wall clock, ms), sizes, measured costs.
+    """
 
     def __init__(self, cost: CostModel | None = None) -> None:
         self.cost = cost or CostModel()
@@ -23,7 +24,8 @@ class StoreStatistics:
     @property
     def since_ms(self) -> int | None:
         """Since when the chain has grown: its last full checkpoint, or
-        its beginning as far as that is known."""
+        its beginning as far as that is known.
+        """
         return self._begun_ms if self.full_ms is None else self.full_ms
 
     def note_chain_start(self, at_ms: int) -> None:

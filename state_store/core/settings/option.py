@@ -21,7 +21,8 @@ EXECUTOR = "executor"
 @dataclass(frozen=True)
 class Option:
     """The declaration of one option; `default` is a text as a user would write it, `scope` is
-    `QUERY` or `EXECUTOR`."""
+    `QUERY` or `EXECUTOR`.
+    """
 
     name: str
     type: OptionType

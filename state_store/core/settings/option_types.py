@@ -24,7 +24,8 @@ DURATION_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_
 @dataclass(frozen=True)
 class OptionType:
     """A type by name; `unit` is what a value counts, `parse` reads a text or raises ValueError, `least`
-    is the smallest value, if there is one."""
+    is the smallest value, if there is one.
+    """
 
     name: str
     unit: str

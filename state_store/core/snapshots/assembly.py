@@ -226,7 +226,8 @@ def _fetch_beside(
     full: FullManifest,
 ) -> Restored | None:
     """Links or downloads, and opens nothing; but where tables are compressed, which RocksDB has to read, it
-    ingests the deltas. None where tables are not there that RocksDB has to read: they are fetched now."""
+    ingests the deltas. None where tables are not there that RocksDB has to read: they are fetched now.
+    """
     beside = directory / BESIDE
     if deltas:
         make_private(beside)
@@ -339,7 +340,8 @@ def _worthwhile(
     context: StoreContext, tables: list[Wanted], changes: list[Wanted], is_lazy: IsLazy | None
 ) -> list[Wanted]:
     """Those of which only the ends are to be fetched: files that are far, where that is worth it. A small
-    delta takes no more requests as a whole."""
+    delta takes no more requests as a whole.
+    """
     if is_lazy is None or context.storage.is_local:
         return []
     far_tables, far_changes = (

@@ -17,7 +17,8 @@ from state_store.errors import ConflictError
 
 def look(storage: Storage, first: int) -> Attempts:
     """The attempts at versions from `first` up that there are now, from one listing. Raises as the
-    storage does."""
+    storage does.
+    """
     least = f"{first:020d}"
     entries = storage.list_files(DELTA_DIRECTORY)
     return Listing.from_files(
@@ -57,7 +58,8 @@ def refuse(storage: Storage, attempt: VersionId, why: str) -> None:
 
 def touch(local: Path) -> None:
     """Gives a local file that is about to be stored the present time: storage that links or renames keeps it,
-    and where attempts meet, it tells which was first. A file that is stored already keeps its time."""
+    and where attempts meet, it tells which was first. A file that is stored already keeps its time.
+    """
     with contextlib.suppress(OSError):
         if local.stat().st_nlink == 1:
             os.utime(local)

@@ -40,7 +40,8 @@ class StoreContext:
 
     def bounded(self, deadline: Deadline) -> StoreContext:
         """The same for one operation that has to end in time: its steps, and each call of the storage but
-        deletions, raise BusyError past the deadline."""
+        deletions, raise BusyError past the deadline.
+        """
         return replace(self, storage=BoundedStorage(self.storage, deadline), deadline=deadline)
 
     def fetch(self, wanted: Sequence[Wanted]) -> Fetched:

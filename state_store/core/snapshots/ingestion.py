@@ -21,7 +21,8 @@ from state_store.errors import DamagedError
 
 def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
     """Ingests the deltas that lie in `directory` under their own names; gives their files by
-    database name."""
+    database name.
+    """
     if all(delta.name.crc is not None for delta in deltas):
         return _ingest(database, deltas, directory)
     files: dict[str, DatabaseFile] = {}
@@ -58,7 +59,8 @@ def describe(
     database: Database, known: Mapping[str, DatabaseFile], version: VersionId
 ) -> dict[str, DatabaseFile]:
     """The live files of an open database by name: those in `known`, and others as written by `version`
-    just now."""
+    just now.
+    """
     return {
         file.name: replace(known[file.name], level=file.level)
         if file.name in known

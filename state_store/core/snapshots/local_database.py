@@ -15,7 +15,8 @@ from state_store.core.checkpoint.names import VersionId
 class DatabaseFile:
     """An SST of a base. `path` is where checkpoint storage has it, None when it has not;
     `sha256` is None until somebody computed it; `origin` is the version that wrote it,
-    `level` its place in the LSM tree (0 to 6); `tail` as in a manifest."""
+    `level` its place in the LSM tree (0 to 6); `tail` as in a manifest.
+    """
 
     path: str | None
     size_bytes: int

@@ -36,7 +36,8 @@ MOST_RUNS = 16
 @dataclass(frozen=True)
 class Merged:
     """The new base and the milliseconds by phase: link, fetch (of deltas that are not local),
-    ingest, compact."""
+    ingest, compact.
+    """
 
     base: LocalDatabase
     phases: dict[str, float]
@@ -99,7 +100,8 @@ def _merge(
 
 def link_database(base: LocalDatabase, directory: Path) -> None:
     """Makes a database in `directory` that is free to change: hard links of the SSTs (copies where the
-    file system has none), copies of the rest."""
+    file system has none), copies of the rest.
+    """
     for name in base.files:
         try:
             link_or_copy(base.directory / name, directory / name)

@@ -139,7 +139,8 @@ def _upload(
 
 def _check_again(context: StoreContext, base: LocalDatabase, new: Mapping[str, DatabaseFile]) -> None:
     """Files that are stored anew because their first copy goes, and of which no block may have been read here
-    yet. Raises DamagedError."""
+    yet. Raises DamagedError.
+    """
     older = {entry.name: entry.sha256 for entry in base.snapshot.files} if base.snapshot else {}
 
     def check(name: str) -> None:
@@ -177,7 +178,8 @@ def _tail_of(path: Path) -> Tail | None:
 
 def _may_share(path: str | None) -> bool:
     """A delta without an id may be replaced by a batch that release 0.1.0 runs again: no snapshot refers
-    to it."""
+    to it.
+    """
     if path is None:
         return False
     directory, _, name = path.partition("/")

@@ -98,7 +98,8 @@ class Storage(ABC):
 
     def delete_directory(self, directory: str) -> None:
         """Removes a directory with all that is below it; a missing one is fine. Not at once: a reader may see
-        a part. Raises StorageError as `directories` does."""
+        a part. Raises StorageError as `directories` does.
+        """
         for entry in self.list_files(directory):
             self.delete(f"{directory}/{entry.name}")
         for name in self.directories(directory):

@@ -33,7 +33,8 @@ class ListedFile(TypedDict):
 
 class FileAnswer(TypedDict, total=False):
     """The `ok` object: `entries` and `more` for `list`, `bytes` for parts of a `download`, `exists`
-    for that."""
+    for that.
+    """
 
     entries: list[ListedFile]
     more: bool

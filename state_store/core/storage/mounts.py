@@ -29,7 +29,8 @@ def warn_of_cached_attributes(directory: Path, mounts: Path = _MOUNTS) -> None:
 
 def cached_mount(directory: Path, mountinfo: str) -> str | None:
     """The mount point of `directory` if it is an NFS with attribute caching, by the text of
-    `/proc/self/mountinfo`; else None."""
+    `/proc/self/mountinfo`; else None.
+    """
     real = os.path.realpath(directory)
     mount: tuple[str, str, set[str]] | None = None
     for line in mountinfo.splitlines():

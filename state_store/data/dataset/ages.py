@@ -20,7 +20,8 @@ MOST_BYTES = 64 << 20
 @dataclass(frozen=True)
 class LastChanges:
     """Keys that a version wrote and none since; `committed_ms` by the storage's clock, of the first partition
-    that was looked at."""
+    that was looked at.
+    """
 
     version: int
     committed_ms: int
@@ -30,7 +31,8 @@ class LastChanges:
 @dataclass(frozen=True)
 class Ages:
     """When the keys of some partitions were written last: `last_changes` by version, oldest first, and
-    `older` keys that none of these versions wrote."""
+    `older` keys that none of these versions wrote.
+    """
 
     last_changes: tuple[LastChanges, ...]
     older: int
@@ -42,7 +44,8 @@ class Ages:
 
 def ages(partitions: Partitions, chosen: Iterable[int]) -> Ages:
     """Of the view's keys in the chosen partitions. Reads their last deltas, newest first, as far as they
-    follow each other. Raises DamagedError, and StorageError as the storage does."""
+    follow each other. Raises DamagedError, and StorageError as the storage does.
+    """
     keys: dict[int, int] = {}
     times_ms: dict[int, int] = {}
     rows = 0

@@ -19,7 +19,8 @@ from state_store.errors import MissingError
 @dataclass(frozen=True)
 class Link:
     """A version on the way to the one that is asked for: what a restore reads of it (nothing: only older
-    versions need it), and what else there is. `made_ms` is by the storage's clock, since 1970 UTC."""
+    versions need it), and what else there is. `made_ms` is by the storage's clock, since 1970 UTC.
+    """
 
     version: VersionId
     made_ms: int

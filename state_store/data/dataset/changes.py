@@ -107,7 +107,8 @@ def _touched(
     pin: PinnedVersion, since: int, family: bytes, directory: Path
 ) -> dict[bytes, bytes | None] | None:
     """The last change of each key of a column family after version `since`; None where a delta is not there
-    any more."""
+    any more.
+    """
     if [delta.version for delta in pin.lineage] != list(range(since + 1, pin.version.number + 1)):
         return None
     values: dict[bytes, bytes | None] = {}
@@ -120,7 +121,8 @@ def records_of(
     pin: PinnedVersion, version: int, family: bytes, directory: Path
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """What the delta of a version of the lineage changed in a column family. Raises MissingError where the
-    delta is not there any more."""
+    delta is not there any more.
+    """
     delta = next((one for one in pin.lineage if one.version == version), None)
     if delta is None:
         raise MissingError(
@@ -135,7 +137,8 @@ def records_of(
 
 def _diff_schema(columns: Columns) -> pyarrow.Schema:
     """`change`, the columns of the key, `before` and `after` (structs of the others, or lists of these), the
-    partition."""
+    partition.
+    """
     import pyarrow
 
     first = [pyarrow.field("change", pyarrow.string(), False)]
@@ -174,7 +177,8 @@ def _diff_batches(
 
 def _feed_schema(columns: Columns) -> pyarrow.Schema:
     """`version`, `batch`, `change`, and the columns of the state; those of the value are null where the key
-    was removed."""
+    was removed.
+    """
     import pyarrow
 
     return rows_schema(
@@ -189,7 +193,8 @@ def _feed_schema(columns: Columns) -> pyarrow.Schema:
 
 def rows_schema(columns: Columns, first: Sequence[pyarrow.Field]) -> pyarrow.Schema:
     """The columns of a state after `first`, those of the value nullable. One that has the name of another
-    gets `key_` or `value_` in front."""
+    gets `key_` or `value_` in front.
+    """
     import pyarrow
 
     taken = {field.name for field in (*first, columns.partition_field)}

@@ -48,7 +48,8 @@ class Checkpoint:
 @dataclass(frozen=True)
 class Line:
     """A version of several stores, summed up: `made_ms` and `deltas` are the most of one of them, `wrote` and
-    `starts_from` what there is among them."""
+    `starts_from` what there is among them.
+    """
 
     version: int
     made_ms: int
@@ -79,7 +80,8 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
 
     def groups(self, *, each: bool = False) -> Iterator[tuple[str, list[Line]]]:
         """A heading and the versions that Spark has committed, for the partitions of a store together, or for
-        `each`."""
+        `each`.
+        """
         names = {operator.id: operator.name for operator in self.query.operators}
         if each:
             for key in self:
@@ -146,7 +148,8 @@ def checkpoints(checkpoint: str, stores: Filter | None = None) -> Checkpoints:
 
 def _history(store: FoundStore, committed: VersionId | None) -> list[Checkpoint]:
     """All restorable versions of a store, oldest first; `committed` are those on the lineage of the version
-    that Spark committed last."""
+    that Spark committed last.
+    """
     newest = store.restorable(committed)
     lineage = set(store.contents.lineages.history(newest)) if newest else set()
     return [_checkpoint(store, version, version in lineage) for version in store.registry.checkpoints()]

@@ -40,7 +40,8 @@ Encoded = Union[list[bytes], tuple[Any, Any, Any]]
 @dataclass(frozen=True)
 class Column:
     """A column: of the key's or the value's field `number` (-1: the partition's number), of that struct's
-    field `inner` where it is not None."""
+    field `inner` where it is not None.
+    """
 
     field: pyarrow.Field
     of_key: bool
@@ -167,7 +168,8 @@ class Columns:
 
     def decode(self, keys: Encoded, values: Encoded, partition: int) -> pyarrow.RecordBatch:
         """The rows as a batch; keys have the id of the column family in front. Raises FormatError and
-        DamagedError as the decoder does."""
+        DamagedError as the decoder does.
+        """
         import pyarrow
 
         owners = None

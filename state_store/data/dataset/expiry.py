@@ -21,7 +21,8 @@ _TIMEOUT, _EXPIRES_MICROS = "timeoutTimestamp", "expiresAtMicros"
 @dataclass(frozen=True)
 class Expired:
     """How many of `looked_at` rows have had their time by `column`: the next batch may remove them. `at_ms`
-    is what the clock (`watermark`, or `time`) shows to that batch, milliseconds since 1970 UTC."""
+    is what the clock (`watermark`, or `time`) shows to that batch, milliseconds since 1970 UTC.
+    """
 
     column: str
     clock: str
@@ -46,7 +47,8 @@ class Expiry:
     @classmethod
     def of(cls, query: Query, view: View, batch: int, now_ms: int) -> Expiry | None:
         """Of the state after a batch; None where no column of the view says when a row goes, or Spark has
-        forgotten the batch."""
+        forgotten the batch.
+        """
         watermark_ms = query.logs.next_watermark_ms(batch)
         if watermark_ms is None:
             return None

@@ -33,7 +33,8 @@ class _Database(Protocol):
 class KeyVersion:
     """A key at a version: whether the version's batch wrote it (`is_changed`), and what it has there as
     columns of the state, without rows where it has nothing. `committed_ms` is when the version was written,
-    by the storage's clock."""
+    by the storage's clock.
+    """
 
     version: int
     committed_ms: int
@@ -43,7 +44,8 @@ class KeyVersion:
     @property
     def rows(self) -> list[dict[str, Any]]:
         """Its rows as Python values: none or one, of a list one for each element, of a side of a join one for
-        each that waits."""
+        each that waits.
+        """
         return [dict(row) for row in self.found.to_pylist()]
 
     @property
@@ -70,7 +72,8 @@ class History:
 
     def of_side(self, kept: pyarrow.compute.Expression, family: bytes, number: int) -> list[KeyVersion]:
         """The versions of the rows of a side of a join, in a column family of a partition, whose keys `kept`
-        keeps. All of the side is read as it was at first, and all that changed since."""
+        keeps. All of the side is read as it was at first, and all that changed since.
+        """
         end = (int.from_bytes(family, "big") + 1).to_bytes(FAMILY_BYTES, "big")
         return self._over_versions(
             number,
@@ -170,7 +173,8 @@ class History:
         self, number: int, run: Sequence[int], read: Callable[[_Database], Records]
     ) -> tuple[int, dict[bytes, bytes]]:
         """The oldest version, of the one before a run of versions and of these, that can still be made, and
-        what `read` finds in it. Raises MissingError where not even the newest can."""
+        what `read` finds in it. Raises MissingError where not even the newest can.
+        """
         if not run or run[0] <= 1:
             return 0, {}
         for version in (run[0] - 1, *run[:-1]):

@@ -27,8 +27,8 @@ since."""
 
 def key_columns(view: View, key: Key) -> list[pyarrow.Array]:
     """The key as columns of one row, of those that the view shows. Raises OptionError for a key that lacks a
-    column, has one too many, or a value of another type."""
-
+    column, has one too many, or a value of another type.
+    """
     fields = [field for field in view.schema.key if field.name not in view.hidden]
     names = [field.name for field in fields]
     if isinstance(key, Mapping):
@@ -61,7 +61,8 @@ def partition_of(view: View, columns: Sequence[pyarrow.Array]) -> int | None:
 
 def partitioning_columns(view: View) -> list[int]:
     """The numbers of the key's columns by which Spark partitions, for `places_of`. Raises FormatError where
-    that is not known."""
+    that is not known.
+    """
     numbers, layout = list(range(len(view.schema.key))), view.schema.layout
     if view.operator.name.startswith("transformWithState"):
         if not layout.is_ordered:
@@ -80,7 +81,8 @@ def partitioning_columns(view: View) -> list[int]:
 
 def places_of(view: View, columns: Sequence[pyarrow.Array], count: int, partitions: int) -> Any:
     """The partitions of `count` keys, as a numpy array, by their `partitioning_columns`. Raises FormatError
-    as `partitions_of` does."""
+    as `partitions_of` does.
+    """
     import numpy
 
     fields = [view.schema.key.field(number) for number in partitioning_columns(view)]

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 class Lookups:
     """Looks for keys in some partitions at their version. Methods raise OptionError for a key of other
-    columns or types, and MissingError where its partition was not opened."""
+    columns or types, and MissingError where its partition was not opened.
+    """
 
     def __init__(
         self,

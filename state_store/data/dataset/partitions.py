@@ -27,7 +27,8 @@ READING = DatabaseSettings(max_open_files=MOST_OPEN_FILES)
 
 class Partitions:
     """Some partitions, `numbers`, of a view at version `version`. What it holds goes with `close`, or when it
-    is collected. One thread at a time."""
+    is collected. One thread at a time.
+    """
 
     def __init__(
         self,
@@ -41,7 +42,8 @@ class Partitions:
     ) -> None:
         """With `skip_damaged`, partitions that cannot be read are in `lost`, with why, as they are found.
 
-        Raises MissingError for a partition or a version that is not there."""
+        Raises MissingError for a partition or a version that is not there.
+        """
         self.view = view
         self.version = version
         self.lost: dict[int, StateStoreError] = {}
@@ -120,7 +122,8 @@ class Partitions:
 
     def is_readable(self, partition: int) -> bool:
         """Whether a partition can be read, which makes it local. Raises what `base` does, unless what is
-        damaged is skipped."""
+        damaged is skipped.
+        """
         if partition in self.lost:
             return False
         try:
@@ -168,7 +171,8 @@ class Partitions:
 
     def count(self, partition: int) -> int:
         """The rows of the view in a partition, as its files say: nothing is restored. 0 of one that is
-        lost."""
+        lost.
+        """
         if partition in self.lost:
             return 0
         family = self._described_family(partition)

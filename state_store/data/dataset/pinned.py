@@ -54,7 +54,8 @@ class PinnedVersion:
     ) -> None:
         """With `since`, the deltas of all versions after that number are held, too.
 
-        Raises MissingError when the store does not have that version any more."""
+        Raises MissingError when the store does not have that version any more.
+        """
         self.key = key
         self.storage = storage
         self.paths: frozenset[str] = frozenset()
@@ -90,7 +91,8 @@ class PinnedVersion:
 
     def restore_by_blocks(self, directory: Path) -> Restored:
         """The same as a query restores it, with what it took: no file is verified as a whole, and deltas lie
-        beside the database. The caller removes `directory`."""
+        beside the database. The caller removes `directory`.
+        """
         return restore(self._context(directory), self.version, thorough=False, ingest=False)
 
     def fetch(self, delta: DeltaName, directory: Path) -> Path:
@@ -110,7 +112,8 @@ class PinnedVersion:
 
     def column_families(self, directory: Path) -> Mapping[str, ColumnFamily]:
         """The column families of the version with their numbers of keys, from the newest delta or from the
-        manifest of the snapshot. Raises DamagedError."""
+        manifest of the snapshot. Raises DamagedError.
+        """
         if self._plan.deltas:
             return self.metadata(self._plan.deltas[-1], directory).column_families
         assert self._plan.snapshot is not None

@@ -14,7 +14,8 @@ from state_store.errors import ConflictError, MissingError, StorageError
 
 def local_path(location: str | Path) -> Path | None:
     """The path where that is on this machine; None where it is in another storage. Raises OptionError for a
-    scheme that is not known, StorageError as `open_storage`."""
+    scheme that is not known, StorageError as `open_storage`.
+    """
     if isinstance(location, Path) or ":/" not in location:
         return Path(location)
     storage = open_storage(location)
@@ -51,7 +52,8 @@ class NewDirectory:
 @contextmanager
 def new_file(location: str) -> Iterator[Path]:
     """A local path for the bytes of a file in another storage, which is there at the end. Raises
-    ConflictError where it exists."""
+    ConflictError where it exists.
+    """
     storage, name = _parted(location)
     try:
         if storage.exists(name):
@@ -66,7 +68,8 @@ def new_file(location: str) -> Iterator[Path]:
 
 def brought_files(location: str, suffix: str) -> Iterator[Path]:
     """The files of a directory in another storage that end so, or the one file, each as a local one that goes
-    when the next comes. Raises MissingError where there is none."""
+    when the next comes. Raises MissingError where there is none.
+    """
     storage, name = _parted(location)
     try:
         inside = [f"{name}/{one.name}" for one in _listed(storage, name) if one.name.endswith(suffix)]

@@ -29,7 +29,8 @@ _MOST_PIECES = 1 << 10
 @dataclass(frozen=True)
 class Writers:
     """With which fields rows were written that Spark encoded with Avro: by the number in each; and the
-    numbers with which rows are written now."""
+    numbers with which rows are written now.
+    """
 
     keys: Mapping[int, Sequence[pyarrow.Field]]
     values: Mapping[int, Sequence[pyarrow.Field]]
@@ -40,7 +41,8 @@ class Writers:
 @dataclass(frozen=True)
 class FamilySchema:
     """The rows of one column family: the fields of keys and values, and how keys are encoded; `avro` where
-    rows are encoded with Avro."""
+    rows are encoded with Avro.
+    """
 
     family: str
     key: pyarrow.Schema
@@ -73,7 +75,8 @@ def read_schemas(query: Query, operator: Operator, store: str) -> list[FamilySch
 
 def is_avro(query: Query) -> bool:
     """Whether state variables of the query are encoded with Avro. Raises FormatError for an encoding that is
-    not known."""
+    not known.
+    """
     encoding = query.logs.pinned_conf().get(_ENCODING, "unsaferow")
     if encoding not in ("unsaferow", "avro"):
         raise FormatError(
@@ -107,7 +110,8 @@ def _with_writers(newest: _Numbered, files: Sequence[Sequence[_Numbered]]) -> Fa
 
 def _family(texts: _Texts, path: str) -> _Numbered:
     """A name, the schemas of key and value (in later releases each after its number), the encoder of keys,
-    and the schema of the keys of a map, or nothing."""
+    and the schema of the keys of a map, or nothing.
+    """
     name = texts.text()
     key_number, text = texts.numbered_pieces()
     key = schema_of(text, file=path)
@@ -147,7 +151,8 @@ class _Texts:
 
     def numbered_pieces(self) -> tuple[int, str]:
         """Pieces, with a number of 2 bytes before them or without (0): there are never as many pieces as the
-        two would be in one."""
+        two would be in one.
+        """
         here, number = self._at, 0
         if not 0 < self.number(">i") < _MOST_PIECES:
             self._at = here

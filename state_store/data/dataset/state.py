@@ -131,7 +131,8 @@ class State:
         batch_rows: int = BATCH_ROWS,
     ) -> pyarrow.RecordBatchReader:
         """The rows that `filter` keeps, as batches of at most `batch_rows` rows; `columns` in that order
-        (None: all). Only what is needed is decoded."""
+        (None: all). Only what is needed is decoded.
+        """
         import pyarrow
 
         if batch_rows < 1:
@@ -217,7 +218,8 @@ class State:
     def rows_of(self, key: Key) -> pyarrow.Table:
         """All rows of a key, none where there is none: one, but of a list one for each element, and of a side
         of a join each that waits. Only the partition that the key is in is read; of a side, all of it.
-        Raises OptionError as `get`."""
+        Raises OptionError as `get`.
+        """
         return self._lookups.rows(key)
 
     def key_filter(self, key: Key) -> pyarrow.compute.Expression:
@@ -247,7 +249,8 @@ class State:
         """The same as rows of `version`, `batch`, `committed`, `change` (put, removed; null where the version
         did not write the key) and the columns of the state, which are null where the key has none: a row for
         each element of a list, and for each row that waits on a side of a join. Without `every`, only of
-        versions that wrote the key."""
+        versions that wrote the key.
+        """
         return self._lookups.history(key, every=every)
 
     def changes(self, since: int | datetime) -> pyarrow.RecordBatchReader:

@@ -109,14 +109,16 @@ def views(query: Query, operator: Operator) -> dict[str, View]:
 
 def view(query: Query, number: int, name: str = DEFAULT_NAME) -> View:
     """The view of that name, as the state is now. Raises MissingError with what there is, where there is no
-    such thing, FormatError for state that Spark encoded in another way than as rows."""
+    such thing, FormatError for state that Spark encoded in another way than as rows.
+    """
     operator = _operator(query, number)
     return _named(query, operator, name)
 
 
 def view_at(query: Query, number: int, name: str, batch: int) -> View:
     """The view of that name after a batch: state variables come and go when a query is started again. Raises
-    as `view`, and says which versions have what later ones have not."""
+    as `view`, and says which versions have what later ones have not.
+    """
     described = query.described_at(_operator(query, number))
     since = next((one for one in described if one <= batch), min(described))
     try:

@@ -12,7 +12,8 @@ from state_store.errors import MissingError
 
 class Changes:
     """Changes over `version`, which has these column families. A full key has the two bytes of its column
-    family in front. One thread at a time."""
+    family in front. One thread at a time.
+    """
 
     def __init__(self, version: VersionId, families: Mapping[str, ColumnFamily]) -> None:
         self._version = version

@@ -184,7 +184,8 @@ class EmbeddedStore:
         value: pyarrow.Schema | None = None,
     ) -> pyarrow.Table:
         """All rows in order of their keys: Spark's rows as columns of the schemas given, a column `key` or
-        `value` of bytes for the side that has none."""
+        `value` of bytes for the side that has none.
+        """
         import pyarrow
 
         table = to_table(self.scan(family=family))

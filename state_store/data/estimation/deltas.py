@@ -133,7 +133,8 @@ def read_deltas(pin: PinnedVersion, directory: Path) -> list[DeltaRecords]:
 
 def _last(pin: PinnedVersion) -> list[DeltaName]:
     """Those that may be read and follow each other without a gap; but the first batch, which is not like the
-    others, where there are others."""
+    others, where there are others.
+    """
     deltas: list[DeltaName] = []
     left = MOST_BYTES
     for delta in reversed(pin.lineage[-MOST_DELTAS:]):

@@ -164,7 +164,8 @@ def _sampled(store: SimulatedStore, keep: int, most: int) -> list[Sample]:
 
 def _steady(samples: Sequence[Sample], keep: int) -> tuple[Sequence[Sample], bool]:
     """The batches of whole cycles, after those in which the first versions were retained; the second half
-    where there is no cycle."""
+    where there is no cycle.
+    """
     fulls = [place for place, one in enumerate(samples) if one.merged == FULL and place >= keep]
     if len(fulls) < 2:
         return samples[len(samples) // 2 :], False

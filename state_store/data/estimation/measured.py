@@ -160,7 +160,8 @@ def measure(
 def _expected(storage: Storage, directory: Path, times: RequestTimes) -> CostModel:
     """The model before anything is measured, which tells what of a transfer is by files and what by bytes:
     files of a local disk are linked, but copied to another; those of other machines come by requests, which
-    are measured one by one."""
+    are measured one by one.
+    """
     is_copied = storage.is_local and Path(storage.location).stat().st_dev != directory.stat().st_dev
     far = None if storage.is_local else FarStorage(times, THREADS, PART_BYTES, LEAST_SPARSE_DELTA_BYTES)
     return CostModel(is_local=storage.is_local, transfers=COPIED if is_copied else None, far=far)
@@ -168,7 +169,8 @@ def _expected(storage: Storage, directory: Path, times: RequestTimes) -> CostMod
 
 def _restored(pin: PinnedVersion, directory: Path, progress: Progress | None) -> Restored:
     """Restores the version as a query does, several times: the first finds nothing warm, and any may be
-    held up by others on the machine. Gives the quickest."""
+    held up by others on the machine. Gives the quickest.
+    """
     restores: list[Restored] = []
     while len(restores) < _LEAST_RESTORES or (
         len(restores) < _MOST_RESTORES and sum(map(_total_ms, restores)) < _LONG_MS
@@ -182,7 +184,8 @@ def _restored(pin: PinnedVersion, directory: Path, progress: Progress | None) ->
 
 def _tell(cost: CostModel, restores: Sequence[Restored]) -> None:
     """Tells the model what restores of several partitions took, one like another, as often as it takes until
-    little is left of what it expected."""
+    little is left of what it expected.
+    """
     for restored in [*restores] * _TOLD:
         phases, fetched, chain = restored.phases, restored.fetched, restored.chain
         cost.observe_choice(phases["choose_ms"], RestoreWork.of_chain(chain).archives)
@@ -230,7 +233,8 @@ def _merged_table(sample: DeltaSample, runs: Sequence[tuple[int, int]]) -> Table
 
 def _oldest_run(version: VersionId, contents: StoreContents) -> tuple[int, int]:
     """Bytes and keys of the newest full checkpoint, or where that is gone of what the newest snapshot has of
-    it; 0 of both where there is neither."""
+    it; 0 of both where there is neither.
+    """
     manifest = _snapshot(version, contents)
     if manifest is not None and manifest.full is not None:
         manifest = contents.manifests.get(SnapshotName(*manifest.full), manifest)
@@ -241,7 +245,8 @@ def _oldest_run(version: VersionId, contents: StoreContents) -> tuple[int, int]:
 
 def _retained(query: Query, contents: StoreContents, version: int) -> int | None:
     """As many as Spark's commit log tells of, which holds one batch more, but no more than can be restored:
-    an option may narrow it."""
+    an option may narrow it.
+    """
     batches = sorted(query.logs.commit_times_ms())
     if batches[0] == 0:
         return None

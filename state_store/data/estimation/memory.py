@@ -16,7 +16,8 @@ LEAST_BYTES = 16 << 20
 
 def memory_for(workload: Workload, hit_ratio: float, stores: float) -> int:
     """The `memoryBudget` in bytes with which that share of the look-ups of keys that are there finds its row
-    in memory, on an executor that has this many stores; at most what all rows take."""
+    in memory, on an executor that has this many stores; at most what all rows take.
+    """
     touches = workload.touches_per_partition()
     keys = workload.keys_per_partition
     rows = keys if hit_ratio >= 1 else min(keys, touches.distinct(touches.batches_for(hit_ratio)))

@@ -40,7 +40,8 @@ Merge = Callable[[Sequence[Run], int, bool], Run]
 
 def ingested(runs: Sequence[Run], files: Sequence[FileEntry]) -> list[Run]:
     """The runs after files were ingested, oldest first: each goes to the deepest level above all that has
-    none, or to level 0."""
+    none, or to level 0.
+    """
     left = list(runs)
     for file in files:
         level = max(0, left[0].level - 1) if left else DEEPEST
@@ -69,7 +70,8 @@ def compact_all(runs: Sequence[Run], merge: Merge) -> list[Run]:
 
 def file_sizes(size_bytes: float, level: int, settings: DatabaseSettings, file_bytes: float) -> list[int]:
     """Into files of which sizes RocksDB writes a run of that size, of which `file_bytes` are a file's own.
-    Each thread of a compaction writes files of its own."""
+    Each thread of a compaction writes files of its own.
+    """
     if level == 0 or size_bytes <= settings.file_bytes:
         return [round(size_bytes)]
     count = math.ceil(size_bytes / (settings.file_bytes + _UNCOUNTED_BYTES)) + settings.threads - 1
@@ -78,7 +80,8 @@ def file_sizes(size_bytes: float, level: int, settings: DatabaseSettings, file_b
 
 def _outgrown(runs: Sequence[Run], settings: DatabaseSettings) -> tuple[int, int] | None:
     """All of them, where the younger have grown to their share of the oldest; but the newest of level 0, of
-    which one stays, where they are few bytes and the others are enough: RocksDB leaves them for later."""
+    which one stays, where they are few bytes and the others are enough: RocksDB leaves them for later.
+    """
     least = settings.size_amplification_percent * runs[-1].size_bytes / 100
     young = sum(run.size_bytes for run in runs[:-1])
     if young < least:

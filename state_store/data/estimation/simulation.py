@@ -36,7 +36,8 @@ _ARCHIVE_BYTES, _ARCHIVE_ENTRY_BYTES = 5_000, 110
 class Sample:
     """One partition after a batch: files in storage, before and after a clean-up where there was one; what a
     restore of the newest version reads, and takes by the model; what was uploaded for the batch; the kind of
-    the merge that was made (None: none)."""
+    the merge that was made (None: none).
+    """
 
     stored_bytes: int
     stored_files: int

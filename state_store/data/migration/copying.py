@@ -56,7 +56,8 @@ class CopiedStore:
 @dataclass(frozen=True)
 class CopyRequest:
     """What to copy: the version of that number of all stores, `threads` of them at the same time. `hadoop`
-    are settings beside those that the JVM finds."""
+    are settings beside those that the JVM finds.
+    """
 
     version: int
     threads: int

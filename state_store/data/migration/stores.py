@@ -1,5 +1,6 @@
 """The state stores that a query can be moved between: Spark's two and this project's. Values, safe for
-any thread."""
+any thread.
+"""
 
 from __future__ import annotations
 

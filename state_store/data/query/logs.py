@@ -1,5 +1,6 @@
 """The batches of a query, by Spark's logs: `offsets/<batch>` is written when a batch begins, with the pinned
-configuration, `commits/<batch>` when it has ended. Safe for any thread."""
+configuration, `commits/<batch>` when it has ended. Safe for any thread.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class BatchLogs:
 
     def watermark_ms(self, batch: int) -> int | None:
         """The watermark with which a batch ran, milliseconds since 1970 UTC; 0 without one, None where Spark
-        has forgotten the batch."""
+        has forgotten the batch.
+        """
         return self._time_ms(f"offsets/{batch}", "batchWatermarkMs")
 
     def next_watermark_ms(self, batch: int) -> int | None:
@@ -52,7 +54,8 @@ class BatchLogs:
 
     def batch_ms(self, batch: int) -> int | None:
         """When a batch ran, which is the processing time that its rows saw; None where Spark has forgotten
-        the batch, or it has not run."""
+        the batch, or it has not run.
+        """
         return self._time_ms(f"offsets/{batch}", "batchTimestampMs")
 
     def _time_ms(self, path: str, name: str) -> int | None:
@@ -66,7 +69,8 @@ class BatchLogs:
 
         The log has, for each operator, for each partition, one id a store, in the order of the stores' names
         in the operator's metadata. Raises MissingError for a batch that the log has not, DamagedError when
-        its entry cannot be read."""
+        its entry cannot be read.
+        """
         path = f"commits/{batch}"
         lines = text_of(self._storage, path).splitlines()
         by_store: dict[StoreKey, str] = {}

@@ -1,5 +1,6 @@
 """A query by its checkpoint directory: its operators, its logs, and its stores, which are found without
-listing partitions. Safe for any thread."""
+listing partitions. Safe for any thread.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +87,8 @@ class Query:
 
     def described_at(self, operator: Operator) -> dict[int, Operator]:
         """What Spark's metadata say of the operator since which batch, newest first: more than one where its
-        column families were others once. Spark removes what no batch needs that it can go back to."""
+        column families were others once. Spark removes what no batch needs that it can go back to.
+        """
         if not operator.schema_files:
             return {0: operator}
         batches = described_batches(self._storage, operator.id)
@@ -108,7 +110,8 @@ class Query:
         first commit. Raises MissingError for a batch that the commit log has not.
 
         Batch `b` makes version `b` + 1. Under checkpoint format 1 the ids here are None. Raises DamagedError
-        when the log cannot be read."""
+        when the log cannot be read.
+        """
         if batch is None:
             batch = self.committed_batch()
         if batch is None:

@@ -12,7 +12,8 @@ from state_store.data.rows.packed import WORD
 @dataclass(frozen=True)
 class Blobs:
     """Stretches of bytes, each of which begins at a multiple of 8 in `words` and is padded with zeros:
-    `starts` in words, `lengths` in bytes."""
+    `starts` in words, `lengths` in bytes.
+    """
 
     words: Any
     starts: Any

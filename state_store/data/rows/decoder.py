@@ -48,7 +48,8 @@ def decode_fields(
     skip: int = 0,
 ) -> list[pyarrow.Array]:
     """The columns numbered `only`, in order (None: all), of rows with the byte of their version in front,
-    each after `skip` other bytes: texts, or parts of bytes (data, starts, lengths). Raises as `decode`."""
+    each after `skip` other bytes: texts, or parts of bytes (data, starts, lengths). Raises as `decode`.
+    """
     if not isinstance(rows, tuple):
         return _fields_of(Region.of(Packed.of(rows, skip=skip)), fields, only)
     wanted = [field for number, field in enumerate(fields) if only is None or number in only]

@@ -31,7 +31,8 @@ def encode_keys(
     columns: Sequence[pyarrow.Array], count: int, layout: KeyLayout, *, before: bytes = b""
 ) -> list[bytes]:
     """Keys in their layout, each with `before` in front. Raises FormatError as `encode`, and for a type that
-    does not order keys."""
+    does not order keys.
+    """
     if not layout.first:
         return encode(columns, count, before=before)
     chosen = [columns[number] for number in layout.first]

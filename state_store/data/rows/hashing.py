@@ -23,7 +23,8 @@ SEED = 42
 
 def partitions_of(columns: Sequence[pyarrow.Array], fields: Sequence[pyarrow.Field], partitions: int) -> Any:
     """The number of the partition of each row, as a numpy array. Raises FormatError for a type by which Spark
-    does not partition, or whose equal values may differ in their bytes."""
+    does not partition, or whose equal values may differ in their bytes.
+    """
     import numpy
 
     count = len(columns[0]) if columns else 0

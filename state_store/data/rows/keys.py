@@ -27,7 +27,8 @@ _SIZE_BYTES = 4
 @dataclass(frozen=True)
 class KeyLayout:
     """How keys are encoded: `first` are the numbers of the columns that come first, none in a plain key;
-    `is_ordered` says that these order the rows."""
+    `is_ordered` says that these order the rows.
+    """
 
     first: tuple[int, ...] = ()
     is_ordered: bool = False

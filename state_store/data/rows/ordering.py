@@ -19,7 +19,8 @@ _NEGATIVE, _NOT_NEGATIVE, _NULL = 0, 1, 2
 
 def ordered_numbers(field: pyarrow.Field, encoded: pyarrow.Array) -> pyarrow.Array:
     """Numbers from their bytes. Raises FormatError for a type that does not order keys, DamagedError for
-    other bytes."""
+    other bytes.
+    """
     import numpy
     import pyarrow
 
@@ -38,7 +39,8 @@ def ordered_numbers(field: pyarrow.Field, encoded: pyarrow.Array) -> pyarrow.Arr
 
 def ordered_bytes(column: pyarrow.Array) -> Any:
     """The bytes of numbers, a row of a numpy table for each. Raises FormatError for a type that does not
-    order keys."""
+    order keys.
+    """
     import numpy
     import pyarrow
 

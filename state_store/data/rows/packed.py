@@ -20,7 +20,8 @@ _DELIMITER = b","
 @dataclass(frozen=True)
 class Packed:
     """Spark's rows (UnsafeRow) without the byte of their version: row i is `lengths[i]` bytes of `data` from
-    `starts[i]`. `data` is of bytes, `starts` and `lengths` of 64-bit integers; all are numpy arrays."""
+    `starts[i]`. `data` is of bytes, `starts` and `lengths` of 64-bit integers; all are numpy arrays.
+    """
 
     data: Any
     starts: Any

@@ -27,7 +27,8 @@ def built(kind: pyarrow.DataType, nulls: Any, data: list[Any], **more: Any) -> p
 
 def strings(field: pyarrow.Field, parts: Region, nulls: Any) -> pyarrow.Array:
     """Strings or binaries. Where they lie one after the other, Arrow copies every second one of the stretches
-    that their bounds make."""
+    that their bounds make.
+    """
     import numpy
     import pyarrow
 

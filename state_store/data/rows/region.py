@@ -13,7 +13,8 @@ from state_store.errors import DamagedError
 class Region:
     """Stretches of `data`, each of which has offsets relative to its start; `stride` is the distance of
     the starts where that is always the same (None: it is not), and `aligned` says that they are multiples
-    of 8."""
+    of 8.
+    """
 
     data: Any
     starts: Any

@@ -52,7 +52,7 @@ class GroupCaller:
     def call(self, rows: pa.Table, states: pa.Table, call: Call, emit: Emit) -> Generator[Any, None, Changes]:
         """Calls the function for each group of `states`; yields what `emit` makes of output on the way.
 
-        Raises
+        Raises:
         ------
         BadResultError
             A row or a state that the function gave does not fit its schema.

@@ -41,7 +41,7 @@ class RowSchema:
 
         A row whose values have the same types as those of a row before is known to be good.
 
-        Raises
+        Raises:
         ------
         UnfitValueError
             It is no row of this schema.
@@ -78,7 +78,7 @@ class RowSchema:
 
         `what` and `place(i)` name the rows and the row i in messages.
 
-        Raises
+        Raises:
         ------
         BadResultError
             A value does not fit its column: too large, or a null where the schema forbids one.

@@ -53,7 +53,7 @@ class PlainState(GroupState):
     def update(self, newValue: Any) -> None:
         """Makes `newValue` the state: a value for each column of the state schema, or a mapping by name.
 
-        Raises
+        Raises:
         ------
         BadResultError
             It has too many values or too few, or one that its column cannot take.

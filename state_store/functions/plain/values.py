@@ -43,7 +43,7 @@ class Codec:
     def own(self, value: Any) -> Any:
         """`value`, not `None`, as one that `column` takes and that the user's function cannot change.
 
-        Raises
+        Raises:
         ------
         UnfitValueError
             It is of another kind.
@@ -147,7 +147,7 @@ def by_position(value: Any, names: list[str]) -> tuple[Any, ...]:
 
     Tuples and lists have one for each name, in their order; a mapping may leave names out, which are `None`.
 
-    Raises
+    Raises:
     ------
     UnfitValueError
         It has too many or too few, a name that is unknown, or is nothing of the kind.

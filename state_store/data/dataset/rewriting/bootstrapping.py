@@ -106,7 +106,8 @@ def _run_first_batch(
 
 def _pinned(writer: Any, storage: Storage, location: str, scratch: str) -> list[str]:
     """The first lines of an entry of the offset log, as the writer's session makes them for a query without
-    state: what Spark pins of the configuration."""
+    state: what Spark pins of the configuration.
+    """
     probe = (
         writer._df.sparkSession.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", 1)

@@ -41,7 +41,8 @@ _FIRST_EXPIRY = "$min_"
 @dataclass(frozen=True)
 class Companions:
     """The views that follow from `view`; None where there is no such thing. `moment` is the column of `view`
-    that the index goes by."""
+    that the index goes by.
+    """
 
     view: View
     counts: View | None = None
@@ -52,7 +53,8 @@ class Companions:
     @classmethod
     def among(cls, view: View, known: Mapping[str, View]) -> Companions:
         """Those of a view, among all views of its operator. Raises FormatError where one that Spark keeps is
-        not among them."""
+        not among them.
+        """
         family = view.schema.family
 
         def named(name: str) -> View:

@@ -108,7 +108,8 @@ def _write_stores(
     runtime: Runtime,
 ) -> tuple[dict[str, list[list[str]]], Repartitioned]:
     """Writes all stores; gives the ids of their versions by operator and partition, and what was written. The
-    files are in `uploaded` as soon as they may be there."""
+    files are in `uploaded` as soon as they may be there.
+    """
     version = (query.committed_batch() or 0) + 1
     ids: dict[str, list[list[str]]] = {}
     done = Repartitioned(version, 0, 0)

@@ -71,7 +71,8 @@ class Replacement:
 
 class _Row(NamedTuple):
     """A row, encoded: the key that it has with others, its own key and value; where there is an index by
-    time, the row's moment, and its key there."""
+    time, the row's moment, and its key there.
+    """
 
     shared: bytes
     key: bytes
@@ -82,11 +83,13 @@ class _Row(NamedTuple):
 
 class Replaced:
     """The rows of a replacement, in a file below `directory` for each of `partitions` partitions. `close`
-    removes nothing. One thread at a time."""
+    removes nothing. One thread at a time.
+    """
 
     def __init__(self, replacement: Replacement, partitions: int, directory: Path) -> None:
         """Reads all batches. Raises MissingError for a column that lacks, OptionError for one of another
-        type, FormatError for keys that cannot be encoded."""
+        type, FormatError for keys that cannot be encoded.
+        """
         self.replacement = replacement
         self._groups: tuple[int, list[list[_Row]]] = (-1, [])
         self._opened = ExitStack()
@@ -104,7 +107,8 @@ class Replaced:
 
     def records(self, store: str, family: str, partition: int) -> Iterator[Record]:
         """Spark's rows of a column family in a partition, in no order. Raises OptionError for a key that is
-        there twice."""
+        there twice.
+        """
         meant, companions = (store, family), self.replacement.companions
         counts, first, index = companions.counts, companions.first_expiry, companions.index
         groups = self._grouped(partition)
@@ -184,7 +188,8 @@ def _by_key(groups: list[list[_Row]], found: list[int], view: View) -> Iterator[
 
 def spooled(spool: IO[bytes]) -> list[Any]:
     """What was put into a spool, list after list; it was written by this process alone, and is private to
-    it."""
+    it.
+    """
     end = spool.seek(0, os.SEEK_END)
     spool.seek(0)
     records: list[Any] = []

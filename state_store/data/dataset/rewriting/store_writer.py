@@ -121,7 +121,8 @@ class StoreWriter:
 
     def _adopt_all(self) -> None:
         """Gives the column families the ids that they have. Where that cannot be read, any will do: no row is
-        kept."""
+        kept.
+        """
         with suppress(DamagedError, MissingError), closing(self._partitions()) as partitions:
             for number in partitions.numbers:
                 for name, family in partitions.described_families(number).items():

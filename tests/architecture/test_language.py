@@ -1,0 +1,198 @@
+"""Texts for users and readers begin with a verb or a noun; names are nouns and verbs.
+
+`UNFINISHED` lists the folders that are not in the convention yet. It only ever gets shorter.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+OPENERS = {
+    *("what", "whether", "of", "who", "whom", "whose", "that", "those", "which", "where", "wherever"),
+    *("how", "whoever", "nobody", "one", "ones", "told", "may"),
+}
+"""Words that no docstring, Scaladoc, help text or message begins with."""
+
+NAMES = {
+    *("one", "ones", "it", "what", "most", "told", "came", "meant", "never_mind", "beside", "far", "here"),
+    *("there", "whole", "much", "such", "others_too", "begun", "brought"),
+}
+"""Names that no variable, argument, function or attribute has."""
+
+UNFINISHED = (
+    "benchmarks/",
+    "examples/",
+    "jvm_bridge/",
+    "scripts/",
+    "setup.py",
+    "state_store/agent/",
+    "state_store/cli/",
+    "state_store/core/checkpoint/",
+    "state_store/core/compat.py",
+    "state_store/core/deletion/",
+    "state_store/core/engine/",
+    "state_store/core/files/",
+    "state_store/core/planning/",
+    "state_store/core/runtime.py",
+    "state_store/core/settings/",
+    "state_store/core/snapshots/",
+    "state_store/core/storage/",
+    "state_store/data/dataset/",
+    "state_store/data/embedded/",
+    "state_store/data/estimation/",
+    "state_store/data/migration/",
+    "state_store/data/query/",
+    "state_store/data/rows/",
+    "state_store/errors.py",
+    "state_store/functions/",
+    "state_store/session/",
+    "state_store/testing/",
+    "tests/agent/",
+    "tests/bad_input/",
+    "tests/benchmarks/",
+    "tests/bridge/",
+    "tests/chaos/",
+    "tests/cli/",
+    "tests/conformance/",
+    "tests/core/",
+    "tests/damage/",
+    "tests/data/",
+    "tests/docs/",
+    "tests/examples/",
+    "tests/functions/",
+    "tests/golden/",
+    "tests/jvm/",
+    "tests/mutants/",
+    "tests/packaging/",
+    "tests/simulation/",
+    "tests/spark/",
+    "tests/suites/",
+    "tests/conftest.py",
+    "tests/faults.py",
+    "tests/late_workers.py",
+    "tests/maven_jars.py",
+    "tests/minihdfs.py",
+    "tests/minis3.py",
+    "tests/prepared_workers.py",
+    "tests/quick_java.py",
+    "tests/runtimes.py",
+    "tests/scala_jars.py",
+)
+"""Folders and files, by their beginning, that the tests below leave out."""
+
+SKIPPED = (".venv", "build/", "dist/", "tests/architecture/")
+
+
+def _files(checkout: Path, ending: str) -> Iterator[tuple[str, str]]:
+    for path in sorted(checkout.rglob(f"*{ending}")):
+        name = path.relative_to(checkout).as_posix()
+        if not name.startswith((*SKIPPED, *UNFINISHED)) and "__pycache__" not in name:
+            yield name, path.read_text(encoding="utf-8")
+
+
+def first_word(text: str) -> str:
+    """Return the first word of a text in lower case, without marks."""
+    return re.sub(r"^\W+|\W+$", "", text.split()[0]).lower() if text.split() else ""
+
+
+def _docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and the text of each docstring, those below assignments included."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        for statement in body if isinstance(body, list) else ():
+            if (
+                isinstance(statement, ast.Expr)
+                and isinstance(statement.value, ast.Constant)
+                and isinstance(statement.value.value, str)
+            ):
+                yield statement.lineno, statement.value.value
+
+
+def openers_in_python(text: str) -> list[str]:
+    """Return the docstrings and help texts that begin with a forbidden word, each with its line."""
+    tree = ast.parse(text)
+    texts = list(_docstrings(tree))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg in ("help", "description", "short_help", "epilog"):
+            shown = node.value.value if isinstance(node.value, ast.Constant) else None
+            if isinstance(shown, str):
+                texts.append((node.value.lineno, shown))
+    return [f"{line}: {shown.strip()[:60]}" for line, shown in texts if first_word(shown) in OPENERS]
+
+
+def openers_in_scala(text: str) -> list[str]:
+    """Return the documentation comments that begin with a forbidden word, each with its line."""
+    found = []
+    for match in re.finditer(r"/\*\*(.*?)\*/", text, flags=re.DOTALL):
+        shown = re.sub(r"^\s*\*", " ", match[1], flags=re.MULTILINE)
+        if first_word(shown) in OPENERS:
+            found.append(f"{text[: match.start()].count(chr(10)) + 1}: {shown.strip()[:60]}")
+    return found
+
+
+def forbidden_names(text: str) -> list[str]:
+    """Return the forbidden names that a Python source gives to things, each with its line."""
+    found = []
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
+            name = node.name
+        else:
+            continue
+        if name.strip("_") in NAMES:
+            found.append(f"{node.lineno}: {name}")
+    return found
+
+
+def test_python_texts_begin_with_a_verb_or_a_noun(checkout: Path) -> None:
+    found = {name: wrong for name, text in _files(checkout, ".py") if (wrong := openers_in_python(text))}
+    assert found == {}
+
+
+def test_scala_comments_begin_with_a_verb_or_a_noun(checkout: Path) -> None:
+    found = {name: wrong for name, text in _files(checkout, ".scala") if (wrong := openers_in_scala(text))}
+    assert found == {}
+
+
+def test_names_are_nouns_and_verbs(checkout: Path) -> None:
+    found = {name: wrong for name, text in _files(checkout, ".py") if (wrong := forbidden_names(text))}
+    assert found == {}
+
+
+def test_the_unfinished_folders_exist(checkout: Path) -> None:
+    assert [name for name in UNFINISHED if not (checkout / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""What is there."""',
+        'class A:\n    """Whether it is."""',
+        'FIELD = 1\n"""Of a store."""',
+        'def f():\n    """\n    Who is asked.\n    """',
+        'option("--x", help="Whether to do so.")',
+    ],
+)
+def test_forbidden_openers_are_found(source: str) -> None:
+    assert len(openers_in_python(source)) == 1
+
+
+def test_forbidden_openers_of_scala_are_found() -> None:
+    assert openers_in_scala("class A\n/**\n * What is there.\n */\nclass B\n") == ["2: What is there."]
+    assert openers_in_scala("/** Returns the key. What follows is free. */") == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["for one in x: pass", "def f(what): pass", "it = 1", "def _came(): pass", "a = [one for one in x]"],
+)
+def test_forbidden_names_are_found(source: str) -> None:
+    assert forbidden_names(source)
