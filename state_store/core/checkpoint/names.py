@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from state_store.core.codec import json_names
 from state_store.errors import FormatError
 
 DELTA_DIRECTORY = "delta"
@@ -34,6 +35,7 @@ _FILE_LIST = re.compile(rf"{_ID}\.json")
 _SHARED = re.compile(r"([0-9]{20})-([0-9a-f]{8})-([0-9]{1,20})\.sst")
 
 
+@json_names(number="version", checkpoint_id="id")
 class VersionId(NamedTuple):
     """A version of a store. Its id is Spark's checkpoint id of it, or the store's own under checkpoint format
     1 (see `attempts`); None where it is meant by its number alone, and in checkpoints of release 0.1.0 under
