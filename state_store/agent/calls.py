@@ -24,6 +24,7 @@ from state_store.agent.wire.answers import (
     Committed,
     DeltaFiles,
     Events,
+    FullAsked,
     MergedStore,
     Nothing,
     Opened,
@@ -38,6 +39,7 @@ from state_store.agent.wire.requests import (
     CleanupRequest,
     CommitRequest,
     DeltasRequest,
+    FullRequest,
     RangeRequest,
     RefuseRequest,
     RestoreRequest,
@@ -87,6 +89,7 @@ class Calls:
             "commit": self._commit,
             "refuse": self._refuse,
             "snapshot": self._snapshot,
+            "full": self._full,
             "cleanup": self._cleanup,
             "deltas": self._deltas,
             "damaged": self._damaged,
@@ -153,6 +156,9 @@ class Calls:
         fields = SnapshotRequest.from_json(request)
         merge = MergeRequest(fields.version, fields.kind, fields.reason)
         return self.scheduler.merge_now(self._store(request), merge)
+
+    def _full(self, request: dict[str, Any]) -> FullAsked:
+        return self.scheduler.full(self._store(request), FullRequest.from_json(request))
 
     def _cleanup(self, request: dict[str, Any]) -> Cleaned:
         return clean_up(self._store(request), CleanupRequest.from_json(request))

@@ -21,13 +21,15 @@ from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue
 from state_store.agent.merges.merging import MergeRequest, merge_store
 from state_store.agent.merges.priority import lower_priority
 from state_store.agent.open_store import OpenStore
+from state_store.agent.wire.answers import FullAsked
 from state_store.agent.wire.merge_answers import MergedStore, MergeEnded, MergeFailed, Skipped
+from state_store.agent.wire.requests import FullRequest
 from state_store.core.files.deadline import Deadline
 from state_store.core.planning.chain import Chain
 from state_store.core.runtime import SYSTEM, Running, Runtime
 from state_store.core.settings.option import PREFIX
-from state_store.core.snapshots.merge import INGEST
-from state_store.errors import BusyError, StateStoreError
+from state_store.core.snapshots.merge import FULL, INGEST
+from state_store.errors import BusyError, MissingError, StateStoreError
 
 CLOSE_TIMEOUT_S = 5.0
 """How long the close of a store waits for its merge to stop."""
@@ -113,6 +115,46 @@ class MergeScheduler:
                 self._changed.wait(deadline.left_s())
             self._deadlines[store.instance] = deadline
         return self._run(store, request, deadline)
+
+    def full(self, store: OpenStore, asked: FullRequest) -> FullAsked:
+        """Put a full checkpoint into the queue, within the limits of merges; its event tells how it ended.
+
+        A version that is committed while it waits is merged in the place of the one asked for.
+
+        Args:
+            store: The store.
+            asked: The version, and why it is wanted.
+
+        Returns:
+            The version that was found, a later one if a snapshot of it was published meanwhile, and whether
+            nothing has to be done because that snapshot is a full one.
+
+        Raises:
+            MissingError: The chain of the store has neither that version nor a later one.
+        """
+        chain = store.head.chain
+        known = [delta.name.version_id for delta in chain.deltas]
+        if chain.snapshot is not None:
+            known.append(chain.snapshot.version_id)
+        later = [version for version in known if version.number >= asked.number]
+        version = min(later, key=lambda version: version.number, default=None)
+        other = (
+            version is not None
+            and version.number == asked.number
+            and version.checkpoint_id != asked.checkpoint_id
+        )
+        if version is None or (other and asked.checkpoint_id is not None):
+            raise MissingError(
+                f"version {asked.number} is not among those that this executor has of the store: it has "
+                f"{', '.join(sorted(str(version) for version in known)) or 'none'}. Ask again after a batch"
+            )
+        snapshot = chain.snapshot
+        if snapshot is not None and snapshot.kind == FULL and snapshot.version_id == version:
+            return FullAsked(version, is_there=True)
+        with self._changed:
+            self._queue.ask(store.instance, MergeRequest(version, FULL, asked.reason))
+            self._dispatch_soon()
+        return FullAsked(version, is_there=False)
 
     def _dispatch_soon(self) -> None:
         if self._dispatcher is None:

@@ -194,6 +194,24 @@ class Committed:
 
 
 @dataclass(frozen=True)
+class FullAsked:
+    """To `full`: the version that is meant, and whether its newest snapshot is a full one already.
+
+    If it is not, a merge of kind `full` waits in the queue, and its event tells how it ended.
+    """
+
+    version: VersionId
+    is_there: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "version": self.version.number,
+            "id": self.version.checkpoint_id,
+            "state": "already" if self.is_there else "queued",
+        }
+
+
+@dataclass(frozen=True)
 class Cleaned:
     """To `cleanup`: what was deleted, and the versions that can be restored."""
 
@@ -239,6 +257,7 @@ Answer = Union[
     SeenAttempts,
     MergedStore,
     Skipped,
+    FullAsked,
     Cleaned,
     DeltaFiles,
     Events,

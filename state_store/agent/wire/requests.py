@@ -142,6 +142,22 @@ class SnapshotRequest:
 
 
 @dataclass(frozen=True)
+class FullRequest:
+    """A full checkpoint of version `number` is wanted as soon as the limits of merges allow it.
+
+    `checkpoint_id` is None if the caller knows the number alone: the version on the store's chain is meant.
+    """
+
+    number: int
+    checkpoint_id: str | None
+    reason: str
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> FullRequest:
+        return cls(fields["version"], fields.get("id"), fields.get("reason") or "asked")
+
+
+@dataclass(frozen=True)
 class CleanupRequest:
     """Everything that no retained version needs may go, seen from `newest`, the newest committed."""
 

@@ -1,0 +1,69 @@
+"""Full checkpoints on request: made by the queue of merges within its limits, and reported by an event."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from agent.harness import InProcess, Job
+from state_store.errors import MissingError
+
+
+def rows(count: int) -> dict[bytes, bytes | None]:
+    return {b"\0\0" + os.urandom(4): os.urandom(20) for _ in range(count)}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(InProcess(tmp_path / "local"), tmp_path / "state", maxDeltas="100")
+
+
+def test_a_full_checkpoint_of_the_version_asked_for_is_made(job: Job) -> None:
+    for _ in range(3):
+        job.commit(rows(10))
+    assert job.call("full", version=2, reason="asked by a test")["state"] == "queued"
+    (event,) = job.events()
+    assert event["event"] == "merged"
+    assert event["merged"]["kind"] == "full"
+    assert event["merged"]["base"]["version"] == 2
+    assert event["merged"]["reason"] == "asked by a test"
+
+
+def test_a_version_whose_snapshot_is_full_is_not_made_again(job: Job) -> None:
+    job.commit(rows(10))
+    job.merge("full")
+    answer = job.call("full", version=1, id=job.id, reason="again")
+    assert answer == {"version": 1, "id": job.id, "state": "already"}
+    job.commit(rows(10))
+    assert job.call("full", version=1, reason="again")["state"] == "already"
+    assert job.call("full", version=2, reason="again")["state"] == "queued"
+
+
+def test_a_snapshot_that_hides_the_version_stands_for_it(job: Job) -> None:
+    for _ in range(3):
+        job.commit(rows(10))
+    job.merge("incremental")
+    answer = job.call("full", version=2, reason="asked")
+    assert (answer["version"], answer["state"]) == (3, "queued")
+
+
+@pytest.mark.parametrize(("version", "checkpoint_id"), [(3, None), (2, "of-another-attempt")])
+def test_a_version_that_the_store_does_not_have_is_refused(
+    job: Job, version: int, checkpoint_id: str | None
+) -> None:
+    for _ in range(2):
+        job.commit(rows(10))
+    with pytest.raises(MissingError, match="not among those that this executor has"):
+        job.call("full", version=version, id=checkpoint_id, reason="asked")
+
+
+def test_it_waits_for_the_pause_between_merges(tmp_path: Path) -> None:
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state", maxDeltas="100", minPauseBetweenMerges="1h")
+    job.commit(rows(10))
+    job.call("full", version=1, reason="first")
+    assert [event["merged"]["reason"] for event in job.events()] == ["first"]
+    job.commit(rows(10))
+    assert job.call("full", version=2, reason="second")["state"] == "queued"
+    assert len(job.events(count=2, wait_s=0.5)) == 1
