@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from minihdfs import hdfs_cluster  # noqa: F401 -- a fixture
 from minis3 import s3_server  # noqa: F401 -- a fixture
+
+from state_store.session import releases
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -24,8 +27,46 @@ settings.register_profile("checks", deadline=None, suppress_health_check=[Health
 settings.register_profile("mutants", settings.get_profile("checks"), phases=[Phase.explicit, Phase.generate])
 settings.load_profile("checks")
 
+TIERS = ("every", "more", "long")
+"""How often a test runs: with every `make test`, with `make test-more`, or with `make test-long`."""
+
+NEWEST_SPARK = next(release.minor for release in reversed(releases.RELEASES) if release.runs_here())
+"""The release whose tests need no marker."""
+
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that chooses a tier."""
+    parser.addoption("--tier", choices=TIERS, default="every", help="run the tests of this tier alone")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of other tiers."""
+    spark = ".".join(metadata.version("pyspark").split(".")[:2])
+    chosen = [item for item in items if _tier_of(item, spark) == config.getoption("tier")]
+    kept = set(map(id, chosen))
+    config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+    items[:] = chosen
+
+
+def _tier_of(item: pytest.Item, spark: str) -> str | None:
+    """Return the tier of a test on a release of Spark; None if the test is not for that release.
+
+    On the newest release it is the rarest tier that a marker `tier` names. On an older one, a marker
+    `older` must name the release, and its tier counts unless the test's own is rarer.
+    """
+    own = max((TIERS.index(marker.args[0]) for marker in item.iter_markers("tier")), default=0)
+    if spark == NEWEST_SPARK:
+        return TIERS[own]
+    named = [
+        TIERS.index(tier)
+        for marker in item.iter_markers("older")
+        for tier, releases_named in marker.kwargs.items()
+        if spark in releases_named
+    ]
+    return TIERS[max(own, min(named))] if named else None
 
 
 @pytest.fixture(scope="session")

@@ -176,7 +176,7 @@ TestTwoExecutorsWithoutIds = TwoExecutorsWithoutIds.TestCase
 TestTwoExecutorsWithoutIds.settings = WALK
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.parametrize("machine", [TwoExecutors, TwoExecutorsWithoutIds])
 def test_many_walks(machine: type[TwoExecutors]) -> None:
     run_state_machine_as_test(machine, settings=LONG_WALK)

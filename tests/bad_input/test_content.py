@@ -233,7 +233,7 @@ class TestSizes:
         job.commit({b"\0\0later": b""})
         assert restored(job, tmp_path) == {**rows, b"\0\0later": b""}
 
-    @pytest.mark.long
+    @pytest.mark.tier("long")
     def test_keys_and_values_of_64_mb(self, tmp_path: Path) -> None:
         big = os.urandom(1 << 20) * 64
         job = new_job(tmp_path)

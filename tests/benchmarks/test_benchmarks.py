@@ -97,13 +97,13 @@ _MACHINE = {
 
 
 @pytest.mark.spark
-@pytest.mark.more
+@pytest.mark.tier("more")
 def test_every_provider_returns_what_the_model_says(measured: Results) -> None:
     assert errors(measured.scenarios["store"]) == []
 
 
 @pytest.mark.spark
-@pytest.mark.more
+@pytest.mark.tier("more")
 def test_every_provider_takes_every_step(measured: Results) -> None:
     names = {one.name for one in _subjects() if _has_jar() or not one.is_ours}
     for case, labels in measured.scenarios["store"]["cases"].items():
@@ -113,7 +113,7 @@ def test_every_provider_takes_every_step(measured: Results) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.more
+@pytest.mark.tier("more")
 def test_batches_carry_times_bytes_and_cpu(measured: Results) -> None:
     for subject, one in measured.step("store", "plain", "uniform 50").items():
         batch, segments = one["batch"], one["segments"]
@@ -125,7 +125,7 @@ def test_batches_carry_times_bytes_and_cpu(measured: Results) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.more
+@pytest.mark.tier("more")
 def test_memory_carries_what_the_system_counts(measured: Results) -> None:
     for subject, one in measured.step("store", "plain", "memory").items():
         memory = one["memory"]
@@ -135,14 +135,14 @@ def test_memory_carries_what_the_system_counts(measured: Results) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.more
+@pytest.mark.tier("more")
 def test_sliding_window_keeps_the_state_constant(measured: Results) -> None:
     scanned = measured.step("store", "plain", "scan")
     assert {one["scan"]["rows"]["median"] for one in scanned.values()} == {500 + 2 * 50}
 
 
 @pytest.mark.spark
-@pytest.mark.more
+@pytest.mark.tier("more")
 def test_report_is_made_of_results_alone(measured: Results, tmp_path: Path) -> None:
     page = report.write(measured, tmp_path).read_text()
     for heading in ("# Benchmarks", "## Goals", "### plain", "HDFS-backed"):
@@ -150,7 +150,7 @@ def test_report_is_made_of_results_alone(measured: Results, tmp_path: Path) -> N
 
 
 @pytest.mark.spark
-@pytest.mark.more
+@pytest.mark.tier("more")
 def test_wrong_content_is_an_error(tmp_path: Path) -> None:
     """A store that loses its last batch does not pass."""
     one = store_level.case("wrong", [providers.HDFS], [store_level.load(100), {"do": "verify"}], ours=False)
@@ -163,7 +163,7 @@ def test_wrong_content_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.more
+@pytest.mark.tier("more")
 def test_comparisons_in_one_jvm_compile_and_measure() -> None:
     small = ["keys=500", "batch=50", "batches=4", "warm=1"]
     lines = processors.table(processors.COMPARISON.measure([*small, "kinds=value"])).splitlines()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from driver import Jvm, gone
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark]
 
 STORES = 8
 LIVE_KEYS = 300
@@ -173,8 +173,8 @@ def small_jvm(driver_class_path: str, tmp_path: Path) -> Iterator[Jvm]:
 @pytest.mark.parametrize(
     "batches",
     [
-        pytest.param(1000, marks=pytest.mark.more),
-        pytest.param(10_000, marks=[pytest.mark.long, pytest.mark.timeout(8000)]),
+        pytest.param(1000, marks=pytest.mark.tier("more")),
+        pytest.param(10_000, marks=[pytest.mark.tier("long"), pytest.mark.timeout(8000)]),
     ],
 )
 def test_nothing_grows(small_jvm: Jvm, tmp_path: Path, batches: int) -> None:

@@ -12,7 +12,7 @@ from chaos.cluster import Cluster
 from chaos.life import Life
 from chaos.plan import STORAGES, plans
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 
 # Of all kinds but those of a machine that is gone and of a driver that wakes up beside its successor.
 SEED, FAULTS = 28470, 10
@@ -22,7 +22,7 @@ def test_queries_are_right_after_ten_faults(tmp_path):
     _check(tmp_path, "local", SEED, FAULTS, ["join", "pandas", "vectorized", "windows"])
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.parametrize(("storage", "seed"), [("hdfs", 0), ("s3", 6)])
 def test_queries_are_right_on_a_service_that_is_hit_as_well(tmp_path, storage, seed):
     faults = _check(tmp_path, storage, seed, FAULTS, ["totals", "vectorized"])

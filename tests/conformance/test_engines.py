@@ -145,7 +145,7 @@ def test_the_same_histories_have_the_same_answers(jvm: Jvm) -> None:
     run_state_machine_as_test(lambda: Engines(jvm), settings=WALK)
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.timeout(1800)
 def test_many_histories_have_the_same_answers(jvm: Jvm) -> None:
     run_state_machine_as_test(lambda: Engines(jvm), settings=LONG_WALK)

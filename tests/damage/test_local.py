@@ -88,7 +88,7 @@ def test_a_damaged_base_makes_no_wrong_snapshot(subject: Subject, kind: str) -> 
         check_base(subject, kind, chance, number, in_each=1)
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_damage_of_a_base_makes_a_wrong_snapshot(subject: Subject, kind: str) -> None:
     chance, number = random.Random(f"long {kind}"), 0
@@ -109,7 +109,9 @@ def check_kept(subject: Subject, chance: random.Random, path: Path, harm: Harm) 
     tally.outcomes["exact"] += 1
 
 
-@pytest.mark.parametrize("in_each", [pytest.param(5, marks=pytest.mark.long), 0], ids=["all", "sample"])
+@pytest.mark.parametrize(
+    "in_each", [pytest.param(5, marks=pytest.mark.tier("long")), 0], ids=["all", "sample"]
+)
 def test_damaged_kept_files_are_read_again(subject: Subject, in_each: int) -> None:
     chance = random.Random(7)
     files = sorted((subject.root / "writer/kept").glob("*/*.sst"))

@@ -204,7 +204,9 @@ def compressed(tmp_path_factory: pytest.TempPathFactory) -> list[Subject]:
     return made
 
 
-@pytest.mark.parametrize("kind", ["shared", "snapshot", pytest.param("delta", marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "kind", ["shared", "snapshot", pytest.param("delta", marks=pytest.mark.tier("long"))]
+)
 def test_no_damage_of_compressed_tables_gives_wrong_rows(compressed: list[Subject], kind: str) -> None:
     chance = random.Random(f"compressed {kind}")
     found = list(cases(*compressed, kind, chance, in_each=1, cuts=2))
@@ -212,7 +214,7 @@ def test_no_damage_of_compressed_tables_gives_wrong_rows(compressed: list[Subjec
         Case(compressed[0], kind, path, harm).check(healing=number == 0)
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("ids", IDS, ids=["ids", "no-ids"])

@@ -11,15 +11,14 @@ import pytest
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.more,
+    pytest.mark.tier("more"),
 ]
 
 CLIENT = """
 import contextlib, io, json, sys
 from pyspark.sql import SparkSession
 from conftest import session_options
-from functions import OUTPUT, STATE, total, total_of_rows, total_per_group
+from sample_functions import OUTPUT, STATE, total, total_of_rows, total_per_group
 from state_store.functions import accelerate, per_group, vectorized
 
 root = sys.argv[1]

@@ -30,8 +30,7 @@ EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "2"))
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.spark42,
-    pytest.mark.slow,
+    pytest.mark.older(long=("4.2", "4.1", "4.0")),
 ]
 KEY_KINDS = (
     "string",
@@ -163,7 +162,7 @@ def test_generated_query(spark, program, runs, mode, records, first):
     check_forms(spark, program, runs, mode, records, first)
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.timeout(3600)
 @settings(QUERIES, max_examples=20)
 @generated

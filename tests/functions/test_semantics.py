@@ -11,7 +11,9 @@ from collections.abc import Iterator
 import pandas as pd
 import pyarrow as pa
 import pytest
-from functions import (
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+from sample_functions import (
     OUTPUT,
     STATE,
     chunks,
@@ -30,12 +32,10 @@ from functions import (
     total_per_group,
     wrong_columns,
 )
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as F
 
 from state_store.functions import accelerate, per_group, vectorized
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
 PREFIX = "spark.sql.streaming.stateStore.incremental.vectorized."
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -58,7 +58,7 @@ def totals(function):
     return lambda df: df.groupBy("k").applyInPandasWithState(function, OUTPUT, STATE, "update", "NoTimeout")
 
 
-@pytest.mark.spark42
+@pytest.mark.older(long=("4.2", "4.1", "4.0"))
 def test_marked_function_runs_on_the_vectorised_operator(stream, conf):
     """The mark, the switch and the option for functions without a mark decide which operator runs."""
 

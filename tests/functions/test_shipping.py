@@ -15,9 +15,8 @@ import pytest
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.spark42_long,
-    pytest.mark.slow,
-    pytest.mark.more,
+    pytest.mark.older(long=("4.2", "4.1")),
+    pytest.mark.tier("more"),
 ]
 
 CLUSTER = """
@@ -29,7 +28,7 @@ from pyspark.sql import SparkSession
 
 import quick_java
 import state_store
-from functions import OUTPUT, STATE, total, total_per_group
+from sample_functions import OUTPUT, STATE, total, total_per_group
 from streams import Stream
 
 root = Path(sys.argv[1])
@@ -88,7 +87,7 @@ spark.stop()
 @pytest.fixture(scope="module")
 def found(tmp_path_factory, checkout) -> dict:
     directory = tmp_path_factory.mktemp("cluster")
-    shipped = [checkout / "state_store", Path(__file__).with_name("functions.py")]
+    shipped = [checkout / "state_store", Path(__file__).with_name("sample_functions.py")]
     archive = [sys.executable, "-m", "zipfile", "-c", str(directory / "package.zip"), *map(str, shipped)]
     subprocess.run(archive, check=True)
     forms, _ = outside.run(CLUSTER, directory)

@@ -12,8 +12,7 @@ import pytest
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.more,
+    pytest.mark.tier("more"),
 ]
 
 SESSION = """
@@ -22,7 +21,7 @@ import late_workers
 import quick_java
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from functions import OUTPUT, STATE, Nothing, total
+from sample_functions import OUTPUT, STATE, Nothing, total
 from state_store.session.jar import jar_path
 from state_store.core.settings.session import PROVIDER_CLASS
 from state_store.functions import VectorizationWarning, vectorized

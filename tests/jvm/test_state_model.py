@@ -42,7 +42,7 @@ def walk(
     return ran.stdout
 
 
-LONG = [pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 21)]
+LONG = [pytest.param(seed, marks=pytest.mark.tier("long")) for seed in range(4, 21)]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, *LONG])
@@ -54,7 +54,7 @@ def test_random_walk_in_a_budget_that_holds_nothing(class_path: str, tmp_path: P
     assert "budget 4096 " in walk(class_path, tmp_path, "StateModel", 7, 60, 4096)
 
 
-SHARED_LONG = [pytest.param(seed, 120, marks=pytest.mark.long) for seed in range(2, 8)]
+SHARED_LONG = [pytest.param(seed, 120, marks=pytest.mark.tier("long")) for seed in range(2, 8)]
 
 
 @pytest.mark.parametrize(("seed", "steps"), [(1, 30), *SHARED_LONG])
@@ -69,12 +69,12 @@ def test_single_pieces(class_path: str, tmp_path: Path) -> None:
     assert "10 pieces agree" in walk(class_path, tmp_path, "StatePieces")
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 def test_rows_of_64_mebibytes(class_path: str, tmp_path: Path) -> None:
     assert "1 pieces agree" in walk(class_path, tmp_path, "StatePieces", "64m")
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 def test_a_delta_that_is_too_long_for_a_mapping(class_path: str, tmp_path: Path) -> None:
     assert "all 34 changes" in walk(class_path, tmp_path, "delta.LargeDelta")
 

@@ -90,7 +90,7 @@ class Workshop:
         environment = {**os.environ, "PYTHONPATH": str(self.root), "PYTHONDONTWRITEBYTECODE": "1"}
         environment |= self._scala.environment()
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-        command += ["--hypothesis-profile=mutants", "-m", "not long", *tests]
+        command += ["--hypothesis-profile=mutants", *tests]
         try:
             return subprocess.run(
                 command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=limit_s

@@ -22,7 +22,7 @@ from jvm.fakes import Compilations
 
 from state_store.session.releases import jar_name
 
-pytestmark = [pytest.mark.packaging, pytest.mark.slow]
+pytestmark = [pytest.mark.packaging]
 NEWEST = SPARKS[-1]
 
 
@@ -87,7 +87,7 @@ def test_from_git_by_an_isolated_build_the_first_use_compiles_the_jar(from_git, 
     assert Path(done.stdout.strip()).is_relative_to(tmp_path / "cache")
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.spark
 def test_from_git_the_first_query_compiles_the_jar_of_a_checkout(from_git, checkout, tmp_path):
     """The compiler and the query are real; and the same sources give the same bytes, wherever they are

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from state_store.session.releases import RELEASES, jar_name
+from state_store.session.releases import RELEASES
 
 
 def run(script: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -94,7 +95,7 @@ def test_make_demo_runs_the_demo(checkout):
         text=True,
         timeout=240,
     )
-    assert done.stdout.splitlines()[-1].endswith("python examples/demo.py")
+    assert done.stdout.splitlines()[-1].endswith("nox --non-interactive -s demo")
 
 
 def test_the_ci_script_runs_every_check(checkout):
@@ -103,16 +104,16 @@ def test_the_ci_script_runs_every_check(checkout):
         assert f"make {target}" in script
 
 
-def test_make_sets_up_each_release_of_spark_and_its_jar(checkout):
+def test_each_release_of_spark_has_its_sessions(checkout):
     done = subprocess.run(
-        ["make", "--no-print-directory", "-n", "-B", "setup", f"PYTHON={sys.executable}"],
+        [checkout / ".venv-nox/bin/nox", "--list", "--json"],
         cwd=checkout,
         capture_output=True,
         text=True,
         timeout=240,
         check=True,
     )
+    sessions = {session["session"] for session in json.loads(done.stdout)}
     for release in RELEASES:
-        if release.in_full and release.runs_here():
-            assert f"pyspark=={release.tested}" in done.stdout
-            assert f"touch state_store/jars/{jar_name(release.tested)}" in done.stdout
+        if release.runs_here():
+            assert {f"setup-{release.minor}", f"spark-{release.minor}"} <= sessions

@@ -23,12 +23,12 @@ from environments import (
 from state_store.session.build import STAMP
 from state_store.session.releases import jar_name
 
-pytestmark = [pytest.mark.packaging, pytest.mark.slow, pytest.mark.spark]
+pytestmark = [pytest.mark.packaging, pytest.mark.spark]
 NEWEST = SPARKS[-1]
 BRIDGE = "state_store/session/bridge"
 
 # Of a release, all Sparks are tried at once.
-OLDER_MARKS = () if DIST_VARIABLE in os.environ else (pytest.mark.long,)
+OLDER_MARKS = () if DIST_VARIABLE in os.environ else (pytest.mark.tier("long"),)
 
 
 def test_the_wheel_carries_jars_sources_and_the_template(wheel, tree):

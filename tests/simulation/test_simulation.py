@@ -63,7 +63,7 @@ def test_a_hundred_histories() -> None:
     } <= counts.keys()
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.parametrize("hundreds", range(40))
 @pytest.mark.parametrize("ids", [True, False])
 def test_many_histories(hundreds: int, ids: bool) -> None:

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("think_once")
 
 few_switches_or_all = pytest.mark.parametrize(
     "switches",
-    [pytest.param(SWITCHES, id="few-switches"), pytest.param(None, marks=pytest.mark.long, id="all")],
+    [pytest.param(SWITCHES, id="few-switches"), pytest.param(None, marks=pytest.mark.tier("long"), id="all")],
 )
 
 
@@ -93,7 +93,7 @@ class TestNoNeededFileIsDeleted:
     def test_random_schedules_of_everybody(self) -> None:
         wander(everybody(), start(), retained_can_be_restored, seeds=range(60), **RANDOM)
 
-    @pytest.mark.long
+    @pytest.mark.tier("long")
     def test_many_random_schedules_of_everybody(self) -> None:
         wander(everybody(), start(), retained_can_be_restored, seeds=range(60, 2000), **RANDOM)
 

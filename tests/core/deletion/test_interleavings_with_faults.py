@@ -51,7 +51,7 @@ class TestACallFails:
         programs = [writer(1, shares=(A,)), cleaner(1, WithoutSweep)]
         explore(programs, start(deltas_from=4), and_snapshots_are_whole, faults=2)
 
-    @pytest.mark.long
+    @pytest.mark.tier("long")
     def test_while_a_lease_may_run_out(self) -> None:
         programs = [writer(1, shares=(A,)), cleaner(1, WithoutSweep)]
         explore(programs, start(deltas_from=4), retained_can_be_restored, time_jumps_ms=(JUMP_MS,), faults=1)
@@ -59,11 +59,11 @@ class TestACallFails:
     def test_in_random_schedules_of_everybody(self) -> None:
         wander(everybody(), start(), retained_can_be_restored, seeds=range(30), faults=3, **RANDOM)
 
-    @pytest.mark.long
+    @pytest.mark.tier("long")
     def test_in_many_random_schedules_of_everybody(self) -> None:
         wander(everybody(), start(), retained_can_be_restored, seeds=range(30, 2000), faults=3, **RANDOM)
 
-    @pytest.mark.long
+    @pytest.mark.tier("long")
     def test_of_a_whole_cleaner_while_a_lease_may_run_out(self) -> None:
         programs = [writer(1, shares=(A,)), cleaner(1)]
         explore(programs, start(), retained_can_be_restored, time_jumps_ms=(JUMP_MS,), faults=1)

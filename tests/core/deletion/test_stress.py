@@ -10,7 +10,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from runtimes import AdjustedRuntime
 
 from deletion import stores, stress
@@ -44,7 +43,6 @@ def _finish(process: subprocess.Popen[str]) -> str:
     return output
 
 
-@pytest.mark.slow
 def test_processes_that_are_killed_lose_nothing(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     steady = [_start(role, 1, directory) for role in ("committer", "cleaner", "checker", "writer")]

@@ -234,13 +234,13 @@ def test_every_interleaving_of_three() -> None:
     explore(programs, {}, check, times_tell_order=True, faults=1, switches=2)
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_interleaving_with_more_faults(name: str) -> None:
     explore(PROGRAMS[name], {}, check, times_tell_order=True, faults=2)
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.parametrize("name", LONG)
 def test_every_interleaving_of_more(name: str) -> None:
     explore(LONG[name], {}, check, times_tell_order=True, faults=1)
@@ -252,7 +252,7 @@ def test_while_the_first_version_is_retired(name: str) -> None:
     explore_retiring(name, switches=1)
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.parametrize("name", RETIRING)
 def test_while_the_first_version_is_retired_and_a_call_fails(name: str) -> None:
     explore_retiring(name, switches=2, faults=1)

@@ -53,7 +53,7 @@ class TestOnHdfs(StorageConformance):
         return WebHdfsStorage([self.cluster.web], self.path)
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 def test_a_file_manager_that_does_not_replace_is_found_out(hdfs_cluster: HdfsCluster, tmp_path: Path) -> None:
     manager = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     properties = {"spark.sql.streaming.checkpointFileManagerClass": manager}
@@ -72,7 +72,7 @@ def test_a_file_manager_that_does_not_replace_is_found_out(hdfs_cluster: HdfsClu
         assert finished == ["a", "b"]
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 def test_reads_from_observers_are_refused(tmp_path: Path) -> None:
     service = {
         "dfs.nameservices": "ours",

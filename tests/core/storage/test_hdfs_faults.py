@@ -93,7 +93,7 @@ def test_permission_denied(hdfs_cluster: HdfsCluster, witness: Witness, path: st
     goes_on(witness)
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.parametrize("opened", ["jvm"], indirect=True)
 def test_permission_denied_to_the_jvm(hdfs_cluster: HdfsCluster, witness: Witness, path: str) -> None:
     conf, user = hdfs_cluster.configuration, {"HADOOP_USER_NAME": "stranger"}
@@ -125,7 +125,7 @@ def _finished(storage: Storage) -> dict[str, list[Entry]]:
     }
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 def test_a_datanode_dies_in_mid_upload(
     hdfs_cluster: HdfsCluster,
     witness: Witness,
@@ -160,7 +160,7 @@ def test_a_datanode_dies_in_mid_upload(
     goes_on(witness)
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 def test_the_namenode_restarts(hdfs_cluster: HdfsCluster, witness: Witness) -> None:
     stop = threading.Event()
 

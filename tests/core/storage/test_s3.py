@@ -96,7 +96,7 @@ class _OnS3(StorageConformance):
         with self.server.failing(first(1, SLOW_DOWN)):
             assert self.names(storage, "delta") == ["a"]
 
-    @pytest.mark.long
+    @pytest.mark.tier("long")
     def test_one_that_stays_busy_is_an_error_with_file_and_remedy(self, storage: Storage) -> None:
         with (
             self.server.failing(lambda method, path: SLOW_DOWN),
@@ -215,7 +215,7 @@ def s3a_jvm(s3_server: S3Server, tmp_path_factory) -> Iterator[StoreFiles]:
         yield jvm
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.spark
 class TestS3aOnS3(_OnS3):
     tells_directories = False
@@ -234,7 +234,7 @@ class TestS3aOnS3(_OnS3):
         assert [method for method, _ in self.server.requests] == ["PUT"]
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 @pytest.mark.spark
 def test_a_range_is_one_request_for_exactly_that(s3_server: S3Server, tmp_path: Path) -> None:
     """With the input stream of S3A that `docs/operations.md` says to take: the other asks for more."""

@@ -17,7 +17,7 @@ from state_store.cli.main import main
 from state_store.core.storage import open_storage
 from state_store.data.query import Query, StoreKey
 
-pytestmark = pytest.mark.more
+pytestmark = pytest.mark.tier("more")
 
 NEWEST = VERSIONS[-1]
 

@@ -18,7 +18,7 @@ from queries.small.flow import Flow, totals
 
 from state_store.cli import main as cli
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
 PREFIX = settings.PREFIX + "incremental."
 BATCHES = [[(f"k{number % 7}", number + batch) for number in range(10)] for batch in range(5)]
@@ -213,7 +213,7 @@ def test_a_partition_count_that_changed_is_kept_as_it_was(spark, tmp_path):
     assert sorted(path.name for path in (flow.checkpoint / "state" / "0").glob("[0-9]")) == ["0", "1"]
 
 
-@pytest.mark.parametrize("size", [4 << 20, pytest.param(64 << 20, marks=pytest.mark.long)])
+@pytest.mark.parametrize("size", [4 << 20, pytest.param(64 << 20, marks=pytest.mark.tier("long"))])
 def test_keys_and_values_may_be_empty_or_large(spark, tmp_path, size: int):
     def query(records):
         key = F.expr(f"repeat(key, {size})").alias("key")
@@ -260,7 +260,7 @@ def test_a_full_disk_fails_the_batch_and_loses_nothing(spark, tmp_path, small_di
     assert found(flow) == expected(BATCHES[0], MORE)
 
 
-@pytest.mark.spark42
+@pytest.mark.older(more=("4.2",), long=("4.1",))
 def test_a_killed_agent_is_replaced(spark, tmp_path):
     flow = Flow(spark, tmp_path / "flow")
     flow.run(*BATCHES[:2])

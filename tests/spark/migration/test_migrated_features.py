@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.long,
+    pytest.mark.tier("long"),
     pytest.mark.timeout(900),
-    *([pytest.mark.spark42_long] if pyspark.__version__.startswith("4.2.") else []),
+    *([pytest.mark.older(long=("4.2", "4.1"))] if pyspark.__version__.startswith("4.2.") else []),
 ]
 
 CHECKSUMS = f"{settings.PREFIX}rowChecksum.enabled"

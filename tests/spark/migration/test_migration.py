@@ -21,7 +21,7 @@ from queries.stores import HDFS, OURS, OURS_IDS, ROCKSDB, ROCKSDB_IDS, ROCKSDB_S
 
 from state_store.data.migration.migrate import Migrated, migrate
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 
 FIRST = 2
 """The batch in which a query breaks off for the first time; then it breaks off in each."""
@@ -170,7 +170,7 @@ def _cases(journey: Journey) -> Iterator:
         if journey in FEW:
             yield pytest.param(journey, hop, id=f"{journey.name}-{source}-{target}")
         else:
-            marks = (pytest.mark.long, pytest.mark.spark42_long)
+            marks = (pytest.mark.tier("long"), pytest.mark.older(long=("4.2", "4.1", "4.0")))
             name = f"{journey.name}-{len(journey.hops)}.{hop + 1}-{source}-{target}"
             yield pytest.param(journey, hop, id=name, marks=marks)
 

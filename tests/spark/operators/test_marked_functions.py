@@ -9,14 +9,14 @@ import pytest
 from pyspark.sql import functions as F
 from queries.small.flow import Flow, session_options
 from queries.stores import HDFS, OURS_IDS, ROCKSDB
-from vectorized.functions import OUTPUT, STATE, total, total_of_rows, total_per_group
+from sample_functions import OUTPUT, STATE, total, total_of_rows, total_per_group
 
 import state_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1", "4.0"))]
 
 OPERATOR = "VectorizedFlatMapGroupsInPandasWithState"
 FORMS = {
@@ -43,8 +43,8 @@ def totals(function: Callable[..., Any]) -> Callable[[DataFrame], DataFrame]:
 
 
 STORES = [
-    pytest.param(OURS_IDS, id=str(OURS_IDS), marks=(pytest.mark.spark42, pytest.mark.oldest)),
-    *(pytest.param(store, id=str(store), marks=pytest.mark.long) for store in (ROCKSDB, HDFS)),
+    pytest.param(OURS_IDS, id=str(OURS_IDS), marks=pytest.mark.older(more=("4.2", "4.1", "4.0"))),
+    *(pytest.param(store, id=str(store), marks=pytest.mark.tier("long")) for store in (ROCKSDB, HDFS)),
 ]
 
 

@@ -13,7 +13,7 @@ from queries.runs.running import Room
 from queries.scenarios.catalogue import SCENARIOS
 
 # The first test of a plan plays its history.
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,9 @@ FEW_OF_OLDER = [
     *(name for name in EVERY if name == "join-inner-column-families"),
     "processor-pandas-event-time",
 ]
-LONG = (pytest.mark.long,)
+LONG = (pytest.mark.tier("long"),)
+ON_OLDER = (pytest.mark.older(more=("4.2", "4.1", "4.0")),)
+LONG_ON_OLDER = (pytest.mark.older(long=("4.2", "4.1", "4.0")),)
 PLANS = {
     "format-2": Plan(DIFFERENT, 2, seed=1, acts=("kill-jvm",), batches=4),
     "format-1": Plan(FEW, 1, seed=2, acts=("kill",), batches=4),
@@ -76,19 +78,34 @@ if pyspark.__version__.startswith("4.0."):
     EVERY.remove("limit")  # it fails under checkpoint format 2, on every store
 if pyspark.__version__.startswith(("4.0.", "4.1.")):
     PLANS = {
-        "oldest": Plan(FEW, 2, seed=4, acts=("restart",), batches=3, marks=(pytest.mark.oldest,)),
+        "oldest": Plan(FEW, 2, seed=4, acts=("restart",), batches=3, marks=ON_OLDER),
         "oldest-every": Plan(
-            EVERY, 2, seed=3, acts=("restart", "kill"), batches=6, marks=(pytest.mark.spark42_long,)
+            EVERY,
+            2,
+            seed=3,
+            acts=("restart", "kill"),
+            batches=6,
+            marks=LONG_ON_OLDER,
         ),
     }
 elif pyspark.__version__.startswith("4.2."):
     # The long plan of every operator has its place in `make test-long`; Spark's own suites run on 4.2, too.
     PLANS = {
         "spark-4.2": Plan(
-            FEW_OF_OLDER, 2, seed=3, acts=("restart",), batches=4, marks=(pytest.mark.spark42,)
+            FEW_OF_OLDER,
+            2,
+            seed=3,
+            acts=("restart",),
+            batches=4,
+            marks=ON_OLDER,
         ),
         "spark-4.2-every": Plan(
-            EVERY, 2, seed=3, acts=("restart", "kill"), batches=6, marks=(pytest.mark.spark42_long,)
+            EVERY,
+            2,
+            seed=3,
+            acts=("restart", "kill"),
+            batches=6,
+            marks=LONG_ON_OLDER,
         ),
     }
 

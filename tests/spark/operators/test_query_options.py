@@ -13,7 +13,7 @@ from queries.small.flow import Flow
 from state_store.errors import OptionError
 from state_store.session.configuration import check_checkpoint
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
 PROVIDER_CLASS = "spark.sql.streaming.stateStore.providerClass"
 RETAINED = "spark.sql.streaming.minBatchesToRetain"
@@ -57,7 +57,7 @@ def pinned(spark, provider, tmp_path) -> Flow:
     return flow
 
 
-@pytest.mark.spark42
+@pytest.mark.older(more=("4.2",), long=("4.1",))
 def test_the_first_provider_of_a_query_is_kept(pinned, provider):
     query = pinned.run([("a", 2)])
     assert [row["total"] for row in pinned.batches[-1]] == [3]

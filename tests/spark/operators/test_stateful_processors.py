@@ -25,7 +25,7 @@ from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.dataset.views import view, views
 from state_store.data.query import Query
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
 # Before 4.2 Spark does not look at the store: then the store itself says what it lacks.
 REFUSAL = (
@@ -74,8 +74,8 @@ def read_back(flow: Flow, variables: Iterable[str]) -> dict[str, Counter]:
 @pytest.mark.parametrize(
     ("query", "variables", "encoding", "is_written_anew"),
     [
-        pytest.param(in_pandas, VARIABLES, "unsaferow", False, marks=pytest.mark.long),
-        pytest.param(in_rows, (*VARIABLES, *WITH_TTL), "unsaferow", True, marks=pytest.mark.long),
+        pytest.param(in_pandas, VARIABLES, "unsaferow", False, marks=pytest.mark.tier("long")),
+        pytest.param(in_rows, (*VARIABLES, *WITH_TTL), "unsaferow", True, marks=pytest.mark.tier("long")),
         (in_rows, (*VARIABLES, *WITH_TTL), "avro", True),
     ],
 )

@@ -10,7 +10,7 @@ import scala_jars
 
 from state_store.session import releases
 
-pytestmark = [pytest.mark.spark42, pytest.mark.oldest]
+pytestmark = [pytest.mark.older(more=("4.2",), long=("4.1",)), pytest.mark.older(more=("4.1", "4.0"))]
 
 STATE = "org/apache/spark/sql/execution/streaming/state/"
 # What a row of the table speaks of: classes that Spark has then, or their members after a colon.

@@ -32,7 +32,7 @@ from state_store.errors import ConflictError, MissingError, OptionError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
 INITIAL = [("a", 100, 1000), ("b", 7, 70), ("z", 1, 5)]
 
@@ -212,7 +212,7 @@ def expiring(table: pa.Table) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(table.schema, batches())
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 def test_a_state_on_s3(scala_jar, s3_server: S3Server, tmp_path):
     """By a URI that Spark and this Python both know."""
     options = settings.spark_options("incremental", 2, [scala_jar])

@@ -14,7 +14,7 @@ from queries.small.flow import Flow, session_options
 from queries.small.flow import totals as flow_totals
 from queries.small.forgetting import remembered
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
 FORMAT = settings.PREFIX + "checkpointFormatVersion"
 BATCHES = [[(f"k{number % 3}", number + 1) for number in range(batch, batch + 4)] for batch in range(6)]
@@ -46,7 +46,7 @@ def session_of_1(spark):
         yield
 
 
-@pytest.mark.spark42
+@pytest.mark.older(more=("4.2",), long=("4.1",))
 def test_a_session_of_format_1_reads_every_batch_of_format_2(ran_with_2, session_of_1):
     for batch in range(len(BATCHES)):
         assert totals(ran_with_2.state_of_keys(batchId=batch)) == expected(batch)
@@ -128,7 +128,7 @@ def is_pinned(spark) -> bool:
     return tuple(map(int, spark.version.split(".")[:2])) >= (4, 3)
 
 
-@pytest.mark.spark42
+@pytest.mark.older(more=("4.2",), long=("4.1",))
 def test_a_query_of_format_1_goes_on_in_a_session_of_format_2(spark, provider, tmp_path):
     if provider != "incremental":
         pytest.skip("what the incremental store does beyond Spark's own")
@@ -144,7 +144,7 @@ def test_a_query_of_format_1_goes_on_in_a_session_of_format_2(spark, provider, t
                 assert totals(flow.state_of_keys(batchId=batch)) == expected(batch)
 
 
-@pytest.mark.spark42
+@pytest.mark.older(more=("4.2",), long=("4.1",))
 @pytest.mark.parametrize("query", [remembered, flow_totals])
 def test_a_query_of_format_2_in_a_session_of_format_1(spark, provider, tmp_path, query):
     """Spark 4.3 keeps its format. Before, what the session asks for cannot be, and nothing is written."""

@@ -23,7 +23,7 @@ from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.dataset.views import views
 from state_store.data.query import Operator, Query
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
 BATCHES = 4
 FIRST = 2
@@ -35,7 +35,7 @@ FEW = [
 ]
 LEFT_OUT = [name for name in SCENARIOS if "processing-time" in name]  # by the clock
 NAMES = [
-    pytest.param(name, marks=() if name in FEW else pytest.mark.long)
+    pytest.param(name, marks=() if name in FEW else pytest.mark.tier("long"))
     for name in SCENARIOS
     if name not in LEFT_OUT
 ]

@@ -23,7 +23,7 @@ from state_store.data.rows.encoder import encode
 from state_store.data.rows.hashing import partitions_of
 from state_store.data.rows.types import schema_of
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
 BATCHES = 4
 FEW = ["session-window-append", "pandas-event-time", "limit", "chained-join"]
@@ -125,7 +125,7 @@ def _start(spark, scenario: Scenario, root: Path):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.long) for name in SCENARIOS]
+    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.tier("long")) for name in SCENARIOS]
 )
 def test_the_state_of_an_operator_is_what_spark_reads(spark, checkpoints, name):
     directory = checkpoints[name]

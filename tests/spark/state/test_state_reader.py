@@ -10,7 +10,7 @@ import pytest
 from queries.small.flow import Flow
 from queries.small.forgetting import remembered
 
-pytestmark = [pytest.mark.spark, pytest.mark.spark42_long]
+pytestmark = [pytest.mark.spark, pytest.mark.older(long=("4.2", "4.1"))]
 
 BATCHES = 9
 RETAINED = 4
@@ -71,7 +71,7 @@ def test_the_newest_batch_is_the_default(history):
     assert totals_of(history.flow.state_of_keys()) == history.states[-1]
 
 
-@pytest.mark.spark42
+@pytest.mark.older(more=("4.2",), long=("4.1",))
 def test_the_change_feed_tells_each_batch(history):
     first = BATCHES - RETAINED + 1
     rows = history.flow.state(readChangeFeed=True, changeStartBatchId=first, changeEndBatchId=BATCHES - 1)

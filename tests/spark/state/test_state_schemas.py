@@ -72,7 +72,7 @@ def test_columns_keep_the_names_of_the_first_batch(stream):
         assert {row["change"] for row in state.diff(1).read_all().to_pylist()} == {"changed"}
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 def test_rows_of_columns_that_spark_did_not_check(spark, tmp_path):
     """Spark refuses other columns, unless it is told not to look; its file stays that of the first batch.
 
@@ -120,7 +120,7 @@ def counting(variables: Sequence[str], gone: Sequence[str] = ()) -> StatefulProc
     return Counting()
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 def test_variables_that_come_and_go(stream):
     """Each version has the variables that the query had then; one that is not there says where it is."""
 
@@ -178,7 +178,7 @@ def _plain(value: Any) -> Any:
     return {"srid": value.srid, "wkb": bytes(value.wkb)} if hasattr(value, "wkb") else value
 
 
-@pytest.mark.long
+@pytest.mark.tier("long")
 def test_shapes_are_no_keys(stream):
     """Spark has no hash of them, by which it would find the partition."""
     events = stream.events().selectExpr("key", f"if(key < 9, {SHAPES['point']}, null) as shape")
