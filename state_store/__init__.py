@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from state_store.data.estimation.measured import Measured as Measured
     from state_store.data.estimation.measured import measure as measure
     from state_store.data.estimation.workload import Workload as Workload
+    from state_store.data.maintenance.full_checkpoints import FullCheckpoints as FullCheckpoints
+    from state_store.data.maintenance.full_checkpoints import full_checkpoint as full_checkpoint
+    from state_store.data.query.progress import ProgressUpdate as ProgressUpdate
     from state_store.errors import StateStoreError as StateStoreError
     from state_store.functions import BadResultError as BadResultError
     from state_store.functions import Context as Context
@@ -39,8 +42,10 @@ _HOMES = {
     "State": "state_store.data.dataset.state",
     "EmbeddedStore": "state_store.data.embedded.store",
     "Estimate": "state_store.data.estimation.estimate",
+    "FullCheckpoints": "state_store.data.maintenance.full_checkpoints",
     "Measured": "state_store.data.estimation.measured",
     "Options": "state_store.core.settings.options",
+    "ProgressUpdate": "state_store.data.query.progress",
     "StateStoreError": "state_store.errors",
     "Workload": "state_store.data.estimation.workload",
     "bootstrap": "state_store.data.dataset.rewriting.bootstrapping",
@@ -48,6 +53,7 @@ _HOMES = {
     "checkpoints": "state_store.data.dataset.checkpoints",
     "check_checkpoint": "state_store.session.configuration",
     "estimate": "state_store.data.estimation.estimate",
+    "full_checkpoint": "state_store.data.maintenance.full_checkpoints",
     "jar_path": "state_store.session.jar",
     "measure": "state_store.data.estimation.measured",
     "open": "state_store.data.dataset.opening",

@@ -123,3 +123,10 @@ def from_json(fields: ErrorFields) -> StateStoreError:
     cls = KINDS.get(str(fields.get("kind")), InternalError)
     message = str(fields.get("message", "the other side gave no message"))
     return cls(message, file=fields.get("file"), option=fields.get("option"))
+
+
+def as_store_error(error: StateStoreError | OSError) -> StateStoreError:
+    """Return the error itself, or a StorageError for a failure of the operating system (a full disk, say)."""
+    if isinstance(error, StateStoreError):
+        return error
+    return StorageError(str(error), file=None if error.filename is None else str(error.filename))

@@ -12,7 +12,7 @@ import click
 from state_store.cli import exit_codes
 from state_store.cli.output import print_error
 from state_store.data.query import Filter
-from state_store.errors import InternalError, StateStoreError, StorageError
+from state_store.errors import InternalError, StateStoreError, as_store_error
 
 PROGRAM = "state-store"
 DIRECTORY = (
@@ -48,13 +48,6 @@ class _StoreCommand(click.Command):
                 traceback.print_exc()
         print_error(reported, as_json=as_json)
         return exit_codes.OF_KIND[reported.kind]
-
-
-def as_store_error(error: StateStoreError | OSError) -> StateStoreError:
-    """The error itself, or one to report where the operating system failed (a full disk, say)."""
-    if isinstance(error, StateStoreError):
-        return error
-    return StorageError(str(error), file=None if error.filename is None else str(error.filename))
 
 
 def command(

@@ -5,7 +5,6 @@ second.
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -21,7 +20,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from state_store.core.storage.contract import Entry, Storage
+from state_store.core.storage.contract import Storage
+from state_store.data.query.progress import MeteredStorage
 
 SHOWN_AFTER_S = 1.0
 
@@ -84,7 +84,7 @@ class Meter:
 
     def metered(self, storage: Storage) -> Storage:
         """The storage, with its transfers counted here."""
-        return MeteredStorage(storage, self)
+        return MeteredStorage(storage, self.moved)
 
     def store_done(self) -> None:
         """One more store is done."""
@@ -104,50 +104,3 @@ class _RowsColumn(ProgressColumn):
         rate = f", {task.speed:,.0f} a second" if task.speed else ""
         total = "" if task.total is None else f"/{task.total:,.0f}"
         return Text(f"{task.completed:,.0f}{total} rows{rate}")
-
-
-class MeteredStorage(Storage):
-    """A storage that tells a meter of the files it brings and takes away; otherwise the one it is given."""
-
-    def __init__(self, storage: Storage, meter: Meter) -> None:
-        self.location = storage.location
-        self.is_local = storage.is_local
-        self._storage = storage
-        self._meter = meter
-
-    def list_files(self, directory: str) -> list[Entry]:
-        return self._storage.list_files(directory)
-
-    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self._storage.read(path, offset, length)
-
-    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
-        self._storage.write(path, data, overwrite=overwrite)
-
-    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
-        self._storage.upload(local, path, overwrite=overwrite)
-        self._meter.moved(local.stat().st_size)
-
-    def download(self, path: str, local: Path) -> None:
-        self._storage.download(path, local)
-        self._meter.moved(local.stat().st_size)
-
-    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
-        size_bytes = self._storage.download_part(path, local, offset, length)
-        self._meter.moved(size_bytes)
-        return size_bytes
-
-    def delete(self, path: str) -> None:
-        self._storage.delete(path)
-
-    def exists(self, path: str) -> bool:
-        return self._storage.exists(path)
-
-    def directories(self, directory: str | None = None) -> list[str]:
-        return self._storage.directories(directory)
-
-    def delete_directory(self, directory: str) -> None:
-        self._storage.delete_directory(directory)
-
-    def close(self) -> None:
-        self._storage.close()

@@ -23,9 +23,10 @@ import state_store
 from state_store.cli import exit_codes, progress, repartition
 from state_store.cli.commands import state_store_command
 from state_store.cli.main import main
-from state_store.cli.progress import Meter, MeteredStorage
+from state_store.cli.progress import Meter
 from state_store.cli.rows import chosen, import_
 from state_store.core.storage import open_storage
+from state_store.data.query.progress import MeteredStorage
 from state_store.errors import KINDS
 
 COMMANDS = sorted(state_store_command.commands)
@@ -190,7 +191,7 @@ def test_a_metered_storage_tells_what_is_moved(tmp_path):
         def moved(self, size_bytes):
             told.append(size_bytes)
 
-    storage = MeteredStorage(open_storage(str(tmp_path / "store")), Noted("x", 1))
+    storage = MeteredStorage(open_storage(str(tmp_path / "store")), Noted("x", 1).moved)
     (tmp_path / "local").write_bytes(b"12345")
     storage.upload(tmp_path / "local", "shared/file")
     storage.download("shared/file", tmp_path / "again")

@@ -12,9 +12,9 @@ from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.cli.stores import full
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.engine.settings import DatabaseSettings
+from state_store.data.maintenance import full_checkpoints
 from state_store.data.query import StoreKey
 from state_store.errors import ConflictError, MissingError
 
@@ -50,7 +50,7 @@ def test_without_ids_a_batch_that_runs_is_not_taken(query, capsys):
 
 def replacing(query, monkeypatch, name, *, after=False):
     """While `full` works, just before or after it calls `name`, the newest batch runs again."""
-    real = getattr(full, name)
+    real = getattr(full_checkpoints, name)
 
     def late(*arguments, **named):
         if not after:
@@ -60,7 +60,7 @@ def replacing(query, monkeypatch, name, *, after=False):
             query.run_again(rows(7, 3, b"second"))
         return result
 
-    monkeypatch.setattr(full, name, late)
+    monkeypatch.setattr(full_checkpoints, name, late)
 
 
 @pytest.mark.parametrize(
@@ -84,14 +84,14 @@ def test_without_ids_a_batch_that_runs_again_meanwhile_is_what_counts(
 
 
 def test_a_delta_that_a_cleanup_removes_meanwhile_is_no_conflict(query, monkeypatch, capsys):
-    real = full.publish
+    real = full_checkpoints.publish
 
     def late(*arguments, **named):
         (delta,) = (path for path in query.files(FIRST) if path.match(f"delta/{1:020}_*"))
         delta.unlink()
         return real(*arguments, **named)
 
-    monkeypatch.setattr(full, "publish", late)
+    monkeypatch.setattr(full_checkpoints, "publish", late)
     code, _ = run_json(capsys, "full", query.root)
     assert code == exit_codes.OK
     assert query.restored(FIRST) == query.state[FIRST]
@@ -102,7 +102,7 @@ def test_a_query_that_goes_on_and_retires_the_version_is_followed(tmp_path, monk
     """With `publish`: between one store and the next. With `restore`: while the store is worked on."""
     query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch", partitions=2)
     query.commit(rows(0, 20))
-    real, calls = getattr(full, step), []
+    real, calls = getattr(full_checkpoints, step), []
 
     def late(*arguments, **named):
         calls.append(arguments)
@@ -114,7 +114,7 @@ def test_a_query_that_goes_on_and_retires_the_version_is_followed(tmp_path, monk
             [path.unlink() for path in old]
         return real(*arguments, **named)
 
-    monkeypatch.setattr(full, step, late)
+    monkeypatch.setattr(full_checkpoints, step, late)
     code, made = run_json(capsys, "full", query.root, "--stores", 1)
     assert code == exit_codes.OK
     assert [one["version"] for one in made["stores"]] == ([4, 4] if step == "restore" else [1, 4])
@@ -132,7 +132,7 @@ def test_a_committed_version_that_cannot_be_restored_is_an_error(tmp_path, ids):
     with pytest.raises(
         MissingError, match="which Spark committed last, cannot be restored; versions that can"
     ):
-        full.full_checkpoint(FIRST, query.store(FIRST), query.newest[FIRST])
+        full_checkpoints.store_full_checkpoint(FIRST, query.store(FIRST), query.newest[FIRST])
     assert snapshots(query) == []
 
 
@@ -141,7 +141,7 @@ def test_attempts_that_cannot_be_told_apart_are_a_conflict(tmp_path):
     query.commit(rows(0, 3))
     query.write_version(FIRST, rows(0, 4), None)
     with pytest.raises(ConflictError, match="2 attempts of version 1"):
-        full.full_checkpoint(FIRST, query.store(FIRST), VersionId(1, None))
+        full_checkpoints.store_full_checkpoint(FIRST, query.store(FIRST), VersionId(1, None))
 
 
 def test_nothing_is_made_before_the_first_commit(tmp_path, capsys):
@@ -168,14 +168,14 @@ def test_a_store_that_fails_does_not_stop_the_others(tmp_path, capsys):
 def test_a_full_disk_stops_one_store_alone(tmp_path, monkeypatch, capsys):
     query = QueryDirectory(tmp_path / "checkpoint", tmp_path / "scratch")
     query.commit(rows(0, 3))
-    real = full.merge
+    real = full_checkpoints.merge
 
     def fail(context, *arguments):
         if context.storage.location.endswith("/0/0"):
             raise OSError(28, "No space left on device", "/tmp/full")
         return real(context, *arguments)
 
-    monkeypatch.setattr(full, "merge", fail)
+    monkeypatch.setattr(full_checkpoints, "merge", fail)
     code, made = run_json(capsys, "full", query.root)
     assert code == exit_codes.RETRY
     assert "No space left" in made["stores"][0]["error"]["message"]
@@ -193,7 +193,7 @@ def test_compression_is_that_of_the_query(tmp_path, written, asked, made):
     before = query.merge(FIRST, "full").manifest
     query.commit(rows(0, 3))
     storage = query.store(FIRST)
-    after = full.full_checkpoint(FIRST, storage, query.newest[FIRST], compression=asked)
+    after = full_checkpoints.store_full_checkpoint(FIRST, storage, query.newest[FIRST], compression=asked)
     ratio = {("none", "lz4"): 1 / 8.7, ("lz4", "none"): 8.7}.get((written, made), 1)
     assert after.bytes == pytest.approx(before.total_bytes * ratio, rel=0.1)
 

@@ -14,7 +14,6 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def examples_on_the_path(monkeypatch):
     monkeypatch.syspath_prepend(str(CHECKOUT / "examples"))
-    monkeypatch.syspath_prepend(str(CHECKOUT / "tests/cli"))
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from state_store.cli.command import query_command
 from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
 from state_store.cli.stores.at_once import stores_option
-from state_store.cli.stores.descriptors import share
 from state_store.cli.stores.repair_steps import REBUILD, Repair, repair_store
 from state_store.core.settings.option_types import DURATION, at_least
+from state_store.data.maintenance.descriptors import share
 from state_store.data.query import Filter, Query
 
 _AGE = at_least(DURATION, 3_600_000)

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_store.cli.progress import Meter
-from state_store.cli.stores.descriptors import MOST_FILES
-from state_store.cli.stores.full import full_checkpoint
 from state_store.cli.stores.verification import Finding, verify_store
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import (
@@ -28,6 +26,8 @@ from state_store.core.deletion.retention import Retention
 from state_store.core.settings.options import Options
 from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
+from state_store.data.maintenance.descriptors import MAX_OPEN_FILES
+from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
 from state_store.data.query import StoreKey
 
 REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
@@ -88,7 +88,7 @@ def repair_store(
     older_than_ms: int,
     leaks_only: bool = False,
     discard: bool = False,
-    open_files: int = MOST_FILES,
+    open_files: int = MAX_OPEN_FILES,
     meter: Meter | None = None,
 ) -> Repair:
     """Makes each snapshot anew that is damaged and whose version the other files can make; then removes what
@@ -109,7 +109,7 @@ def repair_store(
     rebuilt = [] if leaks_only else rebuildable(store, (finding.file for finding in left))
     if apply and rebuilt:
         for name in rebuilt:
-            full_checkpoint(key, storage, name.version_id, open_files=open_files)
+            store_full_checkpoint(key, storage, name.version_id, open_files=open_files)
         left = findings()
         store = FoundStore.read(key, storage)
     elif rebuilt:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,8 +11,6 @@ from typing import Any
 
 from state_store.cli.output import version_json
 from state_store.cli.progress import Meter
-from state_store.cli.stores.contexts import store_context
-from state_store.cli.stores.descriptors import MOST_FILES
 from state_store.core.checkpoint.manifest import FULL, FileEntry
 from state_store.core.checkpoint.metadata import META_KEY
 from state_store.core.checkpoint.names import VersionId
@@ -26,6 +23,8 @@ from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
+from state_store.data.maintenance.descriptors import MAX_OPEN_FILES
+from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError
 
@@ -84,7 +83,7 @@ def verify_store(
     committed: Callable[[], VersionId | None],
     *,
     every: bool = False,
-    open_files: int = MOST_FILES,
+    open_files: int = MAX_OPEN_FILES,
     meter: Meter | None = None,
 ) -> Verdict:
     """Looks at everything in one store; the version that Spark committed last must be restorable.
@@ -98,12 +97,9 @@ def verify_store(
     sizes = store.contents.listing.sst_bytes()
     if meter is not None:
         meter.expect(sum(sizes.values()))
-    with (
-        tempfile.TemporaryDirectory(prefix="state-store-verify-") as directory,
-        store_context(storage, Path(directory), settings) as context,
-    ):
+    with temporary_context(storage, settings) as (context, directory):
         findings = [*_unreadable(store), *_unreadable_marks(store, storage), *_shared_by_full(store)]
-        findings += _checksums(store, context, committed(), Path(directory))
+        findings += _checksums(store, context, committed(), directory)
         outcome = _restore_newest(store, context, committed, every=every)
     findings += outcome.findings
     if findings:

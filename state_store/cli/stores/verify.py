@@ -18,8 +18,8 @@ from state_store.cli.output import (
 )
 from state_store.cli.progress import Meter
 from state_store.cli.stores.at_once import stores_option
-from state_store.cli.stores.descriptors import share
 from state_store.cli.stores.verification import Finding, Verdict, verify_store
+from state_store.data.maintenance.descriptors import share
 from state_store.data.query import Filter, Query
 
 _COLUMNS = (

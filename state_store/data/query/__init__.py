@@ -2,6 +2,18 @@
 
 from state_store.data.query.keys import DEFAULT_NAME, Filter, StoreKey
 from state_store.data.query.operators import Operator
-from state_store.data.query.query import LISTED_AT_ONCE, Progress, Query
+from state_store.data.query.progress import Progress, ProgressOption, ProgressUpdate, reporting
+from state_store.data.query.query import LISTED_AT_ONCE, Query
 
-__all__ = ["DEFAULT_NAME", "LISTED_AT_ONCE", "Filter", "Operator", "Progress", "Query", "StoreKey"]
+__all__ = [
+    "DEFAULT_NAME",
+    "LISTED_AT_ONCE",
+    "Filter",
+    "Operator",
+    "Progress",
+    "ProgressOption",
+    "ProgressUpdate",
+    "Query",
+    "StoreKey",
+    "reporting",
+]

@@ -5,7 +5,7 @@ listing partitions. Safe for any thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.files.transfer import parallel
@@ -20,6 +20,7 @@ from state_store.data.query.operators import (
     parsed,
     text_of,
 )
+from state_store.data.query.progress import Progress
 from state_store.errors import MissingError
 from state_store.session.configuration import check_pinned
 
@@ -27,19 +28,6 @@ LISTED_AT_ONCE = 16
 """Stores whose directories are read at the same time, where nothing more is done with them."""
 
 T = TypeVar("T")
-
-
-class Progress(Protocol):
-    """Hears of the work on many stores, as `Query.for_each` does it. Safe for any thread."""
-
-    def expect(self, size_bytes: int) -> None:
-        """A store is begun with, and this many bytes are going to be moved."""
-
-    def metered(self, storage: Storage) -> Storage:
-        """The storage in whose place one is worked with whose transfers are counted."""
-
-    def store_done(self) -> None:
-        """One more store is done."""
 
 
 def _lacking(storage: Storage) -> str:

@@ -1,0 +1,273 @@
+"""Full checkpoints: snapshots that depend on no older file, of a query that runs or is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from state_store.core.checkpoint.lineage import describe_restorable
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.deletion.lease import Lease
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.settings.options import Options
+from state_store.core.snapshots.merge import FULL, merge
+from state_store.core.snapshots.publish import publish
+from state_store.core.snapshots.restore import restore
+from state_store.core.storage import Storage
+from state_store.data.dataset.found import FoundStore
+from state_store.data.dataset.html import table
+from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
+from state_store.data.maintenance.workspaces import temporary_context
+from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
+from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
+
+COMPRESSIONS = ("none", "lz4")
+
+STORES = 4
+"""Stores that are worked on at a time by default."""
+
+_TRIES = 3
+"""Attempts for a store while its query goes on and retires the version."""
+
+
+@dataclass(frozen=True)
+class FullCheckpoint:
+    """The full checkpoint of one store.
+
+    Attributes:
+        key: the store.
+        version: the version that the checkpoint is of.
+        keys: its keys, of all column families.
+        files: its SST files, all of them new.
+        bytes: bytes of these files.
+        chain_files: files that a restore of the version read before.
+        chain_bytes: bytes of those files.
+        ms: milliseconds that the work took.
+    """
+
+    key: StoreKey
+    version: VersionId
+    keys: int
+    files: int
+    bytes: int
+    chain_files: int
+    chain_bytes: int
+    ms: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the checkpoint as values for JSON."""
+        return {
+            "operator": self.key.operator,
+            "partition": self.key.partition,
+            "name": self.key.name,
+            "version": self.version.number,
+            "id": self.version.checkpoint_id,
+            "keys": self.keys,
+            "files": self.files,
+            "bytes": self.bytes,
+            "chain_files": self.chain_files,
+            "chain_bytes": self.chain_bytes,
+            "ms": round(self.ms),
+        }
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A store of which no full checkpoint was made, and the reason."""
+
+    key: StoreKey
+    error: StateStoreError
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the failure as values for JSON."""
+        return {
+            "operator": self.key.operator,
+            "partition": self.key.partition,
+            "name": self.key.name,
+            "error": self.error.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class FullCheckpoints:
+    """The full checkpoints of a query's stores. Notebooks show a table.
+
+    Attributes:
+        checkpoint: the query's checkpoint directory.
+        made: the checkpoints that were made, in the order of the stores.
+        failed: the stores of which none could be made.
+    """
+
+    checkpoint: str
+    made: tuple[FullCheckpoint, ...]
+    failed: tuple[Failure, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results of all stores, in their order, as values for JSON."""
+        outcomes: list[FullCheckpoint | Failure] = [*self.made, *self.failed]
+        return {
+            "checkpoint": self.checkpoint,
+            "stores": [outcome.to_json() for outcome in sorted(outcomes, key=lambda outcome: outcome.key)],
+        }
+
+    def __repr__(self) -> str:
+        failed = f", {len(self.failed)} failed" if self.failed else ""
+        size_bytes = sum(made.bytes for made in self.made)
+        return f"FullCheckpoints({len(self.made)} stores, {size_bytes} bytes{failed})"
+
+    def _repr_html_(self) -> str:
+        rows: list[tuple[object, ...]] = [
+            (made.key, made.version.number, made.keys, made.files, made.bytes, made.chain_bytes, "")
+            for made in self.made
+        ]
+        rows += [(failure.key, *[None] * 5, failure.error.message) for failure in self.failed]
+        headings = ("store", "version", "keys", "files", "bytes", "bytes before", "error")
+        return table(repr(self), headings, rows)
+
+
+def full_checkpoint(
+    checkpoint: str,
+    operator: int | None = None,
+    partition: int | None = None,
+    name: str | None = None,
+    *,
+    stores: int = STORES,
+    compression: str | None = None,
+    on_failure: str = "raise",
+    progress: ProgressOption = None,
+    runtime: Runtime = SYSTEM,
+) -> FullCheckpoints:
+    """Make a full checkpoint of each store of a query, of the version that Spark committed last.
+
+    Later checkpoints depend on no older file. The query may run meanwhile: it goes on from the new
+    checkpoint. Needs local disk for twice the state of a partition in the directory of temporary files
+    (`TMPDIR`), for each store that is worked on at a time. Any thread may call it, also several at a time.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        operator: only the stores of this stateful operator.
+        partition: only the stores of this partition.
+        name: only the stores of this name, as Spark names them.
+        stores: stores that are worked on at a time; fewer if file descriptors are short.
+        compression: `none` or `lz4`, the query's option `snapshotCompression`. Default: the compression of
+            the store's newest snapshot.
+        on_failure: `raise`: when all stores were tried, raise the first failure. `report`: return failures
+            in `FullCheckpoints.failed`.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+        runtime: clocks and threads.
+
+    Raises:
+        MissingError: there is no such query or store, Spark has not committed a batch, or the version cannot
+            be restored.
+        OptionError: an argument is wrong, or another provider keeps the query's state.
+        StateStoreError: as the files and the storage are.
+    """
+    if compression not in (None, *COMPRESSIONS):
+        raise OptionError(f"compression is none or lz4, not {compression!r}", option="compression")
+    if on_failure not in ("raise", "report"):
+        raise OptionError(f"on_failure is 'raise' or 'report', not {on_failure!r}", option="on_failure")
+    query = Query.open(checkpoint)
+    keys = query.stores(Filter(operator, partition, name))
+    if query.committed_batch() is None:
+        raise MissingError(f"Spark has not committed a batch of {query.location} yet", file=query.location)
+    resources = share(stores)
+
+    def of_store(key: StoreKey, storage: Storage) -> FullCheckpoint | Failure:
+        try:
+            return _of_newest(
+                lambda: query.committed()[key],
+                lambda version: store_full_checkpoint(
+                    key,
+                    storage,
+                    version,
+                    compression=compression,
+                    open_files=resources.open_files,
+                    meter=meter,
+                    runtime=runtime,
+                ),
+            )
+        except (StateStoreError, OSError) as error:
+            return Failure(key, as_store_error(error))
+
+    with reporting(progress, "full checkpoints", len(keys)) as meter:
+        outcomes = query.for_each(keys, of_store, at_once=resources.stores, meter=meter)
+    failed = tuple(outcome for outcome in outcomes if isinstance(outcome, Failure))
+    if failed and on_failure == "raise":
+        raise failed[0].error
+    made = tuple(outcome for outcome in outcomes if isinstance(outcome, FullCheckpoint))
+    return FullCheckpoints(query.location, made, failed)
+
+
+def _of_newest(
+    committed: Callable[[], VersionId], make: Callable[[VersionId], FullCheckpoint]
+) -> FullCheckpoint:
+    """Make the checkpoint of the version that Spark committed last.
+
+    If the query goes on and retires that version meanwhile, a later version is taken.
+    """
+    for _ in range(_TRIES - 1):
+        version = committed()
+        try:
+            return make(version)
+        except MissingError:
+            if committed() == version:
+                raise
+    return make(committed())
+
+
+def store_full_checkpoint(
+    key: StoreKey,
+    storage: Storage,
+    committed: VersionId,
+    *,
+    compression: str | None = None,
+    open_files: int = MAX_OPEN_FILES,
+    meter: Progress | None = None,
+    runtime: Runtime = SYSTEM,
+) -> FullCheckpoint:
+    """Make a full checkpoint of exactly one version of one store, never of another version.
+
+    Args:
+        key: the store.
+        storage: the store's directory.
+        committed: the version; an id of None stands for the attempt that the number means.
+        compression: `none`, `lz4`, or None: as in the snapshot that a restore of the version starts from.
+        open_files: tables that the database keeps open at most.
+        meter: receives the number of bytes that are going to be moved.
+        runtime: clocks and threads.
+
+    Raises:
+        MissingError: the version cannot be restored.
+        StateStoreError: as restore, merge and publish raise it.
+    """
+    began_s = runtime.monotonic_s()
+    contents = FoundStore.read(key, storage)
+    version = contents.restorable(committed)
+    if version is None:
+        raise MissingError(
+            f"version {committed} of {storage.location}, which Spark committed last, cannot be restored; "
+            f"{describe_restorable(contents.registry.checkpoints())}",
+            file=storage.location,
+        )
+    settings = DatabaseSettings(compression=compression, max_open_files=open_files)
+    if meter is not None:
+        meter.expect(
+            2 * sum(file.size_bytes for file in contents.registry.files(version) if not file.is_snapshot)
+        )
+    with temporary_context(storage, settings, runtime=runtime) as (context, _):
+        restored = restore(context, version)
+        merged = merge(context, restored.base, [], version, FULL)
+        lease = Lease(storage, expiry_ms=Options().lease_expiry_ms, runtime=runtime)
+        published = publish(context, merged.base, lease, full=True)
+    return FullCheckpoint(
+        key,
+        version,
+        published.manifest.keys,
+        len(published.manifest.files),
+        published.manifest.total_bytes,
+        restored.chain.files,
+        restored.chain.size_bytes,
+        (runtime.monotonic_s() - began_s) * 1000,
+    )

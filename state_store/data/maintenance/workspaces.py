@@ -1,0 +1,31 @@
+"""Local directories for work on one store: no cache outlives the work."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.core.files.local_cache import LocalCache
+from state_store.core.files.workspace import Workspace
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.snapshots.context import StoreContext
+from state_store.core.storage import Storage
+
+
+@contextmanager
+def temporary_context(
+    storage: Storage, settings: DatabaseSettings, *, runtime: Runtime = SYSTEM
+) -> Iterator[tuple[StoreContext, Path]]:
+    """Yield the context of a store and a directory for other files, both below a new temporary directory.
+
+    The directory is below `TMPDIR` and is removed at the end. A file that was fetched once is linked then.
+    """
+    with tempfile.TemporaryDirectory(prefix="state-store-") as root:
+        directory = Path(root)
+        cache = LocalCache(directory / "cache", budget_bytes=1 << 62).store(storage.location)
+        workspace = Workspace(directory / "work", runtime=runtime)
+        workspace.open()
+        yield StoreContext(storage, cache, workspace, settings, runtime=runtime), directory
