@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from state_store.data.estimation.workload import Workload as Workload
     from state_store.data.maintenance.full_checkpoints import FullCheckpoints as FullCheckpoints
     from state_store.data.maintenance.full_checkpoints import full_checkpoint as full_checkpoint
+    from state_store.data.maintenance.repair import Repairs as Repairs
+    from state_store.data.maintenance.repair import repair as repair
+    from state_store.data.maintenance.verification import Verification as Verification
+    from state_store.data.maintenance.verification import verify as verify
     from state_store.data.query.progress import ProgressUpdate as ProgressUpdate
     from state_store.errors import StateStoreError as StateStoreError
     from state_store.functions import BadResultError as BadResultError
@@ -46,7 +50,9 @@ _HOMES = {
     "Measured": "state_store.data.estimation.measured",
     "Options": "state_store.core.settings.options",
     "ProgressUpdate": "state_store.data.query.progress",
+    "Repairs": "state_store.data.maintenance.repair",
     "StateStoreError": "state_store.errors",
+    "Verification": "state_store.data.maintenance.verification",
     "Workload": "state_store.data.estimation.workload",
     "bootstrap": "state_store.data.dataset.rewriting.bootstrapping",
     "chain": "state_store.data.dataset.chains",
@@ -57,7 +63,9 @@ _HOMES = {
     "jar_path": "state_store.session.jar",
     "measure": "state_store.data.estimation.measured",
     "open": "state_store.data.dataset.opening",
+    "repair": "state_store.data.maintenance.repair",
     "spark_conf": "state_store.session.configuration",
+    "verify": "state_store.data.maintenance.verification",
     "BadResultError": "state_store.functions",
     "Context": "state_store.functions",
     "Result": "state_store.functions",

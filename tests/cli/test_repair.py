@@ -15,10 +15,10 @@ from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.cli.stores.repair_steps import DISCARD, REBUILD, REMOVE, Repair, repair_store
 from state_store.core.checkpoint.file_list import LeaseTerms
 from state_store.core.checkpoint.names import SharedName, VersionId, lease_path
 from state_store.core.storage.local import LocalStorage
+from state_store.data.maintenance.repair import DISCARD, REBUILD, REMOVE, Repair, repair_store
 from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError
 

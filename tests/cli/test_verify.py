@@ -11,8 +11,8 @@ from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.cli.stores.verification import verify_store
 from state_store.core.checkpoint.names import VersionId
+from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import Query, StoreKey
 from state_store.errors import StorageError
 

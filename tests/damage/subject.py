@@ -10,11 +10,11 @@ from pathlib import Path
 
 from agent.harness import InProcess, Job, contents
 
-from state_store.cli.stores.verification import Verdict, verify_store
 from state_store.core.checkpoint.archive import unpack
 from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 from state_store.core.checkpoint.names import SharedName, VersionId, lease_path, tombstone_path
 from state_store.core.storage.local import LocalStorage
+from state_store.data.maintenance.verification import Verdict, verify_store
 from state_store.data.query import StoreKey
 
 NEWEST = 9

@@ -10,10 +10,10 @@ from simulation.partition import Partition
 from simulation.provider import Provider
 from simulation.terms import LONGEST_LEASE_S, TEMPORARY_EXPIRY_S, QueryFailedError
 from simulation.truth import EMPTY, Version, rows_of
-from state_store.cli.stores.verification import verify_store
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents
 from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import StoreKey
 from state_store.errors import DamagedError, MissingError
 

@@ -29,27 +29,27 @@ def machine() -> Iterator[Path]:
 def _model_engine() -> Iterator[None]:
     """The model instead of RocksDB, and files small enough for it count as large."""
     sizes = {
-        "snapshots.assembly.LEAST_SPARSE_DELTA_BYTES": 600,
-        "files.sparse._LEAST_END_BYTES": END_BYTES,
-        "files.sparse._RECORD_BYTES": 100,
-        "files.transfer.PART_BYTES": LARGE_BYTES,
+        "core.snapshots.assembly.LEAST_SPARSE_DELTA_BYTES": 600,
+        "core.files.sparse._LEAST_END_BYTES": END_BYTES,
+        "core.files.sparse._RECORD_BYTES": 100,
+        "core.files.transfer.PART_BYTES": LARGE_BYTES,
         "agent.lazy.hydration.PART_BYTES": LARGE_BYTES,
     }
     ends = {
-        "snapshots.publish.end_bytes": end_bytes,
-        "snapshots.assembly.is_plain": is_plain,
-        "snapshots.assembly.is_plain_tail": is_end,
-        "files.sparse.is_plain_end": is_end,
-        "files.sparse.metadata_bytes": metadata_bytes,
+        "core.snapshots.publish.end_bytes": end_bytes,
+        "core.snapshots.assembly.is_plain": is_plain,
+        "core.snapshots.assembly.is_plain_tail": is_end,
+        "core.files.sparse.is_plain_end": is_end,
+        "core.files.sparse.metadata_bytes": metadata_bytes,
     }
     with contextlib.ExitStack() as stack:
         for name, replacement in {**sizes, **ends}.items():
             stack.enter_context(mock.patch(f"state_store.{name}", replacement))
         for module in (
-            "snapshots.assembly",
-            "snapshots.merge",
-            "embedded.store",
-            "cli.stores.verification",
+            "core.snapshots.assembly",
+            "core.snapshots.merge",
+            "data.embedded.store",
+            "data.maintenance.verification",
         ):
             stack.enter_context(mock.patch(f"state_store.{module}.Database", ModelDatabase))
         yield

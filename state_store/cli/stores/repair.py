@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
@@ -11,12 +11,10 @@ from state_store.cli.command import query_command
 from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
 from state_store.cli.progress import Meter
 from state_store.cli.stores.at_once import stores_option
-from state_store.cli.stores.repair_steps import REBUILD, Repair, repair_store
-from state_store.core.settings.option_types import DURATION, at_least
-from state_store.data.maintenance.descriptors import share
+from state_store.data.maintenance.repair import REBUILD, Repair
+from state_store.data.maintenance.repair import repair as repair_state
 from state_store.data.query import Filter, Query
 
-_AGE = at_least(DURATION, 3_600_000)
 _COLUMNS = (
     text_column("store"),
     text_column("action"),
@@ -25,13 +23,6 @@ _COLUMNS = (
     text_column("why"),
 )
 _LEFT_COLUMNS = (text_column("store"), text_column("file"), text_column("problem that stays"))
-
-
-def _age_ms(_ctx: click.Context, _parameter: click.Parameter, text: str) -> int:
-    try:
-        return int(_AGE.parse(text))
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} is not an age: {error}") from error
 
 
 @query_command(
@@ -45,11 +36,9 @@ def _age_ms(_ctx: click.Context, _parameter: click.Parameter, text: str) -> int:
 @click.option("--apply/--dry-run", "apply", default=False, help="Do it. Default: say what would be done.")
 @click.option(
     "--older-than",
-    "older_than_ms",
     default="24h",
     show_default=True,
     metavar="AGE",
-    callback=_age_ms,
     help="Younger files are not removed: somebody may be at work on them. At least 1h.",
 )
 @click.option("--leaks-only", is_flag=True, help="Read no file for damage; only remove what nothing needs.")
@@ -64,7 +53,7 @@ def repair(
     chosen: Filter,
     as_json: bool,
     apply: bool,
-    older_than_ms: int,
+    older_than: str,
     leaks_only: bool,
     discard: bool,
     stores: int,
@@ -81,36 +70,27 @@ def repair(
     disk as full does where a snapshot is made anew. Exits with 1 where something is damaged that this does
     not mend, or, without --apply, would not mend.
     """
-    query = Query.open(checkpoint)
-    keys = query.stores(chosen)
-    resources = share(stores)
-    with Meter("repaired" if apply else "looked at", len(keys)) as meter:
-        repairs = query.for_each(
-            keys,
-            lambda key, storage: repair_store(
-                key,
-                storage,
-                lambda: query.committed().get(key),
-                apply=apply,
-                older_than_ms=older_than_ms,
-                leaks_only=leaks_only,
-                discard=discard,
-                open_files=resources.open_files,
-                meter=meter,
-            ),
-            at_once=resources.stores,
-            meter=meter,
+    with Meter("repaired" if apply else "examined", len(Query.open(checkpoint).stores(chosen))) as meter:
+        repairs = repair_state(
+            checkpoint,
+            chosen.operator,
+            chosen.partition,
+            chosen.name,
+            apply=apply,
+            older_than=older_than,
+            leaks_only=leaks_only,
+            discard=discard,
+            stores=stores,
+            progress=meter,
         )
-    left = [one for repair in repairs for one in repair.left]
     if as_json:
-        found: dict[str, Any] = {"checkpoint": query.location, "applied": apply, "ok": not left}
-        print_json(found | {"stores": [repair.to_json() for repair in repairs]})
+        print_json(repairs.to_json())
     else:
-        _print(repairs, apply=apply)
-    return exit_codes.of_findings(one.kind for one in left)
+        _print(repairs.repairs, apply=apply)
+    return exit_codes.of_findings(finding.kind for finding in repairs.left)
 
 
-def _print(repairs: list[Repair], *, apply: bool) -> None:
+def _print(repairs: Sequence[Repair], *, apply: bool) -> None:
     steps = [(repair.key, step) for repair in repairs for step in repair.steps]
     print_table(
         _COLUMNS,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 from rich.text import Text
 
@@ -18,8 +20,8 @@ from state_store.cli.output import (
 )
 from state_store.cli.progress import Meter
 from state_store.cli.stores.at_once import stores_option
-from state_store.cli.stores.verification import Finding, Verdict, verify_store
-from state_store.data.maintenance.descriptors import share
+from state_store.data.maintenance.verification import Finding, Verdict
+from state_store.data.maintenance.verification import verify as verify_state
 from state_store.data.query import Filter, Query
 
 _COLUMNS = (
@@ -60,33 +62,24 @@ def verify(
     the state of a partition in the directory of temporary files (TMPDIR), for each store read at once, and
     writes nothing to checkpoint storage.
     """
-    query = Query.open(checkpoint)
-    keys = query.stores(chosen)
-    resources = share(stores)
-    with Meter("verified", len(keys)) as meter:
-        verdicts = query.for_each(
-            keys,
-            lambda key, storage: verify_store(
-                key,
-                storage,
-                lambda: query.committed().get(key),
-                every=all_versions,
-                open_files=resources.open_files,
-                meter=meter,
-            ),
-            at_once=resources.stores,
-            meter=meter,
+    with Meter("verified", len(Query.open(checkpoint).stores(chosen))) as meter:
+        verification = verify_state(
+            checkpoint,
+            chosen.operator,
+            chosen.partition,
+            chosen.name,
+            all_versions=all_versions,
+            stores=stores,
+            progress=meter,
         )
-    findings = [one for verdict in verdicts for one in verdict.findings]
     if as_json:
-        found = [verdict.to_json() for verdict in verdicts]
-        print_json({"checkpoint": query.location, "ok": not findings, "stores": found})
+        print_json(verification.to_json())
     else:
-        _print(verdicts, findings)
-    return exit_codes.of_findings(one.kind for one in findings)
+        _print(verification.verdicts, verification.findings)
+    return exit_codes.of_findings(finding.kind for finding in verification.findings)
 
 
-def _print(verdicts: list[Verdict], findings: list[Finding]) -> None:
+def _print(verdicts: Sequence[Verdict], findings: Sequence[Finding]) -> None:
     rows = (
         (
             one.key,

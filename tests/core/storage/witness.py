@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from state_store.cli.stores.verification import verify_store
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.policy import Cleanup, RetentionPolicy
 from state_store.core.deletion.retention import Retention
 from state_store.core.storage.contract import Storage
 from state_store.data.embedded.store import EmbeddedStore
+from state_store.data.maintenance.verification import verify_store
 from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mutants.mutant import Mutant
 
-_VERIFICATION = "state_store/cli/stores/verification.py"
+_VERIFICATION = "state_store/data/maintenance/verification.py"
 
 MUTANTS = [
     Mutant(

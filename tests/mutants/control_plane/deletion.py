@@ -118,7 +118,7 @@ MUTANTS = [
     ),
     Mutant(
         "what is damaged serves to make another snapshot anew",
-        "state_store/cli/stores/repair_steps.py",
+        "state_store/data/maintenance/repair.py",
         "if bad_files.isdisjoint([name.path, *(entry.path for entry in manifest.files)])",
         "if True",
         ("tests/cli/test_repair.py",),

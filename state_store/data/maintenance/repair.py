@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from state_store.cli.progress import Meter
-from state_store.cli.stores.verification import Finding, verify_store
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import (
     DELTA_DIRECTORY,
@@ -23,14 +21,21 @@ from state_store.core.deletion.contents import refuse_newer_formats
 from state_store.core.deletion.policy import Cleanup, RetentionPolicy
 from state_store.core.deletion.preview import preview
 from state_store.core.deletion.retention import Retention
+from state_store.core.settings.option_types import DURATION, at_least
 from state_store.core.settings.options import Options
 from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
-from state_store.data.maintenance.descriptors import MAX_OPEN_FILES
+from state_store.data.dataset.html import table
+from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
-from state_store.data.query import StoreKey
+from state_store.data.maintenance.verification import Finding, verify_store
+from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
+from state_store.errors import OptionError
 
 REMOVE, REBUILD, DISCARD = "remove", "rebuild", "discard"
+
+_LEAST_AGE_MS = 3_600_000
+"""Age below which no file is removed: its writer may be at work."""
 
 _DISCARDED = tuple(f"{directory}/" for directory in (DELTA_DIRECTORY, SHARED_DIRECTORY, SNAPSHOT_DIRECTORY))
 _WHY = {
@@ -89,7 +94,7 @@ def repair_store(
     leaks_only: bool = False,
     discard: bool = False,
     open_files: int = MAX_OPEN_FILES,
-    meter: Meter | None = None,
+    meter: Progress | None = None,
 ) -> Repair:
     """Makes each snapshot anew that is damaged and whose version the other files can make; then removes what
     no version needs that can be restored and what the dead left over, where older than `older_than_ms`.
@@ -207,3 +212,112 @@ def _why(path: str) -> str:
     if path.endswith(TEMPORARY_SUFFIX):
         return "an unfinished write"
     return _WHY[path.partition("/")[0]]
+
+
+@dataclass(frozen=True)
+class Repairs:
+    """The repairs of a query's stores. Notebooks show a table.
+
+    Attributes:
+        checkpoint: the query's checkpoint directory.
+        applied: whether the steps were done; False: they were only planned.
+        repairs: one for each store, in the order of the stores.
+    """
+
+    checkpoint: str
+    applied: bool
+    repairs: tuple[Repair, ...]
+
+    @property
+    def left(self) -> tuple[Finding, ...]:
+        """The problems that stay."""
+        return tuple(finding for repair in self.repairs for finding in repair.left)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no problem stays."""
+        return not self.left
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the repairs as values for JSON."""
+        stores = [repair.to_json() for repair in self.repairs]
+        return {"checkpoint": self.checkpoint, "applied": self.applied, "ok": self.ok, "stores": stores}
+
+    def __repr__(self) -> str:
+        steps = sum(len(repair.steps) for repair in self.repairs)
+        done = "done" if self.applied else "planned"
+        return f"Repairs({len(self.repairs)} stores: {steps} steps {done}, {len(self.left)} problems stay)"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (repair.key, step.action, step.file, step.size_bytes, step.why)
+            for repair in self.repairs
+            for step in repair.steps
+        ]
+        rows += [(finding.key, "stays", finding.file, 0, finding.what) for finding in self.left]
+        return table(repr(self), ("store", "action", "file", "bytes", "why"), rows)
+
+
+def repair(
+    checkpoint: str,
+    operator: int | None = None,
+    partition: int | None = None,
+    name: str | None = None,
+    *,
+    apply: bool = False,
+    older_than: str = "24h",
+    leaks_only: bool = False,
+    discard: bool = False,
+    stores: int = 4,
+    progress: ProgressOption = None,
+) -> Repairs:
+    """Rebuild damaged snapshots from other files, and remove files that no restorable version needs.
+
+    Nothing is written without `apply`. No version that can be restored is lost. The query may run meanwhile.
+    Needs local disk as `verify` and `full_checkpoint` do. Any thread may call it.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        operator: only the stores of this stateful operator.
+        partition: only the stores of this partition.
+        name: only the stores of this name, as Spark names them.
+        apply: do it; otherwise return what would be done.
+        older_than: the age that a file must have to be removed, such as `24h`, at least `1h`: younger files
+            may belong to a writer at work.
+        leaks_only: read no file for damage.
+        discard: also remove damaged files that cannot be mended, if the version that Spark committed last
+            needs none of them.
+        stores: stores that are worked on at a time; fewer if file descriptors are short.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+
+    Raises:
+        MissingError: there is no such query or store.
+        OptionError: `older_than` is no such age, or another provider keeps the query's state.
+        FormatError: a file is of a newer program.
+        StateStoreError: as `full_checkpoint` and the storage raise it.
+    """
+    try:
+        older_than_ms = int(at_least(DURATION, _LEAST_AGE_MS).parse(older_than))
+    except (AttributeError, TypeError, ValueError) as error:
+        raise OptionError(f"{older_than!r} is not an age: {error}", option="older_than") from error
+    query = Query.open(checkpoint)
+    keys = query.stores(Filter(operator, partition, name))
+    resources = share(stores)
+    with reporting(progress, "repaired" if apply else "examined", len(keys)) as meter:
+        repairs = query.for_each(
+            keys,
+            lambda key, storage: repair_store(
+                key,
+                storage,
+                lambda: query.committed().get(key),
+                apply=apply,
+                older_than_ms=older_than_ms,
+                leaks_only=leaks_only,
+                discard=discard,
+                open_files=resources.open_files,
+                meter=meter,
+            ),
+            at_once=resources.stores,
+            meter=meter,
+        )
+    return Repairs(query.location, apply, tuple(repairs))

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from state_store.cli.output import version_json
-from state_store.cli.progress import Meter
 from state_store.core.checkpoint.manifest import FULL, FileEntry
 from state_store.core.checkpoint.metadata import META_KEY
 from state_store.core.checkpoint.names import VersionId
@@ -23,9 +21,10 @@ from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage import Storage
 from state_store.data.dataset.found import FoundStore
-from state_store.data.maintenance.descriptors import MAX_OPEN_FILES
+from state_store.data.dataset.html import table
+from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.workspaces import temporary_context
-from state_store.data.query import StoreKey
+from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.errors import StateStoreError
 
 TRIES = 3
@@ -67,9 +66,9 @@ class Verdict:
             "name": self.key.name,
             "files": self.files,
             "bytes": self.bytes,
-            "restored": version_json(self.restored),
+            "restored": _version_json(self.restored),
             "keys": self.keys,
-            "restorable": [version_json(version) for version in self.restorable],
+            "restorable": [_version_json(version) for version in self.restorable],
             "findings": [
                 {"kind": finding.kind, "file": finding.file, "what": finding.what}
                 for finding in self.findings
@@ -84,7 +83,7 @@ def verify_store(
     *,
     every: bool = False,
     open_files: int = MAX_OPEN_FILES,
-    meter: Meter | None = None,
+    meter: Progress | None = None,
 ) -> Verdict:
     """Looks at everything in one store; the version that Spark committed last must be restorable.
 
@@ -298,3 +297,106 @@ def _miscounted(context: StoreContext, base: LocalDatabase) -> str | None:
     if base.keys != rows:
         return f"there are {rows} rows, but the record counts {base.keys}"
     return None
+
+
+def _version_json(version: VersionId | None) -> dict[str, Any] | None:
+    return None if version is None else {"version": version.number, "id": version.checkpoint_id}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The verdicts on a query's stores. Notebooks show a table.
+
+    Attributes:
+        checkpoint: the query's checkpoint directory.
+        verdicts: one for each store, in the order of the stores.
+    """
+
+    checkpoint: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All problems; none: everything is good."""
+        return tuple(finding for verdict in self.verdicts for finding in verdict.findings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether no problem was found."""
+        return not self.findings
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdicts as values for JSON."""
+        stores = [verdict.to_json() for verdict in self.verdicts]
+        return {"checkpoint": self.checkpoint, "ok": self.ok, "stores": stores}
+
+    def __repr__(self) -> str:
+        found = "no problem" if self.ok else f"{len(self.findings)} problems"
+        return f"Verification({len(self.verdicts)} stores: {found})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                verdict.key,
+                verdict.files,
+                verdict.bytes,
+                verdict.restored.number if verdict.restored else None,
+                verdict.keys,
+                "; ".join(f"{finding.file}: {finding.what}" for finding in verdict.findings),
+            )
+            for verdict in self.verdicts
+        ]
+        return table(repr(self), ("store", "files", "bytes", "restored", "keys", "problems"), rows)
+
+
+def verify(
+    checkpoint: str,
+    operator: int | None = None,
+    partition: int | None = None,
+    name: str | None = None,
+    *,
+    all_versions: bool = False,
+    stores: int = 4,
+    progress: ProgressOption = None,
+) -> Verification:
+    """Check all files of a query's state, and restore the version that Spark committed last.
+
+    Writes nothing to checkpoint storage. Needs local disk for the state of a partition in the directory of
+    temporary files (`TMPDIR`), for each store that is read at a time. The query may run meanwhile. Any thread
+    may call it, also several at a time.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        operator: only the stores of this stateful operator.
+        partition: only the stores of this partition.
+        name: only the stores of this name, as Spark names them.
+        all_versions: restore every version that can be restored, not the newest alone.
+        stores: stores that are read at a time; fewer if file descriptors are short.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+
+    Returns:
+        The verdicts; damage is no exception here but in `Verification.findings`.
+
+    Raises:
+        MissingError: there is no such query or store.
+        OptionError: another provider keeps the query's state.
+        StorageError: the storage fails where nothing can be found out.
+    """
+    query = Query.open(checkpoint)
+    keys = query.stores(Filter(operator, partition, name))
+    resources = share(stores)
+    with reporting(progress, "verified", len(keys)) as meter:
+        verdicts = query.for_each(
+            keys,
+            lambda key, storage: verify_store(
+                key,
+                storage,
+                lambda: query.committed().get(key),
+                every=all_versions,
+                open_files=resources.open_files,
+                meter=meter,
+            ),
+            at_once=resources.stores,
+            meter=meter,
+        )
+    return Verification(query.location, tuple(verdicts))
