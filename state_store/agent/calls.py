@@ -10,7 +10,7 @@ from typing import Any
 
 from state_store import __version__
 from state_store.agent.cleaning import clean_up
-from state_store.agent.committing import commit
+from state_store.agent.committing import commit, predict
 from state_store.agent.events import EventLog
 from state_store.agent.files import FileConnections
 from state_store.agent.merges.merging import MergeRequest
@@ -19,6 +19,7 @@ from state_store.agent.open_store import OpenStore
 from state_store.agent.restoring import fetch_deltas, found_damage, read_range, restore_store, seen_attempts
 from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
 from state_store.agent.wire.answers import (
+    Ack,
     Answer,
     Cleaned,
     Committed,
@@ -26,7 +27,6 @@ from state_store.agent.wire.answers import (
     Events,
     FullAsked,
     MergedStore,
-    Nothing,
     Opened,
     Pong,
     ReadRange,
@@ -36,16 +36,21 @@ from state_store.agent.wire.answers import (
 )
 from state_store.agent.wire.requests import (
     AttemptsRequest,
-    CleanupRequest,
     CommitRequest,
     DeltasRequest,
+    DirectoryRequest,
+    EventsRequest,
     FullRequest,
     RangeRequest,
-    RefuseRequest,
     RestoreRequest,
     SnapshotRequest,
+    StatusRequest,
     StoreFields,
+    VersionRequest,
+    decode,
 )
+from state_store.agent.wire.status import Status, StoreStatus
+from state_store.core.codec import Mismatch, from_json
 from state_store.core.planning.requests import SMALL_AT_ONCE
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.options import row_memory_bytes
@@ -90,6 +95,7 @@ class Calls:
             "refuse": self._refuse,
             "snapshot": self._snapshot,
             "full": self._full,
+            "status": self._status,
             "cleanup": self._cleanup,
             "deltas": self._deltas,
             "damaged": self._damaged,
@@ -104,10 +110,7 @@ class Calls:
             raise InternalError(
                 f"there is no call {request.get('op')!r}; the agent has version {__version__}"
             )
-        try:
-            return operation(request)
-        except KeyError as error:
-            raise InternalError(f"the call {request['op']!r} lacks the argument {error}") from error
+        return operation(request)
 
     def undelivered(self, request: dict[str, Any], answer: Answer) -> None:
         """The JVM did not wait for the answer: directories that it was to have are released. The base of a
@@ -120,8 +123,9 @@ class Calls:
         return Pong(self._runtime.process_id(), __version__, _resident_bytes(), self._files.lent)
 
     def _events(self, request: dict[str, Any]) -> Events:
-        wait_s = min(EVENT_WAIT_S, request.get("wait_ms", EVENT_WAIT_S * 1000) / 1000)
-        return Events(self.events.after(request["after"], wait_s=wait_s))
+        fields = decode(EventsRequest, request)
+        wait_s = EVENT_WAIT_S if fields.wait_ms is None else min(EVENT_WAIT_S, fields.wait_ms / 1000)
+        return Events(self.events.after(fields.after, wait_s=wait_s))
 
     def _open(self, request: dict[str, Any]) -> Opened:
         store = self._store(request)
@@ -133,59 +137,99 @@ class Calls:
         )
 
     def _restore(self, request: dict[str, Any]) -> RestoredStore:
-        return restore_store(self._store(request), RestoreRequest.from_json(request))
+        return restore_store(self._store(request), decode(RestoreRequest, request))
 
     def _range(self, request: dict[str, Any]) -> ReadRange:
-        return read_range(self._store(request), RangeRequest.from_json(request))
+        return read_range(self._store(request), decode(RangeRequest, request))
 
     def _attempts(self, request: dict[str, Any]) -> SeenAttempts:
-        return seen_attempts(self._store(request), AttemptsRequest.from_json(request))
+        return seen_attempts(self._store(request), decode(AttemptsRequest, request))
 
     def _commit(self, request: dict[str, Any]) -> Committed:
-        store, fields = self._store(request), CommitRequest.from_json(request)
+        store, fields = self._store(request), decode(CommitRequest, request)
         result = commit(store, fields)
         self.scheduler.committed(store, result.before, memory_short=fields.memory_short)
         return result.answer
 
-    def _refuse(self, request: dict[str, Any]) -> Nothing:
-        fields = RefuseRequest.from_json(request)
+    def _refuse(self, request: dict[str, Any]) -> Ack:
+        fields = decode(VersionRequest, request)
         refuse(self._store(request).context.storage, fields.version, "its task failed")
-        return Nothing()
+        return Ack()
 
     def _snapshot(self, request: dict[str, Any]) -> MergedStore | Skipped:
-        fields = SnapshotRequest.from_json(request)
+        fields = decode(SnapshotRequest, request)
         merge = MergeRequest(fields.version, fields.kind, fields.reason)
         return self.scheduler.merge_now(self._store(request), merge)
 
     def _full(self, request: dict[str, Any]) -> FullAsked:
-        return self.scheduler.full(self._store(request), FullRequest.from_json(request))
+        return self.scheduler.full(self._store(request), decode(FullRequest, request))
+
+    def _status(self, request: dict[str, Any]) -> Status:
+        fields = decode(StatusRequest, request)
+        return Status(
+            [
+                self._store_status(store, with_options=fields.options)
+                for store in self.stores.all()
+                if fields.instances is None or store.instance in fields.instances
+            ]
+        )
+
+    def _store_status(self, store: OpenStore, *, with_options: bool) -> StoreStatus:
+        store_id, head = store.store_id, store.head
+        chain = head.chain
+        return StoreStatus(
+            store=store.instance,
+            location=store_id.location,
+            operator=store_id.operator,
+            partition=store_id.partition,
+            name=store_id.name,
+            run=store_id.run,
+            newest=chain.version,
+            certain=head.certain,
+            chain=chain,
+            ages=head.ages(),
+            restore=predict(store, chain),
+            hydration=store.hydrations.progress(),
+            merges=self.scheduler.status(store),
+            options=by_name(store.options) if with_options else None,
+        )
 
     def _cleanup(self, request: dict[str, Any]) -> Cleaned:
-        return clean_up(self._store(request), CleanupRequest.from_json(request))
+        return clean_up(self._store(request), decode(VersionRequest, request))
 
     def _deltas(self, request: dict[str, Any]) -> DeltaFiles:
-        return fetch_deltas(self._store(request), DeltasRequest.from_json(request))
+        return fetch_deltas(self._store(request), decode(DeltasRequest, request))
 
-    def _release(self, request: dict[str, Any]) -> Nothing:
-        self._released(request, Path(request["directory"]))
-        return Nothing()
+    def _release(self, request: dict[str, Any]) -> Ack:
+        self._released(request, decode(DirectoryRequest, request).directory)
+        return Ack()
 
-    def _damaged(self, request: dict[str, Any]) -> Nothing:
-        found_damage(self._store(request), Path(request["directory"]))
-        return Nothing()
+    def _damaged(self, request: dict[str, Any]) -> Ack:
+        found_damage(self._store(request), decode(DirectoryRequest, request).directory)
+        return Ack()
 
-    def _close(self, request: dict[str, Any]) -> Nothing:
+    def _close(self, request: dict[str, Any]) -> Ack:
         with contextlib.suppress(BusyError):  # it is closed already
-            self.stores.close(StoreFields.from_json(request["store"]))
-        return Nothing()
+            self.stores.close(_store_fields(request))
+        return Ack()
 
     def _released(self, request: dict[str, Any], directory: Path) -> None:
         with contextlib.suppress(BusyError):  # the store is closed, and its directories are gone
             self._store(request).head.release(directory)
 
     def _store(self, request: dict[str, Any]) -> OpenStore:
-        known = self.stores.known(request["store"]["instance"])
-        return known or self.stores.of(StoreFields.from_json(request["store"]))
+        named = request.get("store")
+        instance = named.get("instance") if isinstance(named, dict) else None
+        known = self.stores.known(instance) if isinstance(instance, int) else None
+        return known or self.stores.of(_store_fields(request))
+
+
+def _store_fields(request: dict[str, Any]) -> StoreFields:
+    """Return the store that a call names."""
+    try:
+        return from_json(StoreFields, request.get("store"))
+    except Mismatch as mismatch:
+        raise InternalError(f"the argument 'store' of the call {request['op']!r} {mismatch}") from mismatch
 
 
 def _file_connections(store: OpenStore) -> int:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from state_store.agent.files import background
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import Cleaned
-from state_store.agent.wire.requests import CleanupRequest
+from state_store.agent.wire.requests import VersionRequest
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.deletion.policy import Cleanup
@@ -15,13 +15,13 @@ from state_store.core.files.deadline import Deadline
 from state_store.core.settings.option import PREFIX
 
 
-def clean_up(store: OpenStore, request: CleanupRequest) -> Cleaned:
+def clean_up(store: OpenStore, request: VersionRequest) -> Cleaned:
     """Deletes what is not retained, seen from the newest version; calls no storage when that is nothing.
 
     Raises as `Retention.cleanup` does, and BusyError past the time that clean-ups have: what is left over is
     found again the next time.
     """
-    newest, head, retention = request.newest, store.head, store.retention
+    newest, head, retention = request.version, store.head, store.retention
     registry = head.registry
     floor = newest.number - store.store_id.retention(store.options).keep
     due = registry is None or retention.is_due(registry, newest) or head.superseded_below(floor + 1)

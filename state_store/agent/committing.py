@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from state_store.agent.open_store import OpenStore
-from state_store.agent.wire.answers import Committed, SeenAttempts
+from state_store.agent.wire.answers import Committed, Prediction, SeenAttempts
 from state_store.agent.wire.requests import CommitRequest
 from state_store.core.checkpoint.attempts import Seen
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName
@@ -33,9 +33,7 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
     """
     clock_s = store.context.runtime.monotonic_s
     start_s = clock_s()
-    delta = store.store_id.delta(
-        request.version.number, request.version.checkpoint_id, request.parent, request.crc32
-    )
+    delta = store.store_id.delta(request.version, request.parent, request.crc32)
     before = _chain_before(store, delta)
     _check_follows(delta, before)
     stored_from_s = clock_s()
@@ -56,7 +54,13 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
     }
     attempts = SeenAttempts(delta.version, seen)
     hydration = store.hydrations.progress()
-    return CommitResult(Committed(chain, store.head.ages(), attempts, phases, hydration), before)
+    answer = Committed(chain, predict(store, chain), store.head.ages(), attempts, phases, hydration)
+    return CommitResult(answer, before)
+
+
+def predict(store: OpenStore, chain: Chain) -> Prediction:
+    """Return what a restore of the version that `chain` ends at would take now, and what it should."""
+    return Prediction(store.head.predict_restore_ms(chain), store.options.restore_objective_ms)
 
 
 def _check_follows(delta: DeltaName, before: Chain) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from state_store.agent.wire.merge_answers import Event
+from state_store.agent.wire.answers import Event
 from state_store.core.runtime import SYSTEM, Runtime
 
 MOST_KEPT = 100_000

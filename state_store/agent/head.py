@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from state_store.agent.known_registry import KnownRegistry
-from state_store.agent.wire.merge_answers import Ages
+from state_store.agent.wire.answers import Ages
 from state_store.core.checkpoint.manifest import Manifest
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.checkpoint.registry import Registry
@@ -53,6 +53,7 @@ class StoreHead:
         self._statistics = StoreStatistics(cost)
         self._chain: Chain | None = None
         self._known = KnownRegistry()
+        self._certain: VersionId | None = None
         self._restores = 0
         self._newest: LocalDatabase | None = None
         self._held: dict[Path, int] = {}
@@ -76,6 +77,17 @@ class StoreHead:
         """How often the store was restored."""
         with self._lock:
             return self._restores
+
+    @property
+    def certain(self) -> VersionId | None:
+        """Newest version that Spark has committed for certain: it restored it, or built a commit on it."""
+        with self._lock:
+            return self._certain
+
+    def predict_restore_ms(self, chain: Chain) -> float:
+        """Return the milliseconds that a restore of `chain` would take now, without any local file."""
+        with self._lock:
+            return self._statistics.predict_restore_ms(chain)
 
     def ages(self) -> Ages:
         """How long ago the newest snapshot, and the newest full one, were made."""
@@ -115,6 +127,7 @@ class StoreHead:
                 self._statistics.note_commit(restored.base.keys)
             self._statistics.note_snapshot(restored.chain.snapshot, restored.chain.full_snapshot)
             self._chain = restored.chain
+            self._certain = restored.chain.version
             self._known.forget()
             self._restores += 1
             self._hold(restored.base)
@@ -162,6 +175,7 @@ class StoreHead:
                 delta
             )
             self._known.note(lambda registry: registry.commit(delta.name, delta.size_bytes))
+            self._certain = before.version
             self._statistics.note_commit(keys)
             return self._chain
 

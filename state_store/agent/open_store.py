@@ -9,8 +9,8 @@ from typing import Any
 
 from state_store.agent.head import StoreHead
 from state_store.agent.lazy.hydrations import Hydrations
-from state_store.agent.store_id import StoreId
 from state_store.agent.suspicion import Suspicions
+from state_store.agent.wire.requests import StoreId
 from state_store.core.deletion.retention import Retention
 from state_store.core.files.bounded_storage import BoundedStorage
 from state_store.core.planning.requests import RequestTimes

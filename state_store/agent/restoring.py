@@ -8,7 +8,7 @@ from pathlib import Path
 
 from state_store.agent.committing import learn_age
 from state_store.agent.open_store import OpenStore
-from state_store.agent.wire.answers import DeltaFiles, ReadRange, RestoredStore, SeenAttempts
+from state_store.agent.wire.answers import DeltaFiles, LooseDelta, ReadRange, RestoredStore, SeenAttempts
 from state_store.agent.wire.requests import AttemptsRequest, DeltasRequest, RangeRequest, RestoreRequest
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.listing import Listing
@@ -135,9 +135,8 @@ def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
     except BaseException:
         store.head.release(directory)
         raise
-    return DeltaFiles(
-        directory, [delta.name.version_id for delta in deltas], [delta.name.name for delta in deltas]
-    )
+    files = [LooseDelta(delta.name.version_id, directory / delta.name.name) for delta in deltas]
+    return DeltaFiles(directory, files)
 
 
 def _refuse_number(listing: Listing, version: VersionId, cause: Exception | None) -> None:

@@ -126,6 +126,11 @@ class Stores:
         self._scheduler.remove(store)
         store.close()
 
+    def all(self) -> list[OpenStore]:
+        """Return the stores that are open, by the number of their provider."""
+        with self._lock:
+            return [self._stores[instance] for instance in sorted(self._stores)]
+
     def directories(self) -> list[Path]:
         """What goes when the agent ends."""
         return self._roots.all()

@@ -44,8 +44,8 @@ class Agent:
 
     def offered(self) -> set[str]:
         """The bases of events that the JVM has not acknowledged."""
-        events = [event.to_json() for _, event in self.calls.events._events]
-        return {event["merged"]["base"]["directory"] for event in events if event["event"] == "merged"}
+        events = [event for _, event in self.calls.events._events]
+        return {str(event.merged.base.directory) for event in events if event.event == "merged"}
 
     def check_closed(self) -> None:
         """All stores of the executor are closed: nothing of what they share is taken any more."""

@@ -27,6 +27,15 @@ class MergeLimits:
     pause_ms: int
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """A request that waits: the reason in words, and the seconds left where time alone decides."""
+
+    request: MergeRequest
+    why: str
+    ready_in_s: float | None
+
+
 @dataclass
 class _StoreMerges:
     limits: MergeLimits
@@ -152,17 +161,39 @@ class MergeQueue:
         merges = self._stores.get(store)
         return merges is not None and merges.running is not None
 
-    def describe(self, store: int, now_s: float) -> str:
-        """Why what waits for a store does not run yet, for the log; empty when nothing waits."""
+    def running(self, store: int) -> MergeRequest | None:
+        """Return the merge of the store that runs."""
         merges = self._stores.get(store)
-        if merges is None or merges.publishing is None:
-            return ""
+        return merges.running if merges is not None else None
+
+    def failures(self, store: int) -> int:
+        """Return how many merges of the store failed in a row."""
+        merges = self._stores.get(store)
+        return merges.failures + merges.ingest_failures if merges is not None else 0
+
+    def waiting(self, store: int, now_s: float) -> list[Waiting]:
+        """Return the requests of the store that wait, each with the reason in words."""
+        merges = self._stores.get(store)
+        if merges is None:
+            return []
+        requests = (
+            (merges.publishing, merges.not_before_s, merges.failures),
+            (merges.ingest, merges.ingest_not_before_s, merges.ingest_failures),
+        )
+        return [
+            self._waiting(merges, request, not_before_s - now_s, failures)
+            for request, not_before_s, failures in requests
+            if request is not None
+        ]
+
+    def _waiting(self, merges: _StoreMerges, request: MergeRequest, left_s: float, failures: int) -> Waiting:
         if merges.running is not None:
-            return f"a merge of kind {merges.running.kind} of this store is running"
-        if merges.not_before_s > now_s:
-            why = f"after {merges.failures} failures in a row" if merges.failures else "minPauseBetweenMerges"
-            return f"it waits {merges.not_before_s - now_s:.1f} s ({why})"
-        return f"maxConcurrentMerges ({merges.limits.concurrent}) merges are running"
+            running = merges.running.kind
+            return Waiting(request, f"a merge of kind {running} of this store is running", None)
+        if left_s > 0:
+            why = f"after {failures} failures in a row" if failures else "minPauseBetweenMerges"
+            return Waiting(request, f"it waits {left_s:.1f} s ({why})", left_s)
+        return Waiting(request, f"maxConcurrentMerges ({merges.limits.concurrent}) merges are running", None)
 
     def _ready(self, merges: _StoreMerges, now_s: float) -> MergeRequest | None:
         if merges.running is not None:

@@ -6,7 +6,7 @@ import shutil
 from dataclasses import dataclass
 
 from state_store.agent.open_store import OpenStore
-from state_store.agent.wire.merge_answers import MergedStore, Skipped
+from state_store.agent.wire.answers import MergedStore, Skipped
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
 from state_store.core.deletion.catalog import read_newest_manifest
 from state_store.core.deletion.lease import Lease

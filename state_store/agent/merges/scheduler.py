@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Union
 
@@ -21,9 +22,9 @@ from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue
 from state_store.agent.merges.merging import MergeRequest, merge_store
 from state_store.agent.merges.priority import lower_priority
 from state_store.agent.open_store import OpenStore
-from state_store.agent.wire.answers import FullAsked
-from state_store.agent.wire.merge_answers import MergedStore, MergeEnded, MergeFailed, Skipped
+from state_store.agent.wire.answers import FullAsked, MergedStore, MergeEnded, MergeFailed, Skipped
 from state_store.agent.wire.requests import FullRequest
+from state_store.agent.wire.status import EndedMerge, MergeStatus, RunningMerge, WaitingMerge
 from state_store.core.files.deadline import Deadline
 from state_store.core.planning.chain import Chain
 from state_store.core.runtime import SYSTEM, Running, Runtime
@@ -35,6 +36,37 @@ CLOSE_TIMEOUT_S = 5.0
 """How long the close of a store waits for its merge to stop."""
 
 Merge = Callable[[OpenStore, MergeRequest, Deadline], Union[MergedStore, Skipped]]
+
+
+@dataclass(frozen=True)
+class _Record:
+    request: MergeRequest
+    ended_s: float
+    took_s: float
+    failure: StateStoreError | None
+
+
+@dataclass
+class _Records:
+    """Merges of one store, for `status`."""
+
+    started_s: float = 0.0
+    made: _Record | None = None
+    failed: _Record | None = None
+
+
+def _ended(record: _Record | None, now_s: float) -> EndedMerge | None:
+    if record is None:
+        return None
+    request = record.request
+    return EndedMerge(
+        request.version,
+        request.kind,
+        request.reason,
+        (now_s - record.ended_s) * 1000,
+        record.took_s * 1000,
+        record.failure,
+    )
 
 
 class MergeScheduler:
@@ -55,6 +87,7 @@ class MergeScheduler:
         self._queue = MergeQueue()
         self._stores: dict[int, OpenStore] = {}
         self._deadlines: dict[int, Deadline] = {}
+        self._records: dict[int, _Records] = {}
         self._dispatcher: Running | None = None
 
     def add(self, store: OpenStore) -> None:
@@ -62,6 +95,7 @@ class MergeScheduler:
         limits = MergeLimits(options.max_concurrent_merges, options.min_pause_between_merges_ms)
         with self._changed:
             self._stores[store.instance] = store
+            self._records[store.instance] = _Records()
             self._queue.add(store.instance, limits)
 
     def remove(self, store: OpenStore) -> None:
@@ -75,6 +109,7 @@ class MergeScheduler:
                 lambda: not self._queue.is_running(store.instance), timeout=CLOSE_TIMEOUT_S
             )
             self._queue.remove(store.instance)
+            self._records.pop(store.instance, None)
         self._events.forget(store.instance)
 
     def committed(self, store: OpenStore, before: Chain, *, memory_short: bool) -> None:
@@ -150,11 +185,11 @@ class MergeScheduler:
             )
         snapshot = chain.snapshot
         if snapshot is not None and snapshot.kind == FULL and snapshot.version_id == version:
-            return FullAsked(version, is_there=True)
+            return FullAsked(version, "already")
         with self._changed:
             self._queue.ask(store.instance, MergeRequest(version, FULL, asked.reason))
             self._dispatch_soon()
-        return FullAsked(version, is_there=False)
+        return FullAsked(version, "queued")
 
     def _dispatch_soon(self) -> None:
         if self._dispatcher is None:
@@ -187,12 +222,15 @@ class MergeScheduler:
 
     def _run(self, store: OpenStore, request: MergeRequest, deadline: Deadline) -> MergedStore | Skipped:
         """Makes the merge that the queue has as running; what comes of it becomes an event, too."""
+        self._started(store)
         try:
             result = self._merge(store, request, deadline)
         except BaseException as error:
             failure = as_state_store_error(error)
             self._failed(store, request, deadline, failure)
             raise failure from error
+        if not isinstance(result, Skipped):
+            self._record(store, request, None)
         failures = self._ended(store, succeeded=None if isinstance(result, Skipped) else True)
         if isinstance(result, Skipped):
             store.log.debug(f"a merge of version {request.version} was skipped: {result.why}")
@@ -207,6 +245,7 @@ class MergeScheduler:
             self._ended(store, succeeded=None)
             store.log.info(f"the merge of version {request.version} was cancelled: {failure}")
             return
+        self._record(store, request, failure)
         failures = self._ended(store, succeeded=False)
         store.log.warning(
             f"a merge of version {request.version} ({request.kind}) failed, {failures} in a row; nothing is "
@@ -217,15 +256,80 @@ class MergeScheduler:
         )
         self._events.add(event)
 
+    def _started(self, store: OpenStore) -> None:
+        with self._changed:
+            records = self._records.get(store.instance)
+            if records is not None:
+                records.started_s = self._clock_s()
+
+    def _record(self, store: OpenStore, request: MergeRequest, failure: StateStoreError | None) -> None:
+        """Note the end of a merge for `status`."""
+        with self._changed:
+            records = self._records.get(store.instance)
+            if records is None:
+                return
+            now_s = self._clock_s()
+            record = _Record(request, now_s, now_s - records.started_s, failure)
+            if failure is None:
+                records.made = record
+            else:
+                records.failed = record
+
     def _ended(self, store: OpenStore, *, succeeded: bool | None) -> int:
         with self._changed:
             self._deadlines.pop(store.instance, None)
             failures = self._queue.ended(store.instance, self._clock_s(), succeeded=succeeded)
-            waits = self._queue.describe(store.instance, self._clock_s())
+            waiting = self._queue.waiting(store.instance, self._clock_s())
             self._changed.notify_all()
-        if waits:
-            store.log.debug(f"another merge is due: {waits}")
+        for entry in waiting:
+            store.log.debug(f"another merge is due: {entry.why}")
         return failures
+
+    def status(self, store: OpenStore) -> MergeStatus:
+        """Return the merges of a store: the one that runs, those that wait, and the last ones that ended."""
+        instance = store.instance
+        with self._changed:
+            now_s = self._clock_s()
+            request, records = self._queue.running(instance), self._records.get(instance, _Records())
+            return MergeStatus(
+                running=None
+                if request is None
+                else RunningMerge(
+                    request.version, request.kind, request.reason, (now_s - records.started_s) * 1000
+                ),
+                waiting=[
+                    WaitingMerge(
+                        entry.request.version,
+                        entry.request.kind,
+                        entry.request.reason,
+                        entry.why,
+                        None if entry.ready_in_s is None else entry.ready_in_s * 1000,
+                    )
+                    for entry in self._queue.waiting(instance, now_s)
+                ],
+                last_made=_ended(records.made, now_s),
+                last_failed=_ended(records.failed, now_s),
+                failures_in_row=self._queue.failures(instance),
+            )
+
+    def ask(self, store: OpenStore, request: MergeRequest) -> MergeRequest:
+        """Put a merge that a person asked for into the queue; it keeps to the limits, and waits its turn.
+
+        Returns:
+            The request as it waits now, perhaps joined with one that waited before: the same or a newer
+            version, the same or a stronger kind.
+
+        Raises:
+            BusyError: The store is closed.
+        """
+        with self._changed:
+            self._queue.ask(store.instance, request)
+            entries = self._queue.waiting(store.instance, self._clock_s())
+            self._dispatch_soon()
+        for entry in entries:
+            if entry.request.kind != INGEST:
+                return entry.request
+        raise BusyError("the store is closed")
 
     def _deadline(self, store: OpenStore, request: MergeRequest) -> Deadline:
         what, limit_ms = (

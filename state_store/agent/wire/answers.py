@@ -1,53 +1,56 @@
-"""The `ok` objects of docs/protocol.md as types: what each call gives, and its JSON."""
+"""The `ok` objects and the events of docs/protocol.md as types.
+
+A class is written field by field (`core.codec`); its fields are named as in the protocol unless it says
+otherwise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Union
+from typing import Any, ClassVar, Union
 
 from state_store.agent.lazy.hydration import Progress
-from state_store.agent.wire.merge_answers import Ages, Events, MergedStore, Skipped
 from state_store.core.checkpoint.attempts import Seen, next_ordinal
 from state_store.core.checkpoint.metadata import ColumnFamily, encode_column_families
 from state_store.core.checkpoint.names import VersionId, version_order
-from state_store.core.compat import zip
+from state_store.core.codec import INLINE, fields_to_json, json_names
 from state_store.core.planning.chain import Chain
 from state_store.core.snapshots.assembly import DeltaBeside, Restored
+from state_store.core.snapshots.local_database import LocalDatabase
+from state_store.core.snapshots.publish import Published
+from state_store.errors import StateStoreError
+
+
+class Answer:
+    """Base of the answers: writes itself field by field."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON object."""
+        return fields_to_json(self)
 
 
 @dataclass(frozen=True)
-class Pong:
-    """To `ping`: the process, its release and its resident memory."""
+class Pong(Answer):
+    """Answer to `ping`: the process, its release, its resident memory and the connections lent to it."""
 
     pid: int
     version: str
     memory_bytes: int
     file_connections: int
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "pid": self.pid,
-            "version": self.version,
-            "memory_bytes": self.memory_bytes,
-            "file_connections": self.file_connections,
-        }
+
+@dataclass(frozen=True)
+class Ack(Answer):
+    """Answer to calls that return nothing: they are done."""
 
 
 @dataclass(frozen=True)
-class Nothing:
-    """To calls that answer nothing but that they are done."""
+class Opened(Answer):
+    """Answer to `open`: the directory for new deltas, the data plane's share of the memory budget, options.
 
-    def to_json(self) -> dict[str, Any]:
-        return {}
-
-
-@dataclass(frozen=True)
-class Opened:
-    """To `open`: where deltas are to be written, the data plane's share of the memory budget, the options.
-
-    `file_connections`: how many the JVM is to lend (at least, over all stores) for this store's files.
+    `file_connections` is how many connections the JVM has to lend at least, over all stores.
     """
 
     incoming: Path
@@ -55,18 +58,10 @@ class Opened:
     file_connections: int
     options: Mapping[str, Any]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "incoming": str(self.incoming),
-            "memory_budget_bytes": self.memory_budget_bytes,
-            "file_connections": self.file_connections,
-            "options": dict(self.options),
-        }
-
 
 @dataclass(frozen=True)
-class SeenAttempts:
-    """What was in storage above `version`; for the next commit on it, where Spark gives no ids."""
+class SeenAttempts(Answer):
+    """Attempts in storage above `version`, for the next commit on it where Spark gives no ids."""
 
     version: int
     seen: Seen
@@ -75,27 +70,54 @@ class SeenAttempts:
         ordered = sorted(self.seen, key=version_order)
         return {
             "ordinal": next_ordinal(self.seen, self.version + 1),
-            "seen": [[one.number, one.checkpoint_id] for one in ordered],
+            "seen": [[version.number, version.checkpoint_id] for version in ordered],
         }
 
 
 @dataclass(frozen=True)
-class RestoredStore:
-    """To `restore`: a database of `version` to open read-only, what it took, and what was predicted for
-    it. With deltas beside it the database is one of `base_version`, and `keys` and `column_families`
-    are its.
+class Ages(Answer):
+    """Milliseconds since the newest snapshot, and since the newest full one; None where there is none."""
+
+    snapshot_age_ms: int | None
+    full_age_ms: int | None
+
+
+@dataclass(frozen=True)
+class Prediction(Answer):
+    """Milliseconds that a restore of the newest version would take now on another machine, and the option
+    `restoreObjective` (0: there is no objective).
     """
 
+    predicted_restore_ms: float
+    restore_objective_ms: int
+
+
+@json_names(version=INLINE)
+@dataclass(frozen=True)
+class LooseDelta(Answer):
+    """A delta as a local file that is not part of a database."""
+
     version: VersionId
+    path: Path
+
+
+@dataclass(frozen=True)
+class RestoredStore(Answer):
+    """Answer to `restore`: a database of `version` to open read-only, its cost, and the predicted cost.
+
+    With deltas beside it the database is one of `base`, and `keys` and `column_families` are those of `base`.
+    """
+
+    id: str | None
     attempts: SeenAttempts
     directory: Path
-    base_version: VersionId
-    beside: Sequence[DeltaBeside]
+    base: VersionId
+    beside: Sequence[LooseDelta]
     sparse: Sequence[str]
     needs_rocksdb: bool
     keys: int
-    column_families: Mapping[str, ColumnFamily]
-    size_bytes: int
+    column_families: Mapping[str, Any]
+    bytes: int
     files: int
     snapshot_version: int | None
     deltas: int
@@ -109,18 +131,19 @@ class RestoredStore:
 
     @classmethod
     def of(cls, restored: Restored, predicted_ms: float, ages: Ages) -> RestoredStore:
+        """Return the answer for a restore that was made."""
         base, chain = restored.base, restored.chain
         return cls(
-            version=restored.version,
+            id=restored.version.checkpoint_id,
             attempts=SeenAttempts(restored.version.number, restored.seen),
             directory=base.directory,
-            base_version=base.version,
-            beside=restored.deltas,
+            base=base.version,
+            beside=[_loose(delta) for delta in restored.deltas],
             sparse=[file.name for file in restored.sparse],
             needs_rocksdb=restored.needs_rocksdb,
             keys=base.keys,
-            column_families=base.column_families,
-            size_bytes=base.size_bytes + sum(delta.size_bytes for delta in restored.deltas),
+            column_families=_encoded(base.column_families),
+            bytes=base.size_bytes + sum(delta.size_bytes for delta in restored.deltas),
             files=len(base.files) + len(restored.deltas),
             snapshot_version=chain.snapshot.version if chain.snapshot else None,
             deltas=len(chain.deltas),
@@ -133,132 +156,167 @@ class RestoredStore:
             warnings=restored.warnings,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "id": self.version.checkpoint_id,
-            "attempts": self.attempts.to_json(),
-            "directory": str(self.directory),
-            "base": {"version": self.base_version.number, "id": self.base_version.checkpoint_id},
-            "beside": [
-                {"version": one.version.number, "id": one.version.checkpoint_id, "path": str(one.path)}
-                for one in self.beside
-            ],
-            "sparse": list(self.sparse),
-            "needs_rocksdb": self.needs_rocksdb,
-            "keys": self.keys,
-            "column_families": encode_column_families(self.column_families),
-            "bytes": self.size_bytes,
-            "files": self.files,
-            "snapshot_version": self.snapshot_version,
-            "deltas": self.deltas,
-            "local_files": self.local_files,
-            "fetched_files": self.fetched_files,
-            "fetched_bytes": self.fetched_bytes,
-            "predicted_ms": self.predicted_ms,
-            "phases": dict(self.phases),
-            "ages": self.ages.to_json(),
-            "warnings": list(self.warnings),
-        }
+
+def _loose(delta: DeltaBeside) -> LooseDelta:
+    return LooseDelta(delta.version, delta.path)
+
+
+def _encoded(families: Mapping[str, ColumnFamily]) -> Mapping[str, Any]:
+    return encode_column_families(families)
 
 
 @dataclass(frozen=True)
-class ReadRange:
-    """To `range`: this many bytes are there now."""
+class ReadRange(Answer):
+    """Answer to `range`: this many bytes are there now."""
 
-    size_bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {"bytes": self.size_bytes}
+    bytes: int
 
 
+@json_names(restore=INLINE)
 @dataclass(frozen=True)
-class Committed:
-    """To `commit`: the chain with the new delta, what there is above it, milliseconds by phase; what lazy
-    restores have fetched.
+class Committed(Answer):
+    """Answer to `commit`: the chain with the new delta, the attempts above it, the milliseconds of each
+    phase, and the progress of lazy restores.
     """
 
     chain: Chain
+    restore: Prediction
     ages: Ages
     attempts: SeenAttempts
     phases: Mapping[str, float]
     hydration: Progress
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "hydration": asdict(self.hydration),
-            "chain": self.chain.to_json(),
-            "ages": self.ages.to_json(),
-            "attempts": self.attempts.to_json(),
-            "phases": dict(self.phases),
-        }
 
-
+@json_names(version=INLINE)
 @dataclass(frozen=True)
-class FullAsked:
-    """To `full`: the version that is meant, and whether its newest snapshot is a full one already.
+class FullAsked(Answer):
+    """Answer to `full`: the version that is meant, and `already` if its newest snapshot is a full one.
 
-    If it is not, a merge of kind `full` waits in the queue, and its event tells how it ended.
+    Otherwise `state` is `queued`: a merge of kind `full` waits in the queue, and an event says how it ended.
     """
 
     version: VersionId
-    is_there: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "version": self.version.number,
-            "id": self.version.checkpoint_id,
-            "state": "already" if self.is_there else "queued",
-        }
+    state: str
 
 
 @dataclass(frozen=True)
-class Cleaned:
-    """To `cleanup`: what was deleted, and the versions that can be restored."""
+class Cleaned(Answer):
+    """Answer to `cleanup`: the number and bytes of deleted files, and the versions that can be restored."""
 
     deleted_files: int
     deleted_bytes: int
     retained: Sequence[VersionId]
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "deleted_files": self.deleted_files,
-            "deleted_bytes": self.deleted_bytes,
-            "retained": [
-                {"version": version.number, "id": version.checkpoint_id} for version in self.retained
-            ],
-        }
+
+@dataclass(frozen=True)
+class DeltaFiles(Answer):
+    """Answer to `deltas`: local copies, oldest first, all in one directory that the JVM has to release."""
+
+    directory: Path
+    files: Sequence[LooseDelta]
 
 
 @dataclass(frozen=True)
-class DeltaFiles:
-    """To `deltas`: local copies of deltas, oldest first, all in one directory that is to be released."""
+class OfferedBase(Answer):
+    """A base that the JVM may open; it is the JVM's until the JVM releases it."""
 
     directory: Path
-    versions: Sequence[VersionId]
-    names: Sequence[str]
+    version: int
+    id: str | None
+    keys: int
+
+
+@dataclass(frozen=True)
+class MergedStore(Answer):
+    """A merge that was made. Counts of files and bytes are those of its snapshot, 0 for kind `ingest`."""
+
+    kind: str
+    reason: str
+    base: OfferedBase
+    took_ms: float
+    shared_files: int
+    new_files: int
+    own_files: int
+    uploaded_bytes: int
+    chain: Chain
+    phases: Mapping[str, float]
+
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        reason: str,
+        base: LocalDatabase,
+        published: Published | None,
+        *,
+        took_ms: float,
+        chain: Chain,
+        phases: Mapping[str, float],
+    ) -> MergedStore:
+        """Return the answer for a merge that made `base`; `published` is None for kind `ingest`."""
+        return cls(
+            kind=kind,
+            reason=reason,
+            base=OfferedBase(base.directory, base.version.number, base.version.checkpoint_id, base.keys),
+            took_ms=took_ms,
+            shared_files=published.shared_files if published else 0,
+            new_files=published.new_files if published else 0,
+            own_files=published.own_files if published else 0,
+            uploaded_bytes=published.uploaded_bytes if published else 0,
+            chain=chain,
+            phases=phases,
+        )
+
+
+@json_names(why="skipped")
+@dataclass(frozen=True)
+class Skipped(Answer):
+    """A merge that was not made, and the reason."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class MergeEnded(Answer):
+    """Event: a merge of `store` was made; its base is offered, its snapshot published (kind `ingest`: none).
+
+    `failures_in_row` is 0 unless merges of another kind fail.
+    """
+
+    event: ClassVar[str] = "merged"
+
+    store: int
+    merged: MergedStore
+    ages: Ages
+    failures_in_row: int
+
+
+@dataclass(frozen=True)
+class MergeFailed(Answer):
+    """Event: a merge of `store` failed, the `failures_in_row`-th without a success between."""
+
+    event: ClassVar[str] = "merge_failed"
+
+    store: int
+    version: int
+    kind: str
+    reason: str
+    error: StateStoreError
+    failures_in_row: int
+
+
+Event = Union[MergeEnded, MergeFailed]
+
+
+@dataclass(frozen=True)
+class Events(Answer):
+    """Answer to `events`: those after the last one that the JVM has handled, each with its number."""
+
+    events: Sequence[tuple[int, Event]]
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "directory": str(self.directory),
-            "files": [
-                {"version": version.number, "id": version.checkpoint_id, "path": str(self.directory / name)}
-                for version, name in zip(self.versions, self.names, strict=True)
-            ],
+            "events": [
+                {"number": number, "event": event.event, **event.to_json()} for number, event in self.events
+            ]
         }
-
-
-Answer = Union[
-    Pong,
-    Nothing,
-    Opened,
-    RestoredStore,
-    ReadRange,
-    Committed,
-    SeenAttempts,
-    MergedStore,
-    Skipped,
-    FullAsked,
-    Cleaned,
-    DeltaFiles,
-    Events,
-]

@@ -1,22 +1,77 @@
-"""The calls of docs/protocol.md as types: what the JVM asks, from its JSON."""
+"""The calls of docs/protocol.md as types: the arguments of the JVM, checked and decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
-from state_store.agent.store_id import StoreId
 from state_store.core.checkpoint.attempts import Seen
-from state_store.core.checkpoint.names import VersionId
-from state_store.core.snapshots.merge import FULL, INCREMENTAL
+from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
+from state_store.core.codec import INLINE, Mismatch, from_json, json_names
+from state_store.core.deletion.policy import RetentionPolicy
+from state_store.core.settings.options import Options
 from state_store.errors import InternalError
 
+T = TypeVar("T")
 
+
+def decode(kind: type[T], call: Mapping[str, Any]) -> T:
+    """Return the arguments of a call as an instance of `kind`.
+
+    Raises:
+        InternalError: An argument is missing or is not of its type.
+    """
+    try:
+        return from_json(kind, call)
+    except Mismatch as mismatch:
+        raise InternalError(f"the call {call.get('op')!r} {mismatch}") from mismatch
+
+
+@json_names(has_checkpoint_ids="ids")
+@dataclass(frozen=True)
+class StoreId:
+    """Identity of a store, as the JVM names it; `retain` is Spark's `minBatchesToRetain`."""
+
+    location: str
+    operator: int
+    partition: int
+    name: str
+    run: str
+    has_checkpoint_ids: bool
+    retain: int
+
+    @property
+    def label(self) -> str:
+        """Short name for the log."""
+        return f"{self.operator}/{self.partition}/{self.name}"
+
+    def retention(self, options: Options) -> RetentionPolicy:
+        """Return the rule by which versions are retained."""
+        return RetentionPolicy(
+            self.retain,
+            options.retained_checkpoints,
+            options.retained_age_ms,
+            options.lease_expiry_ms,
+            options.temporary_expiry_ms,
+        )
+
+    def delta(self, version: VersionId, parent: str | None, crc: int) -> DeltaName:
+        """Return the name under which a delta of the JVM is committed.
+
+        Raises:
+            InternalError: The version has no id.
+        """
+        if version.checkpoint_id is None:
+            raise InternalError(f"version {version} came without its id")
+        return DeltaName(version.number, version.checkpoint_id, parent or EMPTY_PARENT, crc)
+
+
+@json_names(store_id=INLINE, texts="options")
 @dataclass(frozen=True)
 class StoreFields:
-    """The store that a call is about. `instance` numbers the providers of this JVM.
+    """The store that a call is about. `instance` is the number of its provider in the JVM.
 
     `texts` are the options as the query has them; `held` the bases that the JVM has open, for an agent that
     replaces another.
@@ -25,59 +80,46 @@ class StoreFields:
     instance: int
     store_id: StoreId
     texts: Mapping[str, str]
-    held: tuple[Path, ...]
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> StoreFields:
-        return cls(
-            fields["instance"],
-            StoreId.from_fields(fields),
-            fields["options"],
-            tuple(Path(one) for one in fields.get("held", ())),
-        )
+    held: tuple[Path, ...] = ()
 
 
+@json_names(version=INLINE)
 @dataclass(frozen=True)
 class RestoreRequest:
-    """`start`: exactly the snapshot of that version is to be used. `thorough`: every file is to be verified
-    as a whole. `ingest`: the deltas are to be part of the database.
+    """Asks for a base of `version`, made from exactly the snapshot of `from_version` if that is given.
+
+    With `thorough` every file is verified as a whole. With `ingest` the deltas are part of the database.
     """
 
     version: VersionId
-    start: VersionId | None
-    thorough: bool
-    ingest: bool
+    from_version: int | None
+    from_id: str | None
+    thorough: bool = True
+    ingest: bool = True
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> RestoreRequest:
-        start = None
-        if fields.get("from_version") is not None:
-            start = VersionId(fields["from_version"], fields.get("from_id"))
-        return cls(
-            _version(fields), start, bool(fields.get("thorough", True)), bool(fields.get("ingest", True))
-        )
+    @property
+    def start(self) -> VersionId | None:
+        """Version of the snapshot to start from; None lets the restore choose."""
+        return None if self.from_version is None else VersionId(self.from_version, self.from_id)
 
 
 @dataclass(frozen=True)
 class RangeRequest:
-    """`length` bytes from `offset` on of the file `name` in a base's directory are needed, and not there."""
+    """Asks for `length` bytes from `offset` on of the sparse file `name` in the directory of a base."""
 
     directory: Path
     name: str
     offset: int
     length: int
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> RangeRequest:
-        return cls(Path(fields["directory"]), fields["name"], fields["offset"], fields["length"])
 
-
+@json_names(version=INLINE, size_bytes="bytes", crc32="crc", seen_pairs="seen")
 @dataclass(frozen=True)
 class CommitRequest:
-    """The delta at `path` is to become `version`, which follows the version of id `parent`.
+    """Announces the delta at `path`, which becomes `version` and follows the version of id `parent`.
 
-    `seen`: without Spark's ids, what the attempt was told of later versions when it began.
-    `memory_short`: the data plane would like an `ingest` merge, which gives memory back.
+    `seen_pairs` are the later versions that the attempt knew of when it began, without Spark's ids. With
+    `memory_short` the data plane asks for an `ingest` merge, which gives memory back.
     """
 
     version: VersionId
@@ -86,99 +128,86 @@ class CommitRequest:
     size_bytes: int
     crc32: int
     keys: int
-    memory_short: bool
-    seen: Seen
+    memory_short: bool = False
+    seen_pairs: tuple[tuple[Any, ...], ...] = ()
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> CommitRequest:
-        return cls(
-            _version(fields),
-            fields.get("parent"),
-            Path(fields["path"]),
-            fields["bytes"],
-            fields["crc"],
-            fields["keys"],
-            bool(fields.get("memory_short")),
-            frozenset(VersionId(number, id_) for number, id_ in fields.get("seen") or ()),
-        )
+    @property
+    def seen(self) -> Seen:
+        """Later versions that the attempt knew of.
+
+        Raises:
+            InternalError: A member is not a pair of a number and an id.
+        """
+        if any(len(pair) != 2 or not isinstance(pair[0], int) for pair in self.seen_pairs):
+            raise InternalError("the call 'commit' has a member in 'seen' that is not a pair [version, id]")
+        return frozenset(VersionId(number, checkpoint_id) for number, checkpoint_id in self.seen_pairs)
 
 
 @dataclass(frozen=True)
 class AttemptsRequest:
-    """An attempt on `version` begins in memory, and asks what there is above it."""
+    """Asks for the attempts above `version`, for an attempt that begins on it in memory."""
 
     version: int
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> AttemptsRequest:
-        return cls(fields["version"])
 
-
+@json_names(version=INLINE)
 @dataclass(frozen=True)
-class RefuseRequest:
-    """The task that had committed `version` failed: without Spark's ids it is not what the number means."""
+class VersionRequest:
+    """Names a version: the one to refuse, or the newest committed one that a clean-up retains."""
 
     version: VersionId
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> RefuseRequest:
-        return cls(_version(fields))
 
-
+@json_names(version=INLINE)
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """A snapshot of exactly `version` is wanted now."""
+    """Asks for a snapshot of exactly `version`, now."""
 
     version: VersionId
-    kind: str
-    reason: str
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> SnapshotRequest:
-        kind = fields.get("kind", INCREMENTAL)
-        if kind not in (INCREMENTAL, FULL):
-            raise InternalError(f"there is no snapshot of kind {kind!r}; kinds are {INCREMENTAL}, {FULL}")
-        return cls(_version(fields), kind, fields.get("reason") or "asked")
+    kind: Literal["incremental", "full"] = "incremental"
+    reason: str = "asked"
 
 
+@json_names(number="version", checkpoint_id="id")
 @dataclass(frozen=True)
 class FullRequest:
-    """A full checkpoint of version `number` is wanted as soon as the limits of merges allow it.
+    """Asks for a full checkpoint of version `number` as soon as the limits of merges allow it.
 
     `checkpoint_id` is None if the caller knows the number alone: the version on the store's chain is meant.
     """
 
     number: int
     checkpoint_id: str | None
-    reason: str
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> FullRequest:
-        return cls(fields["version"], fields.get("id"), fields.get("reason") or "asked")
+    reason: str = "asked"
 
 
 @dataclass(frozen=True)
-class CleanupRequest:
-    """Everything that no retained version needs may go, seen from `newest`, the newest committed."""
+class StatusRequest:
+    """Asks for the stores of those providers (None: all), and for their options in force if `options`."""
 
-    newest: VersionId
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> CleanupRequest:
-        return cls(_version(fields))
+    instances: frozenset[int] | None
+    options: bool = False
 
 
+@json_names(version=INLINE)
 @dataclass(frozen=True)
 class DeltasRequest:
-    """The deltas of the versions `first` to `version`."""
+    """Asks for the deltas of the versions `first` to `version`."""
 
     version: VersionId
     first: int
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> DeltasRequest:
-        return cls(_version(fields), fields["first"])
+
+@dataclass(frozen=True)
+class DirectoryRequest:
+    """Names a directory that an answer or an event gave to the JVM."""
+
+    directory: Path
 
 
-def _version(fields: Mapping[str, Any]) -> VersionId:
-    return VersionId(fields["version"], fields.get("id"))
+@dataclass(frozen=True)
+class EventsRequest:
+    """Asks for the events above number `after`, and waits up to `wait_ms` milliseconds for the first."""
+
+    after: int
+    wait_ms: float | None = field(default=None)

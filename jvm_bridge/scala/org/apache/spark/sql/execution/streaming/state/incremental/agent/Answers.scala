@@ -88,9 +88,16 @@ final case class ChainSizes(
     files: Long,
     bytes: Long)
 
-/** To `commit`. */
+/**
+ * Answer to `commit`.
+ *
+ * @param predictedRestoreMs how long a restore of the version would take now, without local files
+ * @param restoreObjectiveMs the option of that name; 0: none
+ */
 final case class CommitAnswer(
     chain: ChainSizes,
+    predictedRestoreMs: Long,
+    restoreObjectiveMs: Long,
     ages: SnapshotAges,
     seen: SeenAttempts,
     hydration: HydrationCounters)
@@ -183,6 +190,7 @@ private[agent] object Answers {
     CommitAnswer(
       ChainSizes(number(chain, "deltas"), number(chain, "deltas_since_full"),
         number(chain, "merges_since_full"), number(chain, "files"), number(chain, "bytes")),
+      number(ok, "predicted_restore_ms"), number(ok, "restore_objective_ms"),
       ages(ok.path("ages")), seen(ok.path("attempts")), hydration(ok.path("hydration")))
   }
 
