@@ -8,7 +8,7 @@ BENCH ?= standard
 N ?= 100
 SPARK ?= 4.2.0
 
-.PHONY: demo test test-more test-long lint docs pages benchmark mutants chaos spark-suites setup wheel release audit clean help
+.PHONY: demo test test-more test-long lint docs benchmark mutants chaos spark-suites setup wheel release audit clean help
 .DEFAULT_GOAL := help
 
 demo: .venv-nox/.ready  ## Run a real query: commit, merge, cut the chain, get killed, restart, compare (2 minutes)

@@ -21,13 +21,15 @@ from state_store.session import releases  # noqa: E402 -- it needs the path; no 
 
 nox.needs_version = ">=2025.2.9"
 nox.options.default_venv_backend = "none"  # sessions share environments, which nox's own cannot be
-nox.options.sessions = ["lint", "test"]
 
 HERE_RELEASES = [release for release in reversed(releases.RELEASES) if release.runs_here()]
 NEWEST = HERE_RELEASES[0]
 LANES = os.environ.get("LANES") or "3"
 SUITES_SPARK = "4.2.0"
 """The newest release of Spark whose test classes are published."""
+
+_PREPARED: set[releases.Release] = set()
+"""The releases that this process has prepared."""
 
 
 def python_of(release: releases.Release = NEWEST) -> str:
@@ -44,6 +46,9 @@ def install(session: nox.Session, python: str, *packages: str) -> None:
 
 def prepare(session: nox.Session, release: releases.Release = NEWEST) -> None:
     """Make the environment and the jar for a release of Spark, unless both are there and up to date."""
+    if release in _PREPARED:
+        return
+    _PREPARED.add(release)
     python = python_of(release)
     stamp = Path(python).parents[1] / ".ready"
     if not stamp.exists() or stamp.stat().st_mtime < (HERE / "pyproject.toml").stat().st_mtime:
@@ -96,6 +101,24 @@ def test(session: nox.Session) -> None:
     run(session, *(["-m", "pytest", *session.posargs] if session.posargs else parts))
 
 
+@nox.session
+def agent(session: nox.Session) -> None:
+    """Run the agent's tests with the running Python, which may be 3.9, as on executors of Spark 4.0."""
+    python = str(HERE / f".venv-agent-{sys.version_info[0]}.{sys.version_info[1]}/bin/python")
+    install(
+        session,
+        python,
+        "--editable",
+        ".[arrow,hdfs]",
+        "pytest",
+        "pytest-timeout",
+        "hypothesis",
+        "moto[s3]",
+        "flask",
+    )
+    session.run(python, "-m", "pytest", "tests/agent", *session.posargs)
+
+
 @nox.session(name="test-tier")
 def test_tier(session: nox.Session) -> None:
     """Run the tests of a tier: `nox -s test-tier -- more`. The environments of older Sparks must be there."""
@@ -124,8 +147,8 @@ def pages(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the site into `build/site`; a broken link fails (`-- serve` shows it while you write)."""
     python = str(HERE / ".venv-docs/bin/python")
-    install(session, python, ".[docs]")
-    session.run(python, "-m", "mkdocs", *(session.posargs or ["build", "--strict", "--quiet"]))
+    install(session, python, "--editable", ".[docs]")
+    session.run(python, "-m", "mkdocs", *(session.posargs or ["build", "--strict"]))
 
 
 @nox.session

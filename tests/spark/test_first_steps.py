@@ -1,0 +1,58 @@
+"""The examples of README and tutorial run as they stand, in an empty directory."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.spark]
+
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Return the fenced blocks of a page in order, each with its language."""
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def run(command: list[str], directory: Path) -> str:
+    """Return what a command prints in `directory`; it must succeed."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_example_of_the_readme_runs(checkout: Path, tmp_path: Path) -> None:
+    (example,) = [code for language, code in blocks(checkout / "README.md") if language == "python"]
+    assert len(example.strip().splitlines()) <= 16
+    printed = run([sys.executable, "-c", example], tmp_path)
+    table = printed[printed.rindex("partition_id") :].strip().splitlines()
+    assert len(table) == 11  # a heading and ten users
+
+
+def test_the_tutorial_runs_from_top_to_bottom(checkout: Path, tmp_path: Path) -> None:
+    count, *others = blocks(checkout / "docs/tutorial.md")
+    assert count[0] == "python"
+    (tmp_path / "count.py").write_text(count[1])
+    printed = []
+    for language, code in others:
+        if language == "python":
+            printed.append(run([sys.executable, "-c", code], tmp_path))
+        for line in code.splitlines() if language == "" else ():
+            words = line.split()
+            if words[0] == "python":
+                printed.append(run([sys.executable, *words[1:]], tmp_path))
+            else:
+                printed.append(run([sys.executable, "-m", "state_store.cli", *words[1:]], tmp_path))
+    assert len(printed) >= 6
+    assert "full" in printed[-1].strip().splitlines()[-1]
+    users = next(text for text in printed if "partition_id: int" in text)
+    assert all(f" {user} " in users for user in range(10))
