@@ -78,6 +78,13 @@ class StorageError(_KindError):
     KIND = "storage"
 
 
+class LocalDiskError(StorageError):
+    """A disk of this machine is full or fails: free space, or use another directory.
+
+    Checkpoint storage is not at fault. The kind is that of StorageError.
+    """
+
+
 class UnknownOutcomeError(_KindError):
     """Whether a write took effect is not known: ask again before acting."""
 

@@ -11,20 +11,23 @@ from pathlib import Path
 import pytest
 from damage.harms import flips, replacements, truncations
 from damage.subject import FULL_AT, INCREMENTAL_AT, KEY, NEWEST, Subject
+from faults import FAULTS, FaultyStorage, once
 from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.core.checkpoint.file_list import LeaseTerms
 from state_store.core.checkpoint.names import SharedName, VersionId, lease_path
+from state_store.core.storage import Storage
 from state_store.core.storage.local import LocalStorage
 from state_store.data.maintenance.repair import DISCARD, REBUILD, REMOVE, Repair, repair_store
 from state_store.data.query import StoreKey
-from state_store.errors import StateStoreError
+from state_store.errors import StateStoreError, StorageError
 
 DAY_MS = 86_400_000
 OLD_S = time.time() - 3 * DAY_MS / 1000
 SAMPLE = 3
+STORE = StoreKey(0, 0)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["ids", "no-ids"])
@@ -68,9 +71,9 @@ def test_damaged_snapshots_are_made_anew(subject, kind):
         told = repaired(subject, apply=False)
         done = repaired(subject)
         label = f"{kind} {path.name}: {harm.what}: {done}"
-        assert [one for one in told.steps if one.action == REBUILD], label
-        assert [one.file for one in told.steps if one.action == REBUILD] == [
-            one.file for one in done.steps if one.action == REBUILD
+        assert [step for step in told.steps if step.action == REBUILD], label
+        assert [step.file for step in told.steps if step.action == REBUILD] == [
+            step.file for step in done.steps if step.action == REBUILD
         ], label
         assert done.left == told.left == (), label
         assert subject.verify().findings == (), label
@@ -162,6 +165,42 @@ def leave(query: QueryDirectory, path: str, data: bytes, *, young: bool = False)
     return file
 
 
+@pytest.mark.parametrize("prefix", ["delta", "shared", "snapshot"])
+@pytest.mark.parametrize("fault", ["unavailable", "damaged-read", "short-read"])
+@pytest.mark.parametrize("nth", [1, 2])
+def test_a_file_that_is_not_read_well_is_not_discarded(query, prefix, fault, nth):
+    """Neither a storage that does not answer nor a bit that flips on its way is damage."""
+    files = {path: path.read_bytes() for path in query.files(STORE)}
+    operation = "read" if prefix == "snapshot" else "download"
+    storage = FaultyStorage(query.store(STORE), once(operation, prefix, FAULTS[fault].fault, nth=nth))
+    try:
+        done = discarded(query, storage)
+        assert done.steps == ()
+        assert all(not finding.is_bad for finding in done.left)
+    except StorageError:
+        assert (fault, prefix) == ("unavailable", "snapshot")  # then nothing at all is known
+    assert storage.faults == 1 or nth == 2
+    assert {path: path.read_bytes() for path in query.files(STORE)} == files
+
+
+def test_nothing_is_discarded_while_another_file_cannot_be_read(query):
+    harmed = next(path for path in query.files(STORE) if path.name.startswith(f"{3:020}"))
+    next(flips(harmed, random.Random(1), in_each=1)).do(harmed)
+    other = f"delta/{6:020}"
+    storage = FaultyStorage(query.store(STORE), once("download", other, FAULTS["unavailable"].fault))
+    done = discarded(query, storage)
+    assert done.steps == ()
+    assert done.undecided is not None and other in done.undecided
+    assert harmed.exists()
+    assert [step.action for step in discarded(query, query.store(STORE)).steps] == [DISCARD]
+    assert not harmed.exists()
+
+
+def discarded(query: QueryDirectory, storage: Storage) -> Repair:
+    newest = query.newest[STORE]
+    return repair_store(STORE, storage, lambda: newest, apply=True, older_than_ms=DAY_MS, discard=True)
+
+
 def test_leaks_go_once_they_are_old(query, capsys):
     for path in query.files(StoreKey(0, 0)):
         if int(path.name[:20]) < 5:
@@ -211,4 +250,4 @@ def test_a_table_shows_each_file(query, capsys):
     assert "an unfinished write" in out and "10 bytes" in out and "nothing was written" in out
     assert main(["repair", str(query.root), "--leaks-only", "--apply"]) == exit_codes.OK
     assert main(["repair", str(query.root)]) == exit_codes.OK
-    assert "(none)" in capsys.readouterr().out
+    assert capsys.readouterr().out.endswith("\nnothing to do\n")

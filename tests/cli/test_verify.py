@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
+import tempfile
 
 import pytest
-from faults import FaultyStorage
+from faults import FAULTS, FaultyStorage, once
 from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
@@ -91,7 +94,11 @@ def test_a_damaged_file_is_a_problem_although_the_query_goes_on(query):
     storage = during(query, "download", lambda: retire_below(query, 4))
     verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST], every=True)
     assert {one.file.rpartition("/")[2] for one in verdict.findings} == {delta.name}
-    assert {one.version.number for one in verdict.findings if one.version} == {5, 6}
+    (finding,) = verdict.findings
+    assert [version.number for version in finding.versions] == [5, 6]
+    assert finding.sentence().endswith("; versions 5-6 cannot be restored")
+    assert 4 in {version.number for version in verdict.restorable}
+    assert not {5, 6} & {version.number for version in verdict.restorable}
 
 
 def test_a_committed_version_that_is_gone_is_a_problem(query):
@@ -123,7 +130,7 @@ def test_a_record_that_counts_a_row_too_few_is_a_problem(query, what, told, merg
         query.merge(FIRST, "incremental")
     verdict = verify_store(FIRST, query.store(FIRST), lambda: query.newest[FIRST], every=True)
     (finding,) = verdict.findings
-    assert (finding.kind, finding.version) == ("damaged", query.newest[FIRST])
+    assert (finding.kind, finding.versions) == ("damaged", (query.newest[FIRST],))
     assert told in finding.what
     assert f"{7:020}" in finding.file
     assert finding.file.startswith("snapshot/" if merged else "delta/")
@@ -145,6 +152,38 @@ def test_a_damage_is_told_in_the_words_of_a_restore(query, harm, prefix):
     told = query.complaints(FIRST)
     assert path.name in told
     assert of_the_file.what in told
+
+
+@pytest.mark.parametrize("fault", ["damaged-read", "short-read"])
+def test_a_file_that_is_read_wrongly_once_is_not_called_damaged(query, fault):
+    storage = FaultyStorage(query.store(FIRST), once("download", f"delta/{5:020}", FAULTS[fault].fault))
+    verdict = verify_store(FIRST, storage, lambda: query.newest[FIRST])
+    (finding,) = verdict.findings
+    assert (finding.kind, finding.versions) == ("storage", ())
+    assert "was read wrongly once" in finding.what
+    assert verdict.restorable == verify_store(FIRST, query.store(FIRST), lambda: None).restorable
+
+
+def test_a_full_directory_for_temporary_files_is_named_as_such(query, monkeypatch, capsys):
+    storage = FaultyStorage(query.store(FIRST))
+
+    def fill(operation, path):
+        if operation == "download":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    storage.fault = fill
+    monkeypatch.setattr(Query, "storage", lambda self, key: storage)
+    assert main(["verify", str(query.root)]) == exit_codes.RETRY
+    said = capsys.readouterr().err
+    assert "on this machine's disk: No space left on device" in said and "TMPDIR" in said
+    assert str(query.root) not in said
+
+
+def test_a_directory_for_temporary_files_that_cannot_be_made_is_named_as_such(query, monkeypatch, capsys):
+    monkeypatch.setattr(tempfile, "tempdir", str(query.root / "absent"))
+    assert main(["verify", str(query.root)]) == exit_codes.RETRY
+    said = capsys.readouterr().err
+    assert "cannot make a directory for temporary files" in said and "set TMPDIR" in said
 
 
 def test_a_storage_that_fails_is_not_called_damaged(query, monkeypatch, capsys):

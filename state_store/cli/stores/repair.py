@@ -13,6 +13,7 @@ from state_store.cli.progress import Meter
 from state_store.cli.stores.at_once import stores_option
 from state_store.data.maintenance.repair import REBUILD, Repair
 from state_store.data.maintenance.repair import repair as repair_state
+from state_store.data.maintenance.verification import counted
 from state_store.data.query import Filter, Query
 
 _COLUMNS = (
@@ -23,6 +24,15 @@ _COLUMNS = (
     text_column("why"),
 )
 _LEFT_COLUMNS = (text_column("store"), text_column("file"), text_column("problem that stays"))
+
+_ADVICE_DAMAGED = (
+    "These problems stay. Put undamaged copies in place of the files if there are any. Otherwise restart the "
+    "query from a version that can be restored; --discard removes damaged files that the newest version does "
+    "not need."
+)
+_ADVICE_UNREAD = (
+    "The storage did not let these files be read, so nothing is known of them: run this again later."
+)
 
 
 @query_command(
@@ -92,17 +102,23 @@ def repair(
 
 def _print(repairs: Sequence[Repair], *, apply: bool) -> None:
     steps = [(repair.key, step) for repair in repairs for step in repair.steps]
-    print_table(
-        _COLUMNS,
-        ((key, step.action, step.file, size(step.size_bytes), step.why) for key, step in steps),
-    )
+    if steps:
+        print_table(
+            _COLUMNS,
+            ((key, step.action, step.file, size(step.size_bytes), step.why) for key, step in steps),
+        )
     for repair in repairs:
         if repair.skipped is not None:
             output().print(f"store {repair.key}: nothing is removed: {repair.skipped}")
-    left = [one for repair in repairs for one in repair.left]
+        if repair.undecided is not None:
+            output().print(f"store {repair.key}: nothing is discarded: {repair.undecided}")
+    left = [finding for repair in repairs for finding in repair.left]
     if left:
-        output().print()
-        print_table(_LEFT_COLUMNS, ((one.key, one.file, one.what) for one in left))
+        print_table(_LEFT_COLUMNS, ((finding.key, finding.file, finding.sentence()) for finding in left))
+        output().print(f"\n{_ADVICE_DAMAGED if any(finding.is_bad for finding in left) else _ADVICE_UNREAD}")
+    if not steps:
+        output().print("nothing can be done" if left else "nothing to do")
+        return
     removed = sum(step.size_bytes for _, step in steps if step.action != REBUILD)
-    done = f"{len(steps)} steps, {size(removed)} to remove"
+    done = f"{counted(len(steps), 'step')}, {size(removed)} to remove"
     output().print(f"\n{done}: {'done' if apply else 'nothing was written; --apply does it'}")

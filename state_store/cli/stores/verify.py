@@ -20,7 +20,7 @@ from state_store.cli.output import (
 )
 from state_store.cli.progress import Meter
 from state_store.cli.stores.at_once import stores_option
-from state_store.data.maintenance.verification import Finding, Verdict
+from state_store.data.maintenance.verification import Finding, Verdict, counted
 from state_store.data.maintenance.verification import verify as verify_state
 from state_store.data.query import Filter, Query
 
@@ -82,18 +82,28 @@ def verify(
 def _print(verdicts: Sequence[Verdict], findings: Sequence[Finding]) -> None:
     rows = (
         (
-            one.key,
-            one.files,
-            size(one.bytes),
-            one.restored.number if one.restored else "-",
-            one.keys,
-            runs(sorted({version.number for version in one.restorable})) or "-",
-            Text("damaged", "red") if one.findings else Text("good", "green"),
+            verdict.key,
+            verdict.files,
+            size(verdict.bytes),
+            verdict.restored.number if verdict.restored else "-",
+            verdict.keys,
+            runs(sorted({version.number for version in verdict.restorable})) or "-",
+            _summary(verdict),
         )
-        for one in verdicts
+        for verdict in verdicts
     )
     print_table(_COLUMNS, rows)
     if findings:
         output().print()
-        print_table(_FINDING_COLUMNS, ((one.key, one.file, one.what) for one in findings))
-    output().print(f"\n{len(findings)} problems" if findings else "\nno problem found")
+        print_table(
+            _FINDING_COLUMNS, ((finding.key, finding.file, finding.sentence()) for finding in findings)
+        )
+    output().print(f"\n{counted(len(findings), 'problem')}" if findings else "\nno problem found")
+
+
+def _summary(verdict: Verdict) -> Text:
+    if not verdict.findings:
+        return Text("good", "green")
+    if any(finding.is_bad for finding in verdict.findings):
+        return Text("damaged", "red")
+    return Text("not read", "yellow")

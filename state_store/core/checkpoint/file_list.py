@@ -19,19 +19,16 @@ _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"}\Z')
 class LeaseTerms:
     """What a lease says: the files (paths below the store's directory) that it holds for `expiry_ms`, counted
     from `written_ms`, milliseconds since 1970 UTC by its writer's clock.
-
-    Release 0.1.0 wrote neither of the two: they are None then.
     """
 
     files: frozenset[str]
-    expiry_ms: int | None = None
-    written_ms: int | None = None
+    expiry_ms: int
+    written_ms: int
 
     def pack(self) -> bytes:
         """The bytes of the lease's file."""
         terms = {"expiry_ms": self.expiry_ms, "written_ms": self.written_ms}
-        known = {name: value for name, value in terms.items() if value is not None}
-        return _sealed(encode({"files": sorted(self.files), **known}))
+        return _sealed(encode({"files": sorted(self.files), **terms}))
 
     @classmethod
     def unpack(cls, data: bytes, *, file: str) -> LeaseTerms:
@@ -39,8 +36,8 @@ class LeaseTerms:
         document = _parsed(data, file)
         return cls(
             frozenset(document.texts("files")),
-            document.optional_integer("expiry_ms"),
-            document.optional_integer("written_ms"),
+            document.integer("expiry_ms"),
+            document.integer("written_ms"),
         )
 
 
@@ -60,12 +57,14 @@ def _sealed(text: bytes) -> bytes:
 
 
 def _parsed(data: bytes, file: str) -> Document:
-    """The object in the bytes of `file`, which is as it was sealed; release 0.1.0 did not seal.
+    """Return the object in the bytes of `file`, whose seal fits.
 
     The seal comes first: a damaged byte in the number of the format is damage, and no newer format.
     """
     seal = _SEAL.search(data)
-    if seal is not None and zlib.crc32(data[: seal.start()] + b"}") != int(seal[1], 16):
+    if seal is None:
+        raise Document.parse(data, file).damaged("does not end with its CRC-32")
+    if zlib.crc32(data[: seal.start()] + b"}") != int(seal[1], 16):
         raise DamagedError(
             f"'{file}' is damaged: it has another CRC-32 than {seal[1].decode('ascii')}", file=file
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 from state_store.core.checkpoint.archive import Archive, unpack
 from state_store.core.checkpoint.listing import Listing
@@ -14,6 +15,8 @@ from state_store.core.checkpoint.names import (
 )
 from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import DamagedError, MissingError
+
+T = TypeVar("T")
 
 
 def read_listing(storage: Storage) -> Listing:
@@ -55,6 +58,20 @@ def read_newest_manifest(
         except DamagedError as error:
             warnings.append(f"snapshot '{name.path}' counts as absent: {error.message}")
     return None, warnings
+
+
+def read_again_if_damaged(read: Callable[[], T]) -> T:
+    """Return what `read` returns; call it a second time if it raises DamagedError.
+
+    Files are deleted by what was read, so a bit that was wrong on its way must not count as damage.
+
+    Raises:
+        DamagedError: If both readings are damaged.
+    """
+    try:
+        return read()
+    except DamagedError:
+        return read()
 
 
 def read_archive(storage: Storage, snapshot: SnapshotName) -> Archive:

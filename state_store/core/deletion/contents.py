@@ -22,7 +22,7 @@ from state_store.core.checkpoint.names import (
     SnapshotName,
 )
 from state_store.core.checkpoint.registry import Registry, restorable_snapshots
-from state_store.core.deletion.catalog import listing_of, read_archive
+from state_store.core.deletion.catalog import listing_of, read_again_if_damaged, read_archive
 from state_store.core.deletion.markers import Tombstones
 from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import DamagedError, FormatError, MissingError
@@ -146,9 +146,13 @@ def _read_snapshots(
             snapshots[name] = before
             continue
         try:
-            snapshots[name] = ReadSnapshot(entry, read_archive(storage, name).manifest)
+            snapshots[name] = ReadSnapshot(entry, _read_manifest(storage, name))
         except MissingError:
             continue  # deleted since it was listed
         except (DamagedError, FormatError) as error:
             snapshots[name] = ReadSnapshot(entry, None, error)
     return snapshots
+
+
+def _read_manifest(storage: Storage, name: SnapshotName) -> Manifest:
+    return read_again_if_damaged(lambda: read_archive(storage, name)).manifest

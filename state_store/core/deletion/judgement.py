@@ -28,11 +28,16 @@ class Judgement:
 
     @classmethod
     def of_all(cls, contents: StoreContents, newest: VersionId) -> Judgement:
-        """Every version stays that can be made without the files that a clean-up condemned before it died."""
+        """Return the judgement that retires no version.
+
+        A version stays if it can be made without the files that a dead clean-up condemned, or if it could be
+        made once a damaged archive has been put back from a copy.
+        """
         everything = cls(contents, newest, 0)
         deltas = [delta for delta in contents.listing.deltas if delta.path not in everything.condemned]
         staying = Lineages(deltas, everything.uncondemned_snapshots).restorable()
-        return cls(contents, newest, min((version.number for version in staying), default=0))
+        damaged = [name.version for name, read in contents.snapshots.items() if read.error is not None]
+        return cls(contents, newest, min((*(version.number for version in staying), *damaged), default=0))
 
     @cached_property
     def registry(self) -> Registry:
@@ -119,13 +124,16 @@ class Judgement:
 
     @cached_property
     def _going(self) -> set[SnapshotName]:
-        """The snapshots that nobody needs. A damaged one stays until a newer one is needed: it may have been
-        read wrongly, or be put back from a copy.
+        """Return the snapshots that no version needs.
+
+        A damaged one stays until it is below the floor and a newer one is needed: it may be put back from a
+        copy.
         """
         return {
             name
             for name, read in self.contents.snapshots.items()
-            if name.version < (self.floor if read.error is None else self._oldest_version)
+            if name.version < self.floor
+            and (read.error is None or name.version < self._oldest_version)
             and name.path not in self._needed
         }
 

@@ -24,7 +24,7 @@ from state_store.core.checkpoint.names import (
     SnapshotName,
     lease_path,
 )
-from state_store.core.deletion.markers import Tombstones
+from state_store.core.deletion.markers import Tombstones, has_run_out
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Storage
 from state_store.errors import BusyError, StateStoreError
@@ -172,7 +172,7 @@ class Lease:
         young = [
             path
             for path, entry in tombstones.damaged.items()
-            if not written or written[0] - entry.modified_ms <= self._expiry_ms
+            if not written or not has_run_out(written[0] - entry.modified_ms, self._expiry_ms)
         ]
         self.warnings += [
             f"'{path}' is damaged, so it is not known which files it condemns: none is shared until it is "

@@ -6,8 +6,9 @@ then no more: its writer is done, or dead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from state_store.core.checkpoint.file_list import LeaseTerms, unpack_tombstone
 from state_store.core.checkpoint.names import (
@@ -16,8 +17,19 @@ from state_store.core.checkpoint.names import (
     TOMBSTONE_DIRECTORY,
     is_file_list_name,
 )
+from state_store.core.deletion.catalog import read_again_if_damaged
 from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import DamagedError, MissingError
+
+T = TypeVar("T")
+
+FUTURE_LEASE_FACTOR = 24
+"""How many times its expiry a lease holds by the storage's clock if its writer's clock was far ahead."""
+
+
+def has_run_out(age_ms: float, expiry_ms: float) -> bool:
+    """Return whether a lease, or a damaged tombstone, of that age no longer counts."""
+    return age_ms > expiry_ms
 
 
 @dataclass(frozen=True)
@@ -40,7 +52,7 @@ class Tombstones:
         listed, unfinished = _listed(storage, TOMBSTONE_DIRECTORY)
         for path, entry in listed.items():
             try:
-                files[path] = unpack_tombstone(storage.read(path), file=path)
+                files[path] = _read(storage, path, unpack_tombstone)
             except MissingError:
                 continue
             except DamagedError:
@@ -61,18 +73,24 @@ class ReadLease:
     error: DamagedError | None = None
 
     def is_expired(self, storage_now_ms: int, wall_now_ms: float, default_expiry_ms: int) -> bool:
-        """Whether its writer counts as dead, after the time that the lease itself names.
+        """Return whether the writer counts as dead, after the time that the lease itself names.
 
         Two clocks must say so, each for itself: the storage's (when the lease appeared there, against
         `storage_now_ms`), and those of the machines (what the writer's showed, against `wall_now_ms`). So one
-        clock that jumps, or a file whose time lies in the future, makes no live lease look old.
+        clock that jumps, or a file whose time lies in the future, makes no live lease look old. If the lease
+        was written in the future by the machines' clocks, they tell no age; then the storage's clock alone
+        decides, after `FUTURE_LEASE_FACTOR` times as long.
         """
-        terms = self.terms or LeaseTerms(frozenset())
-        expiry_ms = default_expiry_ms if terms.expiry_ms is None else terms.expiry_ms
-        ages_ms: list[float] = [storage_now_ms - self.entry.modified_ms]
-        if terms.written_ms is not None:
-            ages_ms.append(wall_now_ms - terms.written_ms)
-        return min(ages_ms) > expiry_ms
+        storage_age_ms = storage_now_ms - self.entry.modified_ms
+        if self.terms is None:
+            return has_run_out(storage_age_ms, default_expiry_ms)
+        if self.is_from_the_future(wall_now_ms):
+            return has_run_out(storage_age_ms, FUTURE_LEASE_FACTOR * self.terms.expiry_ms)
+        return has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms), self.terms.expiry_ms)
+
+    def is_from_the_future(self, wall_now_ms: float) -> bool:
+        """Return whether the clock of the writer's machine is ahead of this one's by more than the expiry."""
+        return self.terms is not None and self.terms.written_ms > wall_now_ms + self.terms.expiry_ms
 
 
 @dataclass(frozen=True)
@@ -89,12 +107,16 @@ class Leases:
         listed, unfinished = _listed(storage, LEASE_DIRECTORY)
         for path, entry in listed.items():
             try:
-                leases[path] = ReadLease(entry, LeaseTerms.unpack(storage.read(path), file=path))
+                leases[path] = ReadLease(entry, _read(storage, path, LeaseTerms.unpack))
             except MissingError:
                 continue
             except DamagedError as error:
                 leases[path] = ReadLease(entry, None, error)
         return cls(leases, unfinished)
+
+
+def _read(storage: Storage, path: str, unpack: Callable[..., T]) -> T:
+    return read_again_if_damaged(lambda: unpack(storage.read(path), file=path))
 
 
 def _listed(storage: Storage, directory: str) -> tuple[dict[str, Entry], dict[str, Entry]]:

@@ -19,9 +19,8 @@ class RetentionPolicy:
     """What to keep. `batches` is Spark's `minBatchesToRetain`; `checkpoints` and `age_ms` narrow it (0: do
     not).
 
-    `lease_expiry_ms` is for leases that do not say when they run out: those of release 0.1.0,
-    and damaged ones. An unfinished file, or one that no snapshot ever named, is swept when older
-    than `temporary_expiry_ms`.
+    `lease_expiry_ms` is for damaged leases, which do not say when they run out. An unfinished file, or one
+    that no snapshot ever named, is swept when it is older than `temporary_expiry_ms`.
     """
 
     batches: int

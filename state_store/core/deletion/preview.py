@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents, refuse_newer_formats
 from state_store.core.deletion.judgement import Judgement
-from state_store.core.deletion.markers import Leases
+from state_store.core.deletion.markers import Leases, has_run_out
 from state_store.core.deletion.policy import Cleanup
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Entry, Storage
@@ -33,7 +33,11 @@ def preview(
     before_ms = now_ms - older_than_ms
     judgement = Judgement.of_all(contents.without(discarded), newest)
     tombstones, leases = contents.tombstones, Leases.read(storage)
-    young = [path for path, one in tombstones.damaged.items() if now_ms - one.modified_ms <= lease_expiry_ms]
+    young = [
+        path
+        for path, entry in tombstones.damaged.items()
+        if not has_run_out(now_ms - entry.modified_ms, lease_expiry_ms)
+    ]
     skipped = f"'{young[0]}' is damaged, and young" if young else judgement.obstacle()
     if skipped is not None:
         return Cleanup(floor=0, skipped=skipped, warnings=tuple(judgement.warnings()))

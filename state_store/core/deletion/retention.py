@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 
-from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
+from state_store.core.checkpoint.file_list import pack_tombstone
 from state_store.core.checkpoint.names import (
     SNAPSHOT_DIRECTORY,
     TOMBSTONE_DIRECTORY,
@@ -34,7 +34,13 @@ from state_store.core.deletion.contents import (
     refuse_newer_formats,
 )
 from state_store.core.deletion.judgement import Judgement
-from state_store.core.deletion.markers import Leases, ReadLease, Tombstones
+from state_store.core.deletion.markers import (
+    FUTURE_LEASE_FACTOR,
+    Leases,
+    ReadLease,
+    Tombstones,
+    has_run_out,
+)
 from state_store.core.deletion.policy import LEAST_CHECKPOINTS, Cleanup, RetentionPolicy
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
@@ -145,7 +151,7 @@ class Retention:
             return None
         now_ms = self._storage_ms(None)
         for path, entry in tombstones.damaged.items():
-            if now_ms - entry.modified_ms <= self._policy.lease_expiry_ms:
+            if not has_run_out(now_ms - entry.modified_ms, self._policy.lease_expiry_ms):
                 return (
                     f"'{path}' is damaged, so it is not known which files another clean-up is deleting; it "
                     f"counts until it is {self._policy.lease_expiry_ms} ms old"
@@ -177,9 +183,9 @@ class Retention:
         written = self._write_tombstone(candidates - judgement.condemned)
         leases = Leases.read(self._storage)
         expired = self._expired(leases.leases, written)
-        live = {path: lease.terms for path, lease in leases.leases.items() if path not in expired}
+        live = {path: lease for path, lease in leases.leases.items() if path not in expired}
         in_use = self._referenced_files(contents, candidates).union(
-            *(candidates if terms is None else terms.files for terms in live.values())
+            *(candidates if lease.terms is None else lease.terms.files for lease in live.values())
         )
         deletable = candidates - in_use
         _check(deletable, judgement)
@@ -192,13 +198,23 @@ class Retention:
         swept = self._sweep(dead, unfinished, unfinished_ms)
         return sorted(deletable), {**finished, **swept}, self._doubts(live)
 
-    def _doubts(self, leases: Mapping[str, LeaseTerms | None]) -> list[str]:
-        return [
-            f"'{path}' is damaged, so it is not known which files its writer refers to: none is deleted "
-            f"until it is {self._policy.lease_expiry_ms} ms old"
-            for path, terms in leases.items()
-            if terms is None
-        ]
+    def _doubts(self, leases: Mapping[str, ReadLease]) -> list[str]:
+        """Return warnings about live leases that hold files for longer than they were meant to."""
+        now_ms = self._runtime.wall_ms()
+        warnings = []
+        for path, lease in leases.items():
+            if lease.terms is None:
+                warnings.append(
+                    f"'{path}' is damaged, so it is not known which files its writer refers to: none is "
+                    f"deleted until it is {self._policy.lease_expiry_ms} ms old"
+                )
+            elif lease.is_from_the_future(now_ms):
+                warnings.append(
+                    f"'{path}' was written {lease.terms.written_ms - now_ms:.0f} ms in the future by the "
+                    "clock of its writer's machine: its files stay until it is "
+                    f"{FUTURE_LEASE_FACTOR * lease.terms.expiry_ms} ms old. Set that clock"
+                )
+        return warnings
 
     def _write_tombstone(self, paths: set[str]) -> str | None:
         """Writes a tombstone, and returns its path; None when there is nothing to write."""

@@ -8,8 +8,17 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from state_store.errors import BusyError, DamagedError, InternalError, StateStoreError, StorageError
+from state_store.core.storage.local_disk import REMEDY
+from state_store.errors import (
+    BusyError,
+    DamagedError,
+    InternalError,
+    LocalDiskError,
+    StateStoreError,
+    StorageError,
+)
 
+_FULL = ("No space left", "Disk quota exceeded")
 _SST = re.compile(r"[\w./-]*?(\d{6,}\.sst)")
 
 
@@ -39,6 +48,8 @@ def _translate(what: str, directory: str, text: str) -> StateStoreError:
         return DamagedError(message, file=file)
     if status == "io error" and "lock" in text.lower():
         return BusyError(message, file=file)
+    if any(words in text for words in _FULL):
+        return LocalDiskError(f"{message} ({REMEDY})", file=file)
     if status in ("io error", "no space", "not found") or "No such file" in text:
         return StorageError(message, file=file)
     if status in ("operation aborted", "shutdown in progress", "resource busy", "operation timed out"):

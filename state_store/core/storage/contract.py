@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from state_store.core.storage.local_disk import blames_local_file, local_disk_error, local_disk_errors
 from state_store.errors import ConflictError, StorageError
 
 
@@ -126,21 +127,24 @@ def new_local_file(local: Path) -> Iterator[IO[bytes]]:
         except FileExistsError as error:
             raise ConflictError(f"'{local}' exists already", file=str(local)) from error
         except OSError as error:
-            raise StorageError(f"cannot make '{local}': {error.strerror}", file=str(local)) from error
+            raise local_disk_error(error, local) from error
         try:
             yield file
-        except BaseException:
+        except BaseException as error:
             local.unlink(missing_ok=True)
+            if isinstance(error, OSError) and blames_local_file(error, local):
+                raise local_disk_error(error, local) from error
             raise
 
 
 def write_at(local: Path, data: bytes, offset: int) -> None:
-    """Writes the bytes to their place in the existing file `local`. Raises StorageError."""
-    try:
-        with open(local, "r+b", buffering=0) as file:
-            view, at = memoryview(data), offset
-            while view:
-                count = os.pwrite(file.fileno(), view, at)
-                view, at = view[count:], at + count
-    except OSError as error:
-        raise StorageError(f"cannot write '{local}': {error.strerror}", file=str(local)) from error
+    """Write the bytes to their place in the existing file `local`.
+
+    Raises:
+        LocalDiskError: If the disk is full or fails.
+    """
+    with local_disk_errors(local), open(local, "r+b", buffering=0) as file:
+        view, at = memoryview(data), offset
+        while view:
+            count = os.pwrite(file.fileno(), view, at)
+            view, at = view[count:], at + count

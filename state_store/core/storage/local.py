@@ -10,6 +10,7 @@ from pathlib import Path
 
 from state_store.core.storage.contract import Entry, Storage, check_path
 from state_store.core.storage.durable import link_or_copy, make_directory, place_durable, write_durable
+from state_store.core.storage.local_disk import blames_local_file, local_disk_error
 from state_store.core.storage.remedies import with_remedy
 from state_store.errors import ConflictError, MissingError, StorageError
 
@@ -68,7 +69,12 @@ class LocalStorage(Storage):
 
     def download(self, path: str, local: Path) -> None:
         with self._translated("read", path):
-            link_or_copy(self._at(path), local)
+            try:
+                link_or_copy(self._at(path), local)
+            except OSError as error:
+                if blames_local_file(error, local) and not isinstance(error, FileExistsError):
+                    raise local_disk_error(error, local) from error
+                raise
 
     def delete(self, path: str) -> None:
         with self._translated("delete", path):

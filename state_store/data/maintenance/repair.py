@@ -1,4 +1,4 @@
-"""Finds what is damaged or left over in one store, and mends what the store's own files allow."""
+"""Finds what is damaged or left over in one store, and mends it as far as the store's own files allow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.full_checkpoints import store_full_checkpoint
-from state_store.data.maintenance.verification import Finding, verify_store
+from state_store.data.maintenance.verification import Finding, counted, verify_store
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
 from state_store.errors import OptionError
 
@@ -49,9 +49,7 @@ _WHY = {
 
 @dataclass(frozen=True)
 class Step:
-    """What is done about one file, or would be: a leak is removed, a damaged file discarded, a snapshot made
-    anew under its name.
-    """
+    """An action on one file: a leak is removed, a damaged file discarded, a snapshot made anew."""
 
     action: str
     file: str
@@ -64,12 +62,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Repair:
-    """What was done to one store, or would be, and what stays wrong; `skipped` says why none is removed."""
+    """What was done to one store, or would be, and the problems that stay.
+
+    `skipped` says why nothing is removed, and `undecided` why nothing is discarded.
+    """
 
     key: StoreKey
     steps: tuple[Step, ...]
     left: tuple[Finding, ...]
     skipped: str | None = None
+    undecided: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -78,9 +80,8 @@ class Repair:
             "name": self.key.name,
             "steps": [step.to_json() for step in self.steps],
             "skipped": self.skipped,
-            "left": [
-                {"kind": finding.kind, "file": finding.file, "what": finding.what} for finding in self.left
-            ],
+            "undecided": self.undecided,
+            "left": [finding.to_json() for finding in self.left],
         }
 
 
@@ -96,43 +97,74 @@ def repair_store(
     open_files: int = MAX_OPEN_FILES,
     meter: Progress | None = None,
 ) -> Repair:
-    """Makes each snapshot anew that is damaged and whose version the other files can make; then removes what
-    no version needs that can be restored and what the dead left over, where older than `older_than_ms`.
+    """Make damaged snapshots anew, then remove what no restorable version needs and what the dead left.
 
-    Nothing is written without `apply`. With `leaks_only` no file is read for damage; with `discard` files
-    that are damaged, and cannot be mended, are removed as well, so long as the version that Spark committed
-    last needs none of them. `committed` is that version (see `verify_store`). Raises FormatError on files of
-    a newer program, and what `full_checkpoint` and the storage do.
+    A snapshot is made anew if the other files can make its version. A file is discarded only if two looks at
+    the store, with fresh reads of all files, found it damaged, and if the storage let every file be read.
+
+    Args:
+        key: The store, for the findings.
+        storage: The storage of the store's directory.
+        committed: The version that Spark committed last (see `verify_store`).
+        apply: Write; otherwise only say what would be done.
+        older_than_ms: Age below which nothing is removed.
+        leaks_only: Read no file for damage.
+        discard: Also remove damaged files that cannot be mended, if the committed version needs none.
+        open_files: Tables that a database keeps open at most.
+        meter: Is told how many bytes will be read.
+
+    Raises:
+        FormatError: If files are of a newer program.
+        StateStoreError: As `full_checkpoint`, `verify_store` and the storage do.
     """
 
-    def findings() -> tuple[Finding, ...]:
+    def look() -> tuple[Finding, ...]:
         return verify_store(key, storage, committed, open_files=open_files, meter=meter).findings
 
-    left = () if leaks_only else findings()
+    left = () if leaks_only else look()
     store = FoundStore.read(key, storage)
     refuse_newer_formats(store.contents.snapshots)
-    rebuilt = [] if leaks_only else rebuildable(store, (finding.file for finding in left))
+    rebuilt = [] if leaks_only else rebuildable(store, _bad_files(left))
     if apply and rebuilt:
         for name in rebuilt:
             store_full_checkpoint(key, storage, name.version_id, open_files=open_files)
-        left = findings()
+        left = look()
         store = FoundStore.read(key, storage)
     elif rebuilt:
         left = _not_healed(left, store, set(rebuilt))
     sizes = store.contents.listing.snapshots
     steps = [Step(REBUILD, name.path, sizes.get(name, 0), "it is damaged") for name in rebuilt]
-    bad = useless(store, (finding.file for finding in left), rebuilt) if discard else set()
+    bad, undecided = set[str](), None
+    if discard and useless(store, _bad_files(left), rebuilt):
+        bad, undecided = _confirmed(store, left, look(), rebuilt)
     swept = _sweep(store, storage, committed(), bad, apply=apply, older_than_ms=older_than_ms)
     if swept is None:
-        return Repair(key, tuple(steps), left, "Spark has committed no batch")
+        return Repair(key, tuple(steps), left, "Spark has committed no batch", undecided)
     steps += _removals(store, swept, bad)
     removed = {step.file for step in steps if step.action != REBUILD}
     left = tuple(finding for finding in left if finding.file not in removed)
-    return Repair(key, tuple(steps), left, swept.skipped)
+    return Repair(key, tuple(steps), left, swept.skipped, undecided)
+
+
+def _bad_files(findings: Iterable[Finding]) -> set[str]:
+    """Return the files that were read and cannot be used; one that could not be read may be whole."""
+    return {finding.file for finding in findings if finding.is_bad}
+
+
+def _confirmed(
+    store: FoundStore, first: Iterable[Finding], second: Iterable[Finding], rebuilt: Iterable[SnapshotName]
+) -> tuple[set[str], str | None]:
+    """Return the files to discard by two looks at the store, or why none is."""
+    looks = [list(first), list(second)]
+    unread = sorted({finding.file for look in looks for finding in look if not finding.is_bad})
+    if unread:
+        return set(), f"{len(unread)} files could not be read, '{unread[0]}' among them: try again later"
+    bad = _bad_files(finding for finding in looks[0] if not finding.is_usable)
+    return useless(store, bad & _bad_files(looks[1]), rebuilt), None
 
 
 def useless(store: FoundStore, damaged: Iterable[str], rebuilt: Iterable[SnapshotName]) -> set[str]:
-    """The damaged files that are there, and the snapshots that name one, but for those made anew."""
+    """Return the damaged files that exist and the snapshots that name one, except those made anew."""
     present = store.contents.entries.keys()
     bad = {file for file in damaged if file in present and file.startswith(_DISCARDED)}
     spared = set(rebuilt)
@@ -143,8 +175,9 @@ def useless(store: FoundStore, damaged: Iterable[str], rebuilt: Iterable[Snapsho
 
 
 def rebuildable(store: FoundStore, damaged: Iterable[str]) -> list[SnapshotName]:
-    """The snapshots that are damaged, or name a file that is, and whose versions the others can make, oldest
-    first: one that is made anew serves those after it.
+    """Return the snapshots that are damaged, or name a damaged file, and whose versions the others can make.
+
+    They are in the order of their versions: one that is made anew serves those after it.
     """
     contents, bad_files = store.contents, set(damaged)
     restorable = {
@@ -164,8 +197,9 @@ def rebuildable(store: FoundStore, damaged: Iterable[str]) -> list[SnapshotName]
 def _not_healed(
     findings: Iterable[Finding], store: FoundStore, rebuilt: set[SnapshotName]
 ) -> tuple[Finding, ...]:
-    """Those that stay once the snapshots in `rebuilt` are made anew: of a shared file, where another snapshot
-    names it.
+    """Return the findings that stay once the snapshots in `rebuilt` are made anew.
+
+    One about a shared file stays if another snapshot names that file.
     """
     manifests = store.contents.manifests
     others = {entry.path for name in manifests.keys() - rebuilt for entry in manifests[name].files}
@@ -187,7 +221,7 @@ def _sweep(
     apply: bool,
     older_than_ms: int,
 ) -> Cleanup | None:
-    """None before the first commit: then it is not known which versions count."""
+    """Sweep the store; return None before the first commit, when it is not known which versions count."""
     if committed is None:
         return None
     newest = store.restorable(committed) or committed
@@ -246,7 +280,8 @@ class Repairs:
     def __repr__(self) -> str:
         steps = sum(len(repair.steps) for repair in self.repairs)
         done = "done" if self.applied else "planned"
-        return f"Repairs({len(self.repairs)} stores: {steps} steps {done}, {len(self.left)} problems stay)"
+        left = f"{counted(len(self.left), 'problem')} left"
+        return f"Repairs({counted(len(self.repairs), 'store')}: {counted(steps, 'step')} {done}, {left})"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -254,7 +289,7 @@ class Repairs:
             for repair in self.repairs
             for step in repair.steps
         ]
-        rows += [(finding.key, "stays", finding.file, 0, finding.what) for finding in self.left]
+        rows += [(finding.key, "stays", finding.file, 0, finding.sentence()) for finding in self.left]
         return table(repr(self), ("store", "action", "file", "bytes", "why"), rows)
 
 

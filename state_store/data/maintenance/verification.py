@@ -1,17 +1,20 @@
-"""Looks at every file of a store and restores what must be restorable, beside its query or without one."""
+"""Checks every file of a store and restores what must be restorable, beside its query or without one."""
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.manifest import FULL, FileEntry
 from state_store.core.checkpoint.metadata import META_KEY
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.compat import zip
+from state_store.core.deletion.contents import StoreContents
 from state_store.core.deletion.markers import Leases
 from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings
@@ -25,31 +28,55 @@ from state_store.data.dataset.html import table
 from state_store.data.maintenance.descriptors import MAX_OPEN_FILES, share
 from state_store.data.maintenance.workspaces import temporary_context
 from state_store.data.query import Filter, Progress, ProgressOption, Query, StoreKey, reporting
-from state_store.errors import StateStoreError
+from state_store.errors import DamagedError, LocalDiskError, StateStoreError
 
 TRIES = 3
-"""How often the committed version is restored, where the query goes on and retires it meanwhile."""
+"""How often the committed version is restored if the query goes on and retires it meanwhile."""
 
 _THREADS = 4
 """Files of a store that are read at the same time."""
 
+_BAD = ("damaged", "missing", "format")
+"""Kinds that say that a file cannot be used; the others say that it could not be looked at."""
+
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is wrong; `kind` as in errors, `file` is below the store's directory. `version` is the
-    one that cannot be restored, where it is about one.
+    """A problem.
+
+    `kind` is that of an error. `file` is below the store's directory, and `what` is a predicate about it.
+    `versions` cannot be restored because of it. A file that `is_usable` is whole, and only refers to others
+    that it should not refer to.
     """
 
     key: StoreKey
     kind: str
     file: str
     what: str
-    version: VersionId | None = None
+    versions: tuple[VersionId, ...] = ()
+    is_usable: bool = False
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether the file was read and cannot be used; False if the storage did not let it be read."""
+        return self.kind in _BAD
+
+    def sentence(self) -> str:
+        """Return the problem and the versions that it costs."""
+        return f"{self.what}{_costs(self.versions)}"
+
+    def to_json(self) -> dict[str, Any]:
+        versions = [_version_json(version) for version in self.versions]
+        return {"kind": self.kind, "file": self.file, "what": self.what, "versions": versions}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was looked at in one store and what was found."""
+    """Result of checking one store.
+
+    `restored` is the version that was restored last as the committed one, with `keys` rows. `restorable` are
+    the versions that can be made from files that are not bad.
+    """
 
     key: StoreKey
     files: int
@@ -69,10 +96,7 @@ class Verdict:
             "restored": _version_json(self.restored),
             "keys": self.keys,
             "restorable": [_version_json(version) for version in self.restorable],
-            "findings": [
-                {"kind": finding.kind, "file": finding.file, "what": finding.what}
-                for finding in self.findings
-            ],
+            "findings": [finding.to_json() for finding in self.findings],
         }
 
 
@@ -85,11 +109,22 @@ def verify_store(
     open_files: int = MAX_OPEN_FILES,
     meter: Progress | None = None,
 ) -> Verdict:
-    """Looks at everything in one store; the version that Spark committed last must be restorable.
+    """Check everything in one store; the version that Spark committed last must be restorable.
 
-    `committed` reads from Spark's log which one that is; it is asked again where the query went on. With
-    `every`, every version is restored. A problem is one that a second look at the directory does not explain:
-    the query's own clean-up removes files while they are read here.
+    A file that looks damaged is read a second time. A problem is reported only if a second look at the
+    directory does not explain it: the query's own clean-up removes files while they are read here.
+
+    Args:
+        key: The store, for the findings.
+        storage: The storage of the store's directory; nothing is written to it.
+        committed: Reads from Spark's log which version that is; asked again if the query goes on.
+        every: Restore every restorable version, not the newest alone.
+        open_files: Tables that a database keeps open at most.
+        meter: Is told how many bytes will be read.
+
+    Raises:
+        LocalDiskError: If the directory for temporary files is full or cannot be written.
+        StorageError: If the directory cannot be listed, or an archive cannot be read.
     """
     store = FoundStore.read(key, storage)
     settings = DatabaseSettings(max_open_files=open_files)
@@ -101,39 +136,58 @@ def verify_store(
         findings += _checksums(store, context, committed(), directory)
         outcome = _restore_newest(store, context, committed, every=every)
     findings += outcome.findings
+    restorable = outcome.store.registry.checkpoints()
     if findings:
         again = FoundStore.read(key, storage)
         marks = {finding.file for finding in _unreadable_marks(again, storage)}
         findings = _confirmed(findings, again, committed(), marks)
+        findings = _once_each(findings, again.contents)
+        bad_files = {finding.file for finding in findings if finding.is_bad and not finding.is_usable}
+        lost = {version for finding in findings for version in finding.versions}
+        restorable = [
+            version for version in restorable_without(again.contents, bad_files) if version not in lost
+        ]
     return Verdict(
         key,
         len(sizes) + len(store.contents.listing.snapshots),
         sum(sizes.values()),
         outcome.restored,
         outcome.keys,
-        tuple(outcome.restorable),
+        tuple(restorable),
         tuple(findings),
     )
 
 
+def restorable_without(contents: StoreContents, bad_files: Collection[str]) -> list[VersionId]:
+    """Return the versions that can be made without `bad_files`, oldest first."""
+    snapshots = {
+        name
+        for name, manifest in contents.restorable_snapshots.items()
+        if name.path not in bad_files and not any(entry.path in bad_files for entry in manifest.files)
+    }
+    deltas = [delta for delta in contents.listing.deltas if delta.path not in bad_files]
+    return Lineages(deltas, snapshots).restorable()
+
+
 @dataclass(frozen=True)
 class _Outcome:
-    """What became of restoring: the committed version (None: it failed), its number of keys, what there
-    was.
+    """Result of restoring: the committed version (None if that failed), its number of keys, the store as it
+    was found, and the problems.
     """
 
     restored: VersionId | None
     keys: int
-    restorable: list[VersionId]
+    store: FoundStore
     findings: list[Finding]
 
 
 def _confirmed(
     findings: list[Finding], again: FoundStore, committed: VersionId | None, marks: set[str]
 ) -> list[Finding]:
-    """Those that a clean-up since does not explain: the file is still there or still needed, the version is
-    still there or the one that Spark committed last. `marks` are the leases and tombstones that are damaged
-    now.
+    """Return the findings that a clean-up since then does not explain.
+
+    The file of such a one is still there or still needed, or the version is still there or is the one that
+    Spark committed last. `marks` are the leases and tombstones that are damaged now.
     """
     needed = {entry.path for manifest in again.contents.manifests.values() for entry in manifest.files}
     present = again.contents.entries.keys() | marks
@@ -142,17 +196,67 @@ def _confirmed(
         finding
         for finding in findings
         if (
-            finding.version in versions
-            if finding.version
+            any(version in versions for version in finding.versions)
+            if finding.versions
             else finding.file in present or finding.file in needed
         )
     ]
 
 
+def _once_each(findings: Iterable[Finding], contents: StoreContents) -> list[Finding]:
+    """Return one finding for each file, with all versions that it costs."""
+    by_file: dict[str, Finding] = {}
+    for finding in findings:
+        first = by_file.setdefault(finding.file, finding)
+        by_file[finding.file] = replace(first, versions=_ordered({*first.versions, *finding.versions}))
+    everything = restorable_without(contents, ())
+    return [
+        replace(finding, versions=_ordered({*finding.versions, *_lost_by(finding, contents, everything)}))
+        for finding in by_file.values()
+    ]
+
+
+def _lost_by(finding: Finding, contents: StoreContents, everything: list[VersionId]) -> set[VersionId]:
+    if not finding.is_bad or finding.is_usable:
+        return set()
+    return set(everything) - set(restorable_without(contents, {finding.file}))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as "1 file" or "2 files"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _ordered(versions: Iterable[VersionId]) -> tuple[VersionId, ...]:
+    return tuple(sorted(versions, key=lambda version: (version.number, version.checkpoint_id or "")))
+
+
+def _costs(versions: Iterable[VersionId]) -> str:
+    """Return a clause such as "; versions 3-6 cannot be restored"."""
+    numbers = sorted({version.number for version in versions})
+    if not numbers:
+        return ""
+    ends = [number for number in numbers if number + 1 not in numbers]
+    starts = [number for number in numbers if number - 1 not in numbers]
+    runs = [str(end) if start == end else f"{start}-{end}" for start, end in zip(starts, ends, strict=True)]
+    return f"; version{'s' if len(numbers) > 1 else ''} {', '.join(runs)} cannot be restored"
+
+
+def _predicate(message: str, storage: Storage, file: str) -> str:
+    """Return an error's message without the name of the file that it begins with."""
+    for name in (f"'{storage.location}/{file}' ", f"'{file}' "):
+        if message.startswith(name):
+            return message[len(name) :]
+    return message
+
+
 def _unreadable(store: FoundStore) -> Iterator[Finding]:
     for snapshot, read in store.contents.snapshots.items():
         if read.error is not None:
-            yield Finding(store.key, read.error.kind, snapshot.path, read.error.message)
+            message = read.error.message
+            if read.error.file is not None:
+                message = message.removeprefix(f"'{read.error.file}' ")
+            yield Finding(store.key, read.error.kind, snapshot.path, message)
     sizes = store.contents.listing.sst_bytes()
     for snapshot, manifest in store.contents.manifests.items():
         for entry in manifest.files:
@@ -161,17 +265,18 @@ def _unreadable(store: FoundStore) -> Iterator[Finding]:
 
 
 def _unreadable_marks(store: FoundStore, storage: Storage) -> Iterator[Finding]:
-    """Leases and tombstones; each counts until it is as old as a lease may be, and is then deleted."""
-    until = "while it is young, clean-ups delete nothing"
+    """Yield the leases and tombstones that are damaged; each counts until it is as old as a lease may be."""
+    consequence = "while it is young, clean-ups delete nothing"
     for path, lease in Leases.read(storage).leases.items():
         if lease.error is not None:
-            yield Finding(store.key, "damaged", path, f"{lease.error.message}; {until}")
+            what = _predicate(lease.error.message, storage, path)
+            yield Finding(store.key, "damaged", path, f"{what}; {consequence}")
     for path in store.contents.tombstones.damaged:
-        yield Finding(store.key, "damaged", path, f"'{path}' is damaged; {until}, and merges share no file")
+        yield Finding(store.key, "damaged", path, f"is damaged; {consequence}, and merges share no file")
 
 
 def _shared_by_full(store: FoundStore) -> Iterator[Finding]:
-    """Files of full snapshots that an older snapshot has, too."""
+    """Yield the files of full snapshots that an older snapshot has, too."""
     manifests = sorted(store.contents.manifests.values(), key=lambda manifest: manifest.version)
     for full in (manifest for manifest in manifests if manifest.kind == FULL):
         older = {
@@ -184,15 +289,13 @@ def _shared_by_full(store: FoundStore) -> Iterator[Finding]:
             if entry.path in older:
                 other = older[entry.path].version_id
                 what = f"is shared by the full checkpoint {full.version_id} and the older {other}"
-                yield Finding(store.key, "damaged", entry.path, what)
+                yield Finding(store.key, "damaged", entry.path, what, is_usable=True)
 
 
 def _checksums(
     store: FoundStore, context: StoreContext, committed: VersionId | None, directory: Path
 ) -> list[Finding]:
-    """Compares every SST with what is known of it; what the committed version needs is kept for its
-    restore.
-    """
+    """Compare every SST with its checksum; the files of the committed version are kept for its restore."""
     known: dict[str, FileEntry] = {
         entry.path: entry for manifest in store.contents.manifests.values() for entry in manifest.files
     }
@@ -201,7 +304,8 @@ def _checksums(
     kept = {file.path for file in store.registry.files(newest)} if newest else set()
     sizes = store.contents.listing.sst_bytes()
 
-    def check(path: str) -> Finding | None:
+    def read(path: str) -> str | None:
+        """Fetch the file and return how it differs from what is known of it."""
         entry, local = known.get(path), directory / path.replace("/", "-")
         wanted = Wanted(
             path,
@@ -215,11 +319,25 @@ def _checksums(
             why = difference(wanted)
             if why is None and wanted.verifiable and path in kept:
                 context.cache.keep(path, local)
-        except StateStoreError as error:
-            return Finding(store.key, error.kind, path, error.message)
+            return why
         finally:
             local.unlink(missing_ok=True)
-        return None if why is None else Finding(store.key, "damaged", path, f"is damaged: {why}")
+
+    def check(path: str) -> Finding | None:
+        try:
+            why = read(path)
+            if why is None:
+                return None
+            if read(path) is None:
+                what = (
+                    f"was read wrongly once ({why}) and rightly the second time: check the way to the storage"
+                )
+                return Finding(store.key, "storage", path, what)
+        except LocalDiskError:
+            raise
+        except StateStoreError as error:
+            return Finding(store.key, error.kind, path, _predicate(error.message, context.storage, path))
+        return Finding(store.key, "damaged", path, f"is damaged: {why}")
 
     return [finding for finding in parallel(_THREADS, check, sorted(sizes)) if finding is not None]
 
@@ -227,8 +345,9 @@ def _checksums(
 def _restore_newest(
     store: FoundStore, context: StoreContext, committed: Callable[[], VersionId | None], *, every: bool
 ) -> _Outcome:
-    """Restores the version that Spark committed last, with `every` all others too; again where Spark has
-    committed another meanwhile and the first is gone.
+    """Restore the version that Spark committed last, and all others with `every`.
+
+    Begin again if Spark has committed another one meanwhile and the first is gone.
     """
     for _ in range(TRIES):
         wanted = committed()
@@ -240,8 +359,8 @@ def _restore_newest(
     return outcome
 
 
-def _lacking(store: FoundStore, version: VersionId) -> StateStoreError | None:
-    """What the version cannot be made without."""
+def _missing_part(store: FoundStore, version: VersionId) -> StateStoreError | None:
+    """Return the error that says without which file the version cannot be made."""
     try:
         store.contents.lineages.plan(version)
     except StateStoreError as error:
@@ -253,47 +372,62 @@ def _restore(store: FoundStore, context: StoreContext, wanted: VersionId | None,
     newest, versions = store.restorable(wanted), store.registry.checkpoints()
     findings, keys, restored = [], 0, None
     if wanted is not None and newest is None:
-        lacking = _lacking(store, wanted)
+        missing = _missing_part(store, wanted)
         what = f"version {wanted}, which Spark committed last, cannot be restored: files of it are missing"
-        what = f"{what}: {lacking.message}" if lacking else what
-        file = lacking.file if lacking and lacking.file else "delta/"
-        findings.append(Finding(store.key, "missing", file, what, wanted))
+        what = f"{what}: {missing.message}" if missing else what
+        file = missing.file if missing and missing.file else "delta/"
+        findings.append(Finding(store.key, "missing", file, what, (wanted,)))
     for version in versions if every else [newest] if newest else []:
         try:
-            base = restore(context, version).base
-            try:
-                miscounted = _miscounted(context, base)
-            finally:
-                shutil.rmtree(base.directory, ignore_errors=True)
+            rows, miscounted = _count(context, version)
+        except LocalDiskError:
+            raise
         except StateStoreError as error:
-            what = f"version {version}: {error.message}"
-            findings.append(Finding(store.key, error.kind, error.file or "", what, version))
+            file = _below(error.file or "", context.storage)
+            what = _predicate(error.message, context.storage, file)
+            findings.append(Finding(store.key, error.kind, file, what, (version,)))
             continue
         if miscounted:
-            what = f"version {version}: {miscounted}"
-            findings.append(Finding(store.key, "damaged", _record_of(store, version), what, version))
+            findings.append(Finding(store.key, "damaged", _record_of(store, version), miscounted, (version,)))
         if version == newest:
-            keys, restored = base.keys, version
-    return _Outcome(restored, keys, versions, findings)
+            keys, restored = rows, version
+    return _Outcome(restored, keys, store, findings)
+
+
+def _count(context: StoreContext, version: VersionId) -> tuple[int, str | None]:
+    """Restore a version, a second time if it looks damaged; return its keys and how its record miscounts."""
+    try:
+        base = restore(context, version).base
+    except DamagedError:
+        base = restore(context, version).base
+    try:
+        return base.keys, _miscounted(context, base)
+    finally:
+        shutil.rmtree(base.directory, ignore_errors=True)
+
+
+def _below(file: str, storage: Storage) -> str:
+    """Return a file's path below the store's directory."""
+    return file.removeprefix(f"{storage.location}/")
 
 
 def _record_of(store: FoundStore, version: VersionId) -> str:
-    """The file that says what the version has."""
+    """Return the file with the record of the version's contents."""
     plan = store.contents.lineages.plan(version)
     newest = plan.deltas[-1] if plan.deltas else plan.snapshot
     return newest.path if newest else ""
 
 
 def _miscounted(context: StoreContext, base: LocalDatabase) -> str | None:
-    """Where the record of a version counts other rows than the database has: readers go by these numbers."""
+    """Return how the record of a version counts other rows than the database has: readers rely on it."""
     with Database(base.directory, context.settings) as database:
-        counted = Counter(int.from_bytes(key[:2], "big") for key, _ in database.scan(end=META_KEY))
+        rows_of = Counter(int.from_bytes(key[:2], "big") for key, _ in database.scan(end=META_KEY))
     families = {family.id: (name, family.keys) for name, family in base.column_families.items()}
-    for number in sorted(families.keys() | counted.keys()):
+    for number in sorted(families.keys() | rows_of.keys()):
         name, keys = families.get(number, (f"number {number}", 0))
-        if keys != counted[number]:
-            return f"column family '{name}' has {counted[number]} rows, but the record counts {keys}"
-    rows = sum(counted.values())
+        if keys != rows_of[number]:
+            return f"column family '{name}' has {rows_of[number]} rows, but the record counts {keys}"
+    rows = sum(rows_of.values())
     if base.keys != rows:
         return f"there are {rows} rows, but the record counts {base.keys}"
     return None
@@ -331,8 +465,8 @@ class Verification:
         return {"checkpoint": self.checkpoint, "ok": self.ok, "stores": stores}
 
     def __repr__(self) -> str:
-        found = "no problem" if self.ok else f"{len(self.findings)} problems"
-        return f"Verification({len(self.verdicts)} stores: {found})"
+        found = "no problem" if self.ok else counted(len(self.findings), "problem")
+        return f"Verification({counted(len(self.verdicts), 'store')}: {found})"
 
     def _repr_html_(self) -> str:
         rows = [
@@ -342,7 +476,7 @@ class Verification:
                 verdict.bytes,
                 verdict.restored.number if verdict.restored else None,
                 verdict.keys,
-                "; ".join(f"{finding.file}: {finding.what}" for finding in verdict.findings),
+                "; ".join(f"{finding.file} {finding.sentence()}" for finding in verdict.findings),
             )
             for verdict in self.verdicts
         ]

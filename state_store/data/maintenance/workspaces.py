@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from state_store.core.files.workspace import Workspace
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.storage import Storage
+from state_store.core.storage.local_disk import temporary_directory
 
 
 @contextmanager
@@ -22,9 +22,11 @@ def temporary_context(
     """Yield the context of a store and a directory for other files, both below a new temporary directory.
 
     The directory is below `TMPDIR` and is removed at the end. A file that was fetched once is linked then.
+
+    Raises:
+        LocalDiskError: The directory cannot be made, or its disk is full or fails.
     """
-    with tempfile.TemporaryDirectory(prefix="state-store-") as root:
-        directory = Path(root)
+    with temporary_directory("state-store-") as directory:
         cache = LocalCache(directory / "cache", budget_bytes=1 << 62).store(storage.location)
         workspace = Workspace(directory / "work", runtime=runtime)
         workspace.open()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 import zlib
 from pathlib import Path
 
 import pytest
+from faults import FAULTS, once
 from runtimes import AdjustedRuntime
 
 from deletion import stores
@@ -20,7 +22,7 @@ from state_store.errors import BusyError, DamagedError, FormatError
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
-OF_ANOTHER_FORMAT = LeaseTerms(frozenset()).pack().replace(b'"format":1', b'"format":3')
+OF_ANOTHER_FORMAT = LeaseTerms(frozenset(), 5, 6).pack().replace(b'"format":1', b'"format":3')
 """So a lease looks of whose first digit a bit has flipped."""
 
 
@@ -43,6 +45,25 @@ class TestCaution:
         store.storage.inner.delete(B)
         store.clean()
         assert {A, stores.snapshot(3).path, *deltas(4, 5, 6, 7, 8)} <= store.files()
+
+    @pytest.mark.parametrize("fault", ["damaged-read", "short-read"])
+    def test_an_archive_that_is_read_wrongly_once_is_not_damaged(self, tmp_path: Path, fault: str) -> None:
+        store = Store(tmp_path, 10, {3: [A], 6: [B], 9: [C]})
+        store.storage.fault = once("read", stores.snapshot(6).path, FAULTS[fault].fault)
+        cleanup = store.clean(batches=4)
+        assert cleanup.skipped is None
+        assert [version.number for version in cleanup.retained] == [7, 8, 9, 10]
+        assert {B, stores.snapshot(6).path, *deltas(7, 8, 9, 10)} <= store.files()
+
+    @pytest.mark.parametrize("directory", ["lease", "tombstone"])
+    def test_a_claim_that_is_read_wrongly_once_is_not_damaged(self, tmp_path: Path, directory: str) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        now_ms = int(time.time() * 1000)
+        packed = {"lease": LeaseTerms(frozenset(), HOUR_MS, now_ms).pack(), "tombstone": pack_tombstone([A])}
+        store.put(f"{directory}/x.json", packed[directory])
+        store.storage.fault = once("read", directory, FAULTS["damaged-read"].fault)
+        cleanup = store.clean()
+        assert (cleanup.skipped, cleanup.warnings) == (None, ())
 
     def test_the_newest_version_is_not_there(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 8, {3: [A], 6: [B]})

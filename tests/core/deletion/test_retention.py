@@ -192,8 +192,9 @@ class TestLeftovers:
         held, loose = stores.shared(2, 1), stores.shared(2, 2)
         store = Store(tmp_path, 8, {3: [held, loose], 6: [B]})
         live, dead = lease_path("live"), lease_path("dead")
-        store.put(live, LeaseTerms(frozenset([held])).pack())
-        store.put(dead, LeaseTerms(frozenset([loose])).pack())
+        now_ms = int(time.time() * 1000)
+        store.put(live, LeaseTerms(frozenset([held]), HOUR_MS, now_ms).pack())
+        store.put(dead, LeaseTerms(frozenset([loose]), HOUR_MS, now_ms - 2 * HOUR_MS).pack())
         store.age(dead, 2 * HOUR_MS)
         store.clean()
         assert {held, live} <= store.files()
@@ -218,6 +219,20 @@ class TestLeftovers:
         store.age(path, 2 * HOUR_MS)
         store.clean()
         assert (A in store.files()) == (path in store.files()) == (said_ms > 2 * HOUR_MS)
+
+    @pytest.mark.parametrize("age_ms", [23 * HOUR_MS, 25 * HOUR_MS])
+    def test_a_lease_from_the_future_runs_out_by_the_clock_of_the_storage(
+        self, tmp_path: Path, age_ms: int
+    ) -> None:
+        store = Store(tmp_path, 8, {3: [A], 6: [B]})
+        path = lease_path("writer")
+        written_ms = int(time.time() * 1000) + 20 * 365 * DAY_MS
+        store.put(path, LeaseTerms(frozenset([A]), HOUR_MS, written_ms).pack())
+        store.age(path, age_ms)
+        cleanup = store.clean()
+        is_held = age_ms < 24 * HOUR_MS
+        assert (A in store.files()) == (path in store.files()) == is_held
+        assert any("ms in the future" in warning for warning in cleanup.warnings) == is_held
 
     @pytest.mark.parametrize("whose", ["file", "storage", "cleaner"])
     def test_a_clock_that_is_ahead_makes_no_live_lease_old(self, tmp_path: Path, whose: str) -> None:

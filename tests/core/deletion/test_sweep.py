@@ -88,6 +88,17 @@ def test_a_young_snapshot_that_is_condemned_stays_whole():
     assert {snapshot, table} <= storage.files.keys()
 
 
+def test_what_a_damaged_archive_needs_stays_for_the_day_on_which_it_is_put_back():
+    files = history(3, 6)
+    for number in (1, 2, 3):
+        del files[stores.delta(number).path]
+    archive = stores.snapshot(3).path
+    storage = bucket(files | {archive: (b"PK", 2 * DAY_MS)})
+    assert preview(storage, stores.version(NEWEST), DAY_MS, DAY_MS, runtime=CLOCK).deleted == ()
+    assert sweep(storage).deleted == ()
+    assert set(storage.files) == set(files)
+
+
 def test_nothing_goes_while_the_newest_version_is_in_need():
     files = history(4)
     del files[stores.delta(6).path]

@@ -23,7 +23,7 @@ def test_a_good_state_has_no_problem(query):
     assert repr(verification) == "Verification(2 stores: no problem)"
     assert [verdict.restored.number for verdict in verification.verdicts] == [3, 3]
     repairs = state_store.repair(str(query.root))
-    assert repr(repairs) == "Repairs(2 stores: 0 steps planned, 0 problems stay)"
+    assert repr(repairs) == "Repairs(2 stores: 0 steps planned, 0 problems left)"
 
 
 def test_damage_is_found_and_stays_where_nothing_can_mend_it(query):

@@ -1,0 +1,70 @@
+"""Failures of this machine's own disk, told apart from those of checkpoint storage."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from state_store.errors import LocalDiskError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNWRITABLE = (*_FULL, errno.EROFS, errno.EFBIG)
+REMEDY = "free space there, or use another directory: `localDir` for a query, TMPDIR for a command"
+
+
+def blames_local_file(error: OSError, local: str | os.PathLike[str]) -> bool:
+    """Return whether `error`, raised while a stored file was copied to `local`, is about `local`.
+
+    Only writing meets a full or read-only disk. A directory that cannot be written fails without saying which
+    of the two files it is about.
+    """
+    if error.errno in _UNWRITABLE or error.filename == os.fspath(local):
+        return True
+    return error.errno in (errno.EACCES, errno.EPERM) and not os.access(Path(local).parent, os.W_OK)
+
+
+def local_disk_error(error: OSError, file: str | os.PathLike[str] | None = None) -> LocalDiskError:
+    """Return the error to raise for `error`, which is about the local file `file` unless it names another."""
+    name = error.filename2 or error.filename or file
+    place = "this machine's disk" if name is None else f"'{os.fspath(name)}' on this machine's disk"
+    reason = error.strerror or str(error)
+    advice = f" ({REMEDY})" if error.errno in _UNWRITABLE else ""
+    return LocalDiskError(f"cannot use {place}: {reason}{advice}", file=None if name is None else str(name))
+
+
+@contextmanager
+def local_disk_errors(file: str | os.PathLike[str] | None = None) -> Iterator[None]:
+    """Turn any OSError inside into a LocalDiskError; use around work on local files alone.
+
+    Args:
+        file: The file or directory that is named if the error names none.
+
+    Raises:
+        LocalDiskError: If the system fails.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise local_disk_error(error, file) from error
+
+
+@contextmanager
+def temporary_directory(prefix: str) -> Iterator[Path]:
+    """Make a directory for temporary files and remove it afterwards.
+
+    Raises:
+        LocalDiskError: If it cannot be made, or the system fails in the block.
+    """
+    try:
+        made = tempfile.TemporaryDirectory(prefix=prefix)
+    except OSError as error:
+        raise LocalDiskError(
+            f"cannot make a directory for temporary files: {error} (set TMPDIR to a directory that can be "
+            "written)"
+        ) from error
+    with made as name, local_disk_errors(name):
+        yield Path(name)
