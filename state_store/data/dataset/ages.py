@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
 from state_store.core.engine.table import read_records
 from state_store.data.dataset.columns import FAMILY_BYTES
@@ -57,7 +56,7 @@ def ages(partitions: Partitions, chosen: Iterable[int]) -> Ages:
             if family is None:
                 continue
             prefix = family.to_bytes(FAMILY_BYTES, "big")
-            found = _last_written(pins[number], prefix, partitions.directory / "ages", times_ms)
+            found = _last_written(partitions, pins[number], prefix, times_ms)
             for version, count in found.items():
                 keys[version] = keys.get(version, 0) + count
     changes = tuple(LastChanges(version, times_ms[version], keys[version]) for version in sorted(keys))
@@ -65,9 +64,10 @@ def ages(partitions: Partitions, chosen: Iterable[int]) -> Ages:
 
 
 def _last_written(
-    pin: PinnedVersion, prefix: bytes, directory: Path, times_ms: dict[int, int]
+    partitions: Partitions, pin: PinnedVersion, prefix: bytes, times_ms: dict[int, int]
 ) -> dict[int, int]:
-    """How many keys each version wrote that no later one wrote or removed."""
+    """Return how many keys each version wrote that no later one wrote or removed."""
+    directory = partitions.directory / "ages"
     seen: set[bytes] = set()
     counts: dict[int, int] = {}
     expected, left = pin.version.number, MOST_BYTES
@@ -80,7 +80,7 @@ def _last_written(
             records = [one for one in read_records(pin.fetch(delta, directory)) if one[0].startswith(prefix)]
         finally:
             shutil.rmtree(directory, ignore_errors=True)
-        times_ms.setdefault(delta.version, pin.committed_ms(delta))
+        times_ms.setdefault(delta.version, partitions.committed_ms(pin, delta))
         counts[delta.version] = sum(value is not None and key not in seen for key, value in records)
         seen.update(key for key, _ in records)
     return counts

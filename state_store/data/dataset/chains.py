@@ -131,10 +131,13 @@ def chain(checkpoint: str, version: int | None = None, stores: Filter | None = N
     query = Query.open(checkpoint)
     committed = query.committed(None if version is None else version_number(query, version) - 1)
     found = query.for_each(query.stores(stores), FoundStore.read)
-    return Chains({one.key: StoreChain(one.key, tuple(_links(one, committed))) for one in found})
+    times_ms = query.logs.commit_times_ms()
+    return Chains({one.key: StoreChain(one.key, tuple(_links(one, committed, times_ms))) for one in found})
 
 
-def _links(store: FoundStore, committed: Mapping[StoreKey, VersionId]) -> Iterator[Link]:
+def _links(
+    store: FoundStore, committed: Mapping[StoreKey, VersionId], times_ms: Mapping[int, int]
+) -> Iterator[Link]:
     """The versions that the committed one came from, newest first."""
     version = store.restorable(committed.get(store.key))
     if version is None:
@@ -147,7 +150,10 @@ def _links(store: FoundStore, committed: Mapping[StoreKey, VersionId]) -> Iterat
         paths = [one.path for one in (delta, name if manifest else None) if one is not None]
         yield Link(
             at,
-            max((store.contents.entries[path].modified_ms for path in paths), default=0),
+            times_ms.get(
+                at.number - 1,
+                max((store.contents.entries[path].modified_ms for path in paths), default=0),
+            ),
             None if delta is None else store.contents.listing.deltas[delta],
             None if manifest is None else "full" if manifest.kind == FULL else "merge",
             0 if manifest is None else len(manifest.files),

@@ -16,7 +16,9 @@ from state_store.data.query import Filter, Query, StoreKey
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One restorable version of one store. `wrote` is what was made at it: `delta`, `merge`, `full`."""
+    """One restorable version of one store. `made_ms` is when Spark committed it, by the storage's
+    clock, or when its file was written if Spark's log has not the batch; `wrote` is what was made at it: `delta`,
+    `merge`, `full`."""
 
     key: StoreKey
     version: VersionId
@@ -143,19 +145,24 @@ def checkpoints(checkpoint: str, stores: Filter | None = None) -> Checkpoints:
     query = Query.open(checkpoint)
     committed = query.committed()
     found = query.for_each(query.stores(stores), FoundStore.read)
-    return Checkpoints(query, {one.key: _history(one, committed.get(one.key)) for one in found})
+    times_ms = query.logs.commit_times_ms()
+    return Checkpoints(query, {one.key: _history(one, committed.get(one.key), times_ms) for one in found})
 
 
-def _history(store: FoundStore, committed: VersionId | None) -> list[Checkpoint]:
+def _history(store: FoundStore, committed: VersionId | None, times_ms: Mapping[int, int]) -> list[Checkpoint]:
     """All restorable versions of a store, oldest first; `committed` are those on the lineage of the version
     that Spark committed last.
     """
     newest = store.restorable(committed)
     lineage = set(store.contents.lineages.history(newest)) if newest else set()
-    return [_checkpoint(store, version, version in lineage) for version in store.registry.checkpoints()]
+    return [
+        _checkpoint(store, version, version in lineage, times_ms) for version in store.registry.checkpoints()
+    ]
 
 
-def _checkpoint(store: FoundStore, version: VersionId, committed: bool) -> Checkpoint:
+def _checkpoint(
+    store: FoundStore, version: VersionId, committed: bool, times_ms: Mapping[int, int]
+) -> Checkpoint:
     files = [file for file in store.registry.files(version) if not file.is_snapshot]
     manifest = store.manifest(version)
     delta, own = store.delta(version), store.contents.manifests.get(SnapshotName(*version))
@@ -166,7 +173,7 @@ def _checkpoint(store: FoundStore, version: VersionId, committed: bool) -> Check
         store.key,
         version,
         committed,
-        store.contents.entries[path].modified_ms,
+        times_ms.get(version.number - 1 if committed else -1, store.contents.entries[path].modified_ms),
         tuple(wrote),
         None if manifest is None else (_kind(manifest.kind), manifest.version),
         len(store.plan(version).deltas),

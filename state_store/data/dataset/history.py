@@ -105,7 +105,10 @@ class History:
                     rows = _present({**rows, **changed})
                     key_versions.append(
                         KeyVersion(
-                            delta.version, pin.committed_ms(delta), bool(changed), self._decoded(rows, number)
+                            delta.version,
+                            partitions.committed_ms(pin, delta),
+                            bool(changed),
+                            self._decoded(rows, number),
                         )
                     )
             return key_versions

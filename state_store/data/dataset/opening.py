@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 
 from state_store.core.runtime import SYSTEM, Runtime
+from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.state import State
 from state_store.data.dataset.versions import version_number
@@ -22,7 +22,7 @@ def open(
     partitions: Iterable[int] | None = None,
     *,
     batch: int | None = None,
-    at: datetime | None = None,
+    at: Moment | None = None,
     on_damage: str = "raise",
     runtime: Runtime = SYSTEM,
 ) -> State:
@@ -40,7 +40,8 @@ def open(
     store: `default`, a side of a join (`left`, `right`), or the name of a store or of a column family.
 
     version, batch, at: which version: by its number, as that after a batch (version - 1), or as the newest at
-    a time (without a zone: UTC). Default: the version that Spark committed last.
+    a moment: a `datetime`, or a text such as `2024-02-29 08:00` or `2 hours ago` (without a zone: the local
+    one). Default: the version that Spark committed last.
 
     partitions: only these. Default: all.
 

@@ -7,9 +7,11 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 from state_store.core.checkpoint.metadata import ColumnFamily
+from state_store.core.checkpoint.names import DeltaName
 from state_store.core.compat import zip
 from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings
@@ -102,6 +104,16 @@ class Partitions:
         progress.expect(size_bytes)
         yield
         progress.store_done()
+
+    def committed_ms(self, pin: PinnedVersion, delta: DeltaName) -> int:
+        """Return when the version of a delta was committed, by the storage's clock: by Spark's commit log, or when
+        the delta was written if the log has forgotten the batch.
+        """
+        return self._commit_times_ms.get(delta.version - 1, pin.written_ms(delta))
+
+    @cached_property
+    def _commit_times_ms(self) -> Mapping[int, int]:
+        return self._query.logs.commit_times_ms()
 
     def key(self, partition: int) -> StoreKey:
         return StoreKey(self.view.operator.id, partition, self.view.store)

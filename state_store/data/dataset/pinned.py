@@ -132,8 +132,8 @@ class PinnedVersion:
     def delta_bytes(self, delta: DeltaName) -> int:
         return self._sizes[delta]
 
-    def committed_ms(self, delta: DeltaName) -> int:
-        """When the delta was written, by the storage's clock."""
+    def written_ms(self, delta: DeltaName) -> int:
+        """Return when the delta was written, by the storage's clock."""
         return self._times_ms[delta]
 
     def release(self) -> None:

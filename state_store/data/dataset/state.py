@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from state_store.data.dataset.history import KeyVersion
 from state_store.data.dataset.html import table
 from state_store.data.dataset.keys import Key, key_columns, key_filter
 from state_store.data.dataset.lookups import Lookups
+from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.partitions import READING, Partitions
 from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics, statistics
 from state_store.data.dataset.versions import version_number
@@ -228,8 +228,8 @@ class State:
 
     # ---- over time ---------------------------------------------------------------------------------------
 
-    def diff(self, since: int | datetime) -> pyarrow.RecordBatchReader:
-        """What changed after version `since` (0: the empty state; a `datetime`: the newest then), up to this
+    def diff(self, since: int | Moment) -> pyarrow.RecordBatchReader:
+        """What changed after version `since` (0: the empty state; a moment: the newest then), up to this
         one: rows of `change` (added, changed, removed), the key, and its values `before` and `after`.
 
         From the deltas, where all are still there, else from both versions. Raises MissingError when `since`
@@ -253,7 +253,7 @@ class State:
         """
         return self._lookups.history(key, every=every)
 
-    def changes(self, since: int | datetime) -> pyarrow.RecordBatchReader:
+    def changes(self, since: int | Moment) -> pyarrow.RecordBatchReader:
         """What each version after `since`, up to this one, changed, version by version: rows of `version`,
         `batch`, `change` (put, removed) and the columns of the state.
 
@@ -261,8 +261,8 @@ class State:
         """
         return Changes(self._partitions, self.columns).feed(self._number(since))
 
-    def _number(self, since: int | datetime) -> int:
-        return version_number(self._query, at=since) if isinstance(since, datetime) else since
+    def _number(self, since: int | Moment) -> int:
+        return since if isinstance(since, int) else version_number(self._query, at=since)
 
     def _filtered(
         self,

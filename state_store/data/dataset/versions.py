@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timezone
 
 from state_store.core.checkpoint.lineage import Lineages, describe_restorable
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.names import VersionId
+from state_store.data.dataset.moments import Moment, as_moment, format_moment, milliseconds_of
 from state_store.data.query import Query
 from state_store.errors import MissingError, OptionError
 
 
 def version_number(
-    query: Query, version: int | None = None, batch: int | None = None, at: datetime | None = None
+    query: Query, version: int | None = None, batch: int | None = None, at: Moment | None = None
 ) -> int:
-    """The number of the version: itself, that after a batch, that which was the newest at a time (without a
-    zone: UTC), or where none is given the one that Spark committed last.
+    """Return the number of the version that is named: itself, the one after a batch, the newest at a moment
+    (without a zone: the local one), or, if none is given, the one that Spark committed last.
 
-    Raises OptionError when several are given, MissingError when Spark has committed no such version.
+    Raises OptionError if several are given or one is of a wrong type, MissingError if Spark has committed no such
+    version.
     """
     if sum(one is not None for one in (version, batch, at)) > 1:
         raise OptionError(
@@ -58,14 +59,13 @@ def identified(listing: Listing, number: int, newest: VersionId, where: str) -> 
     return version
 
 
-def _batch_at(query: Query, at: datetime) -> int:
-    moment = at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
-    at_ms = moment.timestamp() * 1000
+def _batch_at(query: Query, at: Moment) -> int:
+    at_ms = milliseconds_of(as_moment(at))
     times: Mapping[int, int] = query.logs.commit_times_ms()
     before = [batch for batch, time_ms in times.items() if time_ms <= at_ms]
     if not before:
-        first = datetime.fromtimestamp(min(times.values()) / 1000, timezone.utc)
+        first = format_moment(min(times.values()))
         raise MissingError(
-            f"the oldest batch that {query.location} still has was committed at {first}, after {moment}"
+            f"the oldest batch that {query.location} still has was committed at {first}, after {format_moment(at_ms)}"
         )
     return max(before)
