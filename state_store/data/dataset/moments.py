@@ -1,0 +1,172 @@
+"""Moments as people write and read them: one rule for arguments, tables and messages.
+
+Texts without a zone are in the local one, unless the caller names another. A printed moment has milliseconds and the
+offset of its zone, so that it names the same version when it is given back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta, timezone, tzinfo
+from typing import Union
+
+from state_store.errors import OptionError
+
+Moment = Union[datetime, date, str, int, float]
+"""A moment as callers give it: an object of `datetime`, a text that `parse_moment` reads, or seconds since 1970 UTC."""
+
+EXAMPLES = "2024-02-29, 2024-02-29 08:00:00.5+01:00, 2024-02-29T07:00:00Z, 1709190000 or '2 hours ago'"
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_ISO = re.compile(
+    r"(\d{4})-(\d{2})-(\d{2})"
+    r"(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?)?"
+    r"\s*(Z|UTC|[+-]\d{2}(?::?\d{2}(?::?\d{2})?)?)?",
+    re.IGNORECASE,
+)
+_AGO = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)(?:\s+ago)?", re.IGNORECASE)
+_EPOCH_TEXT = re.compile(r"@?(-?\d{1,18})(\.\d{1,9})?")
+_UNITS_S = {
+    **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1),
+    **dict.fromkeys(("m", "min", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hour", "hours"), 3600),
+    **dict.fromkeys(("d", "day", "days"), 86_400),
+    **dict.fromkeys(("w", "week", "weeks"), 604_800),
+}
+_SECONDS_END, _MILLISECONDS_END = 10**11, 10**14
+
+
+def parse_moment(text: str, zone: tzinfo | None = None, now: datetime | None = None) -> datetime:
+    """Return the moment that a text names.
+
+    Args:
+        text: a date or a time in ISO 8601 with or without a fraction and a zone (a date is its midnight), a number of
+            seconds, milliseconds or microseconds since 1970 UTC, `now`, `today`, `yesterday`, or a span such as
+            `2 hours ago` or `90s`.
+        zone: the zone of texts that name none; None is the local one.
+        now: the moment from which spans count; None is the clock.
+
+    Raises:
+        OptionError: if the text names no moment.
+    """
+    given = text.strip()
+    present = now or datetime.now(timezone.utc)
+    try:
+        found = (
+            _named(given.lower(), zone, present)
+            or _iso(given, zone)
+            or _since_1970(given)
+            or _ago(given, present)
+        )
+    except (OverflowError, ValueError, OSError) as error:
+        raise OptionError(f"'{text}' is not a moment: {error}") from error
+    if found is None:
+        raise OptionError(f"'{text}' is not a moment, such as {EXAMPLES}")
+    return found
+
+
+def as_moment(value: Moment, zone: tzinfo | None = None) -> datetime:
+    """Return a moment that a caller gave, with a zone.
+
+    Raises:
+        OptionError: if the value is none.
+    """
+    if isinstance(value, datetime):
+        return _in_zone(value, zone)
+    if isinstance(value, date):
+        return _in_zone(datetime(value.year, value.month, value.day), zone)
+    if isinstance(value, str):
+        return parse_moment(value, zone)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise OptionError(f"{value!r} is not a moment: give a datetime, a text or seconds since 1970 UTC")
+    return parse_moment(f"@{value:.6f}" if isinstance(value, float) else f"@{value}", zone)
+
+
+def format_moment(milliseconds: int, zone: tzinfo | None = None) -> str:
+    """Return a moment as text: date, time with milliseconds, and the offset of the zone (None: the local one).
+
+    `parse_moment` gives the same moment back, in any zone. A moment outside of the years 1 to 9999 is its number.
+    """
+    try:
+        shown = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
+    except (OverflowError, ValueError, OSError):
+        return str(milliseconds)
+    return shown.isoformat(sep=" ", timespec="milliseconds")
+
+
+def format_moments(milliseconds: Sequence[int], zone: tzinfo | None = None) -> tuple[str, list[str]]:
+    """Return the offset that moments have in common, and their texts without it.
+
+    The offset is empty, and each text has its own, if they differ or if a text alone would be ambiguous, as in the
+    hour that is repeated when summer time ends.
+    """
+    texts = [format_moment(moment, zone) for moment in milliseconds]
+    offsets = {text[23:] for text in texts}
+    if len(offsets) != 1:
+        return "", texts
+    short = [text[:23] for text in texts]
+    again = [_milliseconds(_iso(text, zone)) for text in short]
+    return (offsets.pop(), short) if again == list(milliseconds) else ("", texts)
+
+
+def milliseconds_of(moment: datetime) -> int:
+    """Return whole milliseconds since 1970 UTC, rounded down; a moment without a zone is in the local one."""
+    return (_in_zone(moment, None) - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _milliseconds(moment: datetime | None) -> int | None:
+    return None if moment is None else milliseconds_of(moment)
+
+
+def _in_zone(moment: datetime, zone: tzinfo | None) -> datetime:
+    if moment.tzinfo is not None:
+        return moment
+    return moment.replace(tzinfo=zone) if zone is not None else moment.astimezone()
+
+
+def _named(text: str, zone: tzinfo | None, now: datetime) -> datetime | None:
+    if text == "now":
+        return now
+    if text not in ("today", "yesterday"):
+        return None
+    day = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None, fold=0)
+    return _in_zone(day - timedelta(days=text == "yesterday"), zone)
+
+
+def _iso(text: str, zone: tzinfo | None) -> datetime | None:
+    match = _ISO.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.groups()[:6])
+    fraction = int((match[7] or "").ljust(6, "0")[:6])
+    moment = datetime(year, month, day, hour, minute, second, fraction)
+    return _in_zone(moment, zone if match[8] is None else _offset(match[8].upper()))
+
+
+def _offset(text: str) -> tzinfo:
+    if text in ("Z", "UTC"):
+        return timezone.utc
+    padded = text[1:].replace(":", "").ljust(6, "0")
+    hours, minutes, seconds = (int(padded[place : place + 2]) for place in (0, 2, 4))
+    span = timedelta(hours=hours, minutes=minutes, seconds=seconds)
+    return timezone(-span if text[0] == "-" else span)
+
+
+def _since_1970(text: str) -> datetime | None:
+    match = _EPOCH_TEXT.fullmatch(text)
+    if match is None or (len(match[1]) < 9 and not text.startswith("@")):
+        return None
+    number = int(match[1])
+    unit = 1 if abs(number) < _SECONDS_END else 1000 if abs(number) < _MILLISECONDS_END else 1_000_000
+    fraction = timedelta(microseconds=int(float(match[2] or 0) * 1_000_000 // unit))
+    whole, rest = divmod(number, unit)
+    return _EPOCH + timedelta(seconds=whole, microseconds=rest * (1_000_000 // unit)) + fraction
+
+
+def _ago(text: str, now: datetime) -> datetime | None:
+    match = _AGO.fullmatch(text)
+    if match is None or match[2].lower() not in _UNITS_S:
+        return None
+    return now - timedelta(seconds=float(match[1]) * _UNITS_S[match[2].lower()])
