@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from state_store.data.dataset.chains import chain as chain
     from state_store.data.dataset.checkpoints import checkpoints as checkpoints
     from state_store.data.dataset.opening import open as open
+    from state_store.data.dataset.querying import sql as sql
     from state_store.data.dataset.rewriting.bootstrapping import bootstrap as bootstrap
     from state_store.data.dataset.state import State as State
     from state_store.data.embedded.store import EmbeddedStore as EmbeddedStore
@@ -64,6 +65,7 @@ _HOMES = {
     "measure": "state_store.data.estimation.measured",
     "open": "state_store.data.dataset.opening",
     "repair": "state_store.data.maintenance.repair",
+    "sql": "state_store.data.dataset.querying",
     "spark_conf": "state_store.session.configuration",
     "verify": "state_store.data.maintenance.verification",
     "BadResultError": "state_store.functions",

@@ -17,8 +17,9 @@ from state_store.data.query import Filter, Query, StoreKey
 @dataclass(frozen=True)
 class Checkpoint:
     """One restorable version of one store. `made_ms` is when Spark committed it, by the storage's
-    clock, or when its file was written if Spark's log has not the batch; `wrote` is what was made at it: `delta`,
-    `merge`, `full`."""
+    clock, or when its file was written if Spark's log has not the batch; `wrote` is what was made at it:
+    `delta`, `merge`, `full`.
+    """
 
     key: StoreKey
     version: VersionId

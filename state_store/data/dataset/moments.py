@@ -1,7 +1,7 @@
 """Moments as people write and read them: one rule for arguments, tables and messages.
 
-Texts without a zone are in the local one, unless the caller names another. A printed moment has milliseconds and the
-offset of its zone, so that it names the same version when it is given back.
+Texts without a zone are in the local one, unless the caller names another. A printed moment has milliseconds
+and the offset of its zone, so that it names the same version when it is given back.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ from collections.abc import Sequence
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from typing import Union
 
+from state_store.core.runtime import SYSTEM, Runtime
 from state_store.errors import OptionError
 
 Moment = Union[datetime, date, str, int, float]
-"""A moment as callers give it: an object of `datetime`, a text that `parse_moment` reads, or seconds since 1970 UTC."""
+"""A moment as callers give it: an object of `datetime`, a text that `parse_moment` reads, or seconds since
+1970 UTC.
+"""
 
 EXAMPLES = "2024-02-29, 2024-02-29 08:00:00.5+01:00, 2024-02-29T07:00:00Z, 1709190000 or '2 hours ago'"
 
@@ -38,21 +41,24 @@ _UNITS_S = {
 _SECONDS_END, _MILLISECONDS_END = 10**11, 10**14
 
 
-def parse_moment(text: str, zone: tzinfo | None = None, now: datetime | None = None) -> datetime:
+def parse_moment(
+    text: str, zone: tzinfo | None = None, now: datetime | None = None, runtime: Runtime = SYSTEM
+) -> datetime:
     """Return the moment that a text names.
 
     Args:
-        text: a date or a time in ISO 8601 with or without a fraction and a zone (a date is its midnight), a number of
-            seconds, milliseconds or microseconds since 1970 UTC, `now`, `today`, `yesterday`, or a span such as
-            `2 hours ago` or `90s`.
+        text: a date or a time in ISO 8601 with or without a fraction and a zone (a date is its midnight), a
+            number of seconds, milliseconds or microseconds since 1970 UTC, `now`, `today`, `yesterday`, or a
+            span such as `2 hours ago` or `90s`.
         zone: the zone of texts that name none; None is the local one.
-        now: the moment from which spans count; None is the clock.
+        now: the moment from which spans count; None is the clock of `runtime`.
+        runtime: the clock.
 
     Raises:
         OptionError: if the text names no moment.
     """
     given = text.strip()
-    present = now or datetime.now(timezone.utc)
+    present = now or _EPOCH + timedelta(milliseconds=runtime.wall_ms())
     try:
         found = (
             _named(given.lower(), zone, present)
@@ -85,9 +91,11 @@ def as_moment(value: Moment, zone: tzinfo | None = None) -> datetime:
 
 
 def format_moment(milliseconds: int, zone: tzinfo | None = None) -> str:
-    """Return a moment as text: date, time with milliseconds, and the offset of the zone (None: the local one).
+    """Return a moment as text: date, time with milliseconds, and the offset of the zone (None: the local
+    one).
 
-    `parse_moment` gives the same moment back, in any zone. A moment outside of the years 1 to 9999 is its number.
+    `parse_moment` gives the same moment back, in any zone. A moment outside of the years 1 to 9999 is its
+    number.
     """
     try:
         shown = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
@@ -99,8 +107,8 @@ def format_moment(milliseconds: int, zone: tzinfo | None = None) -> str:
 def format_moments(milliseconds: Sequence[int], zone: tzinfo | None = None) -> tuple[str, list[str]]:
     """Return the offset that moments have in common, and their texts without it.
 
-    The offset is empty, and each text has its own, if they differ or if a text alone would be ambiguous, as in the
-    hour that is repeated when summer time ends.
+    The offset is empty, and each text has its own, if they differ or if a text alone would be ambiguous, as
+    in the hour that is repeated when summer time ends.
     """
     texts = [format_moment(moment, zone) for moment in milliseconds]
     offsets = {text[23:] for text in texts}

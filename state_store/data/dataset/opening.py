@@ -9,15 +9,15 @@ from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.state import State
 from state_store.data.dataset.versions import version_number
-from state_store.data.dataset.views import view_at
-from state_store.data.query import DEFAULT_NAME, Query
+from state_store.data.dataset.views import default_name, view_at
+from state_store.data.query import Query
 from state_store.errors import OptionError
 
 
 def open(
     checkpoint: str,
     operator: int = 0,
-    store: str = DEFAULT_NAME,
+    store: str | None = None,
     version: int | None = None,
     partitions: Iterable[int] | None = None,
     *,
@@ -38,6 +38,8 @@ def open(
     operator: the number of the stateful operator in the query, 0 for the first.
 
     store: `default`, a side of a join (`left`, `right`), or the name of a store or of a column family.
+        Default: the
+    operator's only store, the left side of a join, the first variable of `transformWithState`.
 
     version, batch, at: which version: by its number, as that after a batch (version - 1), or as the newest at
     a moment: a `datetime`, or a text such as `2024-02-29 08:00` or `2 hours ago` (without a zone: the local
@@ -61,7 +63,7 @@ def open(
     number = version_number(query, version, batch, at)
     return State(
         query,
-        view_at(query, operator, store, number - 1),
+        view_at(query, operator, default_name(query, operator) if store is None else store, number - 1),
         number,
         partitions,
         skip_damaged=on_damage == "skip",

@@ -9,10 +9,20 @@ from state_store.errors import OptionError
 
 
 def require_arrow() -> None:
-    """Raises OptionError, which says what to install, where one of them is missing."""
+    """Raise OptionError, which says what to install, if one of them is missing."""
     for package in ("pyarrow", "numpy"):
-        if importlib.util.find_spec(package) is None:
-            raise OptionError(
-                f"rows of state need the Python package '{package}', which {sys.executable} lacks: "
-                "pip install 'incremental-state-store[arrow]'"
-            )
+        _require(package, "rows of state need", "arrow")
+
+
+def require_duckdb() -> None:
+    """Raise OptionError, which says what to install, if DuckDB or what rows need is missing."""
+    require_arrow()
+    _require("duckdb", "conditions and queries in SQL need", "sql")
+
+
+def _require(package: str, need: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise OptionError(
+            f"{need} the Python package '{package}', which {sys.executable} lacks: "
+            f"pip install 'incremental-state-store[{extra}]'"
+        )

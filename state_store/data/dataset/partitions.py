@@ -106,8 +106,9 @@ class Partitions:
         progress.store_done()
 
     def committed_ms(self, pin: PinnedVersion, delta: DeltaName) -> int:
-        """Return when the version of a delta was committed, by the storage's clock: by Spark's commit log, or when
-        the delta was written if the log has forgotten the batch.
+        """Return when the version of a delta was committed, by the storage's clock.
+
+        If Spark's commit log has forgotten the batch, it is when the delta was written.
         """
         return self._commit_times_ms.get(delta.version - 1, pin.written_ms(delta))
 

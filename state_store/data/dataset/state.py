@@ -19,11 +19,15 @@ from state_store.data.dataset.keys import Key, key_columns, key_filter
 from state_store.data.dataset.lookups import Lookups
 from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.partitions import READING, Partitions
+from state_store.data.dataset.sql.conditions import STATE, Condition
+from state_store.data.dataset.sql.connection import MEMORY
+from state_store.data.dataset.sql.database import Named, run
+from state_store.data.dataset.sql.tables import StateTable, key_of, pruned, state_table
 from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics, statistics
 from state_store.data.dataset.versions import version_number
 from state_store.data.dataset.views import View
 from state_store.data.query import Progress, Query
-from state_store.errors import DamagedError, OptionError, StateStoreError
+from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
 
 if TYPE_CHECKING:
     import pandas
@@ -62,6 +66,7 @@ class State:
         self.columns = Columns(view)
         self._query = query
         self._runtime = runtime
+        self._skip_damaged = skip_damaged
         self._partitions = Partitions(
             query, view, number, partitions, skip_damaged=skip_damaged, runtime=runtime
         )
@@ -126,12 +131,22 @@ class State:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        filter: pyarrow.compute.Expression | None = None,
+        filter: str | pyarrow.compute.Expression | None = None,
         *,
         batch_rows: int = BATCH_ROWS,
     ) -> pyarrow.RecordBatchReader:
-        """The rows that `filter` keeps, as batches of at most `batch_rows` rows; `columns` in that order
-        (None: all). Only what is needed is decoded.
+        """Return the rows that `filter` keeps, as batches of at most `batch_rows` rows.
+
+        Only what is needed is decoded; a filter in SQL reads only the partitions, or the key, that it leaves.
+
+        Args:
+            columns: the columns, in that order; None is all.
+            filter: a condition in SQL, such as `flights > 8 and worst.delay is null`, or an expression of
+                pyarrow.
+            batch_rows: the most rows of a batch.
+
+        Raises:
+            OptionError: if the filter is wrong.
         """
         import pyarrow
 
@@ -139,6 +154,9 @@ class State:
             raise OptionError(f"a batch has at least 1 row, not {batch_rows}")
         shown = Columns(self.view, columns)
         names = shown.schema.names
+        if isinstance(filter, str):
+            kept = self._kept(Condition(filter, self.view), shown.schema, batch_rows)
+            return pyarrow.RecordBatchReader.from_batches(shown.schema, kept)
         needed = shown if filter is None else Columns(self.view, self._needed(names, filter))
         return pyarrow.RecordBatchReader.from_batches(
             shown.schema, self._filtered(needed, names, filter, batch_rows)
@@ -149,10 +167,34 @@ class State:
         yield from self.scan(columns)
 
     def to_arrow(
-        self, columns: Sequence[str] | None = None, filter: pyarrow.compute.Expression | None = None
+        self, columns: Sequence[str] | None = None, filter: str | pyarrow.compute.Expression | None = None
     ) -> pyarrow.Table:
         """The rows that `filter` keeps, in memory."""
         return self.scan(columns, filter).read_all()
+
+    def sql(self, query: str, *, memory: str = MEMORY, utc: bool = False) -> pyarrow.RecordBatchReader:
+        """Run a SELECT over this state, which is the table `state`.
+
+            state.sql("select carrier, delay / flights as mean from state order by mean desc limit
+            3").read_all()
+
+        Args:
+            query: one SELECT in DuckDB's SQL. Moments that the state has as numbers (time-outs, times to
+                live, timers) are timestamps in it.
+            memory: the most that DuckDB takes, such as `512m`; beyond that it uses the directory of temporary
+                files.
+            utc: moments are read and shown in UTC, not in the local zone.
+
+        Raises:
+            OptionError: if the query is wrong, or needs more memory.
+        """
+        return run(query, [Named(None, STATE, self.table())], memory=memory, utc=utc)
+
+    def table(self, key: pyarrow.compute.Expression | None = None) -> StateTable:
+        """Return this state as a table for SQL; each scan opens the version anew. `key` keeps rows of a
+        key.
+        """
+        return state_table(self.view, self.partitions, self._reopened, key)
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
         """All rows as a frame, in memory, with the types that pyarrow gives frames."""
@@ -261,6 +303,55 @@ class State:
         """
         return Changes(self._partitions, self.columns).feed(self._number(since))
 
+    def matching(
+        self, columns: Sequence[str], pushed: pyarrow.compute.Expression | None
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Yield at least the rows for which an expression may be true, with some columns: all, or those of
+        the key that it names.
+        """
+        if not self._is_one_key(pushed):
+            yield from self.scan(columns)
+            return
+        key = key_of(pushed, self.columns.key_fields)
+        try:
+            yield from self.rows_of(key).select(columns).to_batches()
+        except MissingError:  # it is in a partition that was not opened
+            return
+
+    def _kept(
+        self, condition: Condition, shown: pyarrow.Schema, batch_rows: int
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the rows for which a condition in SQL is true."""
+        names = [*shown.names, *(name for name in condition.columns if name not in shown.names)]
+        if condition.is_never:
+            return
+        partitions = self.partitions
+        if condition.pushed is not None:
+            partitions = pruned(condition.pushed, self.view, partitions)
+        if self._is_one_key(condition.pushed):
+            batches = self.matching(names, condition.pushed)
+        else:
+            batches = self._filtered(Columns(self.view, names), names, None, batch_rows, partitions)
+        with condition.filtering() as kept:
+            for batch in batches:
+                found = kept(batch)
+                if found.num_rows:
+                    yield found.select(shown.names)
+
+    def _is_one_key(self, pushed: pyarrow.compute.Expression | None) -> bool:
+        return not self.view.is_side and key_of(pushed, self.columns.key_fields) is not None
+
+    def _reopened(self, partitions: Sequence[int]) -> State:
+        """Return the same version once more, of some partitions, for a reading of its own."""
+        return State(
+            self._query,
+            self.view,
+            self.version,
+            partitions,
+            skip_damaged=self._skip_damaged,
+            runtime=self._runtime,
+        )
+
     def _number(self, since: int | Moment) -> int:
         return since if isinstance(since, int) else version_number(self._query, at=since)
 
@@ -270,8 +361,9 @@ class State:
         names: Sequence[str],
         filter: pyarrow.compute.Expression | None,
         batch_rows: int,
+        partitions: Sequence[int] | None = None,
     ) -> Iterator[pyarrow.RecordBatch]:
-        for partition in self.partitions:
+        for partition in self.partitions if partitions is None else partitions:
             with self._partitions.read(partition):
                 for batch in self._decoded(needed, partition, batch_rows):
                     kept = batch if filter is None else batch.filter(filter)

@@ -18,8 +18,8 @@ def version_number(
     """Return the number of the version that is named: itself, the one after a batch, the newest at a moment
     (without a zone: the local one), or, if none is given, the one that Spark committed last.
 
-    Raises OptionError if several are given or one is of a wrong type, MissingError if Spark has committed no such
-    version.
+    Raises OptionError if several are given or one is of a wrong type, MissingError if Spark has committed no
+    such version.
     """
     if sum(one is not None for one in (version, batch, at)) > 1:
         raise OptionError(
@@ -66,6 +66,7 @@ def _batch_at(query: Query, at: Moment) -> int:
     if not before:
         first = format_moment(min(times.values()))
         raise MissingError(
-            f"the oldest batch that {query.location} still has was committed at {first}, after {format_moment(at_ms)}"
+            f"the oldest batch that {query.location} still has was committed at {first}, after "
+            f"{format_moment(at_ms)}"
         )
     return max(before)

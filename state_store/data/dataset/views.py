@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from state_store.data.dataset.schemas import DEFAULT_FAMILY, FamilySchema, is_avro, read_schemas
@@ -148,12 +149,28 @@ def _operator(query: Query, number: int) -> Operator:
     return operator
 
 
+def default_name(query: Query, number: int) -> str:
+    """Return the store that is meant if none is named: the only one of most operators, the left side of a
+    join, the first variable of `transformWithState`. Raise MissingError if there is no such operator.
+    """
+    known = views(query, _operator(query, number))
+    if DEFAULT_NAME in known:
+        return DEFAULT_NAME
+    return next((side for side in _SIDES if side in known), next(iter(users_first(known)), DEFAULT_NAME))
+
+
+def users_first(names: Iterable[str]) -> list[str]:
+    """Return names of stores with those of users first, as they were declared, and Spark's own last."""
+    given = list(names)
+    return sorted(given, key=lambda name: (name.startswith("$"), name == TIMERS, "-key" in name))
+
+
 def _named(query: Query, operator: Operator, name: str) -> View:
     known_views = views(query, operator)
     if name not in known_views:
         raise MissingError(
             f"operator {operator.id} ({operator.name}) of {query.location} has no store '{name}'; there are: "
-            f"{', '.join(sorted(known_views))}",
+            f"{', '.join(users_first(known_views))}",
             file=query.location,
         )
     return known_views[name]

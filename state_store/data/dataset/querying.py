@@ -1,0 +1,113 @@
+"""`state_store.sql`: a SELECT over all stores of a query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from state_store.data.dataset.moments import Moment
+from state_store.data.dataset.packages import require_arrow, require_duckdb
+from state_store.data.dataset.sql.conditions import STATE
+from state_store.data.dataset.sql.connection import MEMORY
+from state_store.data.dataset.sql.database import Named, run
+from state_store.data.dataset.sql.tables import StateTable, state_table
+from state_store.data.dataset.state import State
+from state_store.data.dataset.versions import version_number
+from state_store.data.dataset.views import default_name, view_at, views
+from state_store.data.query import Operator, Progress, Query
+from state_store.errors import StateStoreError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def sql(
+    checkpoint: str,
+    query: str,
+    *,
+    operator: int = 0,
+    version: int | None = None,
+    batch: int | None = None,
+    at: Moment | None = None,
+    memory: str = MEMORY,
+    utc: bool = False,
+    progress: Progress | None = None,
+) -> pyarrow.RecordBatchReader:
+    """Run a SELECT over the stores of a query, all at one version.
+
+        state_store.sql("/data/checkpoint", "select avg(flights) from state").read_pandas()
+
+    The tables are the stores of the operator by their names; `state` is its default store (the first variable
+    of `transformWithState`, the left side of a join). Each operator has a schema, too: `operator_1.state`.
+    `state_at(41)`, `left_at('2 hours ago')` and so on are the tables at another version, or at a moment.
+
+    Args:
+        checkpoint: the query's checkpointLocation, a path or a URI.
+        query: one SELECT (or DESCRIBE, SHOW TABLES, SUMMARIZE, EXPLAIN) in DuckDB's SQL.
+        operator: the stateful operator whose stores need no schema.
+        version: the version; default: the one that Spark committed last.
+        batch: the batch after which the version was there.
+        at: a moment; the version is the newest then.
+        memory: the most that DuckDB takes, such as `512m`; what sorts and joins need beyond that goes to the
+            directory of temporary files.
+        utc: moments are read and shown in UTC, not in the local zone.
+        progress: hears of the files that are fetched.
+
+    Returns:
+        The rows, for one thread. Files are held until the reader ends or is collected.
+
+    Raises:
+        OptionError: if the query is wrong, or needs more memory.
+        MissingError: if there is no such version.
+    """
+    require_arrow()
+    require_duckdb()
+    opened = Query.open(str(checkpoint))
+    number = version_number(opened, version, batch, at)
+
+    def at_version(place: str, text: str) -> StateTable:
+        operator_id, _, store = place.partition("/")
+        is_number = text.isdigit() and len(text) < 9
+        found = version_number(opened, int(text)) if is_number else version_number(opened, at=text)
+        return _table(opened, int(operator_id), store, found, progress)
+
+    tables = list(_tables(opened, operator, number, progress))
+    return run(query, tables, at_version, memory=memory, utc=utc)
+
+
+def _tables(query: Query, chosen: int, version: int, progress: Progress | None) -> Iterator[Named]:
+    """Yield the tables of all operators; those of the chosen one in the main schema, too."""
+    if chosen not in {operator.id for operator in query.operators}:
+        view_at(query, chosen, STATE, version - 1)  # raises MissingError, which says which there are
+    for operator in query.operators:
+        for name, table in _of_operator(query, operator, version, progress).items():
+            place = f"{operator.id}/{default_name(query, operator.id) if name == STATE else name}"
+            yield Named(f"operator_{operator.id}", name, table, place)
+            if operator.id == chosen:
+                yield Named(None, name, table, place)
+
+
+def _of_operator(
+    query: Query, operator: Operator, version: int, progress: Progress | None
+) -> dict[str, StateTable]:
+    """Return the tables of an operator; stores of which this version has no readable rows are left out."""
+    tables = {}
+    for name in views(query, operator):
+        try:
+            tables[name] = _table(query, operator.id, name, version, progress)
+        except StateStoreError:
+            continue
+    default = default_name(query, operator.id)
+    return {STATE: tables[default], **tables} if default in tables and STATE not in tables else tables
+
+
+def _table(query: Query, operator: int, name: str, version: int, progress: Progress | None) -> StateTable:
+    view = view_at(query, operator, name, version - 1)
+
+    def opened(partitions: Sequence[int]) -> State:
+        state = State(query, view, version, partitions)
+        if progress is not None:
+            state.follow(progress)
+        return state
+
+    return state_table(view, range(view.operator.stores[view.store]), opened)

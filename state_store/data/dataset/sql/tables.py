@@ -1,0 +1,256 @@
+"""State as DuckDB reads it: a dataset of Arrow that is scanned by columns and conditions.
+
+Columns of a store that are moments in numbers (time-outs, times to live, timers) are timestamps in SQL, and
+null if there is none.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from state_store.core.compat import zip
+from state_store.data.dataset.columns import Columns
+from state_store.data.dataset.views import EXPIRES_MS, TIMER_MS, View
+
+if TYPE_CHECKING:
+    import pyarrow
+    import pyarrow.compute
+
+_LATEST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999; later moments are null in SQL."""
+
+
+class Source(Protocol):
+    """A state that can be read, and is closed by the end of `with`."""
+
+    def __enter__(self) -> Source: ...
+    def __exit__(self, *error: Any) -> None: ...
+
+    def matching(
+        self, columns: Sequence[str], pushed: pyarrow.compute.Expression | None
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Yield at least the rows for which the expression may be true, with some columns."""
+
+
+Opened = Callable[[Sequence[int]], Source]
+"""Opens some partitions of a state."""
+
+Scanned = Callable[["Sequence[str] | None", "pyarrow.compute.Expression | None"], Iterator[Any]]
+"""Gives batches by columns (None: all) and by an expression (None: all rows)."""
+
+
+@dataclass(frozen=True)
+class StateTable:
+    """A table: its columns, and a function that scans it; several scans may be under way."""
+
+    schema: pyarrow.Schema
+    scanned: Scanned
+
+
+def state_table(
+    view: View,
+    partitions: Sequence[int],
+    opened: Opened,
+    key: pyarrow.compute.Expression | None = None,
+) -> StateTable:
+    """Return a view as a table.
+
+    Args:
+        view: the store.
+        partitions: the partitions to read.
+        opened: opens partitions, once for each scan.
+        key: an expression on the view's own columns that all rows fulfil; None keeps all.
+    """
+    schema, units = shown_schema(view), moment_columns(view)
+    numbers = tuple(partitions)
+
+    def scanned(
+        columns: Sequence[str] | None, pushed: pyarrow.compute.Expression | None
+    ) -> Iterator[pyarrow.RecordBatch]:
+        names = schema.names if columns is None else list(columns)
+        needed = named_columns(schema, names, pushed, key)
+        chosen = numbers if pushed is None else pruned(pushed, view, numbers)
+        if not chosen:
+            return
+        with opened(chosen) as state:
+            for batch in state.matching(needed, pushed):
+                kept = as_moments(batch if key is None else batch.filter(key), units)
+                if pushed is not None:
+                    kept = kept.filter(pushed)
+                yield kept.select(names)
+
+    return StateTable(schema, scanned)
+
+
+def named_columns(
+    schema: pyarrow.Schema, names: Sequence[str], *expressions: pyarrow.compute.Expression | None
+) -> list[str]:
+    """Return the columns in `names` and those that expressions may name: their text has the names."""
+    texts = [str(expression) for expression in expressions if expression is not None]
+    return [name for name in schema.names if name in names or any(name in text for text in texts)]
+
+
+def pruned(pushed: pyarrow.compute.Expression, view: View, partitions: Sequence[int]) -> tuple[int, ...]:
+    """Return the partitions that may have rows for which an expression is true, by its `partition_id`."""
+    import pyarrow
+    import pyarrow.compute
+    import pyarrow.dataset
+    import pyarrow.fs
+
+    name = Columns(view).partition_field.name
+    if name not in str(pushed):
+        return tuple(partitions)
+    field = pyarrow.compute.field(name)
+    fragments = pyarrow.dataset.FileSystemDataset.from_paths(
+        [f"/{number}" for number in partitions],
+        schema=shown_schema(view),
+        format=pyarrow.dataset.ParquetFileFormat(),
+        filesystem=pyarrow.fs.LocalFileSystem(),
+        partitions=[field == pyarrow.scalar(number, pyarrow.int32()) for number in partitions],
+    )
+    try:
+        return tuple(int(fragment.path[1:]) for fragment in fragments.get_fragments(filter=pushed))
+    except (pyarrow.ArrowException, TypeError, ValueError):
+        return tuple(partitions)
+
+
+def key_of(
+    pushed: pyarrow.compute.Expression | None, fields: Sequence[pyarrow.Field]
+) -> dict[str, Any] | None:
+    """Return the key that an expression wants, by its columns; None if it leaves one open.
+
+    Only columns of texts and whole numbers count: their equality in SQL is that of their encoding.
+    """
+    import pyarrow
+    import pyarrow.dataset
+
+    if pushed is None or not fields:
+        return None
+    try:
+        wanted = pyarrow.dataset.get_partition_keys(pushed)
+    except (pyarrow.ArrowException, TypeError, ValueError):
+        return None
+    key = {}
+    for field in fields:
+        value = wanted.get(field.name)
+        is_text = pyarrow.types.is_string(field.type) and isinstance(value, str)
+        is_number = pyarrow.types.is_integer(field.type) and type(value) is int
+        if not (is_text or is_number):
+            return None
+        key[field.name] = value
+    return key
+
+
+@functools.cache
+def table_class() -> Any:
+    """Return the class that DuckDB takes for a dataset of Arrow: it calls `scanner` with columns and a
+    filter.
+    """
+    import pyarrow
+    import pyarrow.dataset
+
+    class Scannable(pyarrow.dataset.Dataset):
+        """A table; errors of its scans are added to a list, since DuckDB passes on their text alone."""
+
+        def __init__(self, table: StateTable, failures: list[Exception]) -> None:
+            self._table = table
+            self._failures = failures
+
+        @property
+        def schema(self) -> pyarrow.Schema:
+            return self._table.schema
+
+        def scanner(
+            self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any
+        ) -> pyarrow.dataset.Scanner:
+            names = self.schema.names if columns is None else columns
+            schema = pyarrow.schema([self.schema.field(name) for name in names])
+            reader = pyarrow.RecordBatchReader.from_batches(schema, self._batches(columns, filter))
+            return pyarrow.dataset.Scanner.from_batches(reader)
+
+        def _batches(self, columns: Sequence[str] | None, filter: Any) -> Iterator[pyarrow.RecordBatch]:
+            try:
+                yield from self._table.scanned(columns, filter)
+            except Exception as error:
+                self._failures.append(error)
+                raise
+
+    return Scannable
+
+
+def moment_columns(view: View) -> dict[str, str]:
+    """Return the columns of a view that are moments in numbers since 1970 UTC, each with its unit: `ms`,
+    `us`.
+    """
+    names = {field.name: str(field.type) for field in Columns(view).schema}
+    units = {}
+    if view.has_groups:
+        units["timeoutTimestamp"] = "ms"
+    if view.operator.name.startswith("dedupe"):
+        units["expiresAtMicros"] = "us"
+    if view.operator.name.startswith("transformWithState"):
+        units.update(dict.fromkeys((EXPIRES_MS, TIMER_MS, "expirationMs"), "ms"))
+    return {name: unit for name, unit in units.items() if names.get(name) == "int64"}
+
+
+def shown_schema(view: View) -> pyarrow.Schema:
+    """Return the columns of a view as SQL has them."""
+    import pyarrow
+
+    units = moment_columns(view)
+    return pyarrow.schema(
+        [
+            pyarrow.field(field.name, pyarrow.timestamp(units[field.name], "UTC"))
+            if field.name in units
+            else field
+            for field in Columns(view).schema
+        ]
+    )
+
+
+def as_moments(batch: pyarrow.RecordBatch, units: Mapping[str, str]) -> pyarrow.RecordBatch:
+    """Return a batch with moments in place of numbers; null if a number says that there is none."""
+    import pyarrow
+    import pyarrow.compute
+
+    if not any(name in units for name in batch.schema.names):
+        return batch
+    columns, fields = list(batch.columns), list(batch.schema)
+    for place, field in enumerate(fields):
+        unit = units.get(field.name)
+        if unit is None or not pyarrow.types.is_integer(field.type):
+            continue
+        numbers, latest = columns[place], _LATEST_MS * (1000 if unit == "us" else 1)
+        known = pyarrow.compute.and_(
+            pyarrow.compute.greater_equal(numbers, 0), pyarrow.compute.less_equal(numbers, latest)
+        )
+        kind = pyarrow.timestamp(unit, "UTC")
+        columns[place] = pyarrow.compute.if_else(known, numbers, pyarrow.scalar(None, field.type)).cast(kind)
+        fields[place] = pyarrow.field(field.name, kind)
+    return pyarrow.RecordBatch.from_arrays(columns, schema=pyarrow.schema(fields))
+
+
+def restored(batch: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
+    """Return rows that came out of DuckDB with the types that they went in with."""
+    import pyarrow
+
+    columns = [_of_type(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _of_type(column: pyarrow.Array, kind: pyarrow.DataType) -> pyarrow.Array:
+    import pyarrow
+
+    types = pyarrow.types
+    if column.type == kind:
+        return column
+    if types.is_integer(kind) and types.is_timestamp(column.type):
+        return column.cast(kind).fill_null(-1)
+    if types.is_duration(kind):
+        day_us = 86_400_000_000
+        spans = [span and span.days * day_us + span.nanoseconds // 1000 for span in column.to_pylist()]
+        return pyarrow.array(spans, pyarrow.int64()).cast(kind)
+    return column.cast(kind)

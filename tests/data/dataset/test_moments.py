@@ -1,0 +1,143 @@
+"""Moments are read and written by one rule."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+import zoneinfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import state_store
+from dataset.golden_states import checkpoint
+from state_store.data.dataset.moments import (
+    as_moment,
+    format_moment,
+    format_moments,
+    milliseconds_of,
+    parse_moment,
+)
+from state_store.errors import MissingError, OptionError
+
+UTC = datetime.timezone.utc
+EIGHT = datetime.datetime(2024, 2, 29, 8, tzinfo=UTC)
+NAMES = ("UTC", "Asia/Tokyo", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/Lord_Howe")
+ZONES = st.sampled_from(NAMES).map(zoneinfo.ZoneInfo)
+YEARS_MS = st.integers(-(10**12), 4 * 10**12)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2024-02-29 08:00",
+        "2024-02-29T08:00:00",
+        "2024-02-29T08:00:00.000Z",
+        "2024-02-29 08:00:00,0 UTC",
+        "2024-02-29 09:00+01",
+        "2024-02-29T03:00:00-0500",
+        "2024-02-29 13:30:00.000000000+05:30",
+        "1709193600",
+        "1709193600.0",
+        "1709193600000",
+        "1709193600000000",
+        "@1709193600",
+        "2 hours ago",
+        "120 min",
+        "7200s ago",
+        "0.08333333333333333 days ago",
+    ],
+)
+def test_texts_of_a_moment(text):
+    assert abs(parse_moment(text, UTC, EIGHT + datetime.timedelta(hours=2)) - EIGHT) < datetime.timedelta(
+        seconds=1
+    )
+
+
+def test_days():
+    assert parse_moment("2024-02-29", UTC) == parse_moment("today", UTC, EIGHT) == EIGHT.replace(hour=0)
+    assert parse_moment("yesterday", UTC, EIGHT) == datetime.datetime(2024, 2, 28, tzinfo=UTC)
+    assert parse_moment("now", UTC, EIGHT) == EIGHT
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "soon", "5", "2024", "2024-13-01", "2024-02-30 08:00", "01/02/2024", "9" * 40, "1e400", "ago"],
+)
+def test_texts_of_no_moment(text):
+    with pytest.raises(OptionError, match="is not a moment"):
+        parse_moment(text)
+
+
+@pytest.mark.parametrize("value", [None, True, b"2024-02-29", [], 1j])
+def test_values_of_no_moment(value):
+    with pytest.raises(OptionError, match="is not a moment"):
+        as_moment(value)
+
+
+def test_values_of_a_moment():
+    assert as_moment(EIGHT) == as_moment(EIGHT.replace(tzinfo=None), UTC) == as_moment(1709193600) == EIGHT
+    assert as_moment(datetime.date(2024, 2, 29), UTC) == EIGHT.replace(hour=0)
+    assert as_moment(1709193600.25) == EIGHT + datetime.timedelta(milliseconds=250)
+
+
+@given(YEARS_MS, ZONES, ZONES)
+def test_a_printed_moment_is_the_same_when_it_is_read(moment, written_in, read_in):
+    assert milliseconds_of(parse_moment(format_moment(moment, written_in), read_in)) == moment
+
+
+@given(st.lists(YEARS_MS, max_size=5), ZONES)
+def test_moments_of_a_column_are_the_same_when_they_are_read(moments, zone):
+    """Without the offset that is in the heading in the same zone, and with it in any."""
+    offset, texts = format_moments(moments, zone)
+    assert [milliseconds_of(parse_moment(text, zone)) for text in texts] == moments
+    assert [milliseconds_of(parse_moment(text + offset, UTC)) for text in texts] == moments
+
+
+def test_the_hour_that_comes_twice_has_its_offset():
+    first = milliseconds_of(datetime.datetime(2024, 10, 27, 0, 30, tzinfo=UTC))
+    offset, texts = format_moments([first + 3_600_000], zoneinfo.ZoneInfo("Europe/Berlin"))
+    assert (offset, texts) == ("", ["2024-10-27 02:30:00.000+01:00"])
+
+
+def test_a_moment_that_no_calendar_has_is_a_number():
+    assert format_moment(2**62, UTC) == str(2**62)
+
+
+@pytest.fixture
+def local_zone():
+    before = os.environ.get("TZ")
+
+    def set_to(name: str) -> None:
+        os.environ["TZ"] = name
+        time.tzset()
+
+    yield set_to
+    os.environ.pop("TZ") if before is None else os.environ.update(TZ=before)
+    time.tzset()
+
+
+@pytest.mark.parametrize("zone", NAMES)
+def test_a_printed_time_names_its_version(tmp_path, local_zone, zone):
+    """In whichever zone the machine is, for every version that Spark's log still has."""
+    local_zone(zone)
+    directory = checkpoint("flights", tmp_path)
+    logs = sorted(
+        (path for path in (directory / "commits").iterdir() if path.name.isdigit()),
+        key=lambda path: int(path.name),
+    )
+    for number, path in enumerate(logs):
+        os.utime(path, ns=(0, (1_709_190_000_000 + 333 * number) * 1_000_000))
+    for key in state_store.checkpoints(str(directory)).values():
+        for found in key:
+            for text in (format_moment(found.made_ms), format_moment(found.made_ms, UTC)):
+                if (
+                    found.made_ms < 1_800_000_000_000
+                    and (directory / f"commits/{found.version.number - 1}").exists()
+                ):
+                    with state_store.open(str(directory), at=text) as state:
+                        assert state.version == found.version.number
+    with pytest.raises(MissingError, match="the oldest batch"):
+        state_store.open(str(directory), at="2020-01-01")
