@@ -28,7 +28,7 @@ from benchmarks.scenarios.store_level import EXTENTS, Extent
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_OUT = jvm.BUILD / "results"
 KEPT = Path(__file__).resolve().parent / "measured"
-"""The results that `docs/benchmarks.md` is made of, a file for each scenario."""
+"""The results that the pages are made of, a file for each scenario."""
 
 BESIDE = ("queries", "vectorized", "merges", "hdfs")
 """What the quick extent runs in a second process, beside the others: about half of its time."""
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> None:
     if whole or asked.keep:
         _keep(asked.scenario or USUAL, out, is_part=bool(asked.cases or asked.stores))
     kept = whole or asked.keep or asked.report
-    found, pages = (results.load(KEPT), ROOT / "docs") if kept else (results.load(out), out / "docs")
+    found, pages = (results.load(KEPT), ROOT) if kept else (results.load(out), out)
     if asked.record:
         recorded.write(found)
     for warning in recorded.warnings(found):
@@ -109,10 +109,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--keep",
         action="store_true",
-        help="these results replace what docs/benchmarks.md says of the scenarios, as a whole run's do",
+        help="keep these results for the pages, as those of a whole run are kept",
     )
     parser.add_argument(
-        "--report", action="store_true", help="run nothing; write docs/benchmarks.md from the results kept"
+        "--report", action="store_true", help="run nothing; write the pages from the results that are kept"
     )
     parser.add_argument(
         "--record", action="store_true", help="keep these results as those that later ones must reach"

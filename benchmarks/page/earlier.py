@@ -6,7 +6,7 @@ Some scenarios take half an hour: their sections say when they were run, and sta
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.page.goals import Outcome
@@ -40,10 +40,6 @@ class EarlierPage:
     def section(self, heading: str) -> str:
         """With its heading; empty where there is none."""
         return self.sections.get(heading, "")
-
-    def images(self, headings: Iterable[str]) -> set[str]:
-        """The stems of the pictures that these sections show."""
-        return {name for one in headings for name in re.findall(r"\(images/(.+?)\.svg\)", self.section(one))}
 
 
 def _missed_by(verdict: str) -> str:

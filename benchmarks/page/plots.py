@@ -49,9 +49,16 @@ _PHASES = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#C
 _MB = 1 << 20
 
 
-def draw_all(results: Results, directory: Path, others: Collection[str] = ()) -> dict[str, str]:
-    """Writes an SVG of every plot that the results have figures for, and deletes the rest there but for
-    `others`; titles by file stem.
+def draw_all(results: Results, directory: Path, chosen: Collection[str] | None = None) -> dict[str, str]:
+    """Draw every plot that the results have figures for, and delete the other SVG files of the directory.
+
+    Args:
+        results: the results of scenarios.
+        directory: gets a file `NAME.svg` for each plot.
+        chosen: the names of the plots to draw; None stands for all.
+
+    Returns:
+        The titles of the plots by name.
     """
     directory.mkdir(parents=True, exist_ok=True)
     settings = {
@@ -64,7 +71,7 @@ def draw_all(results: Results, directory: Path, others: Collection[str] = ()) ->
     titles = {}
     with plt.rc_context({**settings, "axes.axisbelow": True, "figure.constrained_layout.use": True}):
         for name, draw in _PLOTS.items():
-            drawn = draw(results)
+            drawn = draw(results) if chosen is None or name in chosen else None
             if drawn is None:
                 continue
             figure, title = drawn
@@ -73,7 +80,7 @@ def draw_all(results: Results, directory: Path, others: Collection[str] = ()) ->
             plt.close(figure)
             titles[name] = title
     for old in directory.glob("*.svg"):
-        if old.stem not in titles and old.stem not in others:
+        if old.stem not in titles:
             old.unlink()
     return titles
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import scala_jars
 from benchmarks import command, recorded, results, statistics
 from benchmarks.comparisons import data_plane, processors, sst
 from benchmarks.environment import jvm, providers
-from benchmarks.page import goals, plots, report, stores
+from benchmarks.page import goals, plots, report, stores, summary
 from benchmarks.page.reasons import REASONS
 from benchmarks.results import CHANGELOG, HDFS, OURS, Results, errors
 from benchmarks.runner import STORE_LEVEL
@@ -387,20 +388,19 @@ def test_what_was_not_measured_again_stays_on_the_page(tmp_path: Path) -> None:
         f"| {rest} | itself | flat (<= 10 MB) | 99 MB | met |\n"
         "| no longer a goal | itself | <= 1x | 0.5x | met |\n"
         "| native and agent memory, 500k keys | its budget | <= 1 MB | 0.5 MB | met |\n\n"
-        "## Age\n\n![Ages](images/batch-over-age.svg)\n\n"
+        "## Age\n\nOf an age.\n\n"
         "## A store larger than its memory\n\nTook its time.\n\n## Memory\n\nOld figures.\n"
     )
-    (tmp_path / "benchmarks.md").write_text(before)
-    (tmp_path / "images").mkdir()
-    for name in ("batch-over-age", "memory-of-old"):
-        (tmp_path / "images" / f"{name}.svg").touch()
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / report.RESULTS_PAGE).write_text(before)
     heap = {"heap_bytes": {"median": 1 << 20}, "reported_bytes": {"median": 0}}
     row = {**heap, "children_pss_bytes": {"median": 0}, "jvm_file_bytes": {"median": 0}}
     steps = {f"{keys} keys": {OURS: {"memory": row}} for keys in ("500k", "10M")}
     found = Results(
         {"memory": {"bench": "standard", "seconds": 1, "machine": _MACHINE, "cases": {"memory": steps}}}
     )
-    page = report.write(found, tmp_path, keep_earlier=True).read_text()
+    report.write(found, tmp_path, keep_earlier=True)
+    page = "".join((tmp_path / name).read_text() for name in (report.RESULTS_PAGE, report.GOALS_PAGE))
     assert f"| {size} | RocksDB + changelog | >= 5x | 3.1x | **missed** 1.6x short |" in page
     assert f"- *{size}*: {' '.join(REASONS[size].split())}" in page
     assert f"| {rest} | itself | flat (<= 10 MB) | 0 MB | met |" in page
@@ -408,11 +408,9 @@ def test_what_was_not_measured_again_stays_on_the_page(tmp_path: Path) -> None:
     assert "Old figures." not in page
     assert "no longer a goal" not in page
     assert "| native and agent memory, 500k keys | its budget | <= 256 MB | not measured |  |" in page
-    assert page.count("![Ages](images/batch-over-age.svg)") == page.count("## Age") == 1
-    assert [path.stem for path in (tmp_path / "images").iterdir() if not path.stat().st_size] == [
-        "batch-over-age"
-    ]
-    assert "Took its time." not in report.write(found, tmp_path).read_text()
+    assert page.count("Of an age.") == page.count("## Age") == 1
+    report.write(found, tmp_path)
+    assert "Took its time." not in (tmp_path / report.RESULTS_PAGE).read_text()
 
 
 @pytest.mark.parametrize("is_part", [False, True])
@@ -425,10 +423,22 @@ def test_what_failed_replaces_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_page_is_made_of_the_results_that_are_kept(tmp_path: Path) -> None:
-    page = command.ROOT / "docs" / "benchmarks.md"
-    (tmp_path / page.name).write_text(page.read_text())
-    again = report.write(results.load(command.KEPT), tmp_path, keep_earlier=True)
-    assert again.read_text() == page.read_text(), "run `python -m benchmarks --report`"
+    names = ("docs/benchmarks.md", report.RESULTS_PAGE, report.GOALS_PAGE)
+    (tmp_path / "benchmarks").mkdir()
+    for name in names[1:]:
+        (tmp_path / name).write_text((command.ROOT / name).read_text())
+    report.write(results.load(command.KEPT), tmp_path, keep_earlier=True)
+    for name in names:
+        again = (tmp_path / name).read_text()
+        assert again == (command.ROOT / name).read_text(), "run `python -m benchmarks --report`"
+
+
+def test_the_page_of_a_user_is_short_and_its_pictures_are_kept() -> None:
+    page = (command.ROOT / "docs/benchmarks.md").read_text()
+    assert len(page.splitlines()) <= 100
+    shown = set(re.findall(r"\(images/([\w-]+)\.svg\)", page))
+    kept = {path.stem for path in (command.ROOT / "docs/images").glob("*.svg")}
+    assert shown == kept == set(summary.PICTURES)
 
 
 def test_spread_of_known_numbers() -> None:
@@ -513,5 +523,6 @@ def test_a_part_that_is_measured_later_takes_its_place_in_the_whole(tmp_path: Pa
     assert [one["name"] for one in joined["specs"][services.S3_CASE]["subjects"]] == list(medians)
     assert whole == result("a", hdfs=9.0, incremental=3.0), "the argument was changed"
     (tmp_path / "services.json").write_text(json.dumps(joined))
-    page = report.write(results.load(tmp_path), tmp_path).read_text()
+    report.write(results.load(tmp_path), tmp_path)
+    page = (tmp_path / report.RESULTS_PAGE).read_text()
     assert "a, then a; b, then b: of services recovery, S3 (incremental, rocksdb)" in page
