@@ -141,6 +141,7 @@ def pages(session: nox.Session) -> None:
     """Write the pages of options and metrics, and `conf/spark-defaults.conf`, from the declarations."""
     run(session, "-m", "state_store.core.settings.pages")
     run(session, "scripts/metrics_page.py")
+    run(session, "-m", "state_store.observe.model.documents")
 
 
 @nox.session

@@ -24,7 +24,8 @@ MAY_IMPORT: Mapping[str, frozenset[str]] = {
     "functions": frozenset({"core"}),
     "data": frozenset({"core", "session"}),
     "testing": frozenset({"core"}),
-    "cli": frozenset({"core", "session", "data"}),
+    "observe": frozenset({"core", "session", "data"}),
+    "cli": frozenset({"core", "session", "data", "observe"}),
 }
 """The wings, each with the other wings that it may import."""
 

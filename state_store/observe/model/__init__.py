@@ -1,0 +1,1 @@
+"""Declarations of what a page, an answer, a metric and a sentence say about a query."""

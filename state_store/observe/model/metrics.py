@@ -1,0 +1,399 @@
+"""Metrics for Prometheus, each declared once: name, type, labels, meaning, and the question that it answers.
+
+A gauge names the field of the answers that it shows, so that `serve` and the tab in Spark's UI write it from
+the same declaration. The driver counts counters and histograms itself, since it hears of each event.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from state_store.observe.model.declared import DRIVER, SERVE
+
+GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
+
+OF_SERVICE, OF_QUERY, OF_GROUP, OF_STORE = "service", "query", "group", "store"
+"""Subjects: the service, a query (`Query`, `Totals`), the partitions of a store together (`Group`), one store
+(`Store`).
+"""
+
+LABELS = {
+    OF_SERVICE: (),
+    OF_QUERY: ("query",),
+    OF_GROUP: ("query", "operator", "store"),
+    OF_STORE: ("query", "operator", "store", "partition"),
+}
+"""Labels of the metrics of each subject, before those that a metric has of its own."""
+
+MOST_STORES = 500
+"""Above so many stores in a query, metrics of stores are aggregated over partitions and have no label
+`partition`.
+"""
+
+SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
+"""Buckets of durations."""
+
+BOTH = (DRIVER, SERVE)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric.
+
+    Attributes:
+        name: name in Prometheus, with its unit.
+        kind: `gauge`, `counter` or `histogram`.
+        subject: the thing that it is a figure of; it decides the labels.
+        meaning: help text.
+        question: the question that it answers.
+        sources: `driver`, `serve`, or both.
+        field: field of the answers that a gauge or counter shows; None: the source counts it.
+        scale: factor from the field to the metric (milliseconds to seconds: 0.001).
+        over: aggregation over partitions above 500 stores: `max`, `min` or `sum`.
+        labels: labels beside those of the subject.
+        buckets: upper bounds of a histogram.
+    """
+
+    name: str
+    kind: str
+    subject: str
+    meaning: str
+    question: str
+    sources: tuple[str, ...] = BOTH
+    field: str | None = None
+    scale: float = 1
+    over: str = "max"
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+def _gauge(name: str, subject: str, field: str, meaning: str, question: str, **more: Any) -> Metric:
+    scale = 0.001 if name.endswith("_seconds") else 1
+    return Metric(name, GAUGE, subject, meaning, question, field=field, scale=scale, **more)
+
+
+def _counter(name: str, subject: str, field: str | None, meaning: str, question: str, **more: Any) -> Metric:
+    return Metric(name, COUNTER, subject, meaning, question, field=field, over="sum", **more)
+
+
+METRICS: tuple[Metric, ...] = (
+    _gauge(
+        "state_store_up", OF_QUERY, "up", "1 if the last look at the query was successful.", "Can it be read?"
+    ),
+    Metric(
+        "state_store_query_info",
+        GAUGE,
+        OF_QUERY,
+        "1, with names of the query as labels.",
+        "Which application and run is it?",
+        labels=("id", "run", "application", "checkpoint"),
+    ),
+    _gauge(
+        "state_store_verdict",
+        OF_QUERY,
+        "severity",
+        "Verdict: 0 fine, 1 warning, 2 critical.",
+        "Is anything wrong?",
+    ),
+    _gauge(
+        "state_store_committed_batch", OF_QUERY, "batch", "Batch that Spark committed last.", "Does it go on?"
+    ),
+    _gauge("state_store_stores", OF_QUERY, "stores", "Number of stores.", "How large is the query?"),
+    _gauge(
+        "state_store_damaged_stores",
+        OF_QUERY,
+        "damaged_stores",
+        "Stores that cannot be restored at the version that Spark committed last.",
+        "Would a restart work?",
+    ),
+    _gauge(
+        "state_store_restore_objective_seconds",
+        OF_QUERY,
+        "restore_objective_ms",
+        "The query's restoreObjective; 0 if it is switched off.",
+        "How long may a restore take?",
+    ),
+    _gauge(
+        "state_store_scan_duration_seconds",
+        OF_QUERY,
+        "scan_ms",
+        "How long the last look at storage took.",
+        "Is storage slow?",
+        sources=(SERVE,),
+    ),
+    _counter(
+        "state_store_scan_errors_total",
+        OF_QUERY,
+        "scan_errors",
+        "Looks at storage that failed.",
+        "Does storage refuse?",
+        sources=(SERVE,),
+    ),
+    _counter(
+        "state_store_storage_requests_total",
+        OF_QUERY,
+        None,
+        "Requests to storage that this service made.",
+        "What does looking cost?",
+        sources=(SERVE,),
+        labels=("kind",),
+    ),
+    _gauge(
+        "state_store_largest_store_bytes",
+        OF_GROUP,
+        "largest_bytes",
+        "Bytes of the largest partition.",
+        "Which partition is slowest to restore?",
+    ),
+    _gauge(
+        "state_store_largest_store_ratio",
+        OF_GROUP,
+        "largest_ratio",
+        "Bytes of the largest partition, per byte of the median.",
+        "Is the state skewed?",
+    ),
+    _gauge("state_store_keys", OF_STORE, "keys", "Keys.", "How much state is there?", over="sum"),
+    _gauge(
+        "state_store_last_checkpoint_timestamp_seconds",
+        OF_STORE,
+        "committed_ms",
+        "When the newest version was written.",
+        "When was the last checkpoint?",
+    ),
+    _gauge(
+        "state_store_last_merge_timestamp_seconds",
+        OF_STORE,
+        "snapshot_ms",
+        "When the snapshot that a restore starts from was made.",
+        "Do merges keep up?",
+        over="min",
+    ),
+    _gauge(
+        "state_store_last_full_checkpoint_timestamp_seconds",
+        OF_STORE,
+        "full_ms",
+        "When the newest full checkpoint was made; absent if there never was one.",
+        "When was the last full checkpoint?",
+        over="min",
+    ),
+    _gauge(
+        "state_store_chain_start_timestamp_seconds",
+        OF_STORE,
+        "chain_since_ms",
+        "When the newest full checkpoint was made or, if there never was one, the oldest file that is "
+        "needed.",
+        "How old are the files that the newest checkpoint depends on? It exists even if there never was a "
+        "full one.",
+        over="min",
+    ),
+    _gauge(
+        "state_store_chain_deltas",
+        OF_STORE,
+        "deltas",
+        "Deltas that a restore reads.",
+        "Is the chain cut in time?",
+    ),
+    _gauge(
+        "state_store_chain_deltas_since_full",
+        OF_STORE,
+        "deltas_since_full",
+        "Deltas since the newest full checkpoint.",
+        "How much history does the newest checkpoint depend on?",
+    ),
+    _gauge(
+        "state_store_chain_merges_since_full",
+        OF_STORE,
+        "merges_since_full",
+        "Merges since the newest full checkpoint.",
+        "How much history does the newest checkpoint depend on?",
+    ),
+    _gauge(
+        "state_store_chain_files",
+        OF_STORE,
+        "files",
+        "Files that a restore needs.",
+        "What does a restore read?",
+        over="sum",
+    ),
+    _gauge(
+        "state_store_chain_bytes",
+        OF_STORE,
+        "bytes",
+        "Bytes of the files that a restore needs.",
+        "What does a restore read?",
+        over="sum",
+    ),
+    _gauge(
+        "state_store_chain_shared_bytes",
+        OF_STORE,
+        "shared_bytes",
+        "Bytes among them that older versions wrote.",
+        "Is incremental incremental?",
+        over="sum",
+    ),
+    _gauge(
+        "state_store_restore_predicted_seconds",
+        OF_STORE,
+        "restore_predicted_ms",
+        "How long a restore without local files is expected to take.",
+        "How long would a restart take?",
+    ),
+    _gauge(
+        "state_store_stored_bytes",
+        OF_STORE,
+        "stored_bytes",
+        "Bytes in storage, of all versions.",
+        "What does storage hold?",
+        sources=(SERVE,),
+        over="sum",
+    ),
+    _gauge(
+        "state_store_stored_files",
+        OF_STORE,
+        "stored_files",
+        "Files in storage, of all versions.",
+        "What does storage hold?",
+        sources=(SERVE,),
+        over="sum",
+    ),
+    _gauge(
+        "state_store_unneeded_bytes",
+        OF_STORE,
+        "unneeded_bytes",
+        "Bytes in storage that no restorable version needs.",
+        "Do clean-ups work?",
+        sources=(SERVE,),
+        over="sum",
+    ),
+    _gauge(
+        "state_store_restorable_checkpoints",
+        OF_STORE,
+        "restorable",
+        "Versions that can be restored.",
+        "How far back can it go?",
+        sources=(SERVE,),
+        over="min",
+    ),
+    _gauge(
+        "state_store_merge_failures_in_row",
+        OF_STORE,
+        "failures_in_row",
+        "Merges that failed since the last success.",
+        "Do merges fail?",
+        sources=(DRIVER,),
+    ),
+    _gauge(
+        "state_store_memory_bytes",
+        OF_STORE,
+        "memory_bytes",
+        "Memory of recent versions and of their index.",
+        "How much memory does state take?",
+        sources=(DRIVER,),
+        over="sum",
+    ),
+    _counter(
+        "state_store_merges_total",
+        OF_QUERY,
+        None,
+        "Merges that published a snapshot, by kind.",
+        "Are there merges?",
+        sources=(DRIVER,),
+        labels=("kind",),
+    ),
+    _counter(
+        "state_store_merge_failures_total",
+        OF_QUERY,
+        None,
+        "Merges that failed, by kind.",
+        "Do merges fail?",
+        sources=(DRIVER,),
+        labels=("kind",),
+    ),
+    Metric(
+        "state_store_merge_duration_seconds",
+        HISTOGRAM,
+        OF_QUERY,
+        "Duration of merges, by kind.",
+        "How long do merges take?",
+        sources=(DRIVER,),
+        labels=("kind",),
+        buckets=SECONDS,
+    ),
+    _gauge(
+        "state_store_merges_waiting",
+        OF_QUERY,
+        "merges_waiting",
+        "Merges that wait.",
+        "Do merges keep up?",
+        sources=(DRIVER,),
+    ),
+    _gauge(
+        "state_store_merges_running",
+        OF_QUERY,
+        "merges_running",
+        "Merges that run.",
+        "What is going on?",
+        sources=(DRIVER,),
+    ),
+    _counter(
+        "state_store_uploaded_bytes_total",
+        OF_QUERY,
+        None,
+        "Bytes uploaded, by `delta`, `merge` and `full`.",
+        "What do checkpoints cost?",
+        sources=(DRIVER,),
+        labels=("part",),
+    ),
+    _counter(
+        "state_store_restores_total",
+        OF_QUERY,
+        None,
+        "Restores.",
+        "Do tasks move between executors?",
+        sources=(DRIVER,),
+    ),
+    Metric(
+        "state_store_restore_duration_seconds",
+        HISTOGRAM,
+        OF_QUERY,
+        "Duration of restores.",
+        "How long do restores take, compared with the prediction?",
+        sources=(DRIVER,),
+        buckets=SECONDS,
+    ),
+    Metric(
+        "state_store_commit_duration_seconds",
+        HISTOGRAM,
+        OF_QUERY,
+        "Duration of commits: writing the delta and storing it.",
+        "What do checkpoints cost a batch?",
+        sources=(DRIVER,),
+        buckets=SECONDS,
+    ),
+    _counter(
+        "state_store_damaged_files_total",
+        OF_QUERY,
+        None,
+        "Files found damaged.",
+        "Does a disk rot?",
+        sources=(DRIVER,),
+    ),
+    _counter(
+        "state_store_agent_restarts_total",
+        OF_QUERY,
+        None,
+        "Agents that were started again.",
+        "Do agents die?",
+        sources=(DRIVER,),
+    ),
+    _counter(
+        "state_store_full_checkpoint_requests_total",
+        OF_QUERY,
+        None,
+        "Full checkpoints that were requested here and have ended, by outcome: `completed` or `failed`.",
+        "Do requests for full checkpoints succeed?",
+        labels=("outcome",),
+    ),
+)
+"""The metrics, in the order of the exposition."""

@@ -1,0 +1,74 @@
+"""The verdict is a function of figures; the cases are shared with the tab in Spark's UI."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from state_store.observe.model.answers import Failure, Store
+from state_store.observe.model.declared import to_json
+from state_store.observe.model.rules import GROUP, QUERY, RULES, SEVERITIES, STORE
+from state_store.observe.model.totals import Group, Totals
+from state_store.observe.verdict import in_words, judge
+
+CASES = json.loads((Path(__file__).parent / "cases/verdict.json").read_text(encoding="utf-8"))
+
+
+def store_of(values: dict[str, Any]) -> Store:
+    """Return a store with these figures, as JSON has them."""
+    failures = {name: Failure(**values[name]) for name in ("error", "last_failure") if name in values}
+    return Store(**{**values, **failures})
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["case"] for case in CASES])
+def test_the_verdict_of(case: dict[str, Any]) -> None:
+    verdict = judge(
+        Totals(**case["totals"]),
+        [store_of(values) for values in case["stores"]],
+        case["now_ms"],
+        error=Failure(**case["error"]) if "error" in case else None,
+        batch=case.get("batch"),
+    )
+    assert verdict.severity == case["severity"]
+    assert verdict.sentence == case["sentence"]
+    assert len(verdict.findings) == len(case["findings"])
+    for finding, expected in zip(verdict.findings, case["findings"], strict=True):
+        shown = to_json(finding)
+        assert {name: shown.get(name) for name in expected} == expected
+
+
+def test_rules_name_fields_that_exist() -> None:
+    subjects = {QUERY: Totals, STORE: Store, GROUP: Group}
+    for rule in RULES:
+        names = {entry.name for entry in fields(subjects[rule.subject])}
+        assert rule.field in names, rule.code
+        assert rule.above_field is None or rule.above_field in names, rule.code
+        assert rule.severity in SEVERITIES
+
+
+def test_every_rule_has_a_case_in_which_it_is_true() -> None:
+    found = {finding["code"] for case in CASES for finding in case["findings"]}
+    assert {rule.code for rule in RULES} - found == {"damaged-files", "unneeded-bytes", "agent-restarts"}
+
+
+@pytest.mark.parametrize(
+    ("figure", "unit", "words"),
+    [
+        (999, "duration", "999 ms"),
+        (1000, "duration", "1.0 s"),
+        (119_900, "duration", "119.9 s"),
+        (120_000, "duration", "2 min"),
+        (7_200_000, "duration", "2 h"),
+        (172_800_000, "duration", "2 d"),
+        (999, "bytes", "999 bytes"),
+        (1_500_000, "bytes", "1.5 MB"),
+        (4.14, "ratio", "4.1"),
+        (6, "number", "6"),
+    ],
+)
+def test_figures_in_words(figure: float, unit: str, words: str) -> None:
+    assert in_words(figure, unit) == words
