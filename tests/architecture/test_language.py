@@ -48,7 +48,6 @@ UNFINISHED = (
     "state_store/data/maintenance/repair.py",
     "state_store/data/maintenance/verification.py",
     "state_store/data/migration/",
-    "state_store/data/query/",
     "state_store/data/rows/",
     "state_store/errors.py",
     "state_store/functions/",

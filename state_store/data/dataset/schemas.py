@@ -8,12 +8,13 @@ several, oldest first, which the operator's metadata names: the same of each fam
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from state_store.data.query import Operator, Query, StoreKey
+from state_store.data.query import Operator, Query
+from state_store.data.query.java_texts import JavaTexts
+from state_store.data.query.operators import schema_file
 from state_store.data.rows.keys import KeyLayout
 from state_store.data.rows.types import schema_of
 from state_store.errors import DamagedError, FormatError
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 DEFAULT_FAMILY = "default"
 _ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
-_MOST_PIECES = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ def read_schemas(query: Query, operator: Operator, store: str) -> list[FamilySch
     Raises MissingError without such a file, DamagedError or FormatError for one that cannot be read.
     """
     files = operator.schema_files.get(store)
-    path = files[-1] if files else f"{StoreKey(operator.id, 0, store).path}/_metadata/schema"
-    texts = _Texts(query.read(path), path)
+    path = schema_file(operator, store)
+    texts = JavaTexts(query.read(path), path)
     version = texts.text()
     if version not in ("v1", "v2", "v3"):
         raise FormatError(f"'{path}' is of version '{version}', which is not known here", file=path)
@@ -89,12 +89,12 @@ _Numbered = tuple[FamilySchema, int, int]
 """A family, and the numbers of its schemas of keys and of values."""
 
 
-def _families(texts: _Texts, path: str) -> list[_Numbered]:
+def _families(texts: JavaTexts, path: str) -> list[_Numbered]:
     return [_family(texts, path) for _ in range(texts.number(">i"))]
 
 
-def _after_version(query: Query, path: str) -> _Texts:
-    texts = _Texts(query.read(path), path)
+def _after_version(query: Query, path: str) -> JavaTexts:
+    texts = JavaTexts(query.read(path), path)
     texts.text()
     return texts
 
@@ -108,7 +108,7 @@ def _with_writers(newest: _Numbered, files: Sequence[Sequence[_Numbered]]) -> Fa
     return replace(schema, avro=Writers(keys, values, newest_keys, newest_values))
 
 
-def _family(texts: _Texts, path: str) -> _Numbered:
+def _family(texts: JavaTexts, path: str) -> _Numbered:
     """A name, the schemas of key and value (in later releases each after its number), the encoder of keys,
     and the schema of the keys of a map, or nothing.
     """
@@ -124,67 +124,6 @@ def _family(texts: _Texts, path: str) -> _Numbered:
         raise DamagedError(f"'{path}' is damaged: it has no encoder of keys: {error!r}", file=path) from error
     texts.pieces()
     return FamilySchema(name, key, value, layout), key_number, value_number
-
-
-class _Texts:
-    """Texts as `DataOutputStream` of Java writes them."""
-
-    def __init__(self, data: bytes, path: str) -> None:
-        self._data, self._path, self._at = data, path, 0
-
-    def text(self) -> str:
-        size = self.number(">H")
-        data = self._data[self._at : self._at + size]
-        self._at += size
-        if len(data) != size:
-            raise self._damaged()
-        try:
-            return _from_java(data)
-        except ValueError as error:
-            raise self._damaged() from error
-
-    def pieces(self) -> str:
-        count = self.number(">i")
-        if not 0 <= count < _MOST_PIECES:
-            raise self._damaged()
-        return "".join(self.text() for _ in range(count))
-
-    def numbered_pieces(self) -> tuple[int, str]:
-        """Pieces, with a number of 2 bytes before them or without (0): there are never as many pieces as the
-        two would be in one.
-        """
-        here, number = self._at, 0
-        if not 0 < self.number(">i") < _MOST_PIECES:
-            self._at = here
-            number = self.number(">h")
-            here += 2
-        self._at = here
-        return number, self.pieces()
-
-    def number(self, form: str) -> int:
-        (found,) = self._take(form)
-        return int(found)
-
-    def _take(self, form: str) -> tuple[Any, ...]:
-        size = struct.calcsize(form)
-        data = self._data[self._at : self._at + size]
-        self._at += size
-        if len(data) != size:
-            raise self._damaged()
-        return struct.unpack(form, data)
-
-    def _damaged(self) -> DamagedError:
-        return DamagedError(f"'{self._path}' is damaged: it is no schema of Spark's", file=self._path)
-
-
-def _from_java(data: bytes) -> str:
-    """Java's modified UTF-8: surrogates are encoded each by itself, and zero as two bytes."""
-    return (
-        data.replace(b"\xc0\x80", b"\0")
-        .decode("utf-8", "surrogatepass")
-        .encode("utf-16-le", "surrogatepass")
-        .decode("utf-16-le")
-    )
 
 
 def _layout(encoder: Mapping[str, Any]) -> KeyLayout:

@@ -533,4 +533,16 @@ def verify(
             at_once=resources.stores,
             meter=meter,
         )
+    chosen = Filter(operator, partition, name)
+    verdicts += [_unexpected(key) for key in query.unexpected_partitions() if _keeps(chosen, key)]
     return Verification(query.location, tuple(verdicts))
+
+
+def _keeps(chosen: Filter, key: StoreKey) -> bool:
+    return chosen.operator in (None, key.operator) and chosen.partition in (None, key.partition)
+
+
+def _unexpected(key: StoreKey) -> Verdict:
+    """Return the verdict on the directory of a partition that the query does not have."""
+    what = "is the directory of a partition that the query does not have: nothing reads it"
+    return Verdict(key, 0, 0, None, 0, (), (Finding(key, "damaged", key.path, what),))

@@ -233,7 +233,7 @@ class _Migration:
         return {
             str(operator.id): [
                 [ids[StoreKey(operator.id, partition, store)] for store in operator.stores]
-                for partition in range(next(iter(operator.stores.values())))
+                for partition in range(operator.partitions)
             ]
             for operator in self._query.operators
         }

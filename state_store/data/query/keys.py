@@ -1,4 +1,4 @@
-"""Which stores of a query are meant: values, no I/O."""
+"""Names of the stores of a query: values, no I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DEFAULT_NAME = "default"
 
 @dataclass(frozen=True, order=True)
 class StoreKey:
-    """One store of a query: Spark's operator id, partition and store name."""
+    """A store of a query: Spark's operator id, partition and store name."""
 
     operator: int
     partition: int
@@ -27,15 +27,11 @@ class StoreKey:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which stores are meant; None: all."""
+    """A choice of stores; None stands for all.
+
+    `name` is Spark's name of a store, a side of a join (`left`, `right`), or a state variable.
+    """
 
     operator: int | None = None
     partition: int | None = None
     name: str | None = None
-
-    def keeps(self, key: StoreKey) -> bool:
-        return (
-            self.operator in (None, key.operator)
-            and self.partition in (None, key.partition)
-            and self.name in (None, key.name)
-        )

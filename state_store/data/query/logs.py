@@ -1,5 +1,7 @@
-"""The batches of a query, by Spark's logs: `offsets/<batch>` is written when a batch begins, with the pinned
-configuration, `commits/<batch>` when it has ended. Safe for any thread.
+"""The batches of a query, by Spark's logs. Safe for any thread.
+
+Spark writes `offsets/<batch>`, with the pinned configuration, when a batch begins, and `commits/<batch>` when
+it has ended.
 """
 
 from __future__ import annotations
@@ -22,20 +24,23 @@ class BatchLogs:
         self._storage = storage
 
     def pinned_conf(self) -> dict[str, str]:
-        """What Spark pinned of the configuration when the query began; empty before its first batch."""
+        """Return the configuration that Spark pinned when the query began; empty before its first batch."""
         newest = self._newest("offsets")
         return {} if newest is None else pinned_conf(text_of(self._storage, f"offsets/{newest}"))
 
     def newest_begun(self) -> int | None:
-        """The newest batch that Spark has begun; None before the first."""
+        """Return the newest batch that Spark has begun; None before the first."""
         return self._newest("offsets")
 
     def newest_committed(self) -> int | None:
-        """The newest batch that Spark has committed; None before the first."""
+        """Return the newest batch that Spark has committed; None before the first."""
         return self._newest("commits")
 
     def commit_times_ms(self) -> dict[int, int]:
-        """When each batch of Spark's commit log was committed, by the storage's clock."""
+        """Return when each batch of Spark's commit log was committed, in ms since 1970 UTC.
+
+        The clock is that of the storage.
+        """
         return {
             int(entry.name): entry.modified_ms
             for entry in self._storage.list_files("commits")
@@ -43,18 +48,20 @@ class BatchLogs:
         }
 
     def watermark_ms(self, batch: int) -> int | None:
-        """The watermark with which a batch ran, milliseconds since 1970 UTC; 0 without one, None where Spark
-        has forgotten the batch.
+        """Return the watermark with which a batch ran, in ms since 1970 UTC.
+
+        It is 0 for a query without a watermark, and None where Spark has forgotten the batch.
         """
         return self._time_ms(f"offsets/{batch}", "batchWatermarkMs")
 
     def next_watermark_ms(self, batch: int) -> int | None:
-        """The watermark that a batch left to the next one; 0 and None as for `watermark_ms`."""
+        """Return the watermark that a batch left to the next one; 0 and None as for `watermark_ms`."""
         return self._time_ms(f"commits/{batch}", "nextBatchWatermarkMs")
 
     def batch_ms(self, batch: int) -> int | None:
-        """When a batch ran, which is the processing time that its rows saw; None where Spark has forgotten
-        the batch, or it has not run.
+        """Return when a batch ran, in ms since 1970 UTC: the processing time that its rows saw.
+
+        It is None where Spark has forgotten the batch, or has not run it.
         """
         return self._time_ms(f"offsets/{batch}", "batchTimestampMs")
 
@@ -65,26 +72,58 @@ class BatchLogs:
             return None
 
     def committed_ids(self, batch: int, operators: Sequence[Operator]) -> dict[StoreKey, str]:
-        """The id of each store's version after a batch; empty under checkpoint format 1.
+        """Return the id of each store's version after a batch; empty under checkpoint format 1.
 
-        The log has, for each operator, for each partition, one id a store, in the order of the stores' names
-        in the operator's metadata. Raises MissingError for a batch that the log has not, DamagedError when
-        its entry cannot be read.
+        Raises:
+            MissingError: the log does not have the batch.
+            DamagedError: the entry cannot be read, or has another number of ids than there are stores.
         """
         path = f"commits/{batch}"
-        lines = text_of(self._storage, path).splitlines()
+        by_operator = self._ids_of(path)
         by_store: dict[StoreKey, str] = {}
+        for operator in operators:
+            for partition, ids in enumerate(by_operator.get(operator.id, [])):
+                if len(ids) != len(operator.stores):
+                    raise DamagedError(
+                        f"{path} has {len(ids)} ids for partition {partition} of operator {operator.id} "
+                        f"({operator.name}), whose metadata name {len(operator.stores)} stores",
+                        file=path,
+                    )
+                for name, id_ in zip(operator.stores, ids, strict=True):
+                    by_store[StoreKey(operator.id, partition, name)] = id_
+        return by_store
+
+    def partition_counts(self) -> dict[int, int]:
+        """Return the number of partitions of each operator in the newest entry of the commit log.
+
+        It is empty under checkpoint format 1, and before the first commit. Raises DamagedError when the entry
+        cannot be read.
+        """
+        newest = self._newest("commits")
+        if newest is None:
+            return {}
+        try:
+            ids = self._ids_of(f"commits/{newest}")
+        except MissingError:  # the query has gone on, and Spark has removed the entry
+            return {}
+        return {operator: len(partitions) for operator, partitions in ids.items()}
+
+    def _ids_of(self, path: str) -> dict[int, list[list[str]]]:
+        """Return the ids in an entry of the commit log: by operator, for each partition one a store.
+
+        The ids of a partition are in the order of the stores in the operator's metadata.
+        """
+        lines = text_of(self._storage, path).splitlines()
         try:
             by_operator = json.loads(lines[1]).get("stateUniqueIds") or {} if len(lines) > 1 else {}
-            for operator in operators:
-                for partition, ids in enumerate(by_operator.get(str(operator.id), [])):
-                    for name, id_ in zip(operator.stores, ids, strict=False):
-                        by_store[StoreKey(operator.id, partition, name)] = str(id_)
+            return {
+                int(operator): [[str(id_) for id_ in ids] for ids in partitions]
+                for operator, partitions in by_operator.items()
+            }
         except (AttributeError, TypeError, ValueError) as error:
             raise DamagedError(
                 f"{path} is not an entry of Spark's commit log: {error!r}", file=path
             ) from error
-        return by_store
 
     def _newest(self, log: str) -> int | None:
         batches = [int(entry.name) for entry in self._storage.list_files(log) if entry.name.isdigit()]

@@ -1,31 +1,50 @@
-"""The stateful operators of a query, by Spark's metadata.
+"""The stateful operators of a query, by Spark's metadata and by what else is in the checkpoint directory.
 
-Spark keeps for each `state/<operator>/_metadata/metadata` (its name, its stores and their number of
-partitions; `state/<operator>/_metadata/v2/<batch>` for operators with column families). Safe for any thread.
+Spark writes for each operator `state/<operator>/_metadata/metadata` (its name, its stores and their number of
+partitions), or `state/<operator>/_metadata/v2/<batch>` for an operator with column families. The number of
+partitions there is that of the session, `spark.sql.shuffle.partitions`. An operator without grouping keys has
+one partition all the same, so the commit log and the schema of the keys are asked, too.
+
+Safe for any thread.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from state_store.core.storage import Storage
-from state_store.errors import DamagedError, MissingError
+from state_store.data.query.java_texts import JavaTexts
+from state_store.data.query.keys import StoreKey
+from state_store.errors import DamagedError, MissingError, StorageError
 
 _LIST_STATE = "ListState"
 _LIMIT = "globalLimit"
-"""Spark's name of the operator that counts all rows in one partition, whatever its metadata says."""
+"""Spark's name of the operator that counts all rows in one partition."""
+
+_AGGREGATION = "stateStoreSave"
+"""Spark's name of an aggregation, which is in one partition if it has no grouping keys."""
+
+_NO_COLUMNS: list[object] = []
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A stateful operator; `stores` maps the name of each of its stores to its number of partitions.
+    """A stateful operator.
 
-    `prefix_columns` are how many columns of a store's keys come first in their encoding, by the store's name
-    (0: keys have no prefix); `schema_files` Spark's files of the schemas, oldest first, where its metadata
-    names them; `lists` are the column families where a key has a list of values.
+    Attributes:
+        id: its number in the query.
+        name: Spark's name of the kind of operator.
+        stores: the number of partitions of each of its stores, by the store's name.
+        prefix_columns: how many columns of a store's keys come first in their encoding, by the store's name
+            (0: keys have no prefix).
+        schema_files: Spark's files of the schemas of a store, oldest first, where its metadata names them.
+        lists: the column families where a key has a list of values.
+        variables: the state variables of `transformWithState`.
+        is_in_one_partition: whether Spark keeps its state in one partition, however many the query has.
     """
 
     id: int
@@ -34,74 +53,144 @@ class Operator:
     prefix_columns: dict[str, int] = field(default_factory=dict)
     schema_files: dict[str, tuple[str, ...]] = field(default_factory=dict)
     lists: frozenset[str] = frozenset()
+    variables: tuple[str, ...] = ()
+    is_in_one_partition: bool = False
 
     @property
-    def is_in_one_partition(self) -> bool:
-        """Whether Spark keeps its state in one partition, however many the query has."""
-        return self.name == _LIMIT
+    def partitions(self) -> int:
+        """The number of partitions, which is the same for all of its stores."""
+        return next(iter(self.stores.values()))
 
 
-def operators_of(storage: Storage) -> Iterable[Operator]:
-    """The stateful operators of the query in a checkpoint directory, by their numbers."""
-    number = 0
+def operators_of(storage: Storage) -> list[Operator]:
+    """Return the stateful operators of the query in a checkpoint directory, by their numbers.
+
+    Their numbers of partitions are those of the metadata; see `with_partitions`.
+
+    Raises:
+        DamagedError: metadata cannot be read, or lack for an operator that has a directory.
+    """
+    operators: list[Operator] = []
     while True:
+        number = len(operators)
         path = f"state/{number}/_metadata/metadata"
         try:
             text = text_of(storage, path)
         except MissingError:
             batches = described_batches(storage, number)
             if not batches:
-                return
+                break
             path = description_path(number, max(batches))
             text = text_of(storage, path)
-        yield parsed(number, text, path)
-        number += 1
+        operators.append(parsed(number, text, path))
+    if operators:
+        _check_complete(storage, operators)
+    return operators
+
+
+def _check_complete(storage: Storage, operators: list[Operator]) -> None:
+    """Raise DamagedError if there is the directory of an operator without metadata."""
+    with suppress(StorageError):  # some storages cannot list directories
+        numbers = [int(name) for name in storage.directories("state") if name.isdigit()]
+        extra = min((number for number in numbers if number >= len(operators)), default=None)
+        if extra is not None:
+            path = f"state/{len(operators)}/_metadata/metadata"
+            raise DamagedError(
+                f"'{storage.location}/state/{extra}' has state of operator {extra}, but '{path}' does not "
+                "exist: without Spark's metadata the state cannot be read",
+                file=path,
+            )
+
+
+def with_partitions(operator: Operator, storage: Storage, committed: Mapping[int, int]) -> Operator:
+    """Return the operator with the number of partitions that it has.
+
+    Args:
+        operator: as Spark's metadata describe it.
+        storage: the checkpoint directory.
+        committed: the numbers of partitions in Spark's commit log, by operator; none under checkpoint
+            format 1.
+
+    Raises:
+        DamagedError: the schema of an aggregation's keys cannot be read, or an operator that has one
+            partition was committed in several.
+    """
+    keyless = operator.name == _LIMIT or (operator.name == _AGGREGATION and _has_no_keys(operator, storage))
+    count = committed.get(operator.id, 1 if keyless else operator.partitions)
+    if keyless and count != 1:
+        raise DamagedError(
+            f"operator {operator.id} ({operator.name}) of {storage.location} has no grouping keys, so it has "
+            f"one partition, but Spark's commit log has {count}",
+            file="commits",
+        )
+    return replace(operator, stores=dict.fromkeys(operator.stores, count), is_in_one_partition=keyless)
+
+
+def _has_no_keys(operator: Operator, storage: Storage) -> bool:
+    """Return whether the keys of an aggregation have no columns; False if Spark's file of them lacks."""
+    path = schema_file(operator, next(iter(operator.stores)))
+    try:
+        texts = JavaTexts(storage.read(path), path)
+    except MissingError:
+        return False
+    version = texts.text()
+    if version not in ("v1", "v2"):
+        return False
+    text = texts.text() if version == "v1" else texts.pieces()
+    try:
+        return bool(json.loads(text)["fields"] == _NO_COLUMNS)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DamagedError(f"'{path}' is damaged: it has no schema of keys: {error!r}", file=path) from error
+
+
+def schema_file(operator: Operator, store: str) -> str:
+    """Return the path of Spark's newest file of the schemas of a store."""
+    files = operator.schema_files.get(store)
+    return files[-1] if files else f"{StoreKey(operator.id, 0, store).path}/_metadata/schema"
 
 
 def described_batches(storage: Storage, number: int) -> list[int]:
-    """Since which batches there are metadata of an operator with column families."""
+    """Return the batches since which there are metadata of an operator with column families."""
     listed = storage.list_files(f"state/{number}/_metadata/v2")
     return [int(entry.name) for entry in listed if entry.name.isdigit()]
 
 
 def description_path(number: int, batch: int) -> str:
-    """Where the metadata of an operator since that batch are."""
+    """Return the path of the metadata of an operator since a batch."""
     return f"state/{number}/_metadata/v2/{batch}"
 
 
 def parsed(number: int, text: str, path: str) -> Operator:
-    """An operator as Spark's metadata of it say. Raises DamagedError, which names the path."""
+    """Return an operator as Spark's metadata describe it. Raises DamagedError, which names the path."""
     try:
         described: dict[str, Any] = json.loads(text.splitlines()[1])
         name = str(described["operatorInfo"]["operatorName"])
-        stores = {store["storeName"]: int(store["numPartitions"]) for store in described["stateStoreInfo"]}
-        prefixes = {
-            store["storeName"]: int(store.get("numColsPrefixKey", 0)) for store in described["stateStoreInfo"]
-        }
+        listed = described["stateStoreInfo"]
+        stores = {str(store["storeName"]): int(store["numPartitions"]) for store in listed}
+        if not stores or len(set(stores.values())) > 1:
+            raise ValueError(f"its stores have the numbers of partitions {stores}")
+        prefixes = {store["storeName"]: int(store.get("numColsPrefixKey", 0)) for store in listed}
         schemas = {
             store["storeName"]: tuple(
-                f"state/{found.partition('/state/')[2]}" for found in store["stateSchemaFilePaths"]
+                f"state/{file.partition('/state/')[2]}" for file in store["stateSchemaFilePaths"]
             )
-            for store in described["stateStoreInfo"]
+            for store in listed
             if store.get("stateSchemaFilePaths")
         }
-        lists = frozenset(_list_variables(described.get("operatorPropertiesJson") or "{}"))
-        operator = Operator(number, name, stores, prefixes, schemas, lists)
-        return (
-            replace(operator, stores=dict.fromkeys(stores, 1)) if operator.is_in_one_partition else operator
-        )
-    except (IndexError, KeyError, TypeError, ValueError) as error:
+        variables = dict(_variables(described.get("operatorPropertiesJson") or "{}"))
+        lists = frozenset(variable for variable, kind in variables.items() if _LIST_STATE in kind)
+        return Operator(number, name, stores, prefixes, schemas, lists, tuple(variables))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise DamagedError(f"{path} is not Spark's operator metadata: {error!r}", file=path) from error
 
 
-def _list_variables(properties: str) -> Iterable[str]:
-    """The names of the variables that are lists, of an operator with state variables."""
+def _variables(properties: str) -> Iterable[tuple[str, str]]:
+    """Yield the name and the kind of each state variable of an operator."""
     for listed in json.loads(properties).get("stateVariables", []):
         variable = json.loads(listed) if isinstance(listed, str) else listed
-        if _LIST_STATE in str(variable["stateVariableType"]):
-            yield str(variable["stateName"])
+        yield str(variable["stateName"]), str(variable["stateVariableType"])
 
 
 def text_of(storage: Storage, path: str) -> str:
-    """A file of Spark's. Raises MissingError."""
+    """Return the text of a file of Spark's. Raises MissingError."""
     return storage.read(path).decode("utf-8")

@@ -1,11 +1,12 @@
-"""A query by its checkpoint directory: its operators, its logs, and its stores, which are found without
-listing partitions. Safe for any thread.
-"""
+"""A query by its checkpoint directory: its operators, its logs, and its stores. Safe for any thread."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from contextlib import suppress
+from dataclasses import replace
+from typing import TypeVar, Union
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.files.transfer import parallel
@@ -19,22 +20,68 @@ from state_store.data.query.operators import (
     operators_of,
     parsed,
     text_of,
+    with_partitions,
 )
 from state_store.data.query.progress import Progress
-from state_store.errors import MissingError
+from state_store.errors import MissingError, OptionError, StorageError
 from state_store.session.configuration import check_pinned
 
 LISTED_AT_ONCE = 16
-"""Stores whose directories are read at the same time, where nothing more is done with them."""
+"""Stores whose directories are read at a time if nothing more is done with them."""
+
+_SHOWN_NEIGHBOURS = 5
+
+Location = Union[str, "os.PathLike[str]"]
+"""A directory: a path, or a URI that `open_storage` knows."""
 
 T = TypeVar("T")
 
 
-def _lacking(storage: Storage) -> str:
-    """Why there is no stateful query, as far as Spark's logs tell."""
+def checked_location(location: Location, argument: str = "checkpoint") -> str:
+    """Return a directory as text, without a slash at its end.
+
+    Args:
+        location: a path or a URI.
+        argument: the argument that it is, for messages.
+
+    Raises:
+        OptionError: it is empty, blank, the root of a file system, or of another type than a path.
+    """
+    if not isinstance(location, (str, os.PathLike)):
+        raise OptionError(f"{argument} is a path or a URI, not {location!r}", option=argument)
+    text = os.fspath(location)
+    if not isinstance(text, str) or not text.strip():
+        raise OptionError(f"{argument} is empty: give a path or a URI", option=argument)
+    trimmed = text.rstrip("/")
+    if not trimmed or trimmed.endswith(":"):
+        raise OptionError(
+            f"{argument} is {text!r}, the root of a file system, and no directory for one query",
+            option=argument,
+        )
+    return trimmed
+
+
+def _described_absence(location: str, storage: Storage) -> str:
+    """Return why a directory is not that of a stateful query, and where there is one."""
     if storage.list_files("offsets"):
         return "the query there has no stateful operator, or has run no batch"
+    with suppress(StorageError):  # some storages cannot list directories
+        names = [name for name in storage.directories() if name[0] not in "._"]
+        below = [name for name in names if _is_checkpoint(storage, f"{name}/")]
+        if below:
+            more = "" if len(below) <= _SHOWN_NEIGHBOURS else f", and {len(below) - _SHOWN_NEIGHBOURS} more"
+            listed = ", ".join(f"'{location}/{name}'" for name in below[:_SHOWN_NEIGHBOURS])
+            return f"it has the checkpoint directories {listed}{more}"
+    parts = location.split("/")
+    if "state" in parts:
+        above = "/".join(parts[: len(parts) - 1 - parts[::-1].index("state")])
+        if above:
+            return f"it is below the directory 'state' of '{above}'"
     return "it lacks state/0/_metadata/metadata"
+
+
+def _is_checkpoint(storage: Storage, prefix: str) -> bool:
+    return bool(storage.list_files(f"{prefix}offsets")) or storage.exists(f"{prefix}metadata")
 
 
 class Query:
@@ -47,58 +94,88 @@ class Query:
         self._storage = storage
 
     @classmethod
-    def open(cls, location: str) -> Query:
-        """Raises MissingError when no stateful query has run there, OptionError when its state is in
-        another store.
+    def open(cls, location: Location) -> Query:
+        """Read what Spark says of the query in a checkpoint directory.
+
+        Raises:
+            MissingError: no stateful query has run there.
+            OptionError: another provider keeps its state, or `location` is no directory's name.
+            DamagedError: Spark's metadata cannot be read.
         """
         query = cls.of_any_store(location)
         check_pinned(query.logs.pinned_conf(), query.location)
         return query
 
     @classmethod
-    def of_any_store(cls, location: str) -> Query:
-        """As `open`, whichever store has its state."""
-        location = location.rstrip("/") or "/"
-        storage = open_storage(location)
-        operators = list(operators_of(storage))
+    def of_any_store(cls, location: Location) -> Query:
+        """Do as `open`, whichever provider keeps the state."""
+        text = checked_location(location)
+        storage = open_storage(text)
+        operators = operators_of(storage)
         if not operators:
             raise MissingError(
-                f"{location} is not the checkpoint directory of a stateful query: {_lacking(storage)}. Give "
-                "the directory that the query has as checkpointLocation.",
-                file=f"{location}/state/0/_metadata/metadata",
+                f"{text} is not the checkpoint directory of a stateful query: "
+                f"{_described_absence(text, storage)}. Give the directory that the query has as "
+                "checkpointLocation.",
+                file=f"{text}/state/0/_metadata/metadata",
             )
-        return cls(location, storage, operators)
+        counts = BatchLogs(storage).partition_counts()
+        return cls(text, storage, [with_partitions(operator, storage, counts) for operator in operators])
 
     def committed_batch(self) -> int | None:
-        """The newest batch that Spark has committed; None before the first."""
+        """Return the newest batch that Spark has committed; None before the first."""
         return self.logs.newest_committed()
 
     def described_at(self, operator: Operator) -> dict[int, Operator]:
-        """What Spark's metadata say of the operator since which batch, newest first: more than one where its
-        column families were others once. Spark removes what no batch needs that it can go back to.
+        """Return the descriptions of the operator in Spark's metadata by the batch since which they hold.
+
+        The newest comes first. There are several if its column families were others once; Spark removes the
+        descriptions that no batch needs to which it can go back.
         """
         if not operator.schema_files:
             return {0: operator}
         batches = described_batches(self._storage, operator.id)
-        paths = {batch: description_path(operator.id, batch) for batch in sorted(batches, reverse=True)}
-        return {
-            batch: parsed(operator.id, text_of(self._storage, path), path) for batch, path in paths.items()
-        }
+        described = {}
+        for batch in sorted(batches, reverse=True):
+            path = description_path(operator.id, batch)
+            found = parsed(operator.id, text_of(self._storage, path), path)
+            described[batch] = replace(found, stores=dict.fromkeys(found.stores, operator.partitions))
+        return described
 
     def read(self, path: str) -> bytes:
-        """A file of Spark's below the checkpoint directory. Raises MissingError."""
+        """Return a file of Spark's below the checkpoint directory. Raises MissingError."""
         return self._storage.read(path)
 
     def list_files(self, directory: str) -> list[Entry]:
-        """The files of a directory of Spark's."""
+        """Return the files of a directory of Spark's."""
         return self._storage.list_files(directory)
 
-    def committed(self, batch: int | None = None) -> dict[StoreKey, VersionId]:
-        """The version of each store after a committed batch (None: the last one); empty before the
-        first commit. Raises MissingError for a batch that the commit log has not.
+    def unexpected_partitions(self) -> list[StoreKey]:
+        """Return stores in directories of partitions that the operators do not have, in order.
 
-        Batch `b` makes version `b` + 1. Under checkpoint format 1 the ids here are None. Raises DamagedError
-        when the log cannot be read.
+        No reader takes them. It is empty where the storage cannot list directories.
+        """
+        found = []
+        with suppress(StorageError):
+            for operator in self.operators:
+                names = self._storage.directories(f"state/{operator.id}")
+                numbers = sorted(int(name) for name in names if name.isdigit())
+                extra = [number for number in numbers if number >= operator.partitions]
+                found += [StoreKey(operator.id, number, next(iter(operator.stores))) for number in extra]
+        return found
+
+    def committed(self, batch: int | None = None) -> dict[StoreKey, VersionId]:
+        """Return the version of each store after a committed batch; batch `b` makes version `b` + 1.
+
+        Args:
+            batch: the batch; None: the one that was committed last.
+
+        Returns:
+            Empty before the first commit. Under checkpoint format 1 the ids are None.
+
+        Raises:
+            MissingError: the commit log does not have the batch.
+            DamagedError: the log cannot be read.
         """
         if batch is None:
             batch = self.committed_batch()
@@ -108,29 +185,35 @@ class Query:
         return {key: VersionId(batch + 1, ids.get(key)) for key in self.stores()}
 
     def stores(self, chosen: Filter | None = None) -> list[StoreKey]:
-        """The stores that `chosen` keeps, in order. Raises MissingError when it keeps none."""
+        """Return the stores that `chosen` keeps (None: all), in order. Raises MissingError if none is."""
         chosen = chosen or Filter()
-        keys = sorted(
+        kept = sorted(
             StoreKey(operator.id, partition, name)
             for operator in self.operators
-            for name, partitions in operator.stores.items()
-            for partition in range(partitions)
+            if chosen.operator in (None, operator.id)
+            for name in _called(operator, chosen.name)
+            for partition in range(operator.partitions)
+            if chosen.partition in (None, partition)
         )
-        kept = [key for key in keys if chosen.keeps(key)]
         if not kept:
             have = "; ".join(
-                f"operator {operator.id} ({operator.name}): "
-                + ", ".join(f"{name}, partitions 0 to {count - 1}" for name, count in operator.stores.items())
+                f"operator {operator.id} ({operator.name}): {', '.join(_names(operator))}, "
+                + (
+                    "partition 0"
+                    if operator.partitions == 1
+                    else f"partitions 0 to {operator.partitions - 1}"
+                )
                 for operator in self.operators
             )
             raise MissingError(f"no store of {self.location} matches; there are {have}", file=self.location)
         return kept
 
     def storage(self, key: StoreKey) -> Storage:
-        """The storage of one store's directory; the caller closes it."""
+        """Return the storage of one store's directory; the caller closes it."""
         return open_storage(self.uri(key))
 
     def uri(self, key: StoreKey) -> str:
+        """Return the directory of a store."""
         return f"{self.location}/{key.path}"
 
     def for_each(
@@ -141,12 +224,18 @@ class Query:
         at_once: int = LISTED_AT_ONCE,
         meter: Progress | None = None,
     ) -> list[T]:
-        """Runs `work` for every store, `at_once` at a time, and returns the results in the order of `keys`.
+        """Call `work` for every store and return the results in the order of `keys`.
 
-        `meter` hears of the files that it moves. The first error is raised, after what was begun has ended.
+        The first error is raised, after the work that was begun has ended.
+
+        Args:
+            keys: the stores.
+            work: gets a store and its storage, which is closed afterwards; called by several threads.
+            at_once: stores that are worked on at a time.
+            meter: receives the bytes that `work` moves, and each store that is done.
         """
 
-        def one(key: StoreKey) -> T:
+        def work_on(key: StoreKey) -> T:
             storage = self.storage(key)
             try:
                 return work(key, storage if meter is None else meter.metered(storage))
@@ -155,4 +244,21 @@ class Query:
                 if meter is not None:
                     meter.store_done()
 
-        return parallel(at_once, one, keys)
+        return parallel(at_once, work_on, keys)
+
+
+def _called(operator: Operator, name: str | None) -> list[str]:
+    """Return the stores of an operator that have a name, belong to a side of a join, or have a variable."""
+    if name is None:
+        return list(operator.stores)
+    if name in operator.stores:
+        return [name]
+    if name in operator.variables or (operator.schema_files and name in ("left", "right", "timers")):
+        return list(operator.stores)
+    return [store for store in operator.stores if store.startswith(f"{name}-")]
+
+
+def _names(operator: Operator) -> list[str]:
+    """Return the names by which the stores of an operator can be chosen, a user's own first."""
+    sides = {store.partition("-")[0]: None for store in operator.stores if "-" in store}
+    return [*operator.variables, *sides, *operator.stores]

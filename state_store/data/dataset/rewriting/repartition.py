@@ -114,8 +114,7 @@ def _write_stores(
     ids: dict[str, list[list[str]]] = {}
     done = Repartitioned(version, 0, 0)
     for operator in query.operators:
-        before = next(iter(operator.stores.values()))
-        count = before if partitions is None or operator.is_in_one_partition else partitions
+        count = operator.partitions if partitions is None or operator.is_in_one_partition else partitions
         by_store: list[list[str]] = []
         with tempfile.TemporaryDirectory(prefix="state-store-") as root, ExitStack() as opened:
             replaced = []

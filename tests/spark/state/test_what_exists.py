@@ -1,0 +1,210 @@
+"""Readers and tools count the partitions that exist, not those that Spark's metadata name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import quick_java
+from pyspark.sql import functions as F
+from queries.small.flow import session_options
+from queries.stores import HDFS, OURS, OURS_IDS, ROCKSDB_IDS, Store
+
+import state_store
+from state_store.data.dataset.rewriting.copying import copy_checkpoint
+from state_store.data.dataset.rewriting.importing import import_rows
+from state_store.data.dataset.rewriting.repartition import repartition
+from state_store.data.migration.migrate import migrate
+from state_store.data.query import Query
+from state_store.errors import MissingError
+
+pytestmark = pytest.mark.spark
+
+PARTITIONS = 3
+BATCHES = [[], [(1, 10), (2, 10), (3, 20)], [(4, 30)]]
+"""The records of each file, `n` and a second; the first batch is empty."""
+
+CONF = {f"spark.hadoop.{name}": value for name, value in quick_java.CHECKPOINT_FILES.items()}
+
+
+def _sum(frame: Any) -> Any:
+    return frame.agg(F.sum("n").alias("total"), F.count("*").alias("count"))
+
+
+QUERIES: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "global": (_sum, "complete"),
+    "limit": (lambda frame: frame.limit(3), "append"),
+    "literal": (lambda frame: frame.select(F.lit(1).alias("x")).distinct(), "append"),
+    "chained": (lambda frame: _sum(frame.dropDuplicates(["n"])), "complete"),
+    "one key": (lambda frame: frame.groupBy((F.col("n") * 0).alias("key")).count(), "complete"),
+}
+PARTITIONS_OF = {"global": [1], "limit": [1], "literal": [3], "chained": [1, 3], "one key": [3]}
+ROWS_OF = {
+    "global": [[10, 4]],
+    "limit": [[None, 3]],
+    "literal": [[1, None]],
+    "chained": [[10, 4]],
+    "one key": [[0, 4]],
+}
+
+
+class Checkpoints:
+    """Queries that have run three batches, each on several stores."""
+
+    def __init__(self, spark: Any, root: Path) -> None:
+        self._spark = spark
+        self.root = root
+        self.input = root / "input"
+        self.input.mkdir(parents=True)
+        for number, rows in enumerate(BATCHES):
+            self.feed(number, rows)
+
+    def feed(self, number: int, rows: list[tuple[int, int]]) -> None:
+        lines = [json.dumps({"n": n, "second": second}) for n, second in rows]
+        (self.input / f"{number}.json").write_text("\n".join(lines))
+
+    def run(self, name: str, checkpoint: Path, store: Store, partitions: int = PARTITIONS) -> None:
+        query, mode = QUERIES[name]
+        with session_options(self._spark, {**store.conf(), "spark.sql.shuffle.partitions": str(partitions)}):
+            stream = self._spark.readStream.schema("n int, second int").option("maxFilesPerTrigger", 1)
+            writer = query(stream.json(str(self.input))).writeStream.format("noop").outputMode(mode)
+            writer = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
+            writer.start().awaitTermination()
+
+    def path(self, name: str, store: Store) -> Path:
+        return self.root / str(store) / name
+
+
+@pytest.fixture(scope="module")
+def checkpoints(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkpoints]:
+    made = Checkpoints(spark, tmp_path_factory.mktemp("what-exists"))
+    for name in QUERIES:
+        for store in (OURS_IDS, OURS):
+            made.run(name, made.path(name, store), store)
+    for store in (HDFS, ROCKSDB_IDS):
+        made.run("global", made.path("global", store), store)
+    yield made
+
+
+def rows(checkpoint: Path | str, operator: int = 0) -> list[dict[str, Any]]:
+    with state_store.open(str(checkpoint), operator) as state:
+        found = state.to_arrow().drop_columns(["partition_id"]).to_pylist()
+        assert state.count() == len(found) == state.stats(sample=None).rows
+        return found
+
+
+@pytest.mark.parametrize("store", [OURS_IDS, OURS], ids=str)
+@pytest.mark.parametrize("name", QUERIES)
+def test_every_reader_finds_the_partitions_that_exist(
+    checkpoints: Checkpoints, name: str, store: Store, tmp_path: Path
+) -> None:
+    checkpoint = checkpoints.path(name, store)
+    found = rows(checkpoint)
+    assert [list(row.values()) for row in found] == ROWS_OF[name]
+    operators = Query.open(str(checkpoint)).operators
+    assert [operator.partitions for operator in operators] == PARTITIONS_OF[name]
+    verification = state_store.verify(str(checkpoint))
+    assert verification.ok
+    assert len(verification.verdicts) == sum(PARTITIONS_OF[name])
+    made = state_store.full_checkpoint(str(checkpoint))
+    assert len(made.made) == len(verification.verdicts)
+    assert state_store.repair(str(checkpoint)).ok
+    assert len(state_store.checkpoints(str(checkpoint))) == len(state_store.chain(str(checkpoint)))
+    assert state_store.measure(str(checkpoint)).workload.partitions == PARTITIONS_OF[name][0]
+    copy_checkpoint(str(checkpoint), str(tmp_path / "copy"))
+    assert state_store.verify(str(tmp_path / "copy")).ok
+    repartition(str(checkpoint), str(tmp_path / "five"), 5)
+    assert rows(tmp_path / "five") == found
+    with state_store.open(str(checkpoint)) as state:
+        assert state.export(tmp_path / "exported") == len(found)
+        import_rows(str(checkpoint), state, str(tmp_path / "imported"))
+    assert rows(tmp_path / "imported") == found
+
+
+def test_the_row_of_a_state_without_keys_is_found_by_the_empty_key(checkpoints: Checkpoints) -> None:
+    with state_store.open(str(checkpoints.path("global", OURS_IDS))) as state:
+        found = state.get(())
+        assert found is not None
+        assert list(found.values())[:2] == [10, 4]
+        assert [one.version for one in state.history(())] == sorted(one.version for one in state.history(()))
+        assert state.diff(0).read_all().num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [(OURS_IDS, ROCKSDB_IDS), (HDFS, OURS), (ROCKSDB_IDS, OURS_IDS)], ids=str
+)
+def test_a_state_without_keys_is_migrated_and_goes_on(
+    checkpoints: Checkpoints, source: Store, target: Store, tmp_path: Path
+) -> None:
+    moved = tmp_path / "moved"
+    done = migrate(
+        str(checkpoints.path("global", source)),
+        str(moved),
+        target.name,
+        checkpoint_format=target.format,
+        conf=CONF,
+    )
+    assert (done.stores, done.rows) == (1, 1)
+    before = sorted(path.name for path in checkpoints.input.iterdir())
+    checkpoints.feed(90, [(5, 40)])
+    try:
+        checkpoints.run("global", moved, target)
+    finally:
+        (checkpoints.input / "90.json").unlink()
+    assert sorted(path.name for path in checkpoints.input.iterdir()) == before
+    if target.name == "incremental":
+        assert [list(row.values()) for row in rows(moved)] == [[15, 5]]
+
+
+def test_a_query_goes_on_from_new_partitions_and_with_other_options(
+    checkpoints: Checkpoints, tmp_path: Path
+) -> None:
+    before = checkpoints.path("chained", OURS_IDS)
+    repartition(str(before), str(tmp_path / "five"), 5)
+    checkpoints.feed(91, [(1, 40), (6, 50)])
+    try:
+        checkpoints.run("chained", tmp_path / "five", OURS_IDS, partitions=7)
+    finally:
+        (checkpoints.input / "91.json").unlink()
+    assert [list(row.values()) for row in rows(tmp_path / "five")] == [[16, 5]]
+    assert [operator.partitions for operator in Query.open(str(tmp_path / "five")).operators] == [1, 5]
+
+
+@pytest.mark.parametrize("store", [OURS_IDS, OURS], ids=str)
+def test_a_partition_that_is_gone_is_damage_all_the_same(
+    checkpoints: Checkpoints, store: Store, tmp_path: Path
+) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(checkpoints.path("one key", store), checkpoint)
+    shutil.rmtree(checkpoint / "state/0/2")
+    verification = state_store.verify(str(checkpoint))
+    assert {finding.key.partition for finding in verification.findings} == {2}
+    with pytest.raises(MissingError, match="partition 2 of store 'default'"):
+        state_store.open(str(checkpoint))
+
+
+def test_a_partition_that_nobody_knows_is_named(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(checkpoints.path("global", OURS_IDS), checkpoint)
+    shutil.copytree(checkpoint / "state/0/0", checkpoint / "state/0/1")
+    (finding,) = state_store.verify(str(checkpoint)).findings
+    assert (finding.key.partition, finding.file) == (1, "state/0/1")
+
+
+def test_the_directory_above_or_below_a_checkpoint_says_where_it_is(checkpoints: Checkpoints) -> None:
+    with pytest.raises(MissingError, match=r"it has the checkpoint directories .*/chained'"):
+        state_store.open(str(checkpoints.path("global", OURS_IDS).parent))
+    with pytest.raises(MissingError, match=r"below the directory 'state' of .*global"):
+        state_store.open(str(checkpoints.path("global", OURS_IDS) / "state/0"))
+
+
+def test_state_without_metadata_is_no_smaller_query(checkpoints: Checkpoints, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    shutil.copytree(checkpoints.path("chained", OURS_IDS), checkpoint)
+    shutil.rmtree(checkpoint / "state/1/_metadata")
+    with pytest.raises(state_store.StateStoreError, match="has state of operator 1"):
+        state_store.open(str(checkpoint))
