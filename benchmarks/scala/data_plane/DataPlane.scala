@@ -7,7 +7,7 @@ import java.util.SplittableRandom
 import scala.collection.mutable
 import scala.jdk.CollectionConverters._
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompressionType, IngestExternalFileOptions, Options, RocksDB}
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionType, IngestExternalFileOptions, Options, RocksDB}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirectory
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
@@ -145,6 +145,7 @@ final class DataPlane(settings: Map[String, String], directory: File) {
     val path = new File(directory, s"base-${deltas.size}")
     val filter = new BloomFilter(10, false)
     val table = new BlockBasedTableConfig().setFormatVersion(5).setFilterPolicy(filter)
+      .setChecksumType(ChecksumType.kCRC32c)
     val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTableFormatConfig(table)
       .setCompressionType(CompressionType.NO_COMPRESSION)
     val ingest = new IngestExternalFileOptions().setMoveFiles(false)

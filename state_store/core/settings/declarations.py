@@ -11,7 +11,7 @@ import json
 
 from state_store.core.checkpoint.manifest import FULL, INGEST
 from state_store.core.checkpoint.metadata import META_KEY, RESERVED_FAMILY
-from state_store.core.checkpoint.names import EMPTY_PARENT, UNNAMED_PARENT
+from state_store.core.checkpoint.names import EMPTY_PARENT
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.option_types import BYTE_UNITS, BYTES, DURATION, DURATION_UNITS_MS
 from state_store.core.settings.options import OPTIONS
@@ -35,7 +35,7 @@ def document() -> bytes:
         "prefix": PREFIX,
         "meta_key": META_KEY.hex(),
         "reserved_family": RESERVED_FAMILY,
-        "parents": {"empty": EMPTY_PARENT, "unnamed": UNNAMED_PARENT},
+        "empty_parent": EMPTY_PARENT,
         "merge_kinds": {"ingest": INGEST, "full": FULL},
         "units": {BYTES.name: BYTE_UNITS, DURATION.name: DURATION_UNITS_MS},
         "options": options,

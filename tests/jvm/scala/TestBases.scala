@@ -7,7 +7,7 @@ import java.util.concurrent.atomic.AtomicInteger
 import scala.jdk.CollectionConverters._
 import scala.util.Random
 
-import org.rocksdb.{BlockBasedTableConfig, BloomFilter, CompactRangeOptions, CompressionType, IngestExternalFileOptions, Options, ReadOptions, RocksDB, SstFileReader}
+import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompactRangeOptions, CompressionType, IngestExternalFileOptions, Options, ReadOptions, RocksDB, SstFileReader}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, ManifestOracle}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{Json, VersionId}
@@ -74,7 +74,7 @@ object TestBases {
   /** @param rewritten whether RocksDB writes all anew, so that what is compressed is */
   def build(path: File, deltas: Seq[File], random: Random, compressed: Boolean, rewritten: Boolean = false): Unit = {
     val filter = new BloomFilter(10, false)
-    val table = new BlockBasedTableConfig().setFormatVersion(5)
+    val table = new BlockBasedTableConfig().setFormatVersion(5).setChecksumType(ChecksumType.kCRC32c)
     if (random.nextInt(5) != 0) table.setFilterPolicy(filter)
     val options = new Options()
       .setCreateIfMissing(true)

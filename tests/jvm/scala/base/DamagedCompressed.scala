@@ -16,7 +16,7 @@ final class DamagedCompressed(files: WholeBases) {
 
   /** The same where RocksDB reads. */
   def flipsOfCompressed(n: Int): Unit = {
-    val path = build(ChecksumType.kXXH3, compressed = true)
+    val path = build(ChecksumType.kCRC32c, compressed = true)
     val whole = openCompressed(path)
     expect(check(whole, scanFirst = false).isEmpty && !whole.damaged, "a whole compressed base is not")
     whole.release()

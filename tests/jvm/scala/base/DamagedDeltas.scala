@@ -5,7 +5,7 @@ import java.nio.file.Files
 
 import scala.util.{Failure, Success, Try}
 
-import org.rocksdb.{BlockBasedTableConfig, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
+import org.rocksdb.{BlockBasedTableConfig, ChecksumType, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
@@ -69,7 +69,7 @@ final class DamagedDeltas(files: WholeBases) {
 
   /**
    * A delta that ends before its end, or has something behind the reserved record, is no delta. With keys as short as
-   * these an index block has 12 to 18 bytes; RocksDB protects it with XXH3, which hashes up to 16 bytes otherwise.
+   * these an index block has 12 to 18 bytes.
    */
   def refusesToReadHalfADelta(): Unit = {
     def ofTexts(keys: String*): Seq[Array[Byte]] = keys.map(_.map(_.toByte).toArray)
@@ -83,7 +83,7 @@ final class DamagedDeltas(files: WholeBases) {
     val file = fresh("half")
     val environment = new EnvOptions
     val options = new Options().setCompressionType(CompressionType.NO_COMPRESSION)
-      .setTableFormatConfig(new BlockBasedTableConfig().setFormatVersion(5))
+      .setTableFormatConfig(new BlockBasedTableConfig().setFormatVersion(5).setChecksumType(ChecksumType.kCRC32c))
     val sst = new SstFileWriter(environment, options)
     sst.open(file.getPath)
     keys.foreach(key => sst.put(key, "{\"format\":1}".getBytes("US-ASCII")))

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.base
 import java.io.File
 import java.util.Arrays
 
-import org.rocksdb.{BlockBasedTableConfig, CompressionType, EnvOptions, Options, SstFileWriter}
+import org.rocksdb.{BlockBasedTableConfig, ChecksumType, CompressionType, EnvOptions, Options, SstFileWriter}
 
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.SstTable
@@ -42,7 +42,7 @@ final class IndexSearches(files: WholeBases) {
     val file = fresh("blocks")
     val environment = new EnvOptions
     val options = new Options().setCompressionType(CompressionType.NO_COMPRESSION)
-      .setTableFormatConfig(new BlockBasedTableConfig().setFormatVersion(5).setBlockSize(64))
+      .setTableFormatConfig(new BlockBasedTableConfig().setFormatVersion(5).setChecksumType(ChecksumType.kCRC32c).setBlockSize(64))
     val sst = new SstFileWriter(environment, options)
     sst.open(file.getPath)
     keys.foreach(sst.put(_, "value".getBytes("US-ASCII")))

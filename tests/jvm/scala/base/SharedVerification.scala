@@ -22,7 +22,7 @@ final class SharedVerification(files: WholeBases) {
   }
 
   def check(): Unit = {
-    val file = tablesOf(build(ChecksumType.kXXH3)).maxBy(_.length)
+    val file = tablesOf(build(ChecksumType.kCRC32c)).maxBy(_.length)
     val link = fresh("link")
     Files.createLink(link.toPath, file.toPath)
     val kept = new CachedTable(link, new TableCache(10))

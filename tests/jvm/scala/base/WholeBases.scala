@@ -141,7 +141,7 @@ final class WholeBases(val random: Random, val directory: File) {
   /** A database without its two newest deltas, and those; both say what they are. */
   def buildBeside(): (File, Beside) = {
     val path = fresh("base")
-    val table = new BlockBasedTableConfig().setFormatVersion(5)
+    val table = new BlockBasedTableConfig().setFormatVersion(5).setChecksumType(ChecksumType.kCRC32c)
     val options = new Options().setCreateIfMissing(true).setDisableAutoCompactions(true).setTableFormatConfig(table)
       .setCompressionType(CompressionType.NO_COMPRESSION).setTargetFileSizeBase(64 << 10)
     val db = RocksDB.open(options, path.getPath)

@@ -2,8 +2,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.checkpoint
 
 /**
  * A committed version of a store: its number and the id of the attempt, which is Spark's state store
- * checkpoint id or, under checkpoint format 1, the store's own. None where the number alone names it, and in
- * checkpoints of release 0.1.0 under format 1. Version 0 is the empty store.
+ * checkpoint id or, under checkpoint format 1, the store's own. None where the number alone names it. Version 0 is the
+ * empty store.
  */
 final case class VersionId(number: Long, id: Option[String])
 

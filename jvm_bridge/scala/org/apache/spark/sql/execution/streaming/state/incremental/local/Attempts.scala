@@ -29,11 +29,13 @@ final case class AttemptStart(
 
 object AttemptStart {
   def on(version: VersionId, task: Option[TaskAttempt], seen: Option[SeenAttempts]): AttemptStart =
-    AttemptStart(version, if (version.number == 0) Declarations.emptyParent else version.id.getOrElse(Declarations.unnamedParent),
-      task, seen)
+    AttemptStart(version, if (version.number == 0) Declarations.emptyParent else idOf(version), task, seen)
 
   /** On nothing, whatever its number. */
   def onNothing(version: VersionId): AttemptStart = AttemptStart(version, Declarations.emptyParent)
+
+  private def idOf(version: VersionId): String =
+    version.id.getOrElse(throw new IllegalStateException(s"version ${version.number} has no id to build on"))
 }
 
 /** Ids of the versions that an executor makes, and which of them Spark means. Safe for any thread. */

@@ -29,10 +29,7 @@ object Declarations {
   val reservedFamily: Int = root.path("reserved_family").asInt
 
   /** What a delta names as its parent that started from nothing. */
-  val emptyParent: String = root.path("parents").path("empty").asText
-
-  /** What a delta names as its parent where that has no id. */
-  val unnamedParent: String = root.path("parents").path("unnamed").asText
+  val emptyParent: String = root.path("empty_parent").asText
 
   /** What answers and events call a merge that publishes nothing, and one that rewrites everything. */
   val ingestMerge: String = root.path("merge_kinds").path("ingest").asText

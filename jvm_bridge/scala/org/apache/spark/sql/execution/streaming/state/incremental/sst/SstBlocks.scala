@@ -1,7 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
 /** The blocks of a file, verified by their checksums. Any number of threads. */
-private[sst] final class SstBlocks(source: SstFile, checksum: SstChecksum) {
+private[sst] final class SstBlocks(source: SstFile) {
 
   /**
    * A block with its trailer.
@@ -23,5 +23,5 @@ private[sst] final class SstBlocks(source: SstFile, checksum: SstChecksum) {
   }
 
   /** Whether the checksum of the block that begins at that index is right. */
-  def holds(content: Array[Byte], from: Int, handle: SstHandle): Boolean = checksum.holds(content, from, handle.bytes)
+  def holds(content: Array[Byte], from: Int, handle: SstHandle): Boolean = SstChecksum.holds(content, from, handle.bytes)
 }

@@ -12,7 +12,6 @@ private[sst] object SstFormat {
   /** Length of the trailer of a block: compression type, checksum. */
   val trailerBytes = 5
   val crc32c: Byte = 1
-  val xxh3: Byte = 4
   val uncompressed: Byte = 0
 
   /** What follows a key in a data block: sequence number (7 bytes) and kind. */
