@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from state_store.session.configuration import spark_conf as spark_conf
     from state_store.session.jar import jar_path as jar_path
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "State": "state_store.data.dataset.state",

@@ -85,9 +85,7 @@ def _refuse_exchangeable(parent: Path) -> None:
 
 
 def _keep_private(directory: Path) -> None:
-    """Raises OptionError where it is not a directory that this user made; one that others may read, as
-    release 0.1.0 left them, becomes private.
-    """
+    """Make a directory that this user made private; raise OptionError if it is something else."""
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):
         raise _refusal(directory, "is a link or a file, not a directory that an agent made", "remove it")

@@ -191,7 +191,11 @@ def _decoder(annotation: Any) -> Callable[[Any, str], Any]:
         )
     if origin in (dict, Mapping):
         return functools.partial(_mapping, _decoder(arguments[1]))
-    return lambda value, name: from_json(annotation, value)
+    return functools.partial(_object, annotation)
+
+
+def _object(cls: type, value: Any, name: str) -> Any:
+    return from_json(cls, value if name == INLINE else _instance((dict,), value, name))
 
 
 def _integer(least: int, value: Any, name: str) -> int:

@@ -228,7 +228,6 @@ def test_local_directories_are_this_users_alone(tmp_path: Path) -> None:
 
 
 def test_local_directories_that_others_may_read_become_private(tmp_path: Path) -> None:
-    """As release 0.1.0 left them."""
     roots = LocalRoots(Path("/one"))
     options = parse({"localDir": str(tmp_path / "disk")})
     root = roots.of(options)

@@ -20,7 +20,7 @@ from damage.harms import Harm, flips, replacements, truncations
 from damage.subject import INCREMENTAL_AT, NEWEST, Subject
 from state_store.core.checkpoint.archive import unpack
 from state_store.core.checkpoint.file_list import LeaseTerms
-from state_store.core.checkpoint.names import DeltaName, VersionId
+from state_store.core.checkpoint.names import VersionId
 from state_store.core.files.sst_end import is_plain
 from state_store.errors import StateStoreError
 
@@ -58,18 +58,8 @@ def cases(
 
 
 def _told_apart(path: Path, others: list[Path]) -> list[Path]:
-    """Those of another store that a name tells from `path`. A delta without checksum in its name, as release
-    0.1.0 wrote it without ids, and the delta of that version of another store do not differ in anything that
-    is known of them (docs/reliability.md)."""
-    if path.suffix == ".json":
-        return []  # a whole lease or tombstone of another store says nothing of this one
-    return [other for other in others if _has_checksum(path) or other.name != path.name]
-
-
-def _has_checksum(path: Path) -> bool:
-    """Whether its name or a manifest says what is in it."""
-    delta = DeltaName.parse(path.name)
-    return delta is None or delta.crc is not None
+    """Return the files of another store that must be told from `path`; a lease of its says nothing here."""
+    return [] if path.suffix == ".json" else others
 
 
 class Case:
@@ -127,9 +117,6 @@ class Case:
             return
         if not found and self.kind == "shared" and not self.subject.needs(self.path):
             tally.outcomes["of no version"] += 1
-            return
-        if not found and not _has_checksum(self.path):
-            tally.outcomes["exact, and not compared for want of a checksum"] += 1
             return
         if not found and self._says_the_same():
             tally.outcomes["harmless"] += 1

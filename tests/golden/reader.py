@@ -15,11 +15,11 @@ from pathlib import Path
 
 import rocksdict
 
-DELTA = re.compile(r"(\d{20})(?:_([0-9A-Za-z-]+)_([0-9A-Za-z-]+)_([0-9a-f]{8}))?\.sst")
+DELTA = re.compile(r"(\d{20})_([0-9A-Za-z-]+)_([0-9A-Za-z-]+)_([0-9a-f]{8})\.sst")
 META = bytes.fromhex("FFFF6D657461")
 
 
-def read_version(store: Path, version: int, id_: str | None, scratch: Path) -> dict[bytes, bytes]:
+def read_version(store: Path, version: int, id_: str, scratch: Path) -> dict[bytes, bytes]:
     """The rows of a version, the reserved record left out."""
     database = scratch / "database"
     database.mkdir(parents=True)
@@ -27,7 +27,7 @@ def read_version(store: Path, version: int, id_: str | None, scratch: Path) -> d
     while not snapshot_path(store, *at).exists():
         path, parent = find_delta(store, *at)
         deltas.insert(0, path)
-        if parent == "empty" or (id_ is None and at[0] == 1):
+        if parent == "empty":
             break
         at = (at[0] - 1, parent)
     else:
@@ -36,21 +36,21 @@ def read_version(store: Path, version: int, id_: str | None, scratch: Path) -> d
     return rows_of(database, copies, version, id_)
 
 
-def snapshot_path(store: Path, version: int, id_: str | None) -> Path:
-    return store / "snapshot" / (f"{version:020d}.zip" if id_ is None else f"{version:020d}_{id_}.zip")
+def snapshot_path(store: Path, version: int, id_: str) -> Path:
+    return store / "snapshot" / f"{version:020d}_{id_}.zip"
 
 
-def find_delta(store: Path, version: int, id_: str | None) -> tuple[Path, str | None]:
+def find_delta(store: Path, version: int, id_: str) -> tuple[Path, str]:
     """The delta of a version, its checksum compared, and the id of the version before."""
     for path in (store / "delta").iterdir():
         match = DELTA.fullmatch(path.name)
         if match and (int(match[1]), match[2]) == (version, id_):
-            assert match[4] is None or zlib.crc32(path.read_bytes()) == int(match[4], 16)
+            assert zlib.crc32(path.read_bytes()) == int(match[4], 16)
             return path, match[3]
     raise AssertionError(f"no delta of {version} {id_}")
 
 
-def unpack_snapshot(store: Path, path: Path, of: tuple[int, str | None], database: Path) -> None:
+def unpack_snapshot(store: Path, path: Path, of: tuple[int, str], database: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         manifest = json.loads(archive.read("manifest.json"))
         assert manifest["format"] == 1
@@ -65,12 +65,10 @@ def unpack_snapshot(store: Path, path: Path, of: tuple[int, str | None], databas
         assert hashlib.sha256(data).hexdigest() == file["sha256"]
         if manifest["kind"] == "full":
             assert file["path"].startswith(f"shared/{manifest['version']:020d}-")
-        if manifest["id"] is None:
-            assert file["path"].startswith("shared/")
         (database / file["name"]).write_bytes(data)
 
 
-def rows_of(database: Path, deltas: list[Path], version: int, id_: str | None) -> dict[bytes, bytes]:
+def rows_of(database: Path, deltas: list[Path], version: int, id_: str) -> dict[bytes, bytes]:
     db = rocksdict.Rdict(str(database), rocksdict.Options(raw_mode=True))
     if deltas:
         db.ingest_external_file([str(path) for path in deltas])

@@ -87,7 +87,6 @@ def test_it_is_gone_on_with(found: Found, tmp_path: Path) -> None:
 
 
 def test_its_leases_and_tombstones_count(found: Found, tmp_path: Path) -> None:
-    """A lease of release 0.1.0 does not say for how long it holds: it does for the reader's leaseExpiry."""
     store = next(iter(found.versions))
     old = time.time() - 7 * 86_400
     for path in store.glob("*/*"):

@@ -1,7 +1,7 @@
 """Writes the checkpoints of a real query as a release makes them: run once for each release, with that one.
 
     cd CHECKOUT_OF_THE_RELEASE
-    PYTHONPATH=. python TESTS/golden/write_query.py TESTS/golden/release-0.1.0
+    PYTHONPATH=. python TESTS/golden/write_query.py TESTS/golden/release-0.2.0
 
 Two checkpoint directories, `ids` and `no-ids` (Spark's checkpoint formats 2 and 1), of the same inner join
 with watermarks: one partition of four stores, in which rows are removed, and keys are changed more than once
@@ -151,15 +151,28 @@ def stores(checkpoint: Path) -> list[Path]:
     return sorted(path.parent for path in (checkpoint / PARTITION).glob("*/delta"))
 
 
+def _drop_uncommitted(checkpoint: Path) -> None:
+    """Remove the deltas of a batch that was stopped, and the marks on them."""
+    newest = max(int(path.name) for path in (checkpoint / "commits").glob("[0-9]*"))
+    for store in stores(checkpoint):
+        for path in (store / "delta").iterdir():
+            if int(path.name[:20]) > newest + 1:
+                path.unlink()
+
+
 def _leave_marks(store: Path) -> None:
-    """What a writer and a cleaner of the release leave that die half way."""
-    from state_store.core.checkpoint.claim import pack_claim
+    """Leave the files of a writer and a cleaner of the release that died half way."""
+    from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone
 
     table = min((store / "shared").glob("*.sst"), key=lambda path: path.stat().st_size)
-    for path, mark in ((HELD, "lease"), (CONDEMNED, "tombstone")):
+    marks = {
+        HELD: ("lease", LeaseTerms(frozenset([HELD]), 3_600_000, 1_700_000_000_000).pack()),
+        CONDEMNED: ("tombstone", pack_tombstone([CONDEMNED])),
+    }
+    for path, (directory, data) in marks.items():
         shutil.copy(table, store / path)
-        (store / mark).mkdir(exist_ok=True)
-        (store / mark / "0123456789abcdef.json").write_bytes(pack_claim([path]))
+        (store / directory).mkdir(exist_ok=True)
+        (store / directory / "0123456789abcdef.json").write_bytes(data)
 
 
 def _versions(store: Path) -> list[dict[str, object]]:
@@ -187,6 +200,7 @@ def main(target: Path) -> None:
         _run(checkpoint, checkpoint_format)
         for left_over in (*checkpoint.rglob(".*.crc"), *checkpoint.rglob("*.tmp")):
             left_over.unlink()
+        _drop_uncommitted(checkpoint)
         versions = {store.name: _versions(store) for store in stores(checkpoint)}
         expected[name] = {"rows_read": rows_read(checkpoint), "stores": versions}
         _leave_marks(stores(checkpoint)[0])

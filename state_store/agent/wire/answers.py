@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Union
 
 from state_store.agent.lazy.hydration import Progress
 from state_store.core.checkpoint.attempts import Seen, next_ordinal
-from state_store.core.checkpoint.metadata import ColumnFamily, encode_column_families
+from state_store.core.checkpoint.metadata import ColumnFamily
 from state_store.core.checkpoint.names import VersionId, version_order
 from state_store.core.codec import INLINE, fields_to_json, json_names
 from state_store.core.planning.chain import Chain
@@ -162,7 +162,7 @@ def _loose(delta: DeltaBeside) -> LooseDelta:
 
 
 def _encoded(families: Mapping[str, ColumnFamily]) -> Mapping[str, Any]:
-    return encode_column_families(families)
+    return {name: fields_to_json(family) for name, family in families.items()}
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,6 @@ from state_store.errors import ConflictError
 
 _ID = re.compile(r"a(0|[1-9]\d*)-([0-9a-f]{8})-(0|[1-9]\d*)-([0-9a-f]{8})")
 
-WITHOUT_ID = -1
-"""Ordinal of an attempt without an id: release 0.1.0 wrote such names."""
-
 NO_APPLICATION = "0" * 8
 """Stands for a program that is no Spark application."""
 
@@ -56,7 +53,7 @@ class AttemptId(NamedTuple):
 def next_ordinal(seen: Iterable[VersionId], version: int) -> int:
     """The ordinal of an attempt at `version` that begins where `seen` is in storage."""
     ordinals = [_ordinal(version_id) for version_id in seen if version_id.number == version]
-    return 1 + max((ordinal for ordinal in ordinals if ordinal is not None), default=WITHOUT_ID)
+    return 1 + max((ordinal for ordinal in ordinals if ordinal is not None), default=-1)
 
 
 class Attempts:
@@ -187,8 +184,6 @@ class Attempts:
 
 
 def _ordinal(version: VersionId) -> int | None:
-    """None where the id is not the store's own but Spark's."""
-    if version.checkpoint_id is None:
-        return WITHOUT_ID
-    parsed = AttemptId.parse(version.checkpoint_id)
+    """Return the ordinal of an attempt, or None if its id is not the store's own but Spark's."""
+    parsed = AttemptId.parse(version.checkpoint_id or "")
     return None if parsed is None else parsed.ordinal

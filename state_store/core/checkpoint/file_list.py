@@ -1,6 +1,4 @@
-"""Leases and tombstones as values: both are a JSON object that names
-files (docs/format.md, docs/deletion.md).
-"""
+"""Leases and tombstones as values: JSON objects that name files (docs/format.md, docs/deletion.md)."""
 
 from __future__ import annotations
 
@@ -8,17 +6,20 @@ import re
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from state_store.core.checkpoint.document import Document, encode
-from state_store.errors import DamagedError
+from state_store.core.checkpoint.document import damaged, decode, encode
+
+T = TypeVar("T")
 
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"}\Z')
 
 
 @dataclass(frozen=True)
 class LeaseTerms:
-    """What a lease says: the files (paths below the store's directory) that it holds for `expiry_ms`, counted
-    from `written_ms`, milliseconds since 1970 UTC by its writer's clock.
+    """The files that a lease holds (paths below the store's directory), and for how long.
+
+    It holds for `expiry_ms` from `written_ms`, milliseconds since 1970 UTC by its writer's clock.
     """
 
     files: frozenset[str]
@@ -26,46 +27,55 @@ class LeaseTerms:
     written_ms: int
 
     def pack(self) -> bytes:
-        """The bytes of the lease's file."""
-        terms = {"expiry_ms": self.expiry_ms, "written_ms": self.written_ms}
-        return _sealed(encode({"files": sorted(self.files), **terms}))
+        """Return the bytes of the lease's file."""
+        return _sealed(encode(self))
 
     @classmethod
     def unpack(cls, data: bytes, *, file: str) -> LeaseTerms:
-        """What the lease `file` says. Raises DamagedError or FormatError."""
-        document = _parsed(data, file)
-        return cls(
-            frozenset(document.texts("files")),
-            document.integer("expiry_ms"),
-            document.integer("written_ms"),
-        )
+        """Return the terms in the bytes of the lease `file`.
+
+        Raises:
+            DamagedError: If they are not what was written.
+            FormatError: If they are of a format that this program does not know.
+        """
+        return _unsealed(cls, data, file)
+
+
+@dataclass(frozen=True)
+class _Tombstone:
+    files: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _AnyDocument:
+    """A document of which only the format matters."""
 
 
 def pack_tombstone(files: Iterable[str]) -> bytes:
-    """The bytes of a tombstone on `files` (paths below the store's directory)."""
-    return _sealed(encode({"files": sorted(set(files))}))
+    """Return the bytes of a tombstone on `files` (paths below the store's directory)."""
+    return _sealed(encode(_Tombstone(frozenset(files))))
 
 
 def unpack_tombstone(data: bytes, *, file: str) -> frozenset[str]:
-    """The paths that the tombstone `file` names. Raises DamagedError or FormatError."""
-    return frozenset(_parsed(data, file).texts("files"))
+    """Return the paths that the tombstone `file` names. Raises as `LeaseTerms.unpack` does."""
+    return _unsealed(_Tombstone, data, file).files
 
 
 def _sealed(text: bytes) -> bytes:
-    """The JSON object with a last field `crc`, the CRC-32 of it without that field."""
+    """Return the JSON object with a last field `crc`, the CRC-32 of it without that field."""
     return b'%s,"crc":"%08x"}' % (text[:-1], zlib.crc32(text))
 
 
-def _parsed(data: bytes, file: str) -> Document:
+def _unsealed(cls: type[T], data: bytes, file: str) -> T:
     """Return the object in the bytes of `file`, whose seal fits.
 
-    The seal comes first: a damaged byte in the number of the format is damage, and no newer format.
+    The seal comes first: a damaged byte in the number of the format is damage, and no newer format. A newer
+    format may have another seal.
     """
     seal = _SEAL.search(data)
     if seal is None:
-        raise Document.parse(data, file).damaged("does not end with its CRC-32")
+        decode(_AnyDocument, data, file)
+        raise damaged(file, "does not end with its CRC-32")
     if zlib.crc32(data[: seal.start()] + b"}") != int(seal[1], 16):
-        raise DamagedError(
-            f"'{file}' is damaged: it has another CRC-32 than {seal[1].decode('ascii')}", file=file
-        )
-    return Document.parse(data, file)
+        raise damaged(file, f"has another CRC-32 than {seal[1].decode('ascii')}")
+    return decode(cls, data, file)

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, version_order
+from state_store.core.checkpoint.names import (
+    SNAPSHOT_DIRECTORY,
+    DeltaName,
+    SnapshotName,
+    VersionId,
+    version_order,
+)
 from state_store.errors import ConflictError, MissingError
 
 
@@ -98,7 +104,8 @@ class Lineages:
         )
 
     def _no_such_start(self, version: VersionId, start: VersionId) -> MissingError:
-        file = SnapshotName(*start).path
+        id_ = "" if start.checkpoint_id is None else f"_{start.checkpoint_id}"
+        file = f"{SNAPSHOT_DIRECTORY}/{start.number:020d}{id_ or '*'}.zip"
         why = "is not on the lineage of that version" if start in self._snapshots else "does not exist"
         available = ", ".join(str(one) for one in sorted(self._snapshots, key=version_order)) or "none"
         return MissingError(

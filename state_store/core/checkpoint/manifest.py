@@ -1,6 +1,4 @@
-"""`manifest.json` of a snapshot: which SST files make the database, and where it
-stands in the chain (docs/format.md).
-"""
+"""`manifest.json` of a snapshot: its SST files and its place in the chain (docs/format.md)."""
 
 from __future__ import annotations
 
@@ -8,18 +6,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-from state_store.core.checkpoint.document import Document, encode
-from state_store.core.checkpoint.metadata import ColumnFamily, decode_column_families, encode_column_families
+from state_store.core.checkpoint.document import damaged, decode, encode
+from state_store.core.checkpoint.metadata import ColumnFamily, check_column_families
 from state_store.core.checkpoint.names import (
-    DELTA_DIRECTORY,
     SnapshotName,
     VersionId,
     is_checkpoint_id,
     is_sst_path,
     origin_of,
 )
+from state_store.core.codec import Positive, json_names
 
 MANIFEST_NAME = "manifest.json"
 INCREMENTAL = "incremental"
@@ -32,20 +29,25 @@ _DEEPEST_LEVEL = 6
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+@json_names(size_bytes="bytes")
 @dataclass(frozen=True)
 class Tail:
-    """The last `size_bytes` bytes of an SST, from its properties on, and their SHA-256: they name who wrote
-    the file and when, so that no two files have the same.
+    """The last `size_bytes` bytes of an SST, from its properties on, and their SHA-256.
+
+    The properties name the process that wrote the file and the time: no two files have the same tail.
     """
 
-    size_bytes: int
+    size_bytes: Positive
     sha256: str
 
 
+@json_names(size_bytes="bytes")
 @dataclass(frozen=True)
 class FileEntry:
-    """One SST of a snapshot: `name` in the database, `path` below the store's directory, `origin` the version
-    that wrote it; `sha256` as 64 hexadecimal digits. `tail` is None in snapshots of release 0.1.0.
+    """One SST of a snapshot.
+
+    `name` is that in the database, `path` is below the store's directory, and `origin` is the version that
+    wrote the file. `sha256` has 64 hexadecimal digits. `tail` is None if the writer could not find it.
     """
 
     name: str
@@ -53,18 +55,20 @@ class FileEntry:
     size_bytes: int
     sha256: str
     level: int
-    origin: int
+    origin: Positive
     tail: Tail | None = None
 
 
+@json_names(checkpoint_id="id")
 @dataclass(frozen=True)
 class Manifest:
-    """A snapshot. `previous` is the one it was merged from, `full` the newest full one at or before it.
+    """A snapshot.
 
+    `previous` is the snapshot that it was merged from, `full` the newest full one at or before it.
     `created_ms` is the writer's wall clock, milliseconds since 1970 UTC: never used for order.
     """
 
-    version: int
+    version: Positive
     checkpoint_id: str | None
     kind: str
     previous: VersionId | None
@@ -94,7 +98,10 @@ class Manifest:
         return sum(entry.size_bytes for entry in self.files)
 
     def contradiction(self) -> str | None:
-        """What in it cannot be so, in words; None: nothing. Asked before a write and after a read."""
+        """Return why the manifest cannot be right, as a predicate, or None.
+
+        It is asked before a write and after a read.
+        """
         for name, other in (("previous", self.previous), ("full", self.full)):
             if other is not None and other.number > self.version:
                 return f"names version {other} as '{name}', which is newer than its own, {self.version}"
@@ -108,121 +115,48 @@ class Manifest:
         return None
 
     def to_json(self) -> bytes:
-        """The bytes of `manifest.json`; `from_json` gives an equal manifest back."""
-        return encode(
-            {
-                "version": self.version,
-                "id": self.checkpoint_id,
-                "kind": self.kind,
-                "previous": _encode_version(self.previous),
-                "full": _encode_version(self.full),
-                "merges_since_full": self.merges_since_full,
-                "deltas_since_full": self.deltas_since_full,
-                "keys": self.keys,
-                "column_families": encode_column_families(self.column_families),
-                "files": [_encode_file(entry) for entry in self.files],
-                "rocksdb_version": self.rocksdb_version,
-                "writer": self.writer,
-                "created_ms": self.created_ms,
-            }
-        )
+        """Return the bytes of `manifest.json`; `from_json` returns an equal manifest."""
+        return encode(self)
 
     @classmethod
     def from_json(cls, data: bytes, *, file: str) -> Manifest:
-        """Reads the manifest of the snapshot `file`. Raises FormatError
-        (newer format) or DamagedError, naming it.
+        """Return the manifest of the snapshot `file`.
+
+        Raises:
+            DamagedError: If it is not what a writer writes.
+            FormatError: If it is of a format that this program does not know.
         """
-        document = Document.parse(data, file)
-        kind = document.text("kind")
-        if kind not in (INCREMENTAL, FULL):
-            raise document.damaged(f"has '{kind}' as 'kind', where '{INCREMENTAL}' or '{FULL}' belongs")
-        manifest = cls(
-            version=document.integer("version", least=1),
-            checkpoint_id=document.optional_text("id"),
-            kind=kind,
-            previous=_decode_version(document, "previous"),
-            full=_decode_version(document, "full"),
-            merges_since_full=document.integer("merges_since_full"),
-            deltas_since_full=document.integer("deltas_since_full"),
-            keys=document.integer("keys"),
-            column_families=decode_column_families(document),
-            files=_decode_files(document),
-            rocksdb_version=document.text("rocksdb_version"),
-            writer=document.text("writer"),
-            created_ms=document.integer("created_ms"),
-        )
-        if manifest.checkpoint_id is None and any(
-            entry.path.startswith(DELTA_DIRECTORY) for entry in manifest.files
-        ):
-            raise document.damaged("refers to a delta, which a retry may replace where versions have no ids")
-        contradiction = manifest.contradiction()
-        if contradiction is not None:
-            raise document.damaged(contradiction)
+        manifest = decode(cls, data, file)
+        check_column_families(manifest.column_families, file)
+        wrong = _malformed(manifest) or manifest.contradiction()
+        if wrong is not None:
+            raise damaged(file, wrong)
         return manifest
 
 
-def _encode_file(entry: FileEntry) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "name": entry.name,
-        "path": entry.path,
-        "bytes": entry.size_bytes,
-        "sha256": entry.sha256,
-        "level": entry.level,
-        "origin": entry.origin,
-    }
-    if entry.tail is not None:
-        fields["tail"] = {"bytes": entry.tail.size_bytes, "sha256": entry.tail.sha256}
-    return fields
-
-
-def _decode_files(document: Document) -> tuple[FileEntry, ...]:
-    entries = tuple(_decode_file(member) for member in document.documents("files"))
+def _malformed(manifest: Manifest) -> str | None:
+    """Return the first value that is not in the form that it should have, as a predicate."""
+    if manifest.kind not in (INCREMENTAL, FULL):
+        return f"has '{manifest.kind}' as 'kind', where '{INCREMENTAL}' or '{FULL}' belongs"
+    named = {"previous": manifest.previous, "full": manifest.full, "version": manifest.version_id}
+    for name, version in named.items():
+        if version is not None and not (version.number and is_checkpoint_id(version.checkpoint_id or "")):
+            return f"has {version.number} ({version.checkpoint_id!r}) as a version in '{name}'"
     for attribute in ("name", "path"):
-        values = [getattr(entry, attribute) for entry in entries]
+        values = [getattr(entry, attribute) for entry in manifest.files]
         if len(set(values)) < len(values):
-            raise document.damaged(f"lists a {attribute} twice in 'files'")
-    return entries
+            return f"lists a {attribute} twice in 'files'"
+    return next((wrong for entry in manifest.files if (wrong := _malformed_entry(entry))), None)
 
 
-def _decode_file(member: Document) -> FileEntry:
-    entry = FileEntry(
-        name=member.text("name"),
-        path=member.text("path"),
-        size_bytes=member.integer("bytes"),
-        sha256=member.text("sha256"),
-        level=member.integer("level"),
-        origin=member.integer("origin", least=1),
-        tail=_decode_tail(member),
-    )
+def _malformed_entry(entry: FileEntry) -> str | None:
     if _DATABASE_NAME.fullmatch(entry.name) is None:
-        raise member.damaged(f"has '{entry.name}' as the name of an SST in the database")
+        return f"has '{entry.name}' as the name of an SST in the database"
     if not is_sst_path(entry.path):
-        raise member.damaged(f"refers to '{entry.path}', which is not an SST of this store")
+        return f"refers to '{entry.path}', which is not an SST of this store"
     if _SHA256.fullmatch(entry.sha256) is None:
-        raise member.damaged(f"has '{entry.sha256}' as the sha256 of '{entry.path}'")
-    if entry.tail is not None and (
-        entry.tail.size_bytes > entry.size_bytes or _SHA256.fullmatch(entry.tail.sha256) is None
-    ):
-        raise member.damaged(f"has {entry.tail} as the tail of '{entry.path}'")
-    return entry
-
-
-def _decode_tail(member: Document) -> Tail | None:
-    if member.is_null("tail"):
-        return None
-    tail = member.nested("tail")
-    return Tail(tail.integer("bytes", least=1), tail.text("sha256"))
-
-
-def _encode_version(version: VersionId | None) -> dict[str, Any] | None:
-    return None if version is None else {"version": version.number, "id": version.checkpoint_id}
-
-
-def _decode_version(document: Document, name: str) -> VersionId | None:
-    if document.is_null(name):
-        return None
-    member = document.nested(name)
-    version = VersionId(member.integer("version", least=1), member.optional_text("id"))
-    if version.checkpoint_id is not None and not is_checkpoint_id(version.checkpoint_id):
-        raise document.damaged(f"has {version.checkpoint_id!r} as the id of a version in '{name}'")
-    return version
+        return f"has '{entry.sha256}' as the sha256 of '{entry.path}'"
+    tail = entry.tail
+    if tail is not None and (tail.size_bytes > entry.size_bytes or _SHA256.fullmatch(tail.sha256) is None):
+        return f"has {tail} as the tail of '{entry.path}'"
+    return None

@@ -1,35 +1,39 @@
-"""The reserved record that ends every delta: what the store looks like after that batch (docs/format.md)."""
+"""The reserved record that ends every delta: the store's contents after that batch (docs/format.md)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from state_store.core.checkpoint.document import Document, encode
+from state_store.core.checkpoint.document import damaged, decode, encode
 from state_store.core.checkpoint.names import VersionId
+from state_store.core.codec import Positive, json_names
 
 RESERVED_FAMILY = 0xFFFF
-"""What reserved keys have in place of the id of a column family, in 2 bytes, big-endian."""
+"""The number that reserved keys have in place of the id of a column family, in 2 bytes, big-endian."""
+
 META_KEY = RESERVED_FAMILY.to_bytes(2, "big") + b"meta"
 """Key of the reserved record; it sorts after every key of a column family."""
 
 
 @dataclass(frozen=True)
 class ColumnFamily:
-    """A virtual column family: `id` is the 2-byte prefix of its keys, `keys` how many it has."""
+    """A virtual column family: `id` is the 2-byte prefix of its keys, `keys` their number."""
 
     id: int
     internal: bool = False
     keys: int = 0
 
 
+@json_names(checkpoint_id="id")
 @dataclass(frozen=True)
 class DeltaMetadata:
-    """Value of the reserved record. `keys` counts the whole store after the
-    batch, `puts` and `removes` the delta.
+    """Value of the reserved record.
+
+    `keys` counts the rows of the whole store after the batch, `puts` and `removes` the records of the delta.
     """
 
-    version: int
+    version: Positive
     checkpoint_id: str | None
     parent: str | None
     keys: int
@@ -44,50 +48,26 @@ class DeltaMetadata:
         return VersionId(self.version, self.checkpoint_id)
 
     def to_json(self) -> bytes:
-        """The value of the reserved record; `from_json` gives equal metadata back."""
-        return encode(
-            {
-                "version": self.version,
-                "id": self.checkpoint_id,
-                "parent": self.parent,
-                "keys": self.keys,
-                "puts": self.puts,
-                "removes": self.removes,
-                "column_families": encode_column_families(self.column_families),
-                "writer": self.writer,
-            }
-        )
+        """Return the value of the reserved record; `from_json` returns equal metadata."""
+        return encode(self)
 
     @classmethod
     def from_json(cls, data: bytes, *, file: str) -> DeltaMetadata:
-        """Reads the record of the delta `file`. Raises FormatError (newer format) or DamagedError."""
-        document = Document.parse(data, file)
-        return cls(
-            version=document.integer("version", least=1),
-            checkpoint_id=document.optional_text("id"),
-            parent=document.optional_text("parent"),
-            keys=document.integer("keys"),
-            puts=document.integer("puts"),
-            removes=document.integer("removes"),
-            column_families=decode_column_families(document),
-            writer=document.text("writer"),
-        )
+        """Return the record of the delta `file`.
+
+        Raises:
+            DamagedError: If the record is not what a writer writes.
+            FormatError: If it is of a format that this program does not know.
+        """
+        metadata = decode(cls, data, file)
+        check_column_families(metadata.column_families, file)
+        return metadata
 
 
-def encode_column_families(families: Mapping[str, ColumnFamily]) -> dict[str, dict[str, int | bool]]:
-    """The families by name, as members of a JSON object."""
-    return {
-        name: {"id": family.id, "internal": family.internal, "keys": family.keys}
-        for name, family in families.items()
-    }
-
-
-def decode_column_families(document: Document) -> dict[str, ColumnFamily]:
-    """The families in field `column_families`. Raises DamagedError for an id that is reserved or in use."""
-    families: dict[str, ColumnFamily] = {}
-    for name, member in document.nested("column_families").items():
-        family = ColumnFamily(member.integer("id"), member.boolean("internal"), member.integer("keys"))
-        if family.id >= RESERVED_FAMILY or any(family.id == other.id for other in families.values()):
-            raise document.damaged(f"gives column family '{name}' the id {family.id}, reserved or in use")
-        families[name] = family
-    return families
+def check_column_families(families: Mapping[str, ColumnFamily], file: str) -> None:
+    """Raise DamagedError if a family in `file` has an id that is reserved or in use."""
+    used: set[int] = set()
+    for name, family in families.items():
+        if family.id >= RESERVED_FAMILY or family.id in used:
+            raise damaged(file, f"gives column family '{name}' the id {family.id}, reserved or in use")
+        used.add(family.id)

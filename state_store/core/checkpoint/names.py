@@ -22,24 +22,22 @@ TEMPORARY_SUFFIX = ".tmp"
 
 EMPTY_PARENT = "empty"
 """Parent of a delta that started from nothing."""
-UNNAMED_PARENT = "unnamed"
-"""Parent of a delta that builds on a version without an id, as release 0.1.0 wrote them under format 1."""
-RESERVED_IDS = (EMPTY_PARENT, UNNAMED_PARENT)
 
 # Bounded, so that every name fits the 255 bytes that file systems allow.
 _ID = r"[0-9A-Za-z-]{1,100}"
-_DELTA = re.compile(rf"([0-9]{{20}})(?:_({_ID})_({_ID})_([0-9a-f]{{8}}))?\.sst")
+_DELTA = re.compile(rf"([0-9]{{20}})_({_ID})_({_ID})_([0-9a-f]{{8}})\.sst")
 _REFUSED = re.compile(rf"([0-9]{{20}})_({_ID})\.refused")
-_SNAPSHOT = re.compile(rf"([0-9]{{20}})(?:_({_ID}))?\.zip")
+_SNAPSHOT = re.compile(rf"([0-9]{{20}})_({_ID})\.zip")
 _FILE_LIST = re.compile(rf"{_ID}\.json")
 _SHARED = re.compile(r"([0-9]{20})-([0-9a-f]{8})-([0-9]{1,20})\.sst")
 
 
 @json_names(number="version", checkpoint_id="id")
 class VersionId(NamedTuple):
-    """A version of a store. Its id is Spark's checkpoint id of it, or the store's own under checkpoint format
-    1 (see `attempts`); None where it is meant by its number alone, and in checkpoints of release 0.1.0 under
-    format 1.
+    """A version of a store.
+
+    Its id is Spark's checkpoint id of it, or the store's own under checkpoint format 1 (see `attempts`). It
+    is None if the number alone is known, and of version 0, the empty store.
     """
 
     number: int
@@ -56,35 +54,33 @@ def version_order(version: VersionId) -> tuple[int, str]:
 
 @dataclass(frozen=True)
 class DeltaName:
-    """Name of the delta that made `version`. In names of release 0.1.0 under checkpoint format 1 the id,
-    `parent` and `crc` are all None.
+    """Name of the delta that made `version`.
+
+    `checkpoint_id` is typed as that of a `VersionId`, but is never None. `parent` is the id of the version
+    that the delta builds on, or `EMPTY_PARENT`. `crc` is the CRC-32 of the file.
     """
 
     version: int
-    checkpoint_id: str | None = None
-    parent: str | None = None
-    crc: int | None = None
+    checkpoint_id: str | None
+    parent: str
+    crc: int
 
     def __post_init__(self) -> None:
         _check_version(self.version, least=1)
-        if self.checkpoint_id is None:
-            if self.parent is not None or self.crc is not None:
-                raise FormatError("a delta without id has neither parent nor checksum in its name")
-            return
         _check_id(self.checkpoint_id)
         _check_id(self.parent)
-        if self.checkpoint_id in RESERVED_IDS:
-            raise FormatError(f"the checkpoint id '{self.checkpoint_id}' is a reserved word for parents")
-        if self.crc is None or not 0 <= self.crc < 1 << 32:
+        if self.checkpoint_id == EMPTY_PARENT:
+            raise FormatError(f"the checkpoint id '{EMPTY_PARENT}' is a reserved word for parents")
+        if not 0 <= self.crc < 1 << 32:
             raise FormatError(f"the checksum of delta {self.version} must be 32 bits, not {self.crc!r}")
 
     @classmethod
     def parse(cls, name: str) -> DeltaName | None:
         """The name that `name`, without its directory, stands for; None when it is not one of ours."""
         match = _DELTA.fullmatch(name)
-        if match is None or int(match[1]) < 1 or match[2] in RESERVED_IDS:
+        if match is None or int(match[1]) < 1 or match[2] == EMPTY_PARENT:
             return None
-        return cls(int(match[1]), match[2], match[3], None if match[4] is None else int(match[4], 16))
+        return cls(int(match[1]), match[2], match[3], int(match[4], 16))
 
     @property
     def version_id(self) -> VersionId:
@@ -96,13 +92,11 @@ class DeltaName:
         """The version that this delta is applied to; None when it starts from nothing."""
         if self.version == 1 or self.parent == EMPTY_PARENT:
             return None
-        return VersionId(self.version - 1, None if self.parent == UNNAMED_PARENT else self.parent)
+        return VersionId(self.version - 1, self.parent)
 
     @property
     def name(self) -> str:
         """The file name, without its directory."""
-        if self.checkpoint_id is None:
-            return f"{self.version:020d}.sst"
         return f"{self.version:020d}_{self.checkpoint_id}_{self.parent}_{self.crc:08x}.sst"
 
     @property
@@ -146,15 +140,14 @@ class RefusedName:
 
 @dataclass(frozen=True)
 class SnapshotName:
-    """Name of the snapshot of `version`; its id is None where that of the version is."""
+    """Name of the snapshot of `version`; the id is typed as that of a `VersionId`, but is never None."""
 
     version: int
-    checkpoint_id: str | None = None
+    checkpoint_id: str | None
 
     def __post_init__(self) -> None:
         _check_version(self.version, least=1)
-        if self.checkpoint_id is not None:
-            _check_id(self.checkpoint_id)
+        _check_id(self.checkpoint_id)
 
     @classmethod
     def parse(cls, name: str) -> SnapshotName | None:
@@ -172,11 +165,7 @@ class SnapshotName:
     @property
     def name(self) -> str:
         """The file name, without its directory."""
-        return (
-            f"{self.version:020d}.zip"
-            if self.checkpoint_id is None
-            else f"{self.version:020d}_{self.checkpoint_id}.zip"
-        )
+        return f"{self.version:020d}_{self.checkpoint_id}.zip"
 
     @property
     def path(self) -> str:
@@ -219,10 +208,11 @@ class SharedName:
 
 
 def parent_of(before: VersionId) -> str:
-    """What a delta that builds on `before` (0: on nothing) has as its parent."""
+    """Return the parent in the name of a delta that builds on `before` (0: on nothing)."""
     if before.number == 0:
         return EMPTY_PARENT
-    return UNNAMED_PARENT if before.checkpoint_id is None else before.checkpoint_id
+    _check_id(before.checkpoint_id)
+    return str(before.checkpoint_id)
 
 
 def lease_path(writer: str) -> str:
@@ -281,7 +271,7 @@ def _origin(path: str) -> int | None:
         match = _SHARED.fullmatch(name)
     elif directory == DELTA_DIRECTORY:
         match = _DELTA.fullmatch(name)
-        if match is not None and match[2] in RESERVED_IDS:
+        if match is not None and match[2] == EMPTY_PARENT:
             return None
     else:
         return None

@@ -7,16 +7,14 @@ entries stand each by itself (docs/format.md). Whoever reads one has compared it
 from __future__ import annotations
 
 import mmap
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from state_store.core.checkpoint.metadata import META_KEY
+from state_store.core.engine.sst import FOOTER_BYTES, PROPERTIES, entries_of, footer_of, handle_at, varint_at
 from state_store.errors import DamagedError, FormatError
 
-_FOOTER_BYTES = 53
-_MAGIC = 0x88E241B785F4CFF7
 KEY_FOOTER_BYTES = 8
 """After each key: its type, and a number of its order in 7 bytes."""
 
@@ -27,7 +25,6 @@ REMOVED = (0, 7)
 """RocksDB's types of records that remove a key."""
 
 PUT = 1
-_PROPERTIES = b"rocksdb.properties"
 _DELTA_ENCODED = b"rocksdb.index.value.is.delta.encoded"
 
 
@@ -50,8 +47,8 @@ def read_metadata(path: Path) -> bytes:
     for block in blocks(data, path):
         last = block
     try:
-        records = [] if last is None else list(_entries(content_of(data, last.offset, last.size)))
-    except (IndexError, struct.error) as error:
+        records = [] if last is None else list(entries_of(content_of(data, last.offset, last.size)))
+    except (IndexError, ValueError) as error:
         raise _damaged(path, "its blocks do not fit") from error
     if not records or records[-1][0][:-KEY_FOOTER_BYTES] != META_KEY:
         raise _damaged(path, "it lacks the reserved record")
@@ -68,12 +65,12 @@ def key_bounds(path: Path) -> tuple[bytes, bytes]:
         first, last = (
             [
                 key[:-KEY_FOOTER_BYTES]
-                for key, _ in _entries(content_of(data, block.offset, block.size))
+                for key, _ in entries_of(content_of(data, block.offset, block.size))
                 if key[:-KEY_FOOTER_BYTES] != META_KEY
             ]
             for block in (data_blocks[0], data_blocks[-1])
         )
-    except (IndexError, struct.error) as error:
+    except (IndexError, ValueError) as error:
         raise _damaged(path, "its blocks do not fit") from error
     separators = [one.separator for one in data_blocks[:-1]]
     keys = [*first[:1], *separators, *last[-1:]]
@@ -93,7 +90,7 @@ class Block(NamedTuple):
 def _records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
     try:
         for _, offset, size in blocks(data, path):
-            for internal, value in _entries(content_of(data, offset, size)):
+            for internal, value in entries_of(content_of(data, offset, size)):
                 kind = internal[-KEY_FOOTER_BYTES]
                 if kind in REMOVED:
                     yield internal[:-KEY_FOOTER_BYTES], None
@@ -101,7 +98,7 @@ def _records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
                     yield internal[:-KEY_FOOTER_BYTES], value
                 else:
                     raise _damaged(path, f"it has a record of type {kind}")
-    except (IndexError, struct.error) as error:
+    except (IndexError, ValueError) as error:
         raise _damaged(path, "its blocks do not fit") from error
 
 
@@ -109,7 +106,7 @@ def blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
     """The data blocks of a table in order. Raises DamagedError where there is no index of them."""
     try:
         yield from _blocks(data, path)
-    except (IndexError, struct.error) as error:
+    except (IndexError, ValueError) as error:
         raise _damaged(path, "its blocks do not fit") from error
 
 
@@ -119,57 +116,41 @@ def index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
     """
     try:
         return _index_of(data, path)
-    except (IndexError, struct.error) as error:
+    except (IndexError, ValueError) as error:
         raise _damaged(path, "its blocks do not fit") from error
 
 
 def _index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
-    footer = data[-_FOOTER_BYTES:]
-    if len(footer) < _FOOTER_BYTES or struct.unpack_from("<Q", footer, 45)[0] != _MAGIC:
+    footer = footer_of(data[-FOOTER_BYTES:])
+    if footer is None:
         raise _damaged(path, "it does not end as a table of RocksDB does")
-    meta_offset, at = _varint(footer, 1)
-    meta_size, at = _varint(footer, at)
-    index_offset, at = _varint(footer, at)
-    index_size, at = _varint(footer, at)
-    has_lengths = _has_value_lengths(data, meta_offset, meta_size)
-    return content_of(data, index_offset, index_size), has_lengths
+    has_lengths = _has_value_lengths(data, *footer.metaindex)
+    return content_of(data, *footer.index_block), has_lengths
 
 
 def _blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
     index, has_lengths = _index_of(data, path)
-    (count,) = struct.unpack_from("<I", index, len(index) - 4)
-    for restart in struct.unpack_from(f"<{count}I", index, len(index) - 4 - 4 * count):
-        key_bytes, key_at = _varint(index, restart + 1)
+    count = int.from_bytes(index[-4:], "little")
+    restarts_at = len(index) - 4 - 4 * count
+    if restarts_at < 0:
+        raise IndexError("an index has more entries than bytes")
+    for number in range(count):
+        at = restarts_at + 4 * number
+        restart = int.from_bytes(index[at : at + 4], "little")
+        key_bytes, key_at = varint_at(index, restart + 1)
         if has_lengths:
-            _, key_at = _varint(index, key_at)
-        offset, at = _varint(index, key_at + key_bytes)
-        size, _ = _varint(index, at)
-        yield Block(index[key_at : key_at + key_bytes], offset, size)
+            _, key_at = varint_at(index, key_at)
+        handle, _ = handle_at(index, key_at + key_bytes)
+        yield Block(index[key_at : key_at + key_bytes], *handle)
 
 
 def _has_value_lengths(data: bytes | mmap.mmap, offset: int, size: int) -> bool:
     """Whether entries of the index tell the size of their value."""
-    for name, handle in _entries(content_of(data, offset, size)):
-        if name == _PROPERTIES:
-            at_properties, at = _varint(handle, 0)
-            properties = dict(_entries(content_of(data, at_properties, _varint(handle, at)[0])))
+    for name, handle in entries_of(content_of(data, offset, size)):
+        if name == PROPERTIES:
+            properties = dict(entries_of(content_of(data, *handle_at(handle, 0)[0])))
             return properties.get(_DELTA_ENCODED, b"\0") == b"\0"
     return True
-
-
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of a block."""
-    (restarts,) = struct.unpack_from("<I", block, len(block) - 4)
-    end = len(block) - 4 - 4 * restarts
-    at, key = 0, b""
-    while at < end:
-        shared, at = _varint(block, at)
-        fresh, at = _varint(block, at)
-        length, at = _varint(block, at)
-        key = key[:shared] + block[at : at + fresh]
-        at += fresh
-        yield key, block[at : at + length]
-        at += length
 
 
 def content_of(data: bytes | mmap.mmap, offset: int, size: int) -> bytes:
@@ -181,23 +162,8 @@ def content_of(data: bytes | mmap.mmap, offset: int, size: int) -> bytes:
         return content
     if kind != _LZ4:
         raise FormatError(f"a block is compressed in a way ({kind}) that is not known")
-    length, at = _varint(content, 0)
+    length, at = varint_at(content, 0)
     return bytes(pyarrow.Codec("lz4_raw").decompress(content[at:], length).to_pybytes())
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, 7 bits a byte, and where it ends."""
-    byte = data[at]
-    if byte < 0x80:
-        return byte, at + 1
-    number, shift = byte & 0x7F, 7
-    while True:
-        at += 1
-        byte = data[at]
-        number |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return number, at + 1
-        shift += 7
 
 
 def _damaged(path: Path, why: str) -> DamagedError:

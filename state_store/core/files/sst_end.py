@@ -6,14 +6,18 @@ bytes: no two files have the same end. What lies before is protected by a checks
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
+from state_store.core.engine.sst import (
+    FOOTER_BYTES,
+    PROPERTIES,
+    TRAILER_BYTES,
+    entries_of,
+    footer_of,
+    handle_at,
+)
 from state_store.core.files.checksums import read_end
 
-_FOOTER_BYTES = 53
-_MAGIC = bytes.fromhex("f7cff485b741e288")
-_PROPERTIES = b"rocksdb.properties"
 _PROPERTIES_LENGTH = b"length of the properties"
 _COMPRESSION, _NONE = b"rocksdb.compression", b"NoCompression"
 _PLAIN = bytes((12, len(_COMPRESSION) - 12, len(_NONE))) + _COMPRESSION[12:] + _NONE
@@ -23,7 +27,6 @@ the one before, `rocksdb.comparator`, is left out."""
 _FILTER = b"fullfilter."
 _USUAL_BYTES = 4 << 10
 _MOST_BYTES = 1 << 20
-_TRAILER_BYTES = 5
 
 
 def metadata_bytes(end: bytes) -> int | None:
@@ -63,11 +66,11 @@ def is_plain_end(end: bytes) -> bool:
     """As `is_plain`, of the last bytes of a file."""
     try:
         positions = _positions(end)
-        if positions is None or positions[_PROPERTIES] > len(end):
+        if positions is None or positions[PROPERTIES] > len(end):
             return False
-        offset, length = positions[_PROPERTIES], positions[_PROPERTIES_LENGTH]
+        offset, length = positions[PROPERTIES], positions[_PROPERTIES_LENGTH]
         block = end[len(end) - offset :][:length]
-        return _PLAIN in block or dict(_entries(block)).get(_COMPRESSION) == _NONE
+        return _PLAIN in block or dict(entries_of(block)).get(_COMPRESSION) == _NONE
     except (IndexError, ValueError):
         return False
 
@@ -90,7 +93,7 @@ def end_bytes(path: Path) -> int | None:
 
 def _end_bytes(data: bytes) -> int | None:
     found = _positions(data)
-    size = None if found is None else found[_PROPERTIES]
+    size = None if found is None else found[PROPERTIES]
     return size if size is not None and size <= len(data) else None
 
 
@@ -100,49 +103,21 @@ def _positions(data: bytes, *, every: bool = False) -> dict[bytes, int] | None:
 
     Only the distance to the end of the file is known; the list of metadata ends where the footer begins.
     """
-    footer = data[-_FOOTER_BYTES:]
-    if len(footer) < _FOOTER_BYTES or footer[-8:] != _MAGIC:
+    footer = footer_of(data)
+    if footer is None:
         return None
-    offset, at = _varint(footer, 1)
-    length, at = _varint(footer, at)
-    index_offset, _ = _varint(footer, at)
-    start = len(data) - _FOOTER_BYTES - _TRAILER_BYTES - length
+    start = len(data) - FOOTER_BYTES - TRAILER_BYTES - footer.metaindex.size
     if start < 0:
         return None
-    offsets, properties_length = {b"index": index_offset}, 0
-    for name, value in _entries(data[start : start + length]):
-        if every or name == _PROPERTIES or name.startswith(_FILTER):
-            offsets[name], at = _varint(value, 0)
-            if name == _PROPERTIES:
-                properties_length, _ = _varint(value, at)
-    if _PROPERTIES not in offsets or any(one >= offset for one in offsets.values()):
+    offsets, properties_length = {b"index": footer.index_block.offset}, 0
+    for name, value in entries_of(data[start : start + footer.metaindex.size]):
+        if every or name == PROPERTIES or name.startswith(_FILTER):
+            handle, _ = handle_at(value, 0)
+            offsets[name] = handle.offset
+            if name == PROPERTIES:
+                properties_length = handle.size
+    metaindex_at = footer.metaindex.offset
+    if PROPERTIES not in offsets or any(offset >= metaindex_at for offset in offsets.values()):
         return None
-    found = {name: len(data) - start + offset - one for name, one in offsets.items()}
+    found = {name: len(data) - start + metaindex_at - offset for name, offset in offsets.items()}
     return {**found, _PROPERTIES_LENGTH: properties_length}
-
-
-def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Names and values of a block that is not compressed."""
-    restarts = int.from_bytes(block[-4:], "little")
-    end, at, name = len(block) - 4 - 4 * restarts, 0, b""
-    while at < end:
-        shared, at = _varint(block, at)
-        rest, at = _varint(block, at)
-        length, at = _varint(block, at)
-        name = name[:shared] + block[at : at + rest]
-        at += rest + length
-        yield name, block[at - length : at]
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number and where it ends. Raises IndexError at the end of the data, ValueError for one too long."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        at += 1
-        if byte < 0x80:
-            return value, at
-        if shift > 63:
-            raise ValueError("a number of more than 64 bits")

@@ -166,7 +166,7 @@ def _fetch_and_open(
     deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
     tables = wanted_tables(archive.manifest if archive else None, directory)
     is_empty = archive is None and not deltas
-    if not progress.ingest and not is_empty and all(name.crc is not None for name in plan.deltas):
+    if not progress.ingest and not is_empty:
         return _fetch_beside(context, plan, archive, directory, deltas, tables, progress, full)
     with context.workspace.scratch() as scratch:
         return _fetch_and_ingest(context, plan, archive, directory, scratch, deltas, tables, progress, full)

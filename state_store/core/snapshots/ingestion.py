@@ -20,24 +20,7 @@ from state_store.errors import DamagedError
 
 
 def ingest_deltas(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
-    """Ingests the deltas that lie in `directory` under their own names; gives their files by
-    database name.
-    """
-    if all(delta.name.crc is not None for delta in deltas):
-        return _ingest(database, deltas, directory)
-    files: dict[str, DatabaseFile] = {}
-    for delta in deltas:  # nothing but its own record tells a delta of release 0.1.0 without ids from another
-        files |= _ingest(database, [delta], directory)
-        data = database.metadata() or b""
-        says = DeltaMetadata.from_json(data, file=delta.name.path).version_id
-        if says != delta.name.version_id:
-            raise DamagedError(
-                f"'{delta.name.path}' is damaged: it says that it is version {says}", file=delta.name.path
-            )
-    return files
-
-
-def _ingest(database: Database, deltas: list[ChainDelta], directory: Path) -> dict[str, DatabaseFile]:
+    """Ingest the deltas in `directory`, named as in storage; return the database's files of them by name."""
     paths = [directory / delta.name.name for delta in deltas]
     sizes = [path.stat().st_size for path in paths]
     try:

@@ -6,34 +6,33 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from state_store.core.files.bounded_storage import BoundedStorage
-from state_store.core.files.deadline import NEVER
 from state_store.core.planning.requests import DOWNLOAD, LIST, PART, READ, RequestTimes
 from state_store.core.runtime import Runtime
 from state_store.core.storage.contract import Entry, Storage
+from state_store.core.storage.forwarding import ForwardingStorage
 
 T = TypeVar("T")
 
 
-class MeasuredStorage(BoundedStorage):
+class MeasuredStorage(ForwardingStorage):
     """`storage`, for one operation: `times` hears how long each request took that did not fail."""
 
     def __init__(self, storage: Storage, times: RequestTimes, runtime: Runtime) -> None:
-        super().__init__(storage, NEVER)
+        super().__init__(storage)
         self._times = times
         self._clock_s = runtime.monotonic_s
 
     def list_files(self, directory: str) -> list[Entry]:
-        return self._timed(LIST, lambda: self._storage.list_files(directory), lambda _: 0)
+        return self._timed(LIST, lambda: self.inner.list_files(directory), lambda _: 0)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self._timed(READ, lambda: self._storage.read(path, offset, length), len)
+        return self._timed(READ, lambda: self.inner.read(path, offset, length), len)
 
     def download(self, path: str, local: Path) -> None:
-        self._timed(DOWNLOAD, lambda: self._storage.download(path, local), lambda _: local.stat().st_size)
+        self._timed(DOWNLOAD, lambda: self.inner.download(path, local), lambda _: local.stat().st_size)
 
     def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
-        return self._timed(PART, lambda: self._storage.download_part(path, local, offset, length), int)
+        return self._timed(PART, lambda: self.inner.download_part(path, local, offset, length), int)
 
     def _timed(self, kind: str, request: Callable[[], T], size_bytes: Callable[[T], int]) -> T:
         started_s = self._clock_s()

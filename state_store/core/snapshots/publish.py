@@ -17,9 +17,6 @@ from state_store import __version__
 from state_store.core.checkpoint.archive import pack
 from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest, Tail
 from state_store.core.checkpoint.names import (
-    DELTA_DIRECTORY,
-    SHARED_DIRECTORY,
-    DeltaName,
     SharedName,
     VersionId,
 )
@@ -76,7 +73,7 @@ def publish(
     start = clock_s()
     files = _with_checksums(context, base)
     checksum_ms = (clock_s() - start) * 1000
-    shared = {} if full else {name: file for name, file in files.items() if _may_share(file.path)}
+    shared = {} if full else {name: file for name, file in files.items() if file.path is not None}
     start = clock_s()
     with lease:
         lost = lease.hold(str(file.path) for file in shared.values()) if shared else frozenset()
@@ -174,17 +171,6 @@ def _with_checksums(context: StoreContext, base: LocalDatabase) -> dict[str, Dat
 def _tail_of(path: Path) -> Tail | None:
     size_bytes = end_bytes(path)
     return None if size_bytes is None else Tail(size_bytes, sha256_of_end(path, size_bytes))
-
-
-def _may_share(path: str | None) -> bool:
-    """A delta without an id may be replaced by a batch that release 0.1.0 runs again: no snapshot refers
-    to it.
-    """
-    if path is None:
-        return False
-    directory, _, name = path.partition("/")
-    delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
-    return directory == SHARED_DIRECTORY or (delta is not None and delta.checkpoint_id is not None)
 
 
 def _check(manifest: Manifest, lease: Lease) -> None:

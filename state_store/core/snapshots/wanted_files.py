@@ -33,7 +33,7 @@ def wanted_deltas(deltas: list[ChainDelta], directory: Path) -> list[Wanted]:
             delta.size_bytes,
             directory / delta.name.name,
             crc32=delta.crc32,
-            names_itself=delta.name.crc is not None,
+            names_itself=True,
         )
         for delta in deltas
     ]

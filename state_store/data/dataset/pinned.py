@@ -8,7 +8,6 @@ is read.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import shutil
 from collections.abc import Mapping
@@ -31,6 +30,7 @@ from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.restore import restore
 from state_store.core.snapshots.wanted_files import wanted_deltas
 from state_store.core.storage.contract import Entry, Storage
+from state_store.core.storage.forwarding import ForwardingStorage
 from state_store.data.dataset.versions import identified
 from state_store.data.query import Progress, StoreKey
 from state_store.errors import MissingError, StateStoreError, StorageError
@@ -195,43 +195,20 @@ class PinnedVersion:
         self._lease = lease
 
 
-class _Pinned(Storage):
+class _Pinned(ForwardingStorage):
     """A store's directory as it was listed; `kept` are files whose bytes are known."""
 
-    def __init__(self, storage: Storage, entries: Mapping[str, Entry], kept: Mapping[str, bytes]) -> None:
-        self.location = storage.location
-        self.is_local = storage.is_local
-        self._storage = storage
+    def __init__(self, inner: Storage, entries: Mapping[str, Entry], kept: Mapping[str, bytes]) -> None:
+        super().__init__(inner)
         self._entries = entries
         self._kept = kept
 
     def list_files(self, directory: str) -> list[Entry]:
         if directory not in (DELTA_DIRECTORY, SNAPSHOT_DIRECTORY):
-            return self._storage.list_files(directory)
+            return self.inner.list_files(directory)
         return [entry for path, entry in self._entries.items() if path.startswith(f"{directory}/")]
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         if path in self._kept:
             return self._kept[path][offset : None if length is None else offset + length]
-        return self._storage.read(path, offset, length)
-
-    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
-        self._storage.write(path, data, overwrite=overwrite)
-
-    def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
-        self._storage.upload(local, path, overwrite=overwrite)
-
-    def download(self, path: str, local: Path) -> None:
-        self._storage.download(path, local)
-
-    def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
-        return self._storage.download_part(path, local, offset, length)
-
-    def delete(self, path: str) -> None:
-        self._storage.delete(path)
-
-    def exists(self, path: str) -> bool:
-        return self._storage.exists(path)
-
-    def directories(self, directory: str | None = None) -> builtins.list[str]:
-        return self._storage.directories(directory)
+        return self.inner.read(path, offset, length)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol, Union
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage import Entry, Storage
+from state_store.core.storage import Storage
+from state_store.core.storage.forwarding import ForwardingStorage
 from state_store.errors import OptionError
 
 
@@ -167,48 +168,25 @@ def _bar(task: str, stores: int, unit: str) -> Iterator[ProgressCallback]:
         raise OptionError("progress=True needs the Python package rich or tqdm", option="progress")
 
 
-class MeteredStorage(Storage):
-    """A storage that reports the bytes of its uploads and downloads; otherwise the one it is given."""
+class MeteredStorage(ForwardingStorage):
+    """A storage that reports the bytes of its uploads and downloads, and closes `inner` with itself."""
 
-    def __init__(self, storage: Storage, moved: Callable[[int], object]) -> None:
-        self.location = storage.location
-        self.is_local = storage.is_local
-        self._storage = storage
+    def __init__(self, inner: Storage, moved: Callable[[int], object]) -> None:
+        super().__init__(inner)
         self._moved = moved
 
-    def list_files(self, directory: str) -> list[Entry]:
-        return self._storage.list_files(directory)
-
-    def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        return self._storage.read(path, offset, length)
-
-    def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
-        self._storage.write(path, data, overwrite=overwrite)
-
     def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
-        self._storage.upload(local, path, overwrite=overwrite)
+        self.inner.upload(local, path, overwrite=overwrite)
         self._moved(local.stat().st_size)
 
     def download(self, path: str, local: Path) -> None:
-        self._storage.download(path, local)
+        self.inner.download(path, local)
         self._moved(local.stat().st_size)
 
     def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
-        size_bytes = self._storage.download_part(path, local, offset, length)
+        size_bytes = self.inner.download_part(path, local, offset, length)
         self._moved(size_bytes)
         return size_bytes
 
-    def delete(self, path: str) -> None:
-        self._storage.delete(path)
-
-    def exists(self, path: str) -> bool:
-        return self._storage.exists(path)
-
-    def directories(self, directory: str | None = None) -> list[str]:
-        return self._storage.directories(directory)
-
-    def delete_directory(self, directory: str) -> None:
-        self._storage.delete_directory(directory)
-
     def close(self) -> None:
-        self._storage.close()
+        self.inner.close()

@@ -17,7 +17,6 @@ from state_store.core.checkpoint.names import (
 )
 from state_store.errors import ConflictError
 
-PLAIN = [DeltaName(number) for number in (1, 2, 3)]
 NOTHING = VersionId(0, None)
 
 
@@ -65,10 +64,6 @@ class TestMeaning:
         assert Attempts([A1, A2, B2]).meant(2) == B2.version_id
         assert Attempts([A1, delta(2, attempt(9)), delta(2, attempt(10))]).meant(2) == (2, attempt(10))
 
-    def test_an_attempt_without_an_id_is_below_all(self) -> None:
-        assert Attempts(PLAIN).meant(2) == VersionId(2, None)
-        assert Attempts([*PLAIN, A2]).meant(2) == A2.version_id
-
     def test_ids_of_spark_are_not_meant(self) -> None:
         uuid = "006cb0bc-64a3-49bd-b827-df8717429ae9"
         assert Attempts([delta(2, uuid)], snapshots=[SnapshotName(2, uuid)]).meant(2) is None
@@ -109,7 +104,6 @@ class TestOrdinals:
 
     def test_the_next_is_above_all_that_were_there(self) -> None:
         assert next_ordinal([B2.version_id, A2.version_id], 2) == 2
-        assert next_ordinal([VersionId(2, None)], 2) == 0
 
     def test_what_is_seen_is_what_comes_later(self) -> None:
         assert Attempts([A1, A2, B2]).after(1) == {A2.version_id, B2.version_id}
@@ -168,11 +162,6 @@ class TestObjections:
         mine = delta(3, attempt(0), A2.version_id)
         assert Attempts([mine]).objection(mine, frozenset()) is None
 
-    def test_one_without_ids_may_be_built_on(self) -> None:
-        mine = delta(4, attempt(0), VersionId(3, None))
-        assert mine.parent == "unnamed"
-        assert Attempts([*PLAIN, mine]).objection(mine, frozenset()) is None
-
     def test_one_of_sparks_ids_is_in_the_way(self) -> None:
         sparks = DeltaName(2, "006cb0bc-64a3-49bd-b827-df8717429ae9", EMPTY_PARENT, 0)
         assert Attempts([A1, A2, sparks]).objection(A2, frozenset()) is not None
@@ -191,5 +180,5 @@ class TestLaunchOrder:
         assert self.overtaken(attempt(1, task=4), attempt(0, task=9, application="1" * 8)) is None
 
     def test_other_versions_and_other_ids_do_not_matter(self) -> None:
-        seen = frozenset([VersionId(3, attempt(0, task=9)), VersionId(2, None)])
+        seen = frozenset([VersionId(3, attempt(0, task=9)), VersionId(2, "sparks-own")])
         assert Attempts([]).overtaken(VersionId(2, attempt(1, task=4)), seen) is None

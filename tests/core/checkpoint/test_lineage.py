@@ -48,12 +48,6 @@ class TestPlans:
         fresh = delta(3, "c3", EMPTY_PARENT)
         assert Lineages([*ALL, fresh], []).plan(fresh.version_id).deltas == (fresh,)
 
-    def test_without_ids_versions_are_the_lineage(self) -> None:
-        lineages = Lineages([DeltaName(number) for number in range(1, 6)], [SnapshotName(3)])
-        plan = lineages.plan(VersionId(5, None))
-        assert plan.snapshot == SnapshotName(3)
-        assert plan.deltas == (DeltaName(4), DeltaName(5))
-
     def test_from_a_given_snapshot(self) -> None:
         lineages = Lineages(ALL, [SnapshotName(1, "a1"), SnapshotName(3, "a3"), SnapshotName(3, "b3")])
         assert lineages.plan(A4.version_id, start=A1.version_id).deltas == (A2, A3, A4)

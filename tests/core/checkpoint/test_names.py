@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from state_store.core.checkpoint import names
 from state_store.core.checkpoint.names import (
     EMPTY_PARENT,
-    RESERVED_IDS,
-    UNNAMED_PARENT,
     DeltaName,
     RefusedName,
     SharedName,
@@ -20,11 +18,9 @@ from state_store.core.checkpoint.names import (
 from state_store.errors import FormatError
 
 versions = st.integers(1, 10**20 - 1)
-ids = st.from_regex(r"[0-9A-Za-z-]{1,100}", fullmatch=True).filter(lambda text: text not in RESERVED_IDS)
-deltas = st.builds(
-    DeltaName, versions, ids, ids | st.sampled_from(RESERVED_IDS), st.integers(0, 2**32 - 1)
-) | st.builds(DeltaName, versions)
-snapshots = st.builds(SnapshotName, versions, st.none() | ids)
+ids = st.from_regex(r"[0-9A-Za-z-]{1,100}", fullmatch=True).filter(lambda text: text != EMPTY_PARENT)
+deltas = st.builds(DeltaName, versions, ids, ids | st.just(EMPTY_PARENT), st.integers(0, 2**32 - 1))
+snapshots = st.builds(SnapshotName, versions, ids)
 shared = st.builds(SharedName, versions, st.integers(0, 2**32 - 1), st.integers(0, 10**9))
 
 
@@ -60,10 +56,8 @@ def test_names_sort_by_version(several: list[DeltaName]) -> None:
 def test_the_grammar_as_written_down() -> None:
     delta = DeltaName(7, "a-1", "b-2", 0xC0FFEE)
     assert delta.path == "delta/00000000000000000007_a-1_b-2_00c0ffee.sst"
-    assert DeltaName(7).path == "delta/00000000000000000007.sst"
     assert SnapshotName(7, "a-1").path == "snapshot/00000000000000000007_a-1.zip"
     assert RefusedName(7, "a-1").path == "delta/00000000000000000007_a-1.refused"
-    assert SnapshotName(7).path == "snapshot/00000000000000000007.zip"
     assert SharedName(7, 0xABC, 12).path == "shared/00000000000000000007-00000abc-12.sst"
 
 
@@ -80,7 +74,7 @@ def test_the_grammar_as_written_down() -> None:
         "00000000000000000007_a_b_ABCDEF01.sst",
         "00000000000000000007_a_b_c_00000000.sst",
         "00000000000000000007_empty_b_00000000.sst",
-        "00000000000000000007_unnamed_b_00000000.sst",
+        "00000000000000000007.sst",
         "00000000000000000007_a.refused",
         "00000000000000000007_a.b_c_00000000.sst",
         "00000000000000000007.sst\n",
@@ -93,7 +87,15 @@ def test_foreign_names_are_not_deltas(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["00000000000000000007_.zip", "0000000000000000007.zip", "a.zip", "x", "٧" * 20 + ".zip"]
+    "name",
+    [
+        "00000000000000000007.zip",
+        "00000000000000000007_.zip",
+        "0000000000000000007.zip",
+        "a.zip",
+        "x",
+        "٧" * 20 + ".zip",
+    ],
 )
 def test_foreign_names_are_not_snapshots(name: str) -> None:
     assert SnapshotName.parse(name) is None
@@ -109,7 +111,7 @@ def test_foreign_names_are_not_snapshots(name: str) -> None:
         "delta/00000000000000000007.sst\0",
         "delta/00000000000000000000.sst",
         "delta/00000000000000000007_empty_a_00000000.sst",
-        "delta/00000000000000000007_unnamed_a_00000000.sst",
+        "delta/00000000000000000007.sst",
         "shared/00000000000000000000-00000000-1.sst",
         "other/00000000000000000007.sst",
         "shared/00000000000000000007.sst",
@@ -127,17 +129,15 @@ def test_paths_that_are_no_sst(path: str) -> None:
 @pytest.mark.parametrize(
     ("version", "id_", "parent", "crc"),
     [
-        (0, None, None, None),
-        (10**20, None, None, None),
+        (0, "a", "b", 1),
+        (10**20, "a", "b", 1),
         (1, "a_b", "c", 1),
         (1, "", "c", 1),
         (1, "a" * 101, "c", 1),
         (1, "a", None, 1),
-        (1, "a", "b", None),
         (1, "a", "b", 1 << 32),
-        (1, None, "b", None),
+        (1, None, "b", 1),
         (1, EMPTY_PARENT, "b", 1),
-        (1, UNNAMED_PARENT, "b", 1),
     ],
 )
 def test_names_that_could_not_be_read_back_cannot_be_made(version, id_, parent, crc) -> None:
@@ -158,9 +158,7 @@ def test_what_a_delta_builds_on() -> None:
     assert DeltaName(7, "a", "b", 1).builds_on == VersionId(6, "b")
     assert DeltaName(7, "a", EMPTY_PARENT, 1).builds_on is None
     assert DeltaName(1, "a", EMPTY_PARENT, 1).builds_on is None
-    assert DeltaName(7).builds_on == VersionId(6, None)
-    assert DeltaName(7, "a", UNNAMED_PARENT, 1).builds_on == VersionId(6, None)
-    for before in (VersionId(6, None), VersionId(6, "b")):
-        assert DeltaName(7, "a", names.parent_of(before), 1).builds_on == before
+    assert DeltaName(7, "a", names.parent_of(VersionId(6, "b")), 1).builds_on == VersionId(6, "b")
+    with pytest.raises(FormatError):
+        names.parent_of(VersionId(6, None))
     assert DeltaName(1, "a", names.parent_of(VersionId(0, None)), 1).builds_on is None
-    assert DeltaName(1).builds_on is None

@@ -9,7 +9,7 @@ import pytest
 from deletion import stores
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
@@ -151,9 +151,8 @@ def test_a_checkpoint_costs_its_delta_however_many_files_the_snapshot_has() -> N
 class FilesAndRegistry(RuleBasedStateMachine):
     """A store whose files are in a dict: after every step the registry is what the files say."""
 
-    @initialize(with_ids=st.booleans())
-    def begin(self, with_ids: bool) -> None:
-        self.with_ids = with_ids
+    @initialize()
+    def begin(self) -> None:
         self.files: dict[str, bytes] = {}
         self.registry = Registry()
         self.floor = 0
@@ -164,11 +163,8 @@ class FilesAndRegistry(RuleBasedStateMachine):
 
     def _commit(self, base: VersionId | None, version: int) -> None:
         self.names += 1
-        if self.with_ids:
-            parent = base.checkpoint_id if base else EMPTY_PARENT
-            delta = DeltaName(version, f"n{self.names}", parent, self.names)
-        else:
-            delta = DeltaName(version)
+        parent = base.checkpoint_id if base else EMPTY_PARENT
+        delta = DeltaName(version, f"n{self.names}", parent, self.names)
         self.files[delta.path] = b"x" * (1 + self.names % 5)
         self.registry.commit(delta, len(self.files[delta.path]))
 
@@ -178,7 +174,6 @@ class FilesAndRegistry(RuleBasedStateMachine):
         newest = tips[-1] if tips else None
         self._commit(newest, newest.number + 1 if newest else 1)
 
-    @precondition(lambda self: self.with_ids)
     @rule(data=st.data())
     def commit_on_an_older_version(self, data: st.DataObject) -> None:
         tips = self._tips()
@@ -192,15 +187,13 @@ class FilesAndRegistry(RuleBasedStateMachine):
         if not tips:
             return
         tip = data.draw(st.sampled_from(tips))
-        if self.with_ids and tip in stores_snapshots(self.files):
+        if tip in stores_snapshots(self.files):
             return
         self.names += 1
         fresh = stores.shared(tip.number, self.names)
         paths = {fresh}
         for file in self.registry.files(tip):
-            if (file.path.startswith("shared/") and share) or (
-                file.path.startswith("delta/") and take_over and self.with_ids
-            ):
+            if (file.path.startswith("shared/") and share) or (file.path.startswith("delta/") and take_over):
                 paths.add(file.path)
         self.files[fresh] = stores.content(fresh)
         sizes = {path: len(self.files[path]) for path in paths}

@@ -16,7 +16,6 @@ from state_store.core.checkpoint.names import lease_path
 from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.deletion.retention import Retention
-from state_store.core.storage.local import LocalStorage
 from state_store.errors import StorageError
 
 HOUR_MS = 3_600_000
@@ -104,19 +103,6 @@ class TestWhatIsKept:
             store.age(path, 100 * DAY_MS)
         store.clean()
         assert foreign <= store.files()
-
-    def test_stores_without_ids(self, tmp_path: Path) -> None:
-        storage = LocalStorage(tmp_path / "store")
-        for number in range(1, 7):
-            storage.write(f"delta/{number:020d}.sst", b"")
-        storage.write(A, stores.content(A))
-        at = stores.VersionId(4, None)
-        storage.write("snapshot/00000000000000000004.zip", stores.archive(at, [A]))
-        cleanup = Retention(storage, RetentionPolicy(batches=2)).cleanup(stores.VersionId(6, None))
-        assert cleanup.retained == (stores.VersionId(5, None), stores.VersionId(6, None))
-        assert [entry.name for entry in storage.list_files("delta")] == [
-            f"{number:020d}.sst" for number in (5, 6)
-        ]
 
 
 class TestWhatItCosts:

@@ -12,10 +12,8 @@ from agent.harness import InProcess, Job, contents
 
 from state_store.core.checkpoint.file_list import pack_tombstone
 from state_store.core.checkpoint.manifest import Manifest
-from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
-from state_store.core.checkpoint.names import DeltaName, SnapshotName, tombstone_path
+from state_store.core.checkpoint.names import SnapshotName, tombstone_path
 from state_store.core.deletion.catalog import read_archive
-from state_store.core.engine.delta_writer import write_delta
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, DamagedError, StorageError
 
@@ -104,24 +102,6 @@ def test_deltas_are_shared_as_they_are(tmp_path: Path) -> None:
     shared = [entry for entry in manifest(job, 4).files if entry.path == f"delta/{delta.name}"]
     assert [entry.sha256 for entry in shared] == [digest]
     assert hashlib.sha256(delta.read_bytes()).hexdigest() == digest
-
-
-def test_a_snapshot_refers_to_no_delta_without_an_id(tmp_path: Path) -> None:
-    """One as release 0.1.0 wrote it: that release would replace it when a batch runs again."""
-    rows = {b"\0\0%05d" % row: os.urandom(60) for row in range(3000)}
-    families = {"default": ColumnFamily(0, False, len(rows))}
-    record = DeltaMetadata(1, None, "empty", len(rows), len(rows), 0, families, "0.1.0")
-    (tmp_path / "state" / "delta").mkdir(parents=True)
-    write_delta(tmp_path / "state" / DeltaName(1).path, sorted(rows.items()), record)
-    job = new_job(tmp_path, ids=False)
-    job.versions[1] = (None, rows)
-    job.restore(1)
-    for version in range(3):
-        job.commit({b"\0\0small-%d" % version: b"1"})
-    job.merge("incremental")
-    assert DeltaName(1).path not in paths(job, 4)
-    assert all(path.startswith("shared/") or "_" in path for path in paths(job, 4))
-    assert contents(job.restore()["directory"]) == job.state
 
 
 def test_an_ingest_publishes_nothing(job: Job) -> None:

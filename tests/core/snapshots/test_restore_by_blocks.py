@@ -127,7 +127,7 @@ def test_another_whole_file_in_its_place_is_noticed_at_once(job: Job, tmp_path: 
 
 
 def test_a_snapshot_without_ends_is_verified_as_a_whole(job: Job, tmp_path: Path) -> None:
-    """As release 0.1.0 wrote it."""
+    """As a writer leaves it that cannot find where the end of a file begins."""
     (path,) = job.location.glob(f"snapshot/{8:020d}_*.zip")
     archive = unpack(path.read_bytes(), file="")
     files = tuple(dataclasses.replace(entry, tail=None) for entry in archive.manifest.files)

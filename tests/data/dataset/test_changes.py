@@ -17,7 +17,7 @@ from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.errors import MissingError, OptionError
 
-JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.1.0" / "ids"
+JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0" / "ids"
 PAIRS = list(itertools.combinations([0, *VERSIONS], 2))
 
 

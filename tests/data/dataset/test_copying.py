@@ -17,7 +17,7 @@ from state_store.data.dataset.rewriting.copying import copy_checkpoint
 from state_store.data.query import Query
 from state_store.errors import ConflictError
 
-JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.1.0"
+JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 
 
 def rows(directory: str) -> list[dict]:

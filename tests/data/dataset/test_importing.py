@@ -19,7 +19,7 @@ from state_store.data.embedded.store import EmbeddedStore
 from state_store.data.query import Query
 from state_store.errors import MissingError, OptionError
 
-JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.1.0" / "ids"
+JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0" / "ids"
 
 
 def stored(directory: str) -> list[dict[bytes, bytes]]:

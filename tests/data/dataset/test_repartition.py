@@ -17,7 +17,7 @@ from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.query import Query
 from state_store.errors import ConflictError, FormatError, MissingError, OptionError
 
-JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.1.0"
+JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 NEWEST = VERSIONS[-1]
 
 

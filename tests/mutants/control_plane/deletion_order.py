@@ -84,8 +84,8 @@ MUTANTS = [
     Mutant(
         "leases hold nothing",
         f"{_DELETION}/retention.py",
-        "*(candidates if terms is None else terms.files for terms in live.values())",
-        "*(frozenset() for terms in live.values())",
+        "*(candidates if lease.terms is None else lease.terms.files for lease in live.values())",
+        "*(frozenset() for lease in live.values())",
         _A_WRITER_AND_A_CLEANER,
     ),
     Mutant(
@@ -153,15 +153,15 @@ MUTANTS = [
     Mutant(
         "the storage's clock alone makes a lease run out",
         f"{_DELETION}/markers.py",
-        "            ages_ms.append(wall_now_ms - terms.written_ms)\n",
-        "            pass\n",
+        "has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms)",
+        "has_run_out(storage_age_ms",
         (f"{_FAULTS}::TestAClockJumps",),
     ),
     Mutant(
         "the machines' clocks alone make a lease run out",
         f"{_DELETION}/markers.py",
-        "ages_ms: list[float] = [storage_now_ms - self.entry.modified_ms]",
-        "ages_ms: list[float] = []",
+        "has_run_out(min(storage_age_ms, wall_now_ms - self.terms.written_ms)",
+        "has_run_out(wall_now_ms - self.terms.written_ms",
         (f"{_FAULTS}::TestAClockJumps",),
     ),
 ]

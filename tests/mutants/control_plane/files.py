@@ -30,9 +30,9 @@ MUTANTS = [
     ),
     Mutant(
         "an upload starts past the deadline",
-        f"{_FILES}/bounded_storage.py",
-        "        self.deadline.check()\n        self._storage.upload(",
-        "        self._storage.upload(",
+        "state_store/core/storage/forwarding.py",
+        "        self._before(is_deletion=False)\n        self.inner.upload(",
+        "        self.inner.upload(",
         ("tests/agent/test_files.py",),
     ),
     Mutant(
@@ -121,8 +121,8 @@ MUTANTS = [
     ),
     Mutant(
         "large files of local storage are copied where a deadline is set",
-        f"{_FILES}/bounded_storage.py",
-        "        self.is_local = storage.is_local\n",
+        "state_store/core/storage/forwarding.py",
+        "        self.is_local = inner.is_local\n",
         "",
         ("tests/core/files/test_transfer.py",),
     ),

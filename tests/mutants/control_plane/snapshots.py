@@ -136,13 +136,6 @@ MUTANTS = [
         ("tests/agent/test_invariants.py",),
     ),
     Mutant(
-        "a snapshot refers to a delta without an id",
-        f"{_SNAPSHOTS}/publish.py",
-        "(delta is not None and delta.checkpoint_id is not None)",
-        "delta is not None",
-        ("tests/core/snapshots/test_merge.py",),
-    ),
-    Mutant(
         "an attempt that is refused is not marked",
         f"{_SNAPSHOTS}/attempt.py",
         "        refuse(storage, delta.version_id, objection)\n",
