@@ -140,7 +140,7 @@ private[memory] sealed abstract class Xxh3(secret: Array[Byte]) {
   }
 }
 
-private[incremental] object Xxh3 {
+private[memory] object Xxh3 {
   private val P32_1 = 0x9E3779B1L
   private val P32_2 = 0x85EBCA77L
   private val P32_3 = 0xC2B2AE3DL
