@@ -44,9 +44,13 @@ ROOMS: Mapping[str, Room] = {
         "settings checkpoint memory base transaction agent",
     ),
     "rows": _room("Spark's rows to bytes and back", "release checkpoint memory transaction"),
+    "observed": _room(
+        "reports of stores to the driver; the tab in Spark's UI, its API and metrics",
+        "release settings checkpoint agent local",
+    ),
     ROOT: _room(
         "what Spark calls, under names that configurations and offset logs hold",
-        "release checkpoint memory delta transaction agent local rows",
+        "release checkpoint memory delta transaction agent local rows observed",
     ),
     "processors": _room("`transformWithState`: lets Spark's operators run on this store", f"release {ROOT}"),
     "migration": _room(

@@ -8,6 +8,7 @@ import sys
 
 LIBRARIES = {
     "com.fasterxml.jackson": "Jackson",
+    "jakarta.servlet": "Jakarta Servlet",
     "org.apache.arrow": "Arrow Java",
     "org.apache.hadoop": "Hadoop client",
     "org.rocksdb": "`rocksdbjni`",

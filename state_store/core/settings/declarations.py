@@ -28,6 +28,7 @@ def document() -> bytes:
             "default": option.default,
             "least": option.type.least,
             "scope": option.scope,
+            "meaning": option.doc,
         }
         for option in OPTIONS
     }

@@ -257,6 +257,7 @@ final class IncrementalStateStore private[incremental] (
         local.merges.snapshotNow(committed.version)
       }
     } finally local.ended()
+    provider.observed.committed(committed, opened)
     try Driver.reportCommit(provider.conf, committed.version.number, id, provider.hadoopConf)
     finally local.settle() // after the report, whose threads want the cores that this takes
   }

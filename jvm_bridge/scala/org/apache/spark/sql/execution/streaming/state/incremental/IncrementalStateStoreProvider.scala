@@ -14,6 +14,7 @@ import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentEx
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.local.{LocalStore, Opened}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.NativeHeap
+import org.apache.spark.sql.execution.streaming.state.incremental.observed.{ObservedStore, StoreKey}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{Driver, Jar, RowChecksums, SparkStateStoreProvider, StoreErrors}
 import org.apache.spark.sql.execution.streaming.state.incremental.rows.{Codecs, FamilySchema, RowCodec}
 import org.apache.spark.sql.internal.SQLConf
@@ -40,6 +41,7 @@ class IncrementalStateStoreProvider
   private[incremental] var families: FamilyRegistry = _
   private[incremental] var local: LocalStore = _
   private[incremental] var metrics: ProviderMetrics = _
+  private[incremental] var observed: ObservedStore = _
 
   override def init(
       stateStoreId: StateStoreId,
@@ -67,6 +69,9 @@ class IncrementalStateStoreProvider
     val name = StateStoreProviderId(storeId, UUID.fromString(runId)).toString
     local = new LocalStore(name, agent, conf.enableStateStoreCheckpointIds, uploaded)
     metrics = new ProviderMetrics(storeId, local)
+    val key = StoreKey(runId, storeId.operatorId, storeId.partitionId, storeId.storeName)
+    observed = new ObservedStore(key, storeId.checkpointRootLocation, local, version =>
+      if (conf.enableStateStoreCheckpointIds) CommittedIds.of(storeId, version, hadoopConf) else None)
     families.register(StateStore.DEFAULT_COL_FAMILY_NAME,
       FamilySchema(keyStateEncoderSpec, valueSchema, useMultipleValuesPerKey))
     // What is wrong with the schema shows here.
@@ -156,7 +161,10 @@ class IncrementalStateStoreProvider
         logWarning(s"Cleanup of ${local.name} failed; the next maintenance tries again", e)
     }
 
-  override def close(): Unit = if (local != null) local.close()
+  override def close(): Unit = if (local != null) {
+    observed.close()
+    local.close()
+  }
 
   override def supportedCustomMetrics: Seq[StateStoreCustomMetric] = StoreMetrics.custom
 

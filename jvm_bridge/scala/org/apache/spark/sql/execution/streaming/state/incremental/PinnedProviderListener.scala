@@ -8,6 +8,7 @@ import scala.util.control.NonFatal
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.incremental.observed.Observatory
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{CheckpointFileManager, StreamExecution, StreamingQueryWrapper}
 import org.apache.spark.sql.internal.SQLConf
 import org.apache.spark.sql.SparkSession
@@ -21,16 +22,23 @@ import org.apache.spark.sql.streaming.StreamingQueryListener
 final class PinnedProviderListener extends StreamingQueryListener with Logging {
   import StreamingQueryListener._
 
+  // Spark makes this listener on the driver, for a session's first query: here the tab comes without an option.
+  private val observatory = Observatory.start()
+
   // Called in the query's own thread, whose session is the active one.
   override def onQueryStarted(event: QueryStartedEvent): Unit =
     try {
       val session = SparkSession.active
       val asked = session.conf.get(SQLConf.STATE_STORE_PROVIDER_CLASS.key)
       if (asked == classOf[IncrementalStateStoreProvider].getName) {
-        session.streams.get(event.id) match {
-          case wrapper: StreamingQueryWrapper => check(wrapper.streamingQuery, asked)
-          case execution: StreamExecution => check(execution, asked)
-          case _ =>
+        val execution = session.streams.get(event.id) match {
+          case wrapper: StreamingQueryWrapper => Some(wrapper.streamingQuery)
+          case execution: StreamExecution => Some(execution)
+          case _ => None
+        }
+        execution.foreach { query =>
+          observatory.foreach(_.started(query))
+          check(query, asked)
         }
       }
     } catch {
@@ -46,9 +54,10 @@ final class PinnedProviderListener extends StreamingQueryListener with Logging {
         s"${SQLConf.STATE_STORE_PROVIDER_CLASS.key} back for this query to be rid of this message.")
     }
 
-  override def onQueryProgress(event: QueryProgressEvent): Unit = ()
+  override def onQueryProgress(event: QueryProgressEvent): Unit = observatory.foreach(_.progressed(event.progress))
 
-  override def onQueryTerminated(event: QueryTerminatedEvent): Unit = ()
+  override def onQueryTerminated(event: QueryTerminatedEvent): Unit =
+    observatory.foreach(_.terminated(event.runId.toString, event.exception))
 }
 
 private object PinnedProviderListener {

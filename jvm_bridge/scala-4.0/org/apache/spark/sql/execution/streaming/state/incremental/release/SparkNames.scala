@@ -11,6 +11,7 @@ object SparkNames {
   type StateData = streaming.state.FlatMapGroupsWithStateExecHelper.StateData
   type StateManager = streaming.state.FlatMapGroupsWithStateExecHelper.StateManager
   type StatefulOperatorStateInfo = streaming.StatefulOperatorStateInfo
+  type StateStoreWriter = streaming.StateStoreWriter
   type StreamExecution = streaming.StreamExecution
   type StreamingQueryWrapper = streaming.StreamingQueryWrapper
 

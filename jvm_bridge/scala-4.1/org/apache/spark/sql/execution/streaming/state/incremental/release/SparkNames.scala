@@ -13,6 +13,7 @@ object SparkNames {
   type StateData = Helper.StateData
   type StateManager = Helper.StateManager
   type StatefulOperatorStateInfo = stateful.StatefulOperatorStateInfo
+  type StateStoreWriter = stateful.StateStoreWriter
   type StreamExecution = runtime.StreamExecution
   type StreamingQueryWrapper = runtime.StreamingQueryWrapper
   type ConvertableToCannotLoadStoreError = state.ConvertableToCannotLoadStoreError

@@ -5,10 +5,12 @@ import java.nio.channels.ClosedByInterruptException
 
 import scala.annotation.tailrec
 import scala.collection.mutable
+import scala.util.control.NonFatal
 
 import com.fasterxml.jackson.databind.node.ObjectNode
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 import org.apache.spark.util.ShutdownHookManager
 
 /** How an agent is started: for a whole executor, as the query wants that needs it first. */
@@ -42,6 +44,16 @@ final class Agent private (python: Interpreter) extends Logging {
   /** One call that is of no importance: nothing is started for it, and it is not repeated. */
   private[agent] def tell(request: ObjectNode, timeoutMs: Long): Unit =
     synchronized(Option(current)).filter(_.isAlive).foreach(_.call(request, timeoutMs))
+
+  /** The merges that run or wait; none if the agent does not run or does not answer in time. */
+  private def currentMerges(timeoutMs: Long): Seq[CurrentMerge] =
+    try synchronized(Option(current)).filter(_.isAlive).toSeq
+      .flatMap(process => Answers.currentMerges(process.call(Json.obj("op" -> "status"), timeoutMs)))
+    catch {
+      case NonFatal(e) =>
+        logDebug("The agent does not say which merges it makes", e)
+        Nil
+    }
 
   /** From now on the agent may ask for the files of that store, and tells the listener of its events. */
   def register(store: Long, storeFiles: FileCalls, listener: AgentEvent => Unit): Unit = {
@@ -161,6 +173,14 @@ object Agent {
     if (agents.isEmpty) ShutdownHookManager.addShutdownHook(ShutdownPriority)(() => stopAll())
     agents.getOrElseUpdate(python.executable, new Agent(python))
   }
+
+  /**
+   * The merges of this JVM's agents that run or wait.
+   *
+   * @param timeoutMs how long each agent may take to answer
+   */
+  def currentMerges(timeoutMs: Long): Seq[CurrentMerge] =
+    agents.synchronized(agents.values.toSeq).flatMap(_.currentMerges(timeoutMs))
 
   private def stopAll(): Unit = agents.synchronized(agents.values.toSeq).foreach(_.stop())
 

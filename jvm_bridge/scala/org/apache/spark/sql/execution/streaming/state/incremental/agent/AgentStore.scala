@@ -99,6 +99,17 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     Answers.skipped(call("snapshot", versioned(version) :+ ("reason" -> reason),
       _.mergeTimeoutMs + AgentStore.GraceMs, "mergeTimeout"))
 
+  /**
+   * Puts a full checkpoint into the agent's queue of merges; the event of that merge tells how it ended.
+   *
+   * @param version number of the version, which Spark has committed
+   * @param id      its id; None if the caller knows the number alone
+   * @param reason  who asks, for people
+   * @return the version that is meant, and whether its snapshot is a full one already
+   */
+  def full(version: Long, id: Option[String], reason: String): FullAnswer =
+    Answers.full(call("full", Seq("version" -> version, "id" -> id, "reason" -> reason)))
+
   def cleanup(newest: VersionId): CleanupAnswer =
     Answers.cleanup(
       call("cleanup", versioned(newest), _.cleanupTimeoutMs + AgentStore.GraceMs, "cleanupTimeout"))

@@ -125,6 +125,31 @@ final case class MergedStore(
     newFiles: Long,
     ownFiles: Long)
 
+/**
+ * To `full`.
+ *
+ * @param version the version that is meant, which may be a later one than asked for
+ * @param already whether its snapshot is a full one, so that no merge is needed
+ */
+final case class FullAnswer(version: VersionId, already: Boolean)
+
+/**
+ * Part of the answer to `status`: a merge that runs or waits.
+ *
+ * @param runsMs how long it has run; None if it waits
+ * @param why    why it does not run yet
+ */
+final case class CurrentMerge(
+    run: String,
+    operator: Long,
+    partition: Int,
+    store: String,
+    version: Long,
+    kind: String,
+    reason: String,
+    runsMs: Option[Long],
+    why: Option[String])
+
 /** To `cleanup`. */
 private[agent] final case class CleanupAnswer(deletedFiles: Long, deletedBytes: Long)
 
@@ -202,6 +227,20 @@ private[agent] object Answers {
 
   /** To `snapshot`: why none was made, if so. */
   def skipped(ok: JsonNode): Option[String] = Json.text(ok, "skipped")
+
+  /** The merges that run or wait, of all stores that the agent has open. */
+  def currentMerges(ok: JsonNode): Seq[CurrentMerge] = ok.path("stores").elements.asScala.flatMap { store =>
+    val running = Option(store.path("merges").get("running")).filter(_.isObject)
+    val waiting = store.path("merges").path("waiting").elements.asScala.toSeq
+    (running.toSeq ++ waiting).map { one =>
+      CurrentMerge(
+        text(store, "run"), number(store, "operator"), number(store, "partition").toInt, text(store, "name"),
+        number(one, "version"), text(one, "kind"), text(one, "reason"), optional(one, "elapsed_ms"),
+        Json.text(one, "why"))
+    }
+  }.toSeq
+
+  def full(ok: JsonNode): FullAnswer = FullAnswer(version(ok), text(ok, "state") == "already")
 
   def cleanup(ok: JsonNode): CleanupAnswer =
     CleanupAnswer(number(ok, "deleted_files"), number(ok, "deleted_bytes"))

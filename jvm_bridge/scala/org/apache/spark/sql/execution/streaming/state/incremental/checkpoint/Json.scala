@@ -5,7 +5,7 @@ import java.nio.charset.StandardCharsets
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.{JsonNode, ObjectMapper}
-import com.fasterxml.jackson.databind.node.ObjectNode
+import com.fasterxml.jackson.databind.node.{ArrayNode, ObjectNode}
 
 /** JSON as the bridge protocol and the checkpoint format use it: one object, UTF-8. Safe for any thread. */
 object Json {
@@ -18,6 +18,10 @@ object Json {
     node
   }
 
+  /** An object of the fields that there are: None and null are left out. */
+  def present(fields: (String, Any)*): ObjectNode =
+    obj(fields.filterNot { case (_, value) => value == null || value == None }: _*)
+
   def array(items: Iterable[JsonNode]): JsonNode = {
     val node = mapper.createArrayNode()
     items.foreach(node.add)
@@ -27,6 +31,28 @@ object Json {
   def texts(items: Iterable[String]): JsonNode = {
     val node = mapper.createArrayNode()
     items.foreach(item => node.add(item))
+    node
+  }
+
+  /** An array of numbers. */
+  def numbers(items: Iterable[Double]): JsonNode = {
+    val node = mapper.createArrayNode()
+    items.foreach(item => node.add(item))
+    node
+  }
+
+  /** An array of texts, numbers and nulls; None becomes null. */
+  def row(items: Iterable[Any]): ArrayNode = {
+    val node = mapper.createArrayNode()
+    def add(item: Any): Unit = item match {
+      case null | None => node.addNull()
+      case Some(inner) => add(inner)
+      case text: String => node.add(text)
+      case number: Int => node.add(number)
+      case number: Long => node.add(number)
+      case other => throw new IllegalArgumentException(s"no JSON for ${other.getClass}")
+    }
+    items.foreach(add)
     node
   }
 
@@ -60,6 +86,7 @@ object Json {
     case text: String => node.put(name, text)
     case number: Int => node.put(name, number)
     case number: Long => node.put(name, number)
+    case number: Double => node.put(name, number)
     case flag: Boolean => node.put(name, flag)
     case child: JsonNode => node.set[JsonNode](name, child)
     case map: Map[_, _] => node.set[JsonNode](name, obj(map.toSeq.map { case (k, v) => k.toString -> v }: _*))

@@ -7,7 +7,7 @@ import java.util.concurrent.locks.ReentrantLock
 import scala.util.control.NonFatal
 
 import org.apache.spark.internal.Logging
-import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentDirectory, AgentStore, CommitAnswer, DeltaFiles, MergedStore, RestoreAnswer}
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentDirectory, AgentStore, CommitAnswer, DeltaFiles, FullAnswer, MergedStore, RestoreAnswer}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, DeltaFile, DeltaMetadata, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{MemoryUse, NativeHeap, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{LookUps, StateConf, StoreVersions, Transaction}
@@ -179,6 +179,18 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     }
     if (last) dispose()
   }
+
+  /**
+   * Asks for a full checkpoint of a version that Spark has committed, within the limits of merges.
+   *
+   * @param version number of the version
+   * @param id      its id if the caller knows it
+   * @param reason  who asks, for people
+   * @return the version that is meant, and whether its snapshot is a full one already; otherwise the watcher of
+   *         [[merges]] hears how the merge ended
+   * @throws AgentException if this executor does not have that version
+   */
+  def full(version: Long, id: Option[String], reason: String): FullAnswer = agent.full(version, id, reason)
 
   /** Deletes what no retained version needs. */
   def cleanup(): Unit = newest.foreach { version =>

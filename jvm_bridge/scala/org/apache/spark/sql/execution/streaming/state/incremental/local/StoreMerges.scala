@@ -47,6 +47,15 @@ final case class MergeCounters(
     }
 }
 
+/** Hears of the merges of a store as they end, in the thread that reads the agent's events. */
+trait MergeWatcher {
+  /** A merge ended well. */
+  def merged(made: MergedStore): Unit
+
+  /** A merge failed. */
+  def failed(failure: MergeFailed): Unit
+}
+
 /**
  * What is known of the merges of one store, which the agent makes by its own schedule: counted, and taken as
  * bases. Safe for any thread.
@@ -65,10 +74,23 @@ final class StoreMerges(
   private var ages = SnapshotAges(None, None)
   private var agesAtNs = 0L
 
+  @volatile private var watcher: Option[MergeWatcher] = None
+
   agent.listen {
-    case event: MergeEnded => merged(event)
-    case event: MergeFailed => failed(event.version, event.kind, event.failuresInRow, event.error)
+    case event: MergeEnded =>
+      merged(event)
+      watcher.foreach(_.merged(event.merged))
+    case event: MergeFailed =>
+      failed(event.version, event.kind, event.failuresInRow, event.error)
+      watcher.foreach(_.failed(event))
   }
+
+  /** From now on that watcher hears of each merge that ends. */
+  def watch(by: MergeWatcher): Unit = watcher = Some(by)
+
+  /** How many merges failed since the last that did not, and the last failure if there are any. */
+  def failing: (Int, Option[AgentException]) =
+    synchronized(failuresInRow -> Option(lastFailure).filter(_ => failuresInRow > 0))
 
   def counters: MergeCounters = synchronized(counts)
 

@@ -46,8 +46,11 @@ object Declarations {
       val fields = one.getValue
       val least = Option(fields.get("least")).filterNot(_.isNull).map(_.asLong)
       one.getKey -> DeclaredOption(
-        one.getKey, fields.path("type").asText, fields.path("default").asText, least)
+        one.getKey, fields.path("type").asText, fields.path("default").asText, least, fields.path("meaning").asText)
     }.toMap
+
+  /** The names of all options, without the prefix. */
+  def optionNames: Seq[String] = options.keys.toSeq.sorted
 
   /** The option of that name, without the prefix. It must exist. */
   def option(name: String): DeclaredOption =
@@ -64,7 +67,8 @@ object Declarations {
  * @param kind name of its type: `size`, `duration`, `boolean`, ...
  * @param default as a user would write it
  * @param least smallest value of a number, in bytes or milliseconds if it has a unit
+ * @param meaning what the option does
  */
-final case class DeclaredOption(name: String, kind: String, default: String, least: Option[Long]) {
+final case class DeclaredOption(name: String, kind: String, default: String, least: Option[Long], meaning: String) {
   def key: String = Declarations.prefix + name
 }

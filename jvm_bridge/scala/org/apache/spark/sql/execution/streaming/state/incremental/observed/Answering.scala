@@ -1,0 +1,205 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.AgentDirectory
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+
+/** Finds the answers of the API. Methods throw a Problem for what cannot be answered. Safe for any thread. */
+private[observed] final class Answering(queries: Queries) {
+
+  /** The answer to a GET of that path below `/checkpoints/api`. */
+  def get(path: Seq[String], parameters: Parameters): ObjectNode = path match {
+    case Seq(Model.api) => service
+    case Seq(Model.api, "queries") =>
+      val judged = queries.all.map(one => one -> verdict(one))
+      Json.obj("queries" -> Json.array(judged.sortBy(one => Answering.Worst.indexOf(one._2.severity))
+        .map { case (one, found) => Documents.query(one, found) }))
+    case Seq(Model.api, "queries", name) => Documents.query(query(name), verdict(query(name)))
+    case Seq(Model.api, "queries", name, "verdict") => Documents.verdict(verdict(query(name)))
+    case Seq(Model.api, "queries", name, "stores") =>
+      val found = query(name)
+      Json.present(page(found.record, parameters) :+ ("version" -> found.record.version): _*)
+    case Seq(Model.api, "queries", name, "checkpoints") => history(query(name), parameters)
+    case Seq(Model.api, "queries", name, "checkpoints", "triggers", id) => trigger(query(name), id)
+    case Seq(Model.api, "queries", name, "checkpoints", version) => details(query(name), version, parameters)
+    case Seq(Model.api, "queries", name, "config") =>
+      Documents.configuration(query(name).record.facts, Answering.Provider)
+    case Seq(Model.api, "queries", name, "merges") => merges(query(name))
+    case Seq(Model.api, "queries", name, "files") => noFiles(query(name))
+    case Seq(Model.api, "queries", name, "checkpoints", _, "files") => noFiles(query(name))
+    case _ => throw new Problem(404, "missing", s"There is no such resource below ${Model.api}")
+  }
+
+  /**
+   * Requests a full checkpoint.
+   *
+   * @param body the request as JSON
+   * @param user who asks, if Spark knows
+   * @return the id of the request
+   */
+  def full(name: String, body: JsonNode, user: Option[String]): String = {
+    val observatory = queries.observatory.getOrElse(throw new Problem(405, "option", Answering.NotHere))
+    val found = query(name)
+    val run = found.live.getOrElse(throw new Problem(409, "missing",
+      s"The query '$name' does not run any more: use `state-store full ${found.record.checkpoint}`"))
+    Answering.checkBody(body)
+    val range = FullRange(
+      Answering.number(body, "operator"), Answering.number(body, "partition").map(_.toInt), Answering.text(body, "store"))
+    val ownId = Answering.text(body, "triggerId")
+    if (!ownId.forall(_.matches("[A-Za-z0-9._-]{1,64}"))) {
+      throw new Problem(400, "option", "triggerId must have 1 to 64 of the characters A-Z, a-z, 0-9, '.', '_' and '-'")
+    }
+    observatory.requests.ask(run, range, ownId, user) match {
+      case Right(id) => id
+      case Left(refusal) => throw new Problem(refusal.status, refusal.kind, refusal.detail.capitalize)
+    }
+  }
+
+  /** The figures of all queries for Prometheus. */
+  def figures: Seq[Figures] = queries.all.map { one =>
+    val stores = documents(one.record)
+    val found = verdict(one)
+    val merges = observed(one).map(_.partition(_._2.why.isDefined))
+    val requests = queries.observatory.toSeq.flatMap(_.requests.all)
+      .filter(request => request.run == one.record.facts.run && request.endedMs.isDefined)
+    val query = Documents.query(one, found)
+    query.setAll[ObjectNode](Json.present(
+      "up" -> 1, "severity" -> Verdict.Levels.indexOf(found.severity),
+      "restore_objective_ms" -> one.record.totals.objectiveMs.getOrElse(0L),
+      "merges_waiting" -> merges.map(_._1.size), "merges_running" -> merges.map(_._2.size)))
+    Figures(
+      one.address, query, stores, Verdict.grouped(stores), one.live.fold(Tallies())(_.tallies),
+      Map("completed" -> requests.count(_.failure.isEmpty).toLong, "failed" -> requests.count(_.failure.isDefined).toLong))
+  }
+
+  private def service: ObjectNode = Json.present(
+    "api" -> Model.api, "release" -> AgentDirectory.version, "source" -> queries.source,
+    "full_checkpoints" -> queries.observatory.isDefined,
+    "full_checkpoints_because" -> queries.observatory.fold(Option(Answering.NotHere))(_ => None),
+    "documentation" -> Model.documentation)
+
+  private def query(name: String): KnownQuery = queries.find(name).getOrElse {
+    val known = queries.all.map(_.address)
+    throw new Problem(404, "missing", s"There is no query '$name' here. " +
+      (if (known.isEmpty) "No query with this state store has committed a batch yet"
+      else s"There are: ${known.take(20).mkString(", ")}"))
+  }
+
+  private def verdict(query: KnownQuery): Verdict = Verdict.of(Json.obj(
+    "now_ms" -> nowMs(query), "batch" -> query.record.batch, "totals" -> Documents.totals(query.record),
+    "stores" -> Json.array(documents(query.record))))
+
+  // What has ended does not grow older.
+  private def nowMs(query: KnownQuery): Long = if (query.running) System.currentTimeMillis else query.record.atMs
+
+  private def documents(record: BatchRecord): Seq[ObjectNode] = record.stores.map(Documents.store(_, record.facts))
+
+  private def page(record: BatchRecord, parameters: Parameters): Seq[(String, Any)] = {
+    val operator = parameters.number("operator", 0, Long.MaxValue)
+    val partition = parameters.number("partition", 0, Int.MaxValue)
+    val name = parameters.text("store")
+    val sort = parameters.choice("sort", Answering.SortFields).getOrElse("bytes")
+    val offset = parameters.number("offset", 0, Int.MaxValue).getOrElse(0L).toInt
+    val limit = parameters.number("limit", 1, Answering.MostStores).getOrElse(50L).toInt
+    val matching = record.stores.filter { store =>
+      operator.forall(_ == store.key.operator) && partition.forall(_ == store.key.partition) && name.forall(_ == store.key.store)
+    }
+    val sorted = matching.map(Documents.store(_, record.facts)).sortBy { one =>
+      val value = one.path(sort).asDouble(-1)
+      (if (sort == "partition") value else -value, one.path("operator").asLong, one.path("partition").asLong)
+    }
+    val isAll = operator.isEmpty && partition.isEmpty && name.isEmpty
+    Seq("total" -> (matching.size + (if (isAll) record.omitted else 0)), "offset" -> offset,
+      "stores" -> Json.array(sorted.slice(offset, offset + limit)))
+  }
+
+  private def history(query: KnownQuery, parameters: Parameters): ObjectNode = {
+    val limit = parameters.number("limit", 1, Answering.MostHistory).getOrElse(100L).toInt
+    val before = parameters.number("before", 0, Long.MaxValue).getOrElse(Long.MaxValue)
+    val records = recordsOf(query)
+    val all = Documents.checkpoints(records)
+    val older = all.filter(_.path("version").asLong < before)
+    Json.present(
+      "counts" -> Documents.counts(all, records), "summary" -> Documents.summary(query.record.totals),
+      "latest" -> all.headOption, "history" -> Json.array(older.take(limit)), "more" -> (older.size > limit))
+  }
+
+  private def details(query: KnownQuery, version: String, parameters: Parameters): ObjectNode = {
+    val records = recordsOf(query)
+    val wanted =
+      if (version == "latest") Some(query.record.batch)
+      else Some(version.toLongOption.getOrElse(throw new Problem(400, "option",
+        s"A version is a whole number, or 'latest'; '$version' is neither")) - 1)
+    val place = records.indexWhere(record => wanted.contains(record.batch))
+    if (place < 0) {
+      val kept = records.map(_.version)
+      throw new Problem(404, "missing", s"Version $version is not known here" +
+        (if (kept.isEmpty) "" else s"; ${kept.min} to ${kept.max} are") +
+        s". Older ones are in storage: `state-store checkpoints ${query.record.checkpoint}`")
+    }
+    val record = if (version == "latest") query.record else records(place)
+    if (record.stores.isEmpty && record.totals.stores > 0) {
+      throw new Problem(404, "missing", s"Of version $version only its figures in sum are kept here. Ask storage: " +
+        s"`state-store checkpoints ${query.record.checkpoint}`")
+    }
+    Json.present(page(record, parameters) :+ ("checkpoint" -> Documents.checkpoints(records)(place)): _*)
+  }
+
+  // The newest batch of a running query may not have come to the status store yet.
+  private def recordsOf(query: KnownQuery): Seq[BatchRecord] = {
+    val stored = queries.records.of(query.record.facts.id)
+    if (stored.headOption.exists(_.batch >= query.record.batch)) stored else query.record +: stored
+  }
+
+  private def trigger(query: KnownQuery, id: String): ObjectNode =
+    queries.observatory.flatMap(_.requests.find(id)).filter(_.run == query.record.facts.run)
+      .map(Documents.operation(_, query.address)).getOrElse(throw new Problem(404, "missing",
+        s"The request '${id.take(64)}' is not known, or not known any more. The truth is in the checkpoint: see full_ms of " +
+          "each store in checkpoints/latest"))
+
+  private def merges(query: KnownQuery): ObjectNode = {
+    val failures = query.live.fold(recordsOf(query).flatMap(_.merges.failures))(_.merges.filter(_.failure.isDefined))
+    Documents.merges(observed(query).getOrElse(Nil), failures, System.currentTimeMillis)
+  }
+
+  private def observed(query: KnownQuery) =
+    queries.observatory.filter(_ => query.running).map(_.currentMerges.of(query.record.facts.run))
+
+  private def noFiles(query: KnownQuery): Nothing = throw new Problem(404, "missing",
+    s"The driver does not read storage, so it does not know the files: `state-store serve ${query.record.checkpoint}` does")
+}
+
+private object Answering {
+  private val Worst = Seq("critical", "warning", "fine")
+  private val SortFields =
+    Seq("bytes", "deltas", "files", "keys", "restore_predicted_ms", "stored_bytes", "committed_ms", "partition")
+  private val MostStores = 1000L
+  private val MostHistory = 1000L
+  private val Provider = s"${getClass.getPackageName.stripSuffix(".observed")}.IncrementalStateStoreProvider"
+  private val NotHere = "The application has ended. Use `state-store full DIRECTORY` for the checkpoint of a query"
+
+  private val Fields = Set("checkpointType", "operator", "partition", "store", "triggerId")
+
+  private def checkBody(body: JsonNode): Unit = {
+    val names = Seq.newBuilder[String]
+    body.fieldNames.forEachRemaining(names += _)
+    names.result().find(!Fields(_)).foreach { name =>
+      throw new Problem(400, "option",
+        s"The request has no field '${name.take(50)}': it has ${Fields.toSeq.sorted.mkString(", ")}")
+    }
+    if (!text(body, "checkpointType").forall(_ == "FULL")) {
+      throw new Problem(400, "option", "checkpointType must be FULL: incremental checkpoints are made by every batch")
+    }
+  }
+
+  private def text(body: JsonNode, field: String): Option[String] = Option(body.get(field)).filterNot(_.isNull).map { value =>
+    if (value.isTextual) value.asText else throw new Problem(400, "option", s"$field must be a text")
+  }
+
+  private def number(body: JsonNode, field: String): Option[Long] = Option(body.get(field)).filterNot(_.isNull).map { value =>
+    if (value.isIntegralNumber && value.canConvertToInt && value.asLong >= 0) value.asLong
+    else throw new Problem(400, "option", s"$field must be a whole number of 0 or more")
+  }
+}

@@ -1,0 +1,220 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.{ArrayNode, ObjectNode}
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+
+/** A figure over the stores of a query. */
+private[observed] final case class Spread(p50: Double, p95: Double, max: Double, sum: Double)
+
+private[observed] object Spread {
+  /** The spread of some values; None if there are none. */
+  def of(values: Seq[Double]): Option[Spread] = if (values.isEmpty) None else {
+    val sorted = values.sorted.toIndexedSeq
+    def quantile(part: Double): Double = sorted(math.min(sorted.size - 1, math.ceil(part * sorted.size).toInt - 1).max(0))
+    Some(Spread(quantile(0.5), quantile(0.95), sorted.last, sorted.sum))
+  }
+}
+
+/**
+ * Figures over all stores of a query at one version.
+ *
+ * @param stores    how many have reported the version
+ * @param spreads   bytes, files, keys, deltas and predicted restores over the stores
+ */
+private[observed] final case class BatchTotals(
+    stores: Int,
+    newBytes: Long,
+    deltasSinceFull: Long,
+    objectiveMs: Option[Long],
+    spreads: Map[String, Spread])
+
+private[observed] object BatchTotals {
+  def of(stores: Seq[StoreView]): BatchTotals = {
+    val reports = stores.map(_.report)
+    val spreads = Seq[(String, StoreReport => Option[Double])](
+      "bytes" -> (r => Some(r.chainBytes.toDouble)),
+      "files" -> (r => Some(r.chainFiles.toDouble)),
+      "keys" -> (r => Some(r.keys.toDouble)),
+      "deltas" -> (r => Some(r.chainDeltas.toDouble)),
+      "restore_predicted_ms" -> (_.predictedMs.map(_.toDouble)))
+    BatchTotals(
+      stores.size, reports.map(_.deltaBytes).sum, reports.map(_.deltasSinceFull).maxOption.getOrElse(0L),
+      reports.flatMap(_.objectiveMs).minOption,
+      spreads.flatMap { case (name, read) => Spread.of(reports.flatMap(r => read(r))).map(name -> _) }.toMap)
+  }
+}
+
+/**
+ * A batch of a query and its stores after it, as the event log and the status store keep it. Immutable.
+ *
+ * @param stores  the stores, those that need attention first; some are left out if there are very many
+ * @param omitted how many are left out
+ * @param merges  the merges that ended since the batch before
+ * @param ended   whether the run ended with it; then it repeats the last batch
+ */
+private[observed] final case class BatchRecord(
+    application: String,
+    facts: QueryFacts,
+    checkpoint: String,
+    batch: Long,
+    atMs: Long,
+    totals: BatchTotals,
+    stores: Seq[StoreView],
+    omitted: Int,
+    merges: MergesBetween,
+    ended: Boolean,
+    error: Option[String]) {
+  def version: Long = batch + 1
+
+  /** The record without its stores, for the history. */
+  def brief: BatchRecord = copy(stores = Nil, omitted = omitted + stores.size)
+}
+
+private[observed] object BatchRecord {
+  /** The longest text of a record, in characters: Spark keeps one for each batch. */
+  val LongestText = 65536
+
+  /**
+   * The record of a run's newest batch.
+   *
+   * @param merges the merges that ended since the record before
+   */
+  def of(application: String, run: RunView, merges: MergesBetween): Option[BatchRecord] = run.batch.map { batch =>
+    BatchRecord(
+      application, run.facts, run.checkpoint, batch, run.batchMs, BatchTotals.of(run.stores),
+      run.stores.sortBy(urgency), 0, merges, run.ended, run.error.map(Messages.brief))
+  }
+
+  /** The text of a record, with as many stores as fit. */
+  def text(record: BatchRecord): String = {
+    val head = new String(Json.bytes(encode(record.copy(stores = Nil, omitted = 0))), "UTF-8")
+    var left = LongestText - head.length
+    val fitting = record.stores.map(store => store -> Json.bytes(row(store)).length).takeWhile { case (_, length) =>
+      left -= length + 1
+      left > 0
+    }.map(_._1)
+    val omitted = record.omitted + record.stores.size - fitting.size
+    new String(Json.bytes(encode(record.copy(stores = fitting, omitted = omitted))), "UTF-8")
+  }
+
+  /** The record of a text. Throws an IOException if it is no record. */
+  def read(text: String): BatchRecord = decode(Json.parse(text))
+
+  /** Failing stores come first, then those whose restores take longest, then the largest. */
+  private def urgency(store: StoreView): (Int, Double, Long) = {
+    val r = store.report
+    (-r.failuresInRow, -r.predictedMs.fold(0.0)(_.toDouble / r.objectiveMs.filter(_ > 0).getOrElse(1L)), -r.chainBytes)
+  }
+
+  private def encode(record: BatchRecord): ObjectNode = Json.obj(
+    "v" -> 1, "application" -> record.application, "query" -> record.facts.id, "run" -> record.facts.run,
+    "name" -> record.facts.name, "started_ms" -> record.facts.startedMs, "options" -> record.facts.options,
+    "operators" -> record.facts.operators.map { case (id, name) => id.toString -> name },
+    "checkpoint" -> record.checkpoint, "batch" -> record.batch, "at_ms" -> record.atMs,
+    "totals" -> Json.obj(
+      "stores" -> record.totals.stores, "new_bytes" -> record.totals.newBytes,
+      "deltas_since_full" -> record.totals.deltasSinceFull, "objective_ms" -> record.totals.objectiveMs,
+      "spreads" -> Json.obj(record.totals.spreads.toSeq.sortBy(_._1).map { case (name, one) =>
+        name -> Json.numbers(Seq(one.p50, one.p95, one.max, one.sum))
+      }: _*)),
+    "variables" -> variables(record.stores),
+    "stores" -> Json.array(record.stores.map(row)), "omitted" -> record.omitted,
+    "merged" -> Json.array(record.merges.counts.toSeq.sortBy(_._1).map { case ((version, kind, ok), count) =>
+      Json.obj("version" -> version, "kind" -> kind, "ok" -> ok, "count" -> count)
+    }),
+    "reasons" -> Json.array(record.merges.reasons.toSeq.sorted.map { case (version, reason) =>
+      Json.obj("version" -> version, "reason" -> reason)
+    }),
+    "failures" -> Json.array(record.merges.failures.map { one =>
+      Json.obj("operator" -> one.key.operator, "partition" -> one.key.partition, "store" -> one.key.store,
+        "at_ms" -> one.atMs, "version" -> one.version, "kind" -> one.kind, "reason" -> one.reason,
+        "failure" -> Messages.failed(one.failure))
+    }),
+    "ended" -> record.ended, "error" -> record.error)
+
+  private def decode(node: JsonNode): BatchRecord = {
+    val run = node.path("run").asText
+    val root = node.path("checkpoint").asText + "/state"
+    val known = node.path("variables").properties.asScala.map { field =>
+      field.getKey -> field.getValue.elements.asScala
+        .map(one => Variable(one.path("name").asText, one.path("internal").asBoolean, one.path("keys").asLong)).toSeq
+    }.toMap
+    val stores = node.path("stores").elements.asScala.map(store(_, run, root)).toSeq
+    val totals = node.path("totals")
+    BatchRecord(
+      node.path("application").asText,
+      QueryFacts(
+        node.path("query").asText, run, Json.text(node, "name"), node.path("started_ms").asLong,
+        node.path("options").properties.asScala.map(one => one.getKey -> one.getValue.asText).toMap,
+        node.path("operators").properties.asScala.map(one => one.getKey.toLong -> one.getValue.asText).toMap),
+      node.path("checkpoint").asText, node.path("batch").asLong, node.path("at_ms").asLong,
+      BatchTotals(
+        totals.path("stores").asInt, totals.path("new_bytes").asLong, totals.path("deltas_since_full").asLong,
+        optional(totals.get("objective_ms")),
+        totals.path("spreads").properties.asScala.map { field =>
+          val part = field.getValue
+          field.getKey -> Spread(part.path(0).asDouble, part.path(1).asDouble, part.path(2).asDouble, part.path(3).asDouble)
+        }.toMap),
+      stores.map(one => withVariables(one, known)), node.path("omitted").asInt, decodeMerges(node, run),
+      node.path("ended").asBoolean, Json.text(node, "error"))
+  }
+
+  private def decodeMerges(node: JsonNode, run: String): MergesBetween = MergesBetween(
+    node.path("merged").elements.asScala.map { one =>
+      (one.path("version").asLong, one.path("kind").asText, one.path("ok").asBoolean) -> one.path("count").asLong
+    }.toMap,
+    node.path("reasons").elements.asScala.map(one => one.path("version").asLong -> one.path("reason").asText).toSet,
+    node.path("failures").elements.asScala.map { one =>
+      MergeReport(
+        StoreKey(run, one.path("operator").asLong, one.path("partition").asInt, one.path("store").asText),
+        one.path("at_ms").asLong, one.path("version").asLong, one.path("kind").asText, one.path("reason").asText,
+        0, 0, 0, 0, 0, Messages.readFailed(one.get("failure")))
+    }.toSeq)
+
+  /** The variables of each operator's stores, with the keys of all partitions of these stores. */
+  private def variables(stores: Seq[StoreView]): ObjectNode = Json.obj(
+    stores.groupBy(one => place(one.key)).toSeq.sortBy(_._1).map { case (of, members) =>
+      val summed = members.flatMap(_.report.variables).groupBy(one => (one.internal, one.name)).toSeq.sortBy(_._1)
+      of -> Json.array(summed.map { case ((internal, name), parts) =>
+        Json.obj("name" -> name, "internal" -> internal, "keys" -> parts.map(_.keys).sum)
+      })
+    }: _*)
+
+  private def withVariables(store: StoreView, known: Map[String, Seq[Variable]]): StoreView =
+    store.copy(report = store.report.copy(variables = known.getOrElse(place(store.key), Nil)))
+
+  private def place(key: StoreKey): String = s"${key.operator}/${key.store}"
+
+  // One array for each store, because a batch may have thousands: the names of fields would be most of it.
+  private def row(store: StoreView): ArrayNode = {
+    val r = store.report
+    Json.row(Seq(
+      r.key.operator, r.key.partition, r.key.store, store.executor, store.host, r.version, r.id, r.atMs, r.keys, r.deltaBytes,
+      r.writeMs, r.storeMs, r.memoryBytes, r.chainDeltas, r.deltasSinceFull, r.mergesSinceFull, r.chainFiles,
+      r.chainBytes, r.sinceSnapshotMs, r.sinceFullMs, r.predictedMs, r.objectiveMs, r.merges.merges,
+      r.merges.fulls, r.merges.ingests, r.merges.failures, r.failuresInRow, r.lastFailure.map(_.kind),
+      r.lastFailure.map(one => Messages.brief(one.message))))
+  }
+
+  private def store(row: JsonNode, run: String, root: String): StoreView = {
+    def long(place: Int): Long = row.path(place).asLong
+    def text(place: Int): Option[String] = Option(row.get(place)).filterNot(_.isNull).map(_.asText)
+    StoreView(
+      StoreReport(
+        key = StoreKey(run, long(0), row.path(1).asInt, row.path(2).asText), atMs = long(7), root = root,
+        version = long(5), id = text(6), keys = long(8), variables = Nil, deltaBytes = long(9), writeMs = long(10),
+        storeMs = long(11), memoryBytes = long(12), chainDeltas = long(13), deltasSinceFull = long(14),
+        mergesSinceFull = long(15), chainFiles = long(16), chainBytes = long(17),
+        sinceSnapshotMs = optional(row.get(18)), sinceFullMs = optional(row.get(19)),
+        predictedMs = optional(row.get(20)), objectiveMs = optional(row.get(21)),
+        merges = MergeCounts(long(22), long(23), long(24), long(25)), failuresInRow = row.path(26).asInt,
+        lastFailure = text(27).map(Failed(_, text(28).getOrElse(""))), restored = None),
+      row.path(3).asText, row.path(4).asText)
+  }
+
+  private def optional(node: JsonNode): Option[Long] = Option(node).filter(_.isNumber).map(_.asLong)
+}

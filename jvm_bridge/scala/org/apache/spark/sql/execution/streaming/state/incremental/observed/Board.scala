@@ -1,0 +1,206 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import scala.collection.mutable
+
+import org.apache.spark.internal.Logging
+
+/**
+ * A query as its listener knows it.
+ *
+ * @param id        the query's id, which its checkpoint keeps
+ * @param name      its name if it has one
+ * @param options   the options of the state store that are in force, by name
+ * @param operators what Spark calls the stateful operators, by their ids; empty until a batch was planned
+ */
+private[observed] final case class QueryFacts(
+    id: String,
+    run: String,
+    name: Option[String],
+    startedMs: Long,
+    options: Map[String, String] = Map.empty,
+    operators: Map[Long, String] = Map.empty)
+
+/** A store's newest report and the executor that sent it. */
+private[observed] final case class StoreView(report: StoreReport, executor: String, host: String) {
+  def key: StoreKey = report.key
+}
+
+/**
+ * Merges that ended between two batches: all of them counted, and a few of them in words.
+ *
+ * @param counts   how many, by version, kind and whether they succeeded
+ * @param reasons  why merges of a version were made
+ * @param failures the newest that failed
+ */
+private[observed] final case class MergesBetween(
+    counts: Map[(Long, String, Boolean), Long] = Map.empty,
+    reasons: Set[(Long, String)] = Set.empty,
+    failures: Seq[MergeReport] = Nil) {
+
+  /** With one more merge. */
+  def plus(merge: MergeReport): MergesBetween = {
+    val of = (merge.version, merge.kind, merge.failure.isEmpty)
+    MergesBetween(
+      counts.updated(of, counts.getOrElse(of, 0L) + 1),
+      if (reasons.size < MergesBetween.MostReasons) reasons + (merge.version -> Messages.brief(merge.reason)) else reasons,
+      if (merge.failure.isEmpty) failures else (merge +: failures).take(MergesBetween.MostFailures))
+  }
+}
+
+private[observed] object MergesBetween {
+  private val MostReasons = 10
+  private val MostFailures = 20
+}
+
+/**
+ * A run of a query with its stores. Immutable.
+ *
+ * @param batch   the newest batch that Spark has committed, and the version of the stores that it made; None before
+ *                the first ends
+ * @param stores  the stores that were reported, ordered by operator, partition and name
+ * @param merges  merges that ended, newest first
+ * @param tallies counters and histograms since the run began
+ * @param error   why the run ended; None if it runs or was stopped
+ */
+private[observed] final case class RunView(
+    facts: QueryFacts,
+    batch: Option[Long],
+    batchMs: Long,
+    stores: Seq[StoreView],
+    merges: Seq[MergeReport],
+    tallies: Tallies,
+    ended: Boolean,
+    error: Option[String]) {
+  def version: Option[Long] = batch.map(_ + 1)
+
+  /** The query's checkpoint directory, as a URI. */
+  def checkpoint: String = stores.headOption.fold("")(_.report.root.stripSuffix("/").stripSuffix("/state"))
+}
+
+/**
+ * The driver's knowledge of the stores of its queries, of bounded size: of the runs that have not been heard of for
+ * longest, and of stores beyond the limit, nothing is kept. Safe for any thread.
+ */
+private[observed] final class Board extends Logging {
+  private final class Run(var facts: QueryFacts) {
+    val stores = mutable.Map.empty[StoreKey, StoreView]
+    val before = mutable.Map.empty[StoreKey, StoreView]
+    var merges: Vector[MergeReport] = Vector.empty
+    var tallies = Tallies()
+    var between = MergesBetween()
+    var batch: Option[Long] = None
+    var batchMs = 0L
+    var ended = false
+    var error: Option[String] = None
+
+    def view: RunView = RunView(
+      facts, batch, batchMs, stores.values.toSeq.sortBy(s => (s.key.operator, s.key.partition, s.key.store)),
+      merges, tallies, ended, error)
+  }
+
+  private val runs = mutable.LinkedHashMap.empty[String, Run]
+  private var storeCount = 0
+  private var saidFull = false
+
+  /** A query has started or is known better. */
+  def learned(facts: QueryFacts): Unit = synchronized { run(facts.run).facts = facts }
+
+  /** What is known of a run's query. */
+  def facts(run: String): Option[QueryFacts] = synchronized(runs.get(run).map(_.facts))
+
+  /** A report of an executor has come. */
+  def heard(executor: String, host: String, report: Report): Unit = synchronized {
+    report match {
+      case r: StoreReport => committed(run(r.key.run), StoreView(r, executor, host))
+      case r: MergeReport =>
+        val of = run(r.key.run)
+        of.merges = (r +: of.merges).take(Board.MostMerges)
+        of.tallies = of.tallies.merged(r)
+        of.between = of.between.plus(r)
+      case _: FullReport => ()
+    }
+  }
+
+  /** Spark has committed a batch. */
+  def progressed(runId: String, batch: Long, atMs: Long): Unit = synchronized {
+    val of = run(runId)
+    of.batch = Some(batch)
+    of.batchMs = atMs
+  }
+
+  /** A run has ended, by an error or not. */
+  def terminated(runId: String, error: Option[String]): Unit = synchronized {
+    runs.get(runId).foreach { of =>
+      of.ended = true
+      of.error = error
+    }
+  }
+
+  /** Whether all stores that were reported of the run have reported that version. */
+  def isComplete(runId: String, version: Long): Boolean = synchronized {
+    runs.get(runId).exists(of => of.stores.nonEmpty && of.stores.values.forall(_.report.version >= version))
+  }
+
+  /** A run as it is now. */
+  def view(runId: String): Option[RunView] = synchronized(runs.get(runId).map(_.view))
+
+  /** A run as it was at a version, if the next batch has not ended too. */
+  def viewAt(runId: String, version: Long): Option[RunView] = synchronized {
+    runs.get(runId).map { of =>
+      val now = of.view
+      now.copy(stores = now.stores.map { store =>
+        if (store.report.version <= version) store
+        else of.before.get(store.key).filter(_.report.version <= version).getOrElse(store)
+      })
+    }
+  }
+
+  /** The merges of a run that ended since the last call. */
+  def takeMerges(runId: String): MergesBetween = synchronized {
+    runs.get(runId).fold(MergesBetween()) { of =>
+      val taken = of.between
+      of.between = MergesBetween()
+      taken
+    }
+  }
+
+  /** All runs, those that were heard of last at the end. */
+  def views: Seq[RunView] = synchronized(runs.values.map(_.view).toSeq)
+
+  private def committed(of: Run, store: StoreView): Unit = {
+    val known = of.stores.get(store.key)
+    if (known.isEmpty && storeCount >= Board.MostStores) {
+      if (!saidFull) {
+        saidFull = true
+        logInfo(s"More than ${Board.MostStores} state stores report to this driver: the tab \"Checkpoints\" leaves " +
+          "the others out")
+      }
+    } else if (known.forall(_.report.version <= store.report.version)) {
+      if (known.isEmpty) storeCount += 1
+      known.filter(_.report.version < store.report.version).foreach(of.before.update(store.key, _))
+      of.stores.update(store.key, store)
+      of.tallies = of.tallies.committed(store.report)
+    }
+  }
+
+  private def run(id: String): Run = {
+    val known = runs.remove(id).getOrElse(new Run(QueryFacts(id, id, None, System.currentTimeMillis)))
+    runs.put(id, known) // at the end: heard of last
+    while (runs.size > Board.MostRuns) {
+      val oldest = runs.find(_._2.ended).getOrElse(runs.head)._1
+      runs.remove(oldest).foreach(gone => storeCount -= gone.stores.size)
+    }
+    known
+  }
+}
+
+private[observed] object Board {
+  /** The most runs that are kept. */
+  val MostRuns = 50
+
+  /** The most stores that are kept, over all runs. */
+  val MostStores = 20000
+
+  /** The most merges of a run that are kept. */
+  val MostMerges = 200
+}

@@ -1,0 +1,92 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import java.security.SecureRandom
+
+import scala.xml.Node
+
+import jakarta.servlet.http.{HttpServlet, HttpServletRequest, HttpServletResponse}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.ui.{SparkUI, SparkUITab, UIUtils, WebUI, WebUIPage}
+
+/**
+ * The tab "Checkpoints" in Spark's UI, with the API and the metrics below it.
+ *
+ * @param ui    the UI, of a driver or of the History Server
+ * @param token what the tab's page sends with each POST
+ */
+private[observed] final class CheckpointsTab(ui: SparkUI, token: String) extends SparkUITab(ui, CheckpointsTab.Path) {
+  override val name = "Checkpoints"
+  attachPage(new CheckpointsPage(this, token))
+}
+
+private[observed] object CheckpointsTab extends Logging {
+  val Path = "checkpoints"
+
+  /** Shows the tab; if that fails there is a line in the log, and nothing else changes. */
+  def attach(ui: SparkUI, observatory: Option[Observatory]): Unit =
+    try {
+      val token = newToken()
+      val queries = new Queries(new Records(ui.store.store), observatory)
+      serve(ui, s"/$Path/api", new ApiServlet(queries, ui.securityManager, token))
+      serve(ui, s"/$Path/metrics", new MetricsServlet(queries))
+      serve(ui, s"/$Path/assets", new AssetsServlet)
+      ui.attachTab(new CheckpointsTab(ui, token))
+    } catch { case Harmless(e) => logInfo("Spark's UI has no tab \"Checkpoints\"; queries are not affected", e) }
+
+  // By reflection, because the compiler cannot read the other methods of that name: their parameters are Jetty's, under
+  // a name that only Spark's own build has.
+  private def serve(ui: SparkUI, path: String, servlet: HttpServlet): Unit =
+    classOf[WebUI].getMethod("attachHandler", classOf[String], classOf[HttpServlet], classOf[String])
+      .invoke(ui, ui.basePath + path, servlet, "/*")
+
+  private def newToken(): String = {
+    val bytes = new Array[Byte](24)
+    new SecureRandom().nextBytes(bytes)
+    bytes.map("%02x".format(_)).mkString
+  }
+}
+
+/** The page of the tab: a frame of Spark's, which a script fills from the API. */
+private[observed] final class CheckpointsPage(tab: CheckpointsTab, token: String) extends WebUIPage("") {
+  override def render(request: HttpServletRequest): Seq[Node] = {
+    val base = UIUtils.prependBaseUri(request, tab.basePath) + s"/${CheckpointsTab.Path}"
+    val content =
+      <div id="state-store" data-api={s"$base/api/${Model.api}"} data-token={token}
+        data-token-header={ApiServlet.TokenHeader}></div>
+    UIUtils.headerSparkPage(request, "Checkpoints", content, tab)
+  }
+}
+
+/** The metrics for Prometheus. */
+private[observed] final class MetricsServlet(queries: Queries) extends HttpServlet {
+  private val answers = new Answering(queries)
+
+  override def doGet(request: HttpServletRequest, response: HttpServletResponse): Unit =
+    Responses.send(response, 200, Exposition.ContentType, Exposition.of(answers.figures).getBytes("UTF-8"))
+
+  override def doHead(request: HttpServletRequest, response: HttpServletResponse): Unit = response.sendError(405)
+}
+
+/** The scripts and styles of the page. Spark's own handler of such files does not see those of `spark.jars`. */
+private[observed] final class AssetsServlet extends HttpServlet {
+  override def doGet(request: HttpServletRequest, response: HttpServletResponse): Unit = {
+    val name = Option(request.getPathInfo).getOrElse("").stripPrefix("/")
+    val kind = AssetsServlet.Kinds.collectFirst { case (end, kind) if name.endsWith(end) => kind }
+    val in = kind.filter(_ => name.matches("[A-Za-z0-9_-][A-Za-z0-9._-]*"))
+      .flatMap(_ => Option(getClass.getResourceAsStream(AssetsServlet.Root + name)))
+    in match {
+      case None => response.sendError(404)
+      case Some(stream) =>
+        val bytes = try stream.readAllBytes() finally stream.close()
+        Responses.send(response, 200, kind.get, bytes)
+    }
+  }
+}
+
+private object AssetsServlet {
+  val Root = "/state-store/page/"
+  val Kinds: Map[String, String] = Map(
+    ".js" -> "text/javascript;charset=utf-8", ".css" -> "text/css;charset=utf-8", ".svg" -> "image/svg+xml",
+    ".txt" -> "text/plain;charset=utf-8")
+}

@@ -1,0 +1,171 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.CurrentMerge
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
+
+/**
+ * The answers of the API as JSON, by the schema of `state_store/observe/model/answers.py`. A field that is not known is
+ * left out. Pure functions.
+ */
+private[observed] object Documents {
+
+  /** `Store`. */
+  def store(view: StoreView, facts: QueryFacts): ObjectNode = {
+    val r = view.report
+    val snapshotMs = r.sinceSnapshotMs.map(r.atMs - _)
+    val fullMs = r.sinceFullMs.map(r.atMs - _)
+    Json.present(
+      "operator" -> r.key.operator, "partition" -> r.key.partition, "store" -> r.key.store,
+      "operator_name" -> facts.operators.get(r.key.operator), "version" -> r.version, "checkpoint_id" -> r.id,
+      "committed_ms" -> r.atMs, "keys" -> r.keys, "deltas" -> r.chainDeltas,
+      "deltas_since_full" -> r.deltasSinceFull, "merges_since_full" -> r.mergesSinceFull,
+      "files" -> r.chainFiles, "bytes" -> r.chainBytes, "new_bytes" -> r.deltaBytes,
+      "snapshot_ms" -> snapshotMs, "full_ms" -> fullMs,
+      // Without any full checkpoint, the chain is at least as old as the run.
+      "chain_since_ms" -> fullMs.getOrElse(math.min(facts.startedMs, r.atMs)),
+      "restore_predicted_ms" -> r.predictedMs, "restore_objective_ms" -> r.objectiveMs,
+      "restore_basis" -> r.predictedMs.map(_ => "measured"),
+      "executor" -> view.executor, "host" -> view.host, "merges" -> r.merges.merges, "fulls" -> r.merges.fulls,
+      "merge_failures" -> r.merges.failures, "failures_in_row" -> r.failuresInRow,
+      "last_failure" -> r.lastFailure.map(failure), "memory_bytes" -> r.memoryBytes,
+      "restored_ms" -> r.restored.map(_.tookMs))
+  }
+
+  /** `Query`. */
+  def query(query: KnownQuery, verdict: Verdict): ObjectNode = {
+    val record = query.record
+    Json.present(
+      "name" -> query.address, "checkpoint" -> record.checkpoint, "verdict" -> verdict.severity,
+      "read_ms" -> record.atMs, "id" -> record.facts.id, "run" -> record.facts.run,
+      "application" -> record.application, "running" -> query.running, "batch" -> record.batch,
+      "version" -> record.version, "committed_ms" -> record.atMs, "stores" -> record.totals.stores,
+      "operators" -> Json.array(operators(record)))
+  }
+
+  /** `OperatorNames` of each operator; the user's variables come before internal ones. */
+  private def operators(record: BatchRecord): Seq[ObjectNode] =
+    record.stores.groupBy(_.key.operator).toSeq.sortBy(_._1).map { case (operator, stores) =>
+      val variables = stores.flatMap(_.report.variables).map(one => (one.internal, one.name)).distinct.sorted.map(_._2)
+      Json.present(
+        "operator" -> operator, "name" -> record.facts.operators.getOrElse(operator, s"operator $operator"),
+        "stores" -> Json.texts(stores.map(_.key.store).distinct.sorted),
+        "variables" -> Json.texts(if (variables == Seq("default")) Nil else variables.filter(_ != "default")))
+    }
+
+  /** `Verdict`. */
+  def verdict(verdict: Verdict): ObjectNode = Json.present(
+    "severity" -> verdict.severity, "sentence" -> verdict.sentence,
+    "findings" -> Json.array(verdict.findings.map { one =>
+      Json.present(
+        "code" -> one.rule.code, "severity" -> one.rule.severity, "sentence" -> one.sentence,
+        "remedy" -> one.rule.remedy, "link" -> one.rule.link, "count" -> one.count,
+        "operator" -> one.worst.map(_.path("operator").asLong), "partition" -> one.worst.map(_.path("partition").asLong),
+        "store" -> one.worst.flatMap(Json.text(_, "store")))
+    }))
+
+  /** `Totals`: the figures of a query that rules are about. */
+  def totals(record: BatchRecord): ObjectNode =
+    Json.present("unreadable" -> 0, "committed_ms" -> record.atMs)
+
+  /**
+   * `Checkpoint` of each record of a query.
+   *
+   * @param records the records of the query, newest first
+   */
+  def checkpoints(records: Seq[BatchRecord]): Seq[ObjectNode] = {
+    val counts = records.flatMap(_.merges.counts).groupMapReduce(_._1)(_._2)(_ + _)
+    val reasons = records.flatMap(_.merges.reasons).groupMap(_._1)(_._2)
+    records.map { record =>
+      val published = counts.toSeq.collect {
+        case ((version, kind, true), count) if version == record.version && kind != Declarations.ingestMerge => kind -> count
+      }
+      val (fulls, merges) = published.partition(_._1 == Declarations.fullMerge)
+      val spreads = record.totals.spreads
+      Json.present(
+        "version" -> record.version, "batch" -> record.batch, "made_ms" -> record.atMs,
+        "stores" -> record.totals.stores,
+        "wrote" -> Json.obj(
+          "delta" -> record.totals.stores, "merge" -> merges.map(_._2).sum, "full" -> fulls.map(_._2).sum),
+        "deltas" -> spreads.get("deltas").fold(0L)(_.max.toLong), "deltas_since_full" -> record.totals.deltasSinceFull,
+        "files" -> spreads.get("files").fold(0L)(_.sum.toLong), "bytes" -> spreads.get("bytes").fold(0L)(_.sum.toLong),
+        "new_bytes" -> record.totals.newBytes,
+        "restore_predicted_ms" -> spreads.get("restore_predicted_ms").map(_.max),
+        "restore_objective_ms" -> record.totals.objectiveMs,
+        "merge_failures" -> record.merges.counts.collect { case ((_, _, false), count) => count }.sum,
+        "reasons" -> Json.texts(reasons.getOrElse(record.version, Nil).distinct.sorted))
+    }
+  }
+
+  /** `Counts` of these checkpoints. */
+  def counts(checkpoints: Seq[ObjectNode], records: Seq[BatchRecord]): ObjectNode = {
+    def wrote(one: ObjectNode, kind: String): Boolean = one.path("wrote").path(kind).asLong > 0
+    Json.present(
+      "delta" -> checkpoints.count(one => !wrote(one, "merge") && !wrote(one, "full")),
+      "merge" -> checkpoints.count(one => wrote(one, "merge") && !wrote(one, "full")),
+      "full" -> checkpoints.count(wrote(_, "full")),
+      "failed" -> records.flatMap(_.merges.counts).collect { case ((_, _, false), count) => count }.sum)
+  }
+
+  /** `Summary`. */
+  def summary(totals: BatchTotals): ObjectNode = Json.present(totals.spreads.toSeq.sortBy(_._1).map { case (name, one) =>
+    name -> Json.obj("p50" -> one.p50, "p95" -> one.p95, "max" -> one.max, "sum" -> one.sum)
+  }: _*)
+
+  /**
+   * `Merges`.
+   *
+   * @param current  those that run or wait, with their executors
+   * @param failures those that failed, newest first
+   */
+  def merges(current: Seq[(String, CurrentMerge)], failures: Seq[MergeReport], nowMs: Long): ObjectNode = {
+    def now(executor: String, one: CurrentMerge): ObjectNode = Json.present(
+      "operator" -> one.operator, "partition" -> one.partition, "store" -> one.store, "kind" -> one.kind,
+      "state" -> (if (one.why.isEmpty) "running" else "waiting"), "reason" -> one.reason,
+      "since_ms" -> one.runsMs.map(nowMs - _), "version" -> one.version, "executor" -> executor, "waits_for" -> one.why)
+    def failed(one: MergeReport): ObjectNode = Json.present(
+      "operator" -> one.key.operator, "partition" -> one.key.partition, "store" -> one.key.store, "kind" -> one.kind,
+      "state" -> "failed", "reason" -> one.reason, "since_ms" -> one.atMs, "version" -> one.version,
+      "failure" -> one.failure.map(failure))
+    val (waiting, running) = current.partition(_._2.why.isDefined)
+    Json.present(
+      "waiting" -> Json.array(waiting.map((now _).tupled)),
+      "running" -> Json.array(running.sortBy(-_._2.runsMs.getOrElse(0L)).map((now _).tupled)),
+      "failed" -> Json.array(failures.take(MostFailures).map(failed)))
+  }
+
+  /** `Configuration`. */
+  def configuration(facts: QueryFacts, provider: String): ObjectNode = Json.present(
+    "provider" -> provider,
+    "options" -> Json.array(Declarations.optionNames.map { name =>
+      val option = Declarations.option(name)
+      Json.present("name" -> name, "value" -> facts.options.getOrElse(name, option.default),
+        "default" -> option.default, "meaning" -> option.meaning)
+    }))
+
+  /** `Operation`. */
+  def operation(request: FullRequest, query: String): ObjectNode = {
+    val outcomes = request.outcomes.values.toSeq
+      .sortBy(one => (one.failure.isEmpty, one.key.operator, one.key.partition, one.key.store))
+    Json.present(
+      "request-id" -> request.id,
+      "status" -> Json.obj("id" -> (if (request.endedMs.isEmpty) "IN_PROGRESS" else "COMPLETED")),
+      "query" -> query, "asked_ms" -> request.askedMs, "ended_ms" -> request.endedMs, "wanted" -> request.wanted.size,
+      "made" -> outcomes.count(_.failure.isEmpty), "failed" -> outcomes.count(_.failure.isDefined),
+      "stores" -> Json.array(outcomes.take(MostOutcomes).map { one =>
+        Json.present(
+          "operator" -> one.key.operator, "partition" -> one.key.partition, "store" -> one.key.store,
+          "outcome" -> (if (one.failure.isDefined) "failed" else if (one.already) "already" else "made"),
+          "version" -> one.version, "duration_ms" -> one.tookMs, "failure" -> one.failure.map(failure))
+      }),
+      "failure" -> request.failure.map(failure))
+  }
+
+  /** `Failure`. */
+  private def failure(failed: Failed): ObjectNode = Json.present("kind" -> failed.kind, "message" -> failed.message)
+
+  private val MostFailures = 100
+  private val MostOutcomes = 1000
+}

@@ -1,0 +1,198 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import java.util.UUID
+import java.util.concurrent.ConcurrentHashMap
+
+import scala.collection.mutable
+import scala.concurrent.duration._
+import scala.jdk.CollectionConverters._
+import scala.util.{Failure, Success}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.rpc.{RpcEndpointRef, RpcTimeout}
+import org.apache.spark.util.ThreadUtils
+
+/** The stores that a request is about: those that match all that is ownId. */
+private[observed] final case class FullRange(
+    operator: Option[Long] = None, partition: Option[Int] = None, store: Option[String] = None) {
+  def has(key: StoreKey): Boolean =
+    operator.forall(_ == key.operator) && partition.forall(_ == key.partition) && store.forall(_ == key.store)
+}
+
+/** How a full checkpoint of one store ended. */
+private[observed] final case class StoreOutcome(
+    key: StoreKey, version: Option[Long], already: Boolean, tookMs: Long, failure: Option[Failed])
+
+/**
+ * A request for full checkpoints of a run's stores. Immutable.
+ *
+ * @param version  number of the version that Spark had committed
+ * @param endedMs  when the last store was done, or the deadline passed
+ * @param failure  why not everything was made
+ */
+private[observed] final case class FullRequest(
+    id: String,
+    run: String,
+    range: FullRange,
+    version: Long,
+    wanted: Set[StoreKey],
+    askedMs: Long,
+    outcomes: Map[StoreKey, StoreOutcome] = Map.empty,
+    endedMs: Option[Long] = None,
+    failure: Option[Failed] = None)
+
+/** Why a request was not accepted: an HTTP status, a kind of docs/protocol.md, and what to do. */
+private[observed] final case class Refusal(status: Int, kind: String, detail: String)
+
+/**
+ * Full checkpoints that were requested of this driver. One runs for a run of a query at a time; a second request for
+ * the same stores is ownId the first one's id. The newest requests are kept after their end. Safe for any thread.
+ *
+ * @param board knows the stores and their executors
+ */
+private[observed] final class FullRequests(board: Board) extends Logging {
+  private val requests = mutable.LinkedHashMap.empty[String, FullRequest]
+  private val executors = new ConcurrentHashMap[String, RpcEndpointRef]
+  private val answers = ThreadUtils.sameThread
+
+  /** Commands for an executor go there from now on. */
+  def reach(executor: String, commands: RpcEndpointRef): Unit = {
+    executors.put(executor, commands)
+    if (executors.size > FullRequests.MostExecutors) executors.keys.asIterator.forEachRemaining { id =>
+      if (id != executor && executors.size > FullRequests.MostExecutors) executors.remove(id)
+    }
+  }
+
+  /** Where commands for executors go, by the ids of the executors. */
+  def reachable: Map[String, RpcEndpointRef] = executors.asScala.toMap
+
+  /**
+   * Asks for full checkpoints.
+   *
+   * @param ownId the caller's own id of the request: a second request with it is ownId the first one's answer
+   * @param user  who asks, if Spark knows
+   * @return the id of the request
+   */
+  def ask(run: RunView, range: FullRange, ownId: Option[String], user: Option[String]): Either[Refusal, String] = {
+    val decided: Either[Refusal, (String, Option[FullRequest])] = synchronized {
+      expire()
+      val same = ownId.flatMap(requests.get)
+      val running = requests.values.find(one => one.run == run.facts.run && one.endedMs.isEmpty)
+      (same, running) match {
+        case (Some(known), _) if known.run != run.facts.run || known.range != range => Left(Refusal(409, "conflict",
+          s"the trigger id '${known.id}' belongs to another request: choose another"))
+        case (Some(known), _) => Right(known.id -> None)
+        case (None, Some(known)) if known.range == range => Right(known.id -> None)
+        case (None, Some(known)) => Left(Refusal(409, "conflict",
+          s"a full checkpoint of other stores of this query is being made, ${known.id}: ask again when it has ended"))
+        case (None, None) =>
+          begin(run, range, ownId.getOrElse(UUID.randomUUID.toString)).map(request => request.id -> Some(request))
+      }
+    }
+    decided.map { case (id, begun) =>
+      begun.foreach(command(_, run, user))
+      id
+    }
+  }
+
+  /** A request; None if there never was one of that id, or it is forgotten. */
+  def find(id: String): Option[FullRequest] = synchronized {
+    expire()
+    requests.get(id)
+  }
+
+  /** All requests that are remembered, oldest first. */
+  def all: Seq[FullRequest] = synchronized {
+    expire()
+    requests.values.toSeq
+  }
+
+  /** An executor has answered for a store. */
+  def heard(report: FullReport): Unit = end(report.request, Seq(StoreOutcome(
+    report.key, report.version, report.already, report.atMs, report.failure)))
+
+  /** The run has ended: what was not made by then is not made. */
+  def terminated(run: String): Unit = synchronized(requests.values.filter(one => one.run == run && one.endedMs.isEmpty).toSeq)
+    .foreach(failRest(_, "the query ended before it was made"))
+
+  private def begin(run: RunView, range: FullRange, id: String): Either[Refusal, FullRequest] = {
+    val wanted = run.stores.map(_.key).filter(range.has).toSet
+    (run.version, run.ended) match {
+      case (_, true) => Left(Refusal(409, "missing",
+        "the query has ended: use `state-store full DIRECTORY` for its checkpoint"))
+      case (None, _) => Left(Refusal(409, "missing",
+        "no batch of the query has ended yet, so there is no version: ask again after the first"))
+      case (Some(_), _) if wanted.isEmpty => Left(Refusal(404, "missing",
+        "the query has no such store: see its list of stores"))
+      case (Some(version), _) =>
+        val request = FullRequest(id, run.facts.run, range, version, wanted, System.currentTimeMillis)
+        requests.put(id, request)
+        while (requests.size > FullRequests.MostRequests) requests.remove(requests.head._1)
+        Right(request)
+    }
+  }
+
+  private def command(request: FullRequest, run: RunView, user: Option[String]): Unit = {
+    val wanted = run.stores.filter(store => request.wanted(store.key))
+    wanted.groupBy(_.executor).foreach { case (executor, stores) =>
+      val keys = stores.map(_.key)
+      def fail(why: String): Unit = end(request.id, keys.map(
+        StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", why)))))
+      val by = user.fold("")(name => s" by ${name.filterNot(_.isControl).take(100)}")
+      val text = Messages.command(
+        FullCommand(request.id, request.version, s"requested$by in Spark's UI or by its REST API", keys))
+      Option(executors.get(executor)) match {
+        case None => fail(s"executor $executor is not known: ask again after the next batch")
+        case Some(commands) =>
+          try commands.ask[String](text, FullRequests.Patience).onComplete {
+            case Success("taken") => ()
+            case Success(other) => fail(s"executor $executor has another release of the state store (it says '$other')")
+            case Failure(e) => fail(s"executor $executor is gone or does not answer (${e.getMessage}): ask again")
+          }(answers)
+          catch { case Harmless(e) => fail(s"executor $executor cannot be reached (${e.getMessage}): ask again") }
+      }
+    }
+  }
+
+  private def end(id: String, outcomes: Seq[StoreOutcome]): Unit = synchronized {
+    requests.get(id).filter(_.endedMs.isEmpty).foreach { request =>
+      val fresh = outcomes.filter(one => request.wanted(one.key) && !request.outcomes.contains(one.key))
+        .map(one => one.key -> one.copy(tookMs = math.max(0, one.tookMs - request.askedMs)))
+      val updated = request.copy(outcomes = request.outcomes ++ fresh)
+      requests.update(id, if (updated.outcomes.size < updated.wanted.size) updated else ended(updated))
+    }
+  }
+
+  private def ended(request: FullRequest): FullRequest = {
+    val failed = request.outcomes.values.filter(_.failure.isDefined).toSeq
+    request.copy(
+      endedMs = Some(System.currentTimeMillis),
+      failure = failed.headOption.map { first =>
+        val why = first.failure.get
+        Failed(why.kind, s"${failed.size} of ${request.wanted.size} stores failed, the first because: ${why.message}")
+      })
+  }
+
+  private def failRest(request: FullRequest, why: String): Unit =
+    end(request.id, (request.wanted -- request.outcomes.keySet).toSeq
+      .map(StoreOutcome(_, None, already = false, System.currentTimeMillis, Some(Failed("busy", why)))))
+
+  private def expire(): Unit = {
+    val now = System.currentTimeMillis
+    requests.values.filter(one => one.endedMs.isEmpty && now - one.askedMs > FullRequests.DeadlineMs).toSeq
+      .foreach(failRest(_, s"its executor did not say within ${FullRequests.DeadlineMs / 60000} minutes that it is made; " +
+        "the next restart of the query may still find it"))
+  }
+}
+
+private[observed] object FullRequests {
+  /** How many requests are remembered. */
+  private val MostRequests = 100
+
+  private val MostExecutors = 2000
+
+  /** After that time a store that has not answered counts as failed. */
+  val DeadlineMs: Long = 30 * 60000L
+
+  private val Patience = new RpcTimeout(30.seconds, "spark.rpc.askTimeout")
+}

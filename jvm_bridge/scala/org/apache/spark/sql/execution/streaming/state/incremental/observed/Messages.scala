@@ -1,0 +1,277 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+import com.fasterxml.jackson.databind.node.ObjectNode
+
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.CurrentMerge
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+
+// Messages between the executors and the driver, as types and as texts. They travel as texts because an executor
+// reads messages with Spark's own class loader, which does not have the classes of `spark.jars`.
+
+/** Identifies one store of one run of a query. */
+final case class StoreKey(run: String, operator: Long, partition: Int, store: String)
+
+/** A column family of a store: a variable of `transformWithState`, or one that Spark keeps for itself. */
+private[observed] final case class Variable(name: String, internal: Boolean, keys: Long)
+
+/** An error of an executor: a kind of docs/protocol.md and a message. */
+private[observed] final case class Failed(kind: String, message: String)
+
+/** Counts of the merges of a store since its provider was opened. */
+private[observed] final case class MergeCounts(merges: Long, fulls: Long, ingests: Long, failures: Long)
+
+/**
+ * A restore that a commit's transaction began with.
+ *
+ * @param lazily       whether files are fetched as they are read
+ * @param predictedMs  what it was expected to take
+ */
+private[observed] final case class RestoreReport(
+    lazily: Boolean, tookMs: Long, predictedMs: Long, files: Long, deltas: Long, fetchedBytes: Long)
+
+/** A message of an executor about one of its stores. */
+private[observed] sealed trait Report {
+  def key: StoreKey
+
+  /** When it happened, by the executor's clock, in milliseconds since 1970. */
+  def atMs: Long
+}
+
+/**
+ * A store after a commit, as its executor knows it.
+ *
+ * @param root           the query's checkpoint directory for state, without the operator
+ * @param version        the version that was committed, and its id
+ * @param keys           rows of the store, those of internal variables included
+ * @param deltaBytes     bytes of the delta
+ * @param writeMs        time to sort and write the delta locally
+ * @param storeMs        time until it was in checkpoint storage
+ * @param memoryBytes    memory that the store uses outside the heap
+ * @param predictedMs    what a restore of this version is expected to take; None if the agent does not say
+ * @param objectiveMs    the option `restoreObjective`
+ * @param failuresInRow  merges that failed since the last that did not, and why the last failed
+ */
+private[observed] final case class StoreReport(
+    key: StoreKey,
+    atMs: Long,
+    root: String,
+    version: Long,
+    id: Option[String],
+    keys: Long,
+    variables: Seq[Variable],
+    deltaBytes: Long,
+    writeMs: Long,
+    storeMs: Long,
+    memoryBytes: Long,
+    chainDeltas: Long,
+    deltasSinceFull: Long,
+    mergesSinceFull: Long,
+    chainFiles: Long,
+    chainBytes: Long,
+    sinceSnapshotMs: Option[Long],
+    sinceFullMs: Option[Long],
+    predictedMs: Option[Long],
+    objectiveMs: Option[Long],
+    merges: MergeCounts,
+    failuresInRow: Int,
+    lastFailure: Option[Failed],
+    restored: Option[RestoreReport]) extends Report
+
+/**
+ * A merge that ended.
+ *
+ * @param failure why it failed; None if it did not
+ */
+private[observed] final case class MergeReport(
+    key: StoreKey,
+    atMs: Long,
+    version: Long,
+    kind: String,
+    reason: String,
+    tookMs: Long,
+    uploadedBytes: Long,
+    sharedFiles: Long,
+    newFiles: Long,
+    ownFiles: Long,
+    failure: Option[Failed]) extends Report
+
+/**
+ * The end of a full checkpoint that the driver asked for.
+ *
+ * @param request the driver's id of the request
+ * @param version the version whose snapshot is full now; None if it failed
+ * @param already whether it was full before it was asked for
+ * @param failure why there is none
+ */
+private[observed] final case class FullReport(
+    key: StoreKey,
+    atMs: Long,
+    request: String,
+    version: Option[Long],
+    already: Boolean,
+    failure: Option[Failed]) extends Report
+
+/**
+ * The driver's command to make full checkpoints.
+ *
+ * @param version number of the version that Spark has committed
+ * @param reason  who asks
+ */
+private[observed] final case class FullCommand(request: String, version: Long, reason: String, stores: Seq[StoreKey])
+
+/** Writes the messages as JSON texts, and reads them. */
+private[observed] object Messages {
+  /** The longest text of a failure or a reason that a message carries, in characters. */
+  private val LongestText = 500
+
+  /** The most merges of an executor that a message carries. */
+  private val MostMerges = 1000
+
+  /** The most variables of a store that a message carries; the user's come first. */
+  private val MostVariables = 50
+
+  /** The message with which an executor sends several reports. */
+  def reports(executor: String, host: String, reports: Seq[Report]): String =
+    text(Json.obj("executor" -> executor, "host" -> host, "reports" -> Json.array(reports.map(encode))))
+
+  /** The executor, its host and its reports; reports of unknown types are left out. */
+  def readReports(message: String): (String, String, Seq[Report]) = {
+    val node = Json.parse(message)
+    (node.path("executor").asText, node.path("host").asText,
+      node.path("reports").elements.asScala.flatMap(decode).toSeq)
+  }
+
+  /** The message with which an executor says where commands for it go. */
+  def hello(executor: String): String = text(Json.obj("hello" -> executor))
+
+  /** The executor that a [[hello]] names. */
+  def readHello(message: String): Option[String] = Json.text(Json.parse(message), "hello")
+
+  /** The text of a command. */
+  def command(full: FullCommand): String = text(Json.obj(
+    "command" -> "full", "request" -> full.request, "version" -> full.version, "reason" -> full.reason,
+    "stores" -> Json.array(full.stores.map(key => Json.obj(of(key): _*)))))
+
+  /** The command of a text; None for one that this release does not know. */
+  def readCommand(message: String): Option[FullCommand] = {
+    val node = Json.parse(message)
+    Json.text(node, "command").filter(_ == "full").map { _ =>
+      FullCommand(
+        node.path("request").asText, node.path("version").asLong, node.path("reason").asText,
+        node.path("stores").elements.asScala.map(key).toSeq)
+    }
+  }
+
+  /** The text of the command that asks an executor which merges it makes. */
+  val askForMerges: String = text(Json.obj("command" -> "merges"))
+
+  /** Whether a message is [[askForMerges]]. */
+  def asksForMerges(message: String): Boolean = Json.text(Json.parse(message), "command").contains("merges")
+
+  /** An executor's answer to [[askForMerges]]. */
+  def merges(merges: Seq[CurrentMerge]): String = text(Json.obj("merges" -> Json.array(merges.take(MostMerges).map { one =>
+    Json.obj("run" -> one.run, "operator" -> one.operator, "partition" -> one.partition, "store" -> one.store,
+      "version" -> one.version, "kind" -> one.kind, "reason" -> brief(one.reason), "runs_ms" -> one.runsMs,
+      "why" -> one.why.map(brief))
+  })))
+
+  /** The merges of an answer. */
+  def readMerges(message: String): Seq[CurrentMerge] =
+    Json.parse(message).path("merges").elements.asScala.map { one =>
+      CurrentMerge(
+        one.path("run").asText, one.path("operator").asLong, one.path("partition").asInt, one.path("store").asText,
+        one.path("version").asLong, one.path("kind").asText, one.path("reason").asText, optional(one, "runs_ms"),
+        Json.text(one, "why"))
+    }.toSeq
+
+  /** A text that is cut after [[LongestText]] characters. */
+  def brief(text: String): String =
+    if (text.length <= LongestText) text else text.take(LongestText - 1) + "…"
+
+  private def of(key: StoreKey): Seq[(String, Any)] =
+    Seq("run" -> key.run, "operator" -> key.operator, "partition" -> key.partition, "store" -> key.store)
+
+  private def key(node: JsonNode): StoreKey = StoreKey(
+    node.path("run").asText, node.path("operator").asLong, node.path("partition").asInt, node.path("store").asText)
+
+  private def encode(report: Report): ObjectNode = {
+    val head = of(report.key) :+ ("at_ms" -> report.atMs)
+    report match {
+      case r: StoreReport => Json.obj(("type" -> "commit") +: (head ++ fields(r)): _*)
+      case r: MergeReport => Json.obj(("type" -> "merge") +: (head ++ Seq(
+        "version" -> r.version, "kind" -> r.kind, "reason" -> brief(r.reason), "took_ms" -> r.tookMs,
+        "uploaded_bytes" -> r.uploadedBytes, "shared_files" -> r.sharedFiles, "new_files" -> r.newFiles,
+        "own_files" -> r.ownFiles, "failure" -> failed(r.failure))): _*)
+      case r: FullReport => Json.obj(("type" -> "full") +: (head ++ Seq(
+        "request" -> r.request, "version" -> r.version, "already" -> r.already,
+        "failure" -> failed(r.failure))): _*)
+    }
+  }
+
+  private def fields(r: StoreReport): Seq[(String, Any)] = Seq(
+    "root" -> r.root, "version" -> r.version, "id" -> r.id, "keys" -> r.keys,
+    "variables" -> Json.array(r.variables.sortBy(v => (v.internal, v.name)).take(MostVariables)
+      .map(v => Json.obj("name" -> v.name, "internal" -> v.internal, "keys" -> v.keys))),
+    "delta_bytes" -> r.deltaBytes, "write_ms" -> r.writeMs, "store_ms" -> r.storeMs,
+    "memory_bytes" -> r.memoryBytes, "chain_deltas" -> r.chainDeltas, "deltas_since_full" -> r.deltasSinceFull,
+    "merges_since_full" -> r.mergesSinceFull, "chain_files" -> r.chainFiles, "chain_bytes" -> r.chainBytes,
+    "since_snapshot_ms" -> r.sinceSnapshotMs, "since_full_ms" -> r.sinceFullMs,
+    "predicted_ms" -> r.predictedMs, "objective_ms" -> r.objectiveMs,
+    "merges" -> r.merges.merges, "fulls" -> r.merges.fulls, "ingests" -> r.merges.ingests,
+    "merge_failures" -> r.merges.failures, "failures_in_row" -> r.failuresInRow,
+    "last_failure" -> failed(r.lastFailure),
+    "restored" -> r.restored.map(one => Json.obj(
+      "lazily" -> one.lazily, "took_ms" -> one.tookMs, "predicted_ms" -> one.predictedMs, "files" -> one.files,
+      "deltas" -> one.deltas, "fetched_bytes" -> one.fetchedBytes)))
+
+  private def decode(node: JsonNode): Option[Report] = {
+    def long(field: String): Long = node.path(field).asLong
+    val (store, atMs) = (key(node), long("at_ms"))
+    Json.text(node, "type").collect {
+      case "commit" => decodeCommit(node, store, atMs)
+      case "merge" => MergeReport(
+        store, atMs, long("version"), node.path("kind").asText, node.path("reason").asText, long("took_ms"),
+        long("uploaded_bytes"), long("shared_files"), long("new_files"), long("own_files"),
+        readFailed(node.get("failure")))
+      case "full" => FullReport(
+        store, atMs, node.path("request").asText, optional(node, "version"), node.path("already").asBoolean,
+        readFailed(node.get("failure")))
+    }
+  }
+
+  private def decodeCommit(node: JsonNode, store: StoreKey, atMs: Long): StoreReport = {
+    def long(field: String): Long = node.path(field).asLong
+    StoreReport(
+      key = store, atMs = atMs, root = node.path("root").asText, version = long("version"),
+      id = Json.text(node, "id"), keys = long("keys"),
+      variables = node.path("variables").elements.asScala.map { one =>
+        Variable(one.path("name").asText, one.path("internal").asBoolean, one.path("keys").asLong)
+      }.toSeq,
+      deltaBytes = long("delta_bytes"), writeMs = long("write_ms"), storeMs = long("store_ms"),
+      memoryBytes = long("memory_bytes"), chainDeltas = long("chain_deltas"),
+      deltasSinceFull = long("deltas_since_full"), mergesSinceFull = long("merges_since_full"),
+      chainFiles = long("chain_files"), chainBytes = long("chain_bytes"),
+      sinceSnapshotMs = optional(node, "since_snapshot_ms"), sinceFullMs = optional(node, "since_full_ms"),
+      predictedMs = optional(node, "predicted_ms"), objectiveMs = optional(node, "objective_ms"),
+      merges = MergeCounts(long("merges"), long("fulls"), long("ingests"), long("merge_failures")),
+      failuresInRow = node.path("failures_in_row").asInt, lastFailure = readFailed(node.get("last_failure")),
+      restored = Option(node.get("restored")).filter(_.isObject).map { one =>
+        RestoreReport(one.path("lazily").asBoolean, one.path("took_ms").asLong, one.path("predicted_ms").asLong,
+          one.path("files").asLong, one.path("deltas").asLong, one.path("fetched_bytes").asLong)
+      })
+  }
+
+  private[observed] def failed(failure: Option[Failed]): Option[ObjectNode] =
+    failure.map(one => Json.obj("kind" -> one.kind, "message" -> brief(one.message)))
+
+  private[observed] def readFailed(node: JsonNode): Option[Failed] =
+    Option(node).filter(_.isObject).map(one => Failed(one.path("kind").asText, one.path("message").asText))
+
+  private def optional(node: JsonNode, field: String): Option[Long] =
+    Option(node.get(field)).filter(_.isNumber).map(_.asLong)
+
+  private def text(node: JsonNode): String = new String(Json.bytes(node), "UTF-8")
+}

@@ -1,0 +1,85 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import scala.jdk.CollectionConverters._
+
+import com.fasterxml.jackson.databind.JsonNode
+
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
+
+/** A metric as the Python package declares it; see `state_store/observe/model/metrics.py`. */
+private[observed] final case class Metric(
+    name: String,
+    kind: String,
+    subject: String,
+    meaning: String,
+    sources: Set[String],
+    field: Option[String],
+    scale: Double,
+    over: String,
+    labels: Seq[String],
+    buckets: Seq[Double])
+
+/** A rule of the verdict as the Python package declares it; see `state_store/observe/model/rules.py`. */
+private[observed] final case class Rule(
+    code: String,
+    severity: String,
+    subject: String,
+    field: String,
+    unit: String,
+    sentence: String,
+    remedy: String,
+    link: String,
+    above: Double,
+    aboveField: Option[String],
+    times: Double,
+    isAge: Boolean)
+
+/**
+ * The metrics and rules that the Python package declares for the driver and for `state-store serve`. The build packs
+ * them into the jar. Immutable.
+ */
+private[observed] object Model {
+  private val Resource = "/state-store/v1/declarations.json"
+
+  private val root: JsonNode = {
+    val in = getClass.getResourceAsStream(Resource)
+    if (in == null) throw new IllegalStateException(s"the state store's jar is incomplete: it has no $Resource")
+    try Json.parse(in.readAllBytes())
+    finally in.close()
+  }
+
+  /** The version of the API. */
+  val api: String = root.path("api").asText
+
+  /** Where the documentation is, to which the links of remedies are relative. */
+  val documentation: String = root.path("documentation").asText("docs/")
+
+  /** A store of fewer bytes is never called too large for its group. */
+  val skewLeastBytes: Double = root.path("skew_least_bytes").asDouble(64 << 20)
+
+  /** Above so many stores of a query, metrics of stores are aggregated over the partitions. */
+  val mostStores: Int = root.path("most_stores").asInt
+
+  /** The labels of the metrics of a subject. */
+  val labels: Map[String, Seq[String]] =
+    root.path("labels").properties.asScala.map(one => one.getKey -> texts(one.getValue)).toMap
+
+  /** The metrics that the driver has, in the order of the exposition. */
+  val metrics: Seq[Metric] = root.path("metrics").elements.asScala.map { node =>
+    Metric(
+      node.path("name").asText, node.path("kind").asText, node.path("subject").asText, node.path("meaning").asText,
+      texts(node.path("sources")).toSet, Json.text(node, "field"), node.path("scale").asDouble(1),
+      node.path("over").asText, texts(node.path("labels")), node.path("buckets").elements.asScala.map(_.asDouble).toSeq)
+  }.filter(_.sources("driver")).toSeq
+
+  /** The rules, in the order in which findings of one severity are shown. */
+  val rules: Seq[Rule] = root.path("rules").elements.asScala.map { node =>
+    Rule(
+      node.path("code").asText, node.path("severity").asText, node.path("subject").asText, node.path("field").asText,
+      node.path("unit").asText, node.path("sentence").asText, node.path("remedy").asText, node.path("link").asText,
+      node.path("above").asDouble, Json.text(node, "above_field"), node.path("times").asDouble(1),
+      node.path("is_age").asBoolean)
+  }.toSeq
+
+  private def texts(node: JsonNode): Seq[String] = node.elements.asScala.map(_.asText).toSeq
+}

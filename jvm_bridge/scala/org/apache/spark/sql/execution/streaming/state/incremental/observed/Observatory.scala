@@ -1,0 +1,179 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import java.lang.ref.WeakReference
+import java.util.concurrent.{ArrayBlockingQueue, ConcurrentHashMap, RejectedExecutionException, TimeUnit}
+import java.util.concurrent.atomic.{AtomicBoolean, AtomicInteger}
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.rpc.{RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
+import org.apache.spark.SparkContext
+import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.{StateStoreWriter, StreamExecution}
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
+import org.apache.spark.sql.streaming.StreamingQueryProgress
+import org.apache.spark.status.ElementTrackingStore
+import org.apache.spark.util.ThreadUtils
+
+/**
+ * The driver's end of the reports: hears what executors tell of their stores, posts an event for each batch, and shows
+ * all of it in the tab "Checkpoints". There is one for each SparkContext. None of its methods throws or waits for
+ * anything; what it cannot take is dropped, with one line in the log.
+ */
+final class Observatory private (context: SparkContext) extends Logging {
+  private[observed] val board = new Board
+  private[observed] val requests = new FullRequests(board)
+  private[observed] val currentMerges = new CurrentMerges(() => requests.reachable)
+  private val inbox = new ArrayBlockingQueue[String](Observatory.MostMessages)
+  private val draining = new AtomicBoolean
+  private val dropped = new AtomicInteger
+  private val executions = new ConcurrentHashMap[String, WeakReference[StreamExecution]]
+  private val worker = ThreadUtils.newDaemonSingleThreadScheduledExecutor("state-store-observatory")
+
+  /** Id of the application. */
+  private[observed] def application: String = context.applicationId
+
+  /** A query has started. */
+  def started(execution: StreamExecution): Unit = guarded("start of a query") {
+    val options = execution.sparkSession.conf.getAll.collect {
+      case (key, value) if key.startsWith(Declarations.prefix) => key.stripPrefix(Declarations.prefix) -> value
+    }
+    executions.put(execution.runId.toString, new WeakReference(execution))
+    board.learned(QueryFacts(
+      execution.id.toString, execution.runId.toString, Option(execution.name), System.currentTimeMillis, options))
+  }
+
+  /** Spark has committed a batch. */
+  def progressed(progress: StreamingQueryProgress): Unit = guarded("progress of a query") {
+    val run = progress.runId.toString
+    if (board.facts(run).forall(_.id == run)) {
+      board.learned(QueryFacts(progress.id.toString, run, Option(progress.name), System.currentTimeMillis))
+    }
+    drain()
+    board.progressed(run, progress.batchId, System.currentTimeMillis)
+    report(run, progress.batchId, Observatory.Looks)
+  }
+
+  /** A query has ended. */
+  def terminated(run: String, error: Option[String]): Unit = guarded("end of a query") {
+    drain()
+    executions.remove(run)
+    requests.terminated(run)
+    board.terminated(run, error)
+    board.view(run).filter(_.stores.nonEmpty).foreach(post)
+  }
+
+  /** Posts the event of a batch when all its stores have reported, or after some looks. */
+  private def report(run: String, batch: Long, looks: Int): Unit =
+    if (board.isComplete(run, batch + 1) || looks == 0) {
+      learnOperators(run)
+      board.viewAt(run, batch + 1).filter(_.stores.nonEmpty).foreach(view => post(view.copy(batch = Some(batch))))
+    } else {
+      later(Observatory.LookMs) {
+        drain()
+        report(run, batch, looks - 1)
+      }
+    }
+
+  private def post(run: RunView): Unit =
+    BatchRecord.of(application, run, board.takeMerges(run.facts.run)).foreach { record =>
+      context.listenerBus.post(StoresReported(BatchRecord.text(record)))
+    }
+
+  private def learnOperators(run: String): Unit =
+    for {
+      facts <- board.facts(run) if facts.operators.isEmpty
+      execution <- Option(executions.get(run)).flatMap(one => Option(one.get))
+      planned <- Option(execution.lastExecution)
+    } {
+      val names = planned.executedPlan.collect {
+        case writer: StateStoreWriter => writer.stateInfo.map(_.operatorId -> writer.shortName)
+      }.flatten.toMap
+      board.learned(facts.copy(operators = names))
+    }
+
+  private def drain(): Unit = {
+    draining.set(false)
+    Iterator.continually(inbox.poll()).takeWhile(_ != null).foreach { message =>
+      try {
+        val (executor, host, reports) = Messages.readReports(message)
+        reports.foreach { report =>
+          board.heard(executor, host, report)
+          report match {
+            case full: FullReport => requests.heard(full)
+            case _ => ()
+          }
+        }
+      } catch { case Harmless(e) => logDebug("A report of state stores cannot be read", e) }
+    }
+  }
+
+  private def later(ms: Long)(body: => Unit): Unit =
+    try worker.schedule((() => guarded("report")(body)): Runnable, ms, TimeUnit.MILLISECONDS)
+    catch { case _: RejectedExecutionException => () } // the context is being stopped
+
+  private def guarded(of: String)(body: => Unit): Unit =
+    try body
+    catch { case Harmless(e) => logInfo(s"The tab \"Checkpoints\" does not show a $of", e) }
+
+  private def hear(message: String): Unit =
+    if (!inbox.offer(message)) {
+      if (dropped.getAndIncrement() == 0) {
+        logInfo("Reports of state stores come faster than they are read: some are dropped, and the tab " +
+          "\"Checkpoints\" shows older figures")
+      }
+    } else if (draining.compareAndSet(false, true)) later(0)(drain())
+
+  private final class Endpoint(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {
+    override def receive: PartialFunction[Any, Unit] = {
+      case message: String => hear(message)
+      case (message: String, commands: RpcEndpointRef) =>
+        guarded("report of an executor")(Messages.readHello(message).foreach(requests.reach(_, commands)))
+    }
+  }
+
+  private def start(): Unit = {
+    context.env.rpcEnv.setupEndpoint(Reporter.EndpointName, new Endpoint(context.env.rpcEnv))
+    context.statusStore.store match {
+      case store: ElementTrackingStore => context.listenerBus.addToStatusQueue(new RecordsListener(store))
+      case _ => ()
+    }
+    context.addSparkListener(new Observatory.End(() => worker.shutdownNow()))
+    context.ui.foreach(CheckpointsTab.attach(_, Some(this)))
+  }
+}
+
+object Observatory extends Logging {
+  private val MostMessages = 4096
+  private val LookMs = 50L
+  private val Looks = 10
+
+  private var current: Option[(SparkContext, Option[Observatory])] = None
+
+  /**
+   * The observatory of the active SparkContext, made by the first call. Never throws.
+   *
+   * @return None if nobody could see anything: the application has neither a UI nor an event log
+   */
+  def start(): Option[Observatory] = synchronized {
+    SparkContext.getActive.flatMap { context =>
+      if (!current.exists(_._1 eq context)) current = Some(context -> made(context))
+      current.flatMap(_._2)
+    }
+  }
+
+  private def made(context: SparkContext): Option[Observatory] =
+    if (context.ui.isEmpty && !context.isEventLogEnabled) None
+    else try {
+      val observatory = new Observatory(context)
+      observatory.start()
+      Some(observatory)
+    } catch {
+      case Harmless(e) =>
+        logInfo("Spark's UI has no tab \"Checkpoints\"; queries are not affected", e)
+        None
+    }
+
+  /** Ends the observatory's thread with the application. */
+  private final class End(stop: () => Unit) extends org.apache.spark.scheduler.SparkListener {
+    override def onApplicationEnd(end: org.apache.spark.scheduler.SparkListenerApplicationEnd): Unit = stop()
+  }
+}

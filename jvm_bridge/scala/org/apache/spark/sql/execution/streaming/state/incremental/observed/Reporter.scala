@@ -1,0 +1,159 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import java.util.concurrent.{ArrayBlockingQueue, ConcurrentHashMap, TimeUnit}
+import java.util.concurrent.atomic.AtomicBoolean
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.internal.Logging
+import org.apache.spark.rpc.{RpcCallContext, RpcEndpointRef, RpcEnv, ThreadSafeRpcEndpoint}
+import org.apache.spark.SparkEnv
+import org.apache.spark.sql.execution.streaming.state.incremental.agent.Agent
+import org.apache.spark.util.{RpcUtils, ThreadUtils}
+
+/**
+ * Sends what happens to the stores of an executor to the driver, on a daemon thread of its own, and hands the
+ * driver's commands to the stores. A report that cannot be sent is dropped: nothing waits for it, and nothing fails.
+ *
+ * @param env the environment of the executor whose RPC is used
+ */
+private[observed] final class Reporter private (env: SparkEnv) extends Logging {
+  private val queue = new ArrayBlockingQueue[Report](Reporter.MostWaiting)
+  private val saidFull = new AtomicBoolean
+  private var saidNobody = false
+  private var driver: Option[RpcEndpointRef] = None
+  private var commandsEndpoint: Option[RpcEndpointRef] = None
+  private var notBeforeNs = System.nanoTime
+
+  // In threads of their own because a command waits for the agent's answer.
+  private lazy val commands = ThreadUtils.newDaemonFixedThreadPool(2, "state-store-commands")
+
+  /** Whether it belongs to that environment. */
+  private def isOf(other: SparkEnv): Boolean = env eq other
+
+  /** Sends a report soon. Returns at once; any thread. */
+  def send(report: Report): Unit =
+    if (!queue.offer(report) && saidFull.compareAndSet(false, true)) {
+      logInfo(s"More than ${Reporter.MostWaiting} reports of state stores wait to be sent to the driver: " +
+        "the others are dropped, and the tab \"Checkpoints\" of Spark's UI shows older figures")
+    }
+
+  private def start(): Unit = {
+    val thread = new Thread(() => run(), "state-store-reports")
+    thread.setDaemon(true)
+    thread.start()
+  }
+
+  private def run(): Unit =
+    try while (Reporter.isCurrent(this) && !env.isStopped) {
+      Option(queue.poll(Reporter.PollMs, TimeUnit.MILLISECONDS)).foreach { first =>
+        Thread.sleep(Reporter.LingerMs) // the stores of an executor commit at nearly the same time
+        val others = new java.util.ArrayList[Report]
+        queue.drainTo(others, Reporter.MostInMessage)
+        deliver(first +: others.asScala.toSeq)
+      }
+    } catch {
+      case Harmless(e) => logInfo("Reports of state stores are not sent any more", e)
+      case _: InterruptedException => ()
+    }
+
+  private def deliver(reports: Seq[Report]): Unit =
+    try connected().foreach { to =>
+      to.send(Messages.reports(env.executorId, env.blockManager.blockManagerId.host, reports))
+    } catch {
+      case Harmless(e) =>
+        driver = None
+        logDebug("Reports of state stores were not sent", e)
+    }
+
+  private def connected(): Option[RpcEndpointRef] = {
+    if (driver.isEmpty && System.nanoTime - notBeforeNs >= 0) {
+      notBeforeNs = System.nanoTime + TimeUnit.MILLISECONDS.toNanos(Reporter.RetryMs)
+      try driver = Some(connect())
+      catch {
+        case Harmless(e) if !saidNobody =>
+          saidNobody = true
+          logInfo("The driver does not listen to reports of state stores (it has neither a UI nor an event log, or " +
+            "an older release of the state store): none are sent")
+          logDebug("The driver does not listen", e)
+        case Harmless(_) => ()
+      }
+    }
+    driver
+  }
+
+  private def connect(): RpcEndpointRef = {
+    val found = RpcUtils.makeDriverRef(Reporter.EndpointName, env.conf, env.rpcEnv)
+    val name = s"${Reporter.EndpointName}-commands-${env.executorId}"
+    val own = commandsEndpoint.getOrElse(env.rpcEnv.setupEndpoint(name, new Commands(env.rpcEnv)))
+    commandsEndpoint = Some(own)
+    found.send((Messages.hello(env.executorId), own))
+    found
+  }
+
+  private final class Commands(override val rpcEnv: RpcEnv) extends ThreadSafeRpcEndpoint {
+    override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
+      case message: String =>
+        Messages.readCommand(message) match {
+          case Some(command) =>
+            context.reply("taken")
+            command.stores.foreach(key => commands.execute(() => full(command, key)))
+          case None if Messages.asksForMerges(message) =>
+            commands.execute(() => context.reply(Messages.merges(Agent.currentMerges(Reporter.AgentPatienceMs))))
+          case None => context.reply("unknown")
+        }
+    }
+  }
+
+  private def full(command: FullCommand, key: StoreKey): Unit =
+    try Reporter.stores.get(key) match {
+      case null =>
+        send(FullReport(key, System.currentTimeMillis, command.request, None, already = false,
+          Some(Failed("busy",
+            s"executor ${env.executorId} does not have the store open any more: ask again after the next batch"))))
+      case store => store.full(command)
+    } catch { case Harmless(e) => logInfo(s"A full checkpoint of $key was not asked for", e) }
+}
+
+private[observed] object Reporter extends Logging {
+  /** The name of the driver's endpoint. */
+  val EndpointName = "incremental-state-store"
+
+  private val MostWaiting = 10000
+  private val MostInMessage = 200
+  private val LingerMs = 20L
+  private val PollMs = 5000L
+  private val RetryMs = 60000L
+  private val AgentPatienceMs = 2000L
+
+  private val stores = new ConcurrentHashMap[StoreKey, ObservedStore]
+
+  @volatile private var current: Option[Reporter] = None
+
+  /** Sends a report for the executor that this JVM is now. Never throws. */
+  def send(report: Report): Unit =
+    try of(SparkEnv.get).foreach(_.send(report))
+    catch { case Harmless(e) => logDebug("A report of a state store was not sent", e) }
+
+  /** Commands for that store go there from now on. */
+  def add(store: ObservedStore): Unit = stores.put(store.key, store)
+
+  /** The store is closed; another provider's of the same key is kept. */
+  def remove(store: ObservedStore): Unit = stores.remove(store.key, store)
+
+  private def isCurrent(reporter: Reporter): Boolean = current.exists(_ eq reporter)
+
+  // A JVM may have one SparkContext after the other, each with an environment of its own.
+  private def of(env: SparkEnv): Option[Reporter] = {
+    val known = current
+    if (env == null || known.exists(_.isOf(env))) known.filter(_ => env != null)
+    else synchronized {
+      if (!current.exists(_.isOf(env))) {
+        val made = new Reporter(env)
+        current = Some(made)
+        made.start()
+      }
+      current
+    }
+  }
+}

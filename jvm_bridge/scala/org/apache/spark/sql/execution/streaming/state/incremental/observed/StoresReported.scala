@@ -1,0 +1,110 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.observed
+
+import scala.annotation.meta.getter
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.SparkConf
+import org.apache.spark.internal.Logging
+import org.apache.spark.scheduler.{SparkListener, SparkListenerEvent}
+import org.apache.spark.status.{AppHistoryServerPlugin, ElementTrackingStore}
+import org.apache.spark.ui.SparkUI
+import org.apache.spark.util.kvstore.{KVIndex, KVStore}
+
+/**
+ * Tells Spark's listeners, and by them the event log, of the stores of a query after a batch.
+ *
+ * @param record a [[BatchRecord]] as a text, so that a History Server of another release can read it
+ */
+final case class StoresReported(record: String) extends SparkListenerEvent
+
+/**
+ * A record as Spark's status store keeps it.
+ *
+ * @param id    the run and the batch
+ * @param query the query's id
+ * @param order the time of the batch: the store forgets the oldest first
+ */
+private[observed] final class StoredRecord(
+    @(KVIndex @getter) val id: String,
+    @(KVIndex @getter)("query") val query: String,
+    @(KVIndex @getter)("order") val order: Long,
+    val record: String)
+
+/**
+ * Keeps the records of batches where the pages read them: in the driver, and in the History Server when it reads the
+ * event log of an application.
+ */
+private[observed] final class RecordsListener(store: ElementTrackingStore) extends SparkListener with Logging {
+  store.addTrigger(classOf[StoredRecord], RecordsListener.Most) { count =>
+    val excess = math.max(0, count - RecordsListener.Most)
+    val iterator = store.view(classOf[StoredRecord]).index("order").max(excess).closeableIterator()
+    val old = try iterator.asScala.map(_.id).toList finally iterator.close()
+    old.foreach(id => store.delete(classOf[StoredRecord], id))
+  }
+
+  override def onOtherEvent(event: SparkListenerEvent): Unit = event match {
+    case StoresReported(text) =>
+      try keep(BatchRecord.read(text), text)
+      catch { case Harmless(e) => logInfo("A report of state stores cannot be read; it is left out", e) }
+    case _ => ()
+  }
+
+  private def keep(record: BatchRecord, text: String): Unit = {
+    store.write(stored(record, text), checkTriggers = true)
+    // The stores of older batches go; their figures in sum stay.
+    val outdated = Records.id(record.facts.run, record.batch - RecordsListener.MostWithStores)
+    try {
+      val old = BatchRecord.read(store.read(classOf[StoredRecord], outdated).record)
+      store.write(stored(old.brief, BatchRecord.text(old.brief)))
+    } catch { case _: NoSuchElementException => () }
+  }
+
+  private def stored(record: BatchRecord, text: String): StoredRecord =
+    new StoredRecord(Records.id(record.facts.run, record.batch), record.facts.id, record.atMs, text)
+}
+
+private[observed] object RecordsListener {
+  /** The most records that are kept, over all queries. */
+  private val Most = 1000L
+
+  /** For how many batches of a run single stores are kept. */
+  private val MostWithStores = 20
+}
+
+/** The records that a status store has. */
+private[observed] final class Records(store: KVStore) {
+  /** The newest record of each query, the query that was heard of last at the end. */
+  def newest: Seq[BatchRecord] = {
+    val all = read(store.view(classOf[StoredRecord]).index("order"))
+    val last = all.map(one => one.query -> one).toMap
+    last.values.toSeq.sortBy(_.order).map(one => BatchRecord.read(one.record))
+  }
+
+  /** The records of a query, newest first; of a version that a restart made again, the newest. */
+  def of(query: String): Seq[BatchRecord] =
+    read(store.view(classOf[StoredRecord]).index("query").first(query).last(query)).sortBy(-_.order)
+      .map(one => BatchRecord.read(one.record)).distinctBy(_.batch)
+
+  /** Whether there is any. */
+  def nonEmpty: Boolean = store.count(classOf[StoredRecord]) > 0
+
+  private def read(view: org.apache.spark.util.kvstore.KVStoreView[StoredRecord]): Seq[StoredRecord] = {
+    val iterator = view.closeableIterator()
+    try iterator.asScala.toList finally iterator.close()
+  }
+}
+
+private[observed] object Records {
+  def id(run: String, batch: Long): String = s"$run-$batch"
+}
+
+/** Shows the tab in the History Server for applications that used the store; found there by Java's ServiceLoader. */
+final class CheckpointsHistoryPlugin extends AppHistoryServerPlugin {
+  override def createListeners(conf: SparkConf, store: ElementTrackingStore): Seq[SparkListener] =
+    Seq(new RecordsListener(store))
+
+  override def setupUI(ui: SparkUI): Unit =
+    if (new Records(ui.store.store).nonEmpty) CheckpointsTab.attach(ui, None)
+
+  override def displayOrder: Int = 30
+}

@@ -1,0 +1,295 @@
+"""The tab in Spark's UI of a running application: its API, metrics, page, and full checkpoints on demand."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import time
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from observed.running import Running, awaited
+from observed.schema import check
+
+from state_store.core.checkpoint.names import SnapshotName
+
+pytestmark = [pytest.mark.spark, pytest.mark.older(more=("4.0",), long=("4.2", "4.1"))]
+
+HOSTILE = 'ünsafe "<script>alert(1)</script>\n\x1b[31m'
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("tab")) as running:
+        running.start("totals")
+        running.start("joined", "joined")
+        running.start("stateless", "stateless")
+        running.do("start", name=HOSTILE, directory=str(running.room / "hostile"), query="totals")
+        running.feed("totals", 6)
+        running.feed("joined", 2)
+        running.feed("stateless", 2)
+        running.feed(HOSTILE, 2)
+        awaited(lambda: version(running, "totals") == 6, "the last batch is shown")
+        yield running
+
+
+def version(app: Running, query: str) -> int | None:
+    answer = app.get(f"queries/{query}/stores")
+    return answer.json["version"] if answer.status == 200 else None
+
+
+def request_full(app: Running, query: str, **body: Any) -> str:
+    answer = app.get(f"queries/{query}/checkpoints", method="POST", body=body)
+    assert answer.status == 202, answer.text
+    return str(answer.json["request-id"])
+
+
+def outcome(app: Running, query: str, request: str) -> dict[str, Any]:
+    """Return the operation when it has ended."""
+    path = f"queries/{query}/checkpoints/triggers/{request}"
+
+    def ended() -> dict[str, Any] | None:
+        operation: dict[str, Any] = app.get(path).json
+        return operation if operation["status"]["id"] == "COMPLETED" else None
+
+    return awaited(ended, f"{path} has ended")
+
+
+def full_snapshots(directory: Path, operator: int = 0) -> dict[str, set[int]]:
+    """Return the versions of the full snapshots in storage, by partition."""
+    found: dict[str, set[int]] = {}
+    for archive in directory.glob(f"checkpoint/state/{operator}/*/snapshot/*.zip"):
+        name = SnapshotName.parse(archive.name)
+        assert name is not None
+        with zipfile.ZipFile(archive) as zipped:
+            text = next(zipped.read(entry) for entry in zipped.namelist() if "manifest" in entry)
+        if json.loads(text)["kind"] == "full":
+            found.setdefault(archive.parents[1].name, set()).add(name.version)
+    return found
+
+
+ANSWERS = {
+    "": "Service",
+    "queries": "Queries",
+    "queries/totals": "Query",
+    "queries/totals/verdict": "Verdict",
+    "queries/totals/stores?sort=deltas&limit=1&offset=1": "Stores",
+    "queries/totals/checkpoints?limit=3&before=6": "Checkpoints",
+    "queries/totals/checkpoints/latest": "CheckpointDetails",
+    "queries/totals/checkpoints/4?partition=1": "CheckpointDetails",
+    "queries/totals/config": "Configuration",
+    "queries/totals/merges": "Merges",
+}
+
+
+@pytest.mark.parametrize("path", ANSWERS)
+def test_answers_follow_the_schema(app: Running, path: str) -> None:
+    answer = app.get(path)
+    assert answer.status == 200, answer.text
+    assert answer.headers["Content-Type"].startswith("application/json")
+    check(answer.json, ANSWERS[path], "driver")
+
+
+def test_figures_are_those_of_the_files(app: Running) -> None:
+    stores = app.get("queries/totals/checkpoints/latest").json["stores"]
+    assert [store["operator_name"] for store in stores] == ["stateStoreSave"] * 2
+    assert sum(store["keys"] for store in stores) == 7
+    for store in stores:
+        directory = app.room / "totals/checkpoint/state/0" / str(store["partition"])
+        deltas = {path.name: path.stat().st_size for path in (directory / "delta").glob("*.sst")}
+        mine = [size for name, size in deltas.items() if store["checkpoint_id"] in name]
+        assert store["new_bytes"] in mine
+        assert store["version"] == 6
+
+
+def test_history_has_every_batch_with_its_merges(app: Running) -> None:
+    answer = app.get("queries/totals/checkpoints").json
+    assert [one["version"] for one in answer["history"]] == [6, 5, 4, 3, 2, 1]
+    assert all(one["wrote"]["delta"] == 2 for one in answer["history"])
+    merged = [one for one in answer["history"] if one["wrote"]["merge"] or one["wrote"]["full"]]
+    assert merged
+    assert all(one["reasons"] for one in merged)
+    page = app.get("queries/totals/checkpoints?limit=2&before=5").json
+    assert [one["version"] for one in page["history"]] == [4, 3]
+    assert page["more"]
+
+
+def test_queries_have_their_names_operators_and_stores(app: Running) -> None:
+    queries = {query["name"]: query for query in app.get("queries").json["queries"]}
+    joined = queries["joined"]["operators"]
+    assert [operator["name"] for operator in joined] == ["symmetricHashJoin"]
+    assert joined[0]["stores"]
+    assert "stateless" not in queries
+    hostile = next(query for name, query in queries.items() if name not in ("totals", "joined"))
+    assert hostile["name"] == hostile["id"], "a name that is no path is not an address"
+    assert app.get(f"queries/{hostile['id']}/stores").status == 200
+
+
+def test_a_full_checkpoint_of_the_committed_version_is_made_once(app: Running) -> None:
+    before = version(app, "totals")
+    with ThreadPoolExecutor(4) as pool:
+        requests = set(pool.map(lambda _: request_full(app, "totals"), range(4)))
+    operation = outcome(app, "totals", min(requests))
+    check(operation, "Operation", "driver")
+    assert operation["made"] == operation["wanted"] == 2
+    assert operation["failed"] == 0
+    for request in requests:
+        assert {store["version"] for store in outcome(app, "totals", request)["stores"]} == {before}
+    again = outcome(app, "totals", request_full(app, "totals", triggerId="nightly-1"))
+    assert {store["outcome"] for store in again["stores"]} == {"already"}
+    assert request_full(app, "totals", triggerId="nightly-1") == "nightly-1"
+    for versions in full_snapshots(app.room / "totals").values():
+        assert before in versions
+    app.feed("totals")
+    stores = awaited(
+        lambda: version(app, "totals") == before + 1 and app.get("queries/totals/stores").json["stores"],
+        "the next batch is shown",
+    )
+    assert {store["deltas_since_full"] for store in stores} == {1}
+
+
+def test_only_the_stores_that_are_named_are_made(app: Running) -> None:
+    operation = outcome(app, "joined", request_full(app, "joined", partition=1))
+    assert {store["partition"] for store in operation["stores"]} == {1}
+    assert operation["failed"] == 0
+
+
+JSON = {"Content-Type": "application/json"}
+BROWSER = {**JSON, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
+REFUSED: dict[str, tuple[int, dict[str, Any]]] = {
+    "a form": (415, {"body": b"a=b", "headers": {"Content-Type": "application/x-www-form-urlencoded"}}),
+    "text": (415, {"body": b"{}", "headers": {"Content-Type": "text/plain"}}),
+    "another site": (403, {"body": {}, "headers": {**JSON, "Sec-Fetch-Site": "cross-site"}}),
+    "a browser without the token": (403, {"body": {}, "headers": BROWSER}),
+    "a browser with another token": (
+        403,
+        {"body": {}, "headers": {**BROWSER, "X-State-Store-Token": "0" * 48}},
+    ),
+    "a page of another site, old browser": (403, {"body": {}, "headers": {**JSON, "Origin": "http://evil"}}),
+    "a prefetch": (403, {"body": {}, "headers": {**JSON, "Sec-Purpose": "prefetch"}}),
+    "no JSON": (400, {"body": b"{", "headers": JSON}),
+    "a list": (400, {"body": b"[]", "headers": JSON}),
+    "a long body": (413, {"body": b" " * 70000, "headers": JSON}),
+    "an incremental one": (400, {"body": {"checkpointType": "INCREMENTAL"}}),
+    "an unknown field": (400, {"body": {"stop": True}}),
+    "a trigger id with markup": (400, {"body": {"triggerId": "<b>"}}),
+    "a negative partition": (400, {"body": {"partition": -1}}),
+    "a partition as text": (400, {"body": {"partition": "1"}}),
+    "no such operator": (404, {"body": {"operator": 9}}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_requests_that_are_refused(app: Running, case: str) -> None:
+    status, how = REFUSED[case]
+    answer = app.get("queries/totals/checkpoints", method="POST", **how)
+    assert answer.status == status, answer.text
+    assert answer.headers["Content-Type"].startswith("application/problem+json")
+    check(answer.json, "Problem", "driver")
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("queries/nobody", 404),
+        ("queries/totals/checkpoints/99", 404),
+        ("queries/totals/checkpoints/old", 400),
+        ("queries/totals/checkpoints/triggers/unknown", 404),
+        ("queries/totals/checkpoints/6/files", 404),
+        ("queries/totals/stores?limit=0", 400),
+        ("queries/totals/stores?sort=color", 400),
+        ("queries/totals/stores?partition=x", 400),
+        ("stop", 404),
+    ],
+)
+def test_what_is_not_there_is_a_problem_that_says_what_to_do(app: Running, path: str, status: int) -> None:
+    answer = app.get(path)
+    assert answer.status == status
+    check(answer.json, "Problem", "driver")
+    assert len(answer.json["detail"]) > 20
+
+
+@pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_other_methods_are_refused(app: Running, method: str) -> None:
+    answer = app.get("queries/totals/checkpoints", method=method)
+    assert answer.status == 405
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+def test_the_page_of_the_tab_has_the_token_that_a_browser_needs(app: Running) -> None:
+    assert "/checkpoints/" in app.get("/jobs/").text
+    page = app.get("/checkpoints/").text
+    token = page.split('data-token="', 1)[1].split('"', 1)[0]
+    assert len(token) == 48
+    sent = {**BROWSER, "X-State-Store-Token": token}
+    answer = app.get("queries/totals/checkpoints", method="POST", body={}, headers=sent)
+    assert answer.status == 202
+    assert "script>alert" not in page
+
+
+@pytest.mark.parametrize("name", ["..%2f..%2fincremental-state-store.properties", "../x.js", ".js", "a/b.js"])
+def test_assets_are_only_those_of_the_page(app: Running, name: str) -> None:
+    answer = app.get(f"/checkpoints/assets/{name}")
+    assert answer.status in (400, 404) or "Spark" in answer.text
+
+
+def test_metrics_are_what_prometheus_reads(app: Running) -> None:
+    answer = app.get("/checkpoints/metrics")
+    assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = answer.text.splitlines()
+    assert 'state_store_stores{query="totals"} 2' in lines
+    assert any(line.startswith('state_store_merges_total{query="totals",kind="full"}') for line in lines)
+    assert any(line.startswith("state_store_commit_duration_seconds_bucket") for line in lines)
+    assert not any("script" in line for line in lines), "the hostile name is not in the labels"
+    promtool = shutil.which("promtool")
+    if promtool is not None:
+        done = subprocess.run(
+            [promtool, "check", "metrics"], input=answer.text, text=True, capture_output=True
+        )
+        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_failing_merges_are_shown_with_their_words(app: Running) -> None:
+    app.start("failing")
+    app.feed("failing", 1)
+    for partition in (0, 1):
+        directory = app.room / "failing/checkpoint/state/0" / str(partition)
+        shutil.rmtree(directory / "snapshot", ignore_errors=True)
+        (directory / "snapshot").write_text("in the way")
+    operation = outcome(app, "failing", request_full(app, "failing"))
+    assert operation["failed"] == 2
+    assert operation["failure"]["message"].startswith("2 of 2 stores failed, the first because: ")
+    app.feed("failing", 1)
+    failed = awaited(lambda: app.get("queries/failing/merges").json["failed"], "the failures are shown")
+    assert failed[0]["failure"]["kind"]
+    stores = app.get("queries/failing/stores").json["stores"]
+    assert all(store["failures_in_row"] >= 1 for store in stores)
+
+
+def test_a_query_that_ended_stays_and_says_where_to_go(app: Running) -> None:
+    app.start("short")
+    app.feed("short", 1)
+    awaited(lambda: version(app, "short") == 1, "the batch is shown")
+    app.do("stop", name="short")
+    awaited(lambda: app.get("queries/short").json["running"] is False, "the end is shown")
+    answer = app.get("queries/short/checkpoints", method="POST", body={})
+    assert answer.status == 409
+    assert "state-store full" in answer.json["detail"]
+
+
+def test_a_query_that_is_started_again_goes_on_in_the_same_history(app: Running) -> None:
+    app.start("again")
+    app.feed("again", 2)
+    app.do("stop", name="again")
+    app.start("again")
+    app.feed("again", 1)
+    awaited(lambda: version(app, "again") == 3, "the batch after the start is shown")
+    history = app.get("queries/again/checkpoints").json["history"]
+    assert [one["version"] for one in history] == [3, 2, 1]
+    time.sleep(0.1)
+    assert sum(query["name"] == "again" for query in app.get("queries").json["queries"]) == 1
