@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import Committed, Prediction, SeenAttempts
 from state_store.agent.wire.requests import CommitRequest
-from state_store.core.checkpoint.attempts import Seen
+from state_store.core.checkpoint.attempts import ObservedAttempts
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SHARED_DIRECTORY, DeltaName
 from state_store.core.files.checksums import crc32_of
 from state_store.core.planning.chain import Chain, ChainDelta
@@ -37,7 +37,7 @@ def commit(store: OpenStore, request: CommitRequest) -> CommitResult:
     before = _chain_before(store, delta)
     _check_follows(delta, before)
     stored_from_s = clock_s()
-    seen: Seen = frozenset()
+    seen: ObservedAttempts = frozenset()
     if store.store_id.has_checkpoint_ids:
         _store_delta(store, delta, request)
     else:

@@ -13,7 +13,7 @@ from state_store.agent.suspicion import Suspicions
 from state_store.agent.wire.requests import StoreId
 from state_store.core.deletion.retention import Retention
 from state_store.core.files.bounded_storage import BoundedStorage
-from state_store.core.planning.requests import RequestTimes
+from state_store.core.planning.request_costs import RequestTimes
 from state_store.core.runtime import Lock
 from state_store.core.settings.options import Options
 from state_store.core.snapshots.context import StoreContext

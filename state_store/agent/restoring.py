@@ -13,7 +13,7 @@ from state_store.agent.wire.requests import AttemptsRequest, DeltasRequest, Rang
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.names import DeltaName, VersionId
-from state_store.core.deletion.catalog import read_listing
+from state_store.core.deletion.reading import read_listing
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.options import FILES
@@ -117,7 +117,7 @@ def fetch_deltas(store: OpenStore, request: DeltasRequest) -> DeltaFiles:
     path: list[DeltaName] = []
     version = request.version
     if version.checkpoint_id is None:
-        version = listing.attempts.meant(version.number) or version
+        version = listing.attempts.resolve(version.number) or version
     current: VersionId | None = version
     while current is not None and current.number >= request.first:
         if current not in names:
@@ -143,7 +143,7 @@ def _refuse_number(listing: Listing, version: VersionId, cause: Exception | None
     """Raises OptionError where only Spark's ids can say which attempt `version` is, and none is given."""
     if version.checkpoint_id is not None:
         return
-    files = listing.attempts.with_sparks_ids(version.number)
+    files = listing.attempts.paths_with_spark_ids(version.number)
     if files:
         raise OptionError(
             f"version {version.number} was committed in checkpoint format 2 ('{files[0]}'), and this "

@@ -27,9 +27,9 @@ from state_store.core.files.local_cache import LocalCache
 from state_store.core.files.parts import PART_BYTES
 from state_store.core.files.sparse import end_bytes
 from state_store.core.files.workspace import Workspace
-from state_store.core.planning.cost import CostModel, Laziness
+from state_store.core.planning.cost import CostModel, LazyPolicy
 from state_store.core.planning.policy import Policy
-from state_store.core.planning.requests import FarStorage, RequestTimes
+from state_store.core.planning.request_costs import RemoteTransfers, RequestTimes
 from state_store.core.runtime import Runtime
 from state_store.core.settings.executor import ExecutorOptions
 from state_store.core.settings.options import FILES, Options
@@ -209,11 +209,13 @@ class Stores:
 
 
 def _cost_model(options: Options, storage: Storage, request_times: RequestTimes | None) -> CostModel:
-    threads, far = options.transfer_threads, None
+    threads, remote = options.transfer_threads, None
     if request_times is not None:
-        far = FarStorage(request_times, threads, PART_BYTES, LEAST_SPARSE_DELTA_BYTES)
-    model = CostModel(thorough=options.restore_verification == FILES, is_local=storage.is_local, far=far)
-    model.laziness = Laziness.of(options, end_bytes)
+        remote = RemoteTransfers(request_times, threads, PART_BYTES, LEAST_SPARSE_DELTA_BYTES)
+    model = CostModel(
+        thorough=options.restore_verification == FILES, is_local=storage.is_local, remote=remote
+    )
+    model.lazy_policy = LazyPolicy.of(options, end_bytes)
     return model
 
 

@@ -10,7 +10,7 @@ from agent.harness import InProcess, Job, contents
 from state_store.agent.head import StoreHead
 from state_store.core.checkpoint.manifest import Manifest
 from state_store.core.checkpoint.names import VersionId
-from state_store.core.deletion.judgement import Judgement
+from state_store.core.deletion.deletion_plan import DeletionPlan
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.database import Database
 from state_store.core.engine.settings import DatabaseSettings
@@ -56,12 +56,12 @@ def test_nothing_is_deleted_when_one_file_must_not_be(job: Job, monkeypatch, pat
     for number in range(3):
         job.commit({b"\0\0more-%d" % number: b""})
     (needed,) = [one for one in files(job) if one.startswith(f"delta/{job.version:020d}")]
-    candidates = Judgement.candidates
+    candidates = DeletionPlan.candidates
     forbidden = needed if path == "needed" else path
     before = files(job)
     with monkeypatch.context() as broken:
         broken.setattr(
-            Judgement, "candidates", lambda self, before_ms: candidates(self, before_ms) | {forbidden}
+            DeletionPlan, "candidates", lambda self, before_ms: candidates(self, before_ms) | {forbidden}
         )
         with pytest.raises(InternalError, match=r"was about to delete .*nothing was deleted") as caught:
             job.cleanup()

@@ -20,7 +20,7 @@ from state_store.core.compat import zip
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files import sparse, transfer
 from state_store.core.files.deadline import Deadline
-from state_store.core.planning import requests
+from state_store.core.planning import request_costs
 from state_store.core.snapshots import assembly
 from state_store.core.storage.local import LocalStorage
 
@@ -57,7 +57,7 @@ class Far(InProcess):
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts and sparse deltas of a few rows, and sizes that differ by as little tell something."""
-    monkeypatch.setattr(requests, "_PRIOR_WEIGHT", 0.001)
+    monkeypatch.setattr(request_costs, "_PRIOR_WEIGHT", 0.001)
     monkeypatch.setattr(transfer, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(stores, "PART_BYTES", PART_BYTES)
     monkeypatch.setattr(hydration, "PART_BYTES", PART_BYTES)

@@ -37,7 +37,6 @@ UNFINISHED = (
     "state_store/core/deletion/",
     "state_store/core/engine/",
     "state_store/core/files/",
-    "state_store/core/planning/",
     "state_store/core/runtime.py",
     "state_store/core/settings/",
     "state_store/core/snapshots/",

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import MergedStore, Skipped
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
-from state_store.core.deletion.catalog import read_newest_manifest
 from state_store.core.deletion.lease import Lease
+from state_store.core.deletion.reading import read_newest_manifest
 from state_store.core.files.deadline import Deadline
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, merge

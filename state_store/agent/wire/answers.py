@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Union
 
 from state_store.agent.lazy.hydration import Progress
-from state_store.core.checkpoint.attempts import Seen, next_ordinal
+from state_store.core.checkpoint.attempts import ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.metadata import ColumnFamily
 from state_store.core.checkpoint.names import VersionId, version_order
 from state_store.core.codec import INLINE, fields_to_json, json_names
@@ -64,7 +64,7 @@ class SeenAttempts(Answer):
     """Attempts in storage above `version`, for the next commit on it where Spark gives no ids."""
 
     version: int
-    seen: Seen
+    seen: ObservedAttempts
 
     def to_json(self) -> dict[str, Any]:
         ordered = sorted(self.seen, key=version_order)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from state_store.core.checkpoint.attempts import Seen
+from state_store.core.checkpoint.attempts import ObservedAttempts
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
 from state_store.core.codec import INLINE, Mismatch, from_json, json_names
 from state_store.core.deletion.policy import RetentionPolicy
@@ -132,7 +132,7 @@ class CommitRequest:
     seen_pairs: tuple[tuple[Any, ...], ...] = ()
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> ObservedAttempts:
         """Later versions that the attempt knew of.
 
         Raises:

@@ -4,8 +4,8 @@ Spark names versions by their numbers alone then. Each attempt still has an id, 
 names say which attempt each delta builds on. The id begins with an ordinal: one more than the highest of the
 attempts at that version that were in storage when this one began. From the names in a listing follows
 
-- which attempt a number stands for (`Attempts.meant`), and
-- whether an attempt that has just been stored may count (`Attempts.objection`).
+- which attempt a number stands for (`Attempts.resolve`), and
+- whether an attempt that has just been stored may count (`Attempts.why_refused`).
 
 An attempt stores its delta first and lists then. So of two that were at work at the same time at least one
 sees the other, and is refused; and one that comes late, whenever it does, sees what it missed. A delta that
@@ -26,7 +26,7 @@ _ID = re.compile(r"a(0|[1-9]\d*)-([0-9a-f]{8})-(0|[1-9]\d*)-([0-9a-f]{8})")
 NO_APPLICATION = "0" * 8
 """Stands for a program that is no Spark application."""
 
-Seen = frozenset[VersionId]
+ObservedAttempts = frozenset[VersionId]
 """The attempts at later versions that were in storage when an attempt began."""
 
 
@@ -75,11 +75,11 @@ class Attempts:
         self._snapshots = frozenset(snapshot.version_id for snapshot in snapshots)
         self._written_ms = written_ms or {}
 
-    def after(self, version: int) -> Seen:
+    def after(self, version: int) -> ObservedAttempts:
         """The attempts at versions above that one."""
         return frozenset(delta.version_id for delta in self._deltas if delta.version > version)
 
-    def meant(self, number: int) -> VersionId | None:
+    def resolve(self, number: int) -> VersionId | None:
         """The attempt that the number alone stands for; None where there is none of the store's own.
 
         It is the one with the highest ordinal that was not refused. Of several with that one, at most one
@@ -105,11 +105,11 @@ class Attempts:
             )
         return next(iter(best))
 
-    def with_sparks_ids(self, number: int) -> list[str]:
+    def paths_with_spark_ids(self, number: int) -> list[str]:
         """The files of the attempts at version `number` whose ids are Spark's (checkpoint format 2)."""
         return sorted(self._path(version) for version in self._at(number) if _ordinal(version) is None)
 
-    def overtaken(self, own: VersionId, seen: Seen) -> str | None:
+    def superseded_by(self, own: VersionId, seen: ObservedAttempts) -> str | None:
         """Why an attempt must not even be stored: when it began, one at its version was there that belongs to
         a task that Spark had launched later. None where there is none.
         """
@@ -125,7 +125,7 @@ class Attempts:
                 return f"a task that Spark launched later has committed it already, as '{theirs}'"
         return None
 
-    def objection(self, delta: DeltaName, seen: Seen) -> str | None:
+    def why_refused(self, delta: DeltaName, seen: ObservedAttempts) -> str | None:
         """Why the attempt `delta`, which is in storage by now, does not count; None where it does.
 
         `seen` is what there was above the version that it builds on when it began.
@@ -143,9 +143,9 @@ class Attempts:
             theirs = _ordinal(at)
             if at.number == own.number and (theirs is None or mine is None or theirs >= mine):
                 return f"another attempt committed it meanwhile ('{other.path}')"
-        return self._objection_to_parent(delta)
+        return self._why_parent_refused(delta)
 
-    def _objection_to_parent(self, delta: DeltaName) -> str | None:
+    def _why_parent_refused(self, delta: DeltaName) -> str | None:
         """The version before may have been committed anew since this executor came to it."""
         parent = delta.builds_on
         if parent is None:

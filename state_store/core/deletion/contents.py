@@ -22,8 +22,8 @@ from state_store.core.checkpoint.names import (
     SnapshotName,
 )
 from state_store.core.checkpoint.registry import Registry, restorable_snapshots
-from state_store.core.deletion.catalog import listing_of, read_again_if_damaged, read_archive
 from state_store.core.deletion.markers import Tombstones
+from state_store.core.deletion.reading import listing_of, read_again_if_damaged, read_archive
 from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import DamagedError, FormatError, MissingError
 

@@ -17,7 +17,7 @@ from state_store.core.checkpoint.names import (
     TOMBSTONE_DIRECTORY,
     is_file_list_name,
 )
-from state_store.core.deletion.catalog import read_again_if_damaged
+from state_store.core.deletion.reading import read_again_if_damaged
 from state_store.core.storage.contract import Entry, Storage
 from state_store.errors import DamagedError, MissingError
 

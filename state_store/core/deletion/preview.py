@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents, refuse_newer_formats
-from state_store.core.deletion.judgement import Judgement
+from state_store.core.deletion.deletion_plan import DeletionPlan
 from state_store.core.deletion.markers import Leases, has_run_out
 from state_store.core.deletion.policy import Cleanup
 from state_store.core.runtime import SYSTEM, Runtime
@@ -31,22 +31,22 @@ def preview(
     contents = StoreContents.read(storage)
     refuse_newer_formats(contents.snapshots)
     before_ms = now_ms - older_than_ms
-    judgement = Judgement.of_all(contents.without(discarded), newest)
+    plan = DeletionPlan.of_all(contents.without(discarded), newest)
     tombstones, leases = contents.tombstones, Leases.read(storage)
     young = [
         path
         for path, entry in tombstones.damaged.items()
         if not has_run_out(now_ms - entry.modified_ms, lease_expiry_ms)
     ]
-    skipped = f"'{young[0]}' is damaged, and young" if young else judgement.obstacle()
+    skipped = f"'{young[0]}' is damaged, and young" if young else plan.why_blocked()
     if skipped is not None:
-        return Cleanup(floor=0, skipped=skipped, warnings=tuple(judgement.warnings()))
+        return Cleanup(floor=0, skipped=skipped, warnings=tuple(plan.warnings()))
     expired = {
         path
         for path, lease in leases.leases.items()
         if lease.is_expired(int(now_ms), now_ms, lease_expiry_ms)
     }
-    candidates = judgement.old_candidates(before_ms) | (contents.entries.keys() & set(discarded))
+    candidates = plan.old_candidates(before_ms) | (contents.entries.keys() & set(discarded))
     live = [lease.terms for path, lease in leases.leases.items() if path not in expired]
     in_use = frozenset().union(*(candidates if terms is None else terms.files for terms in live))
     named = {
@@ -65,7 +65,7 @@ def preview(
         **{path: leases.leases[path].entry for path in expired},
     }
     return Cleanup(
-        floor=judgement.floor,
+        floor=plan.floor,
         deleted=tuple(sorted(deletable)),
         deleted_bytes=sum(contents.entries[path].size_bytes for path in deletable),
         swept={
@@ -73,7 +73,7 @@ def preview(
             **{path: entry for path, entry in unfinished.items() if entry.modified_ms < before_ms},
             **tombstones.damaged,
         },
-        retained=tuple(judgement.registry.checkpoints()),
-        registry=judgement.registry,
-        warnings=tuple(judgement.warnings()),
+        retained=tuple(plan.registry.checkpoints()),
+        registry=plan.registry,
+        warnings=tuple(plan.warnings()),
     )

@@ -33,7 +33,7 @@ from state_store.core.deletion.contents import (
     read_snapshots,
     refuse_newer_formats,
 )
-from state_store.core.deletion.judgement import Judgement
+from state_store.core.deletion.deletion_plan import DeletionPlan
 from state_store.core.deletion.markers import (
     FUTURE_LEASE_FACTOR,
     Leases,
@@ -89,7 +89,9 @@ class Retention:
         if newest.number <= (LEAST_CHECKPOINTS if self._policy.age_ms else self._policy.keep):
             return Cleanup(floor=1)
         contents = self._read()
-        return self._clean(contents, Judgement(contents, newest, self._floor(newest, contents.committed_ms)))
+        return self._clean(
+            contents, DeletionPlan(contents, newest, self._floor(newest, contents.committed_ms))
+        )
 
     def sweep(self, newest: VersionId, older_than_ms: int, discarded: Collection[str] = ()) -> Cleanup:
         """Takes away what no version needs that can be restored, the leases and tombstones of the dead, and
@@ -101,8 +103,8 @@ class Retention:
         """
         contents = self._read()
         before_ms = min(self._storage_ms(None), self._runtime.wall_ms()) - older_than_ms
-        judgement = Judgement.of_all(contents.without(discarded), newest)
-        return self._clean(contents, judgement, before_ms, contents.entries.keys() & set(discarded))
+        plan = DeletionPlan.of_all(contents.without(discarded), newest)
+        return self._clean(contents, plan, before_ms, contents.entries.keys() & set(discarded))
 
     def _read(self) -> StoreContents:
         contents = StoreContents.read(self._storage, self._known)
@@ -113,26 +115,26 @@ class Retention:
     def _clean(
         self,
         contents: StoreContents,
-        judgement: Judgement,
+        plan: DeletionPlan,
         before_ms: float | None = None,
         discarded: Collection[str] = (),
     ) -> Cleanup:
-        """Deletes what the judgement lets go; with `before_ms` only files last modified before that time, and
+        """Deletes what the plan lets go; with `before_ms` only files last modified before that time, and
         those that are discarded.
         """
-        warnings = tuple(judgement.warnings())
-        skipped = self._standstill(contents.tombstones) or judgement.obstacle()
+        warnings = tuple(plan.warnings())
+        skipped = self._blocking_tombstone(contents.tombstones) or plan.why_blocked()
         if skipped is not None:
             return Cleanup(floor=0, registry=contents.registry(), skipped=skipped, warnings=warnings)
-        deleted, marks, doubts = self._delete(contents, judgement, before_ms, discarded)
+        deleted, marks, lease_warnings = self._delete(contents, plan, before_ms, discarded)
         return Cleanup(
-            floor=judgement.floor,
+            floor=plan.floor,
             deleted=tuple(deleted),
             deleted_bytes=sum(contents.entries[path].size_bytes for path in deleted),
             swept={**contents.tombstones.damaged, **marks},
-            retained=tuple(judgement.registry.checkpoints()),
-            registry=judgement.registry,
-            warnings=(*warnings, *doubts),
+            retained=tuple(plan.registry.checkpoints()),
+            registry=plan.registry,
+            warnings=(*warnings, *lease_warnings),
         )
 
     def _floor(self, newest: VersionId, committed_ms: Mapping[int, int]) -> int:
@@ -145,7 +147,7 @@ class Retention:
             )
         return max(1, min(floor, newest.number - LEAST_CHECKPOINTS + 1))
 
-    def _standstill(self, tombstones: Tombstones) -> str | None:
+    def _blocking_tombstone(self, tombstones: Tombstones) -> str | None:
         """The damaged tombstone for which nothing can be decided yet; those that ran out are deleted."""
         if not tombstones.damaged:
             return None
@@ -162,7 +164,7 @@ class Retention:
     def _delete(
         self,
         contents: StoreContents,
-        judgement: Judgement,
+        plan: DeletionPlan,
         before_ms: float | None,
         discarded: Collection[str],
     ) -> tuple[list[str], dict[str, Entry], list[str]]:
@@ -174,13 +176,13 @@ class Retention:
             newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
             now_ms = min(newest_ms, self._runtime.wall_ms())
             unfinished_ms, marks_ms = float(now_ms - self._policy.temporary_expiry_ms), math.inf
-            candidates = judgement.candidates(unfinished_ms)
+            candidates = plan.candidates(unfinished_ms)
             if not candidates and not contents.tombstones.files:
                 return [], {}, []
         else:
-            candidates = judgement.old_candidates(before_ms) | set(discarded)
+            candidates = plan.old_candidates(before_ms) | set(discarded)
             unfinished_ms, marks_ms = before_ms, before_ms
-        written = self._write_tombstone(candidates - judgement.condemned)
+        written = self._write_tombstone(candidates - plan.condemned)
         leases = Leases.read(self._storage)
         expired = self._expired(leases.leases, written)
         live = {path: lease for path, lease in leases.leases.items() if path not in expired}
@@ -188,17 +190,17 @@ class Retention:
             *(candidates if lease.terms is None else lease.terms.files for lease in live.values())
         )
         deletable = candidates - in_use
-        _check(deletable, judgement)
+        _check(deletable, plan)
         self._delete_all(path for path in deletable if path.startswith(SNAPSHOT_DIRECTORY))
         self._delete_all(path for path in deletable if not path.startswith(SNAPSHOT_DIRECTORY))
-        finished = self._delete_finished_tombstones(contents, judgement, written, candidates, deletable)
+        finished = self._delete_finished_tombstones(contents, plan, written, candidates, deletable)
         unfinished = {**contents.unfinished, **contents.tombstones.unfinished, **leases.unfinished}
         dead = {path: lease.entry for path, lease in leases.leases.items() if path in expired}
         dead = {path: entry for path, entry in dead.items() if entry.modified_ms < marks_ms}
         swept = self._sweep(dead, unfinished, unfinished_ms)
-        return sorted(deletable), {**finished, **swept}, self._doubts(live)
+        return sorted(deletable), {**finished, **swept}, self._lease_warnings(live)
 
-    def _doubts(self, leases: Mapping[str, ReadLease]) -> list[str]:
+    def _lease_warnings(self, leases: Mapping[str, ReadLease]) -> list[str]:
         """Return warnings about live leases that hold files for longer than they were meant to."""
         now_ms = self._runtime.wall_ms()
         warnings = []
@@ -275,7 +277,7 @@ class Retention:
     def _delete_finished_tombstones(
         self,
         contents: StoreContents,
-        judgement: Judgement,
+        plan: DeletionPlan,
         written: str | None,
         condemned: set[str],
         deleted: set[str],
@@ -289,7 +291,7 @@ class Retention:
             if not files & left:
                 self._storage.delete(path)
                 finished[path] = contents.tombstones.entries[path]
-        if written and condemned - judgement.condemned <= deleted:
+        if written and condemned - plan.condemned <= deleted:
             self._storage.delete(written)
         return finished
 
@@ -304,11 +306,11 @@ class Retention:
         return expired | dead
 
 
-def _check(deletable: set[str], judgement: Judgement) -> None:
+def _check(deletable: set[str], plan: DeletionPlan) -> None:
     """What has to be so before files may be deleted, asked in another way than it was decided. Raises
     InternalError, and none is deleted.
     """
-    needed = {file.path for file in judgement.registry.entries()} & deletable
+    needed = {file.path for file in plan.registry.entries()} & deletable
     kinds = (is_sst_path, is_snapshot_path, is_refused_path)
     foreign = {path for path in deletable if not any(is_one(path) for is_one in kinds)}
     if needed or foreign:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from state_store.core.compat import pairwise, zip
-from state_store.core.engine.pages import KEY_PLACE, WORD, Page, Stretches, gathered
+from state_store.core.engine.pages import KEY_PLACE, WORD, ByteSlices, Page, gather_bytes
 from state_store.core.engine.table import KEY_FOOTER_BYTES, PUT, REMOVED, UNCOMPRESSED, content_of, index_of
 from state_store.errors import DamagedError, FormatError
 
@@ -70,13 +70,13 @@ def _page(data: mmap.mmap, blocks: _Blocks, path: Path, start: bytes, end: bytes
     if removed.any() and not numpy.isin(kinds[removed], REMOVED).all():
         raise FormatError(f"'{path}' has records of a kind that is not known", file=str(path))
     page = Page(keys, values, removed)
-    if keys.text(0) >= start and keys.text(len(page) - 1) < end:
+    if keys.value(0) >= start and keys.value(len(page) - 1) < end:
         yield page
         return
     families = keys.data[keys.starts].astype(numpy.uint16) << 8 | keys.data[keys.starts + 1]
     wanted = (families >= int.from_bytes(start, "big")) & (families < int.from_bytes(end, "big"))
     if wanted.any():
-        yield page.taken(wanted)
+        yield page.take(wanted)
 
 
 def _damaged(path: Path) -> DamagedError:
@@ -150,7 +150,7 @@ class _Walk(NamedTuple):
     exists: Any
 
 
-def _records(data: Any, begins: Any, ends: Any) -> tuple[Stretches, Stretches, Any] | None:
+def _records(data: Any, begins: Any, ends: Any) -> tuple[ByteSlices, ByteSlices, Any] | None:
     """Keys without footer, values and kinds of all records of the blocks; None where that takes too much
     memory, and there are several blocks.
     """
@@ -158,7 +158,7 @@ def _records(data: Any, begins: Any, ends: Any) -> tuple[Stretches, Stretches, A
 
     walk = _walked(data, *_restarts(data, begins, ends))
     if not walk.exists.size:
-        nothing = Stretches(data, *(numpy.zeros(0, numpy.int64) for _ in range(2)))
+        nothing = ByteSlices(data, *(numpy.zeros(0, numpy.int64) for _ in range(2)))
         return nothing, nothing, numpy.zeros(0, numpy.uint8)
     fresh = walk.value_at - walk.key_at
     key_bytes = walk.shared + fresh
@@ -177,7 +177,7 @@ def _records(data: Any, begins: Any, ends: Any) -> tuple[Stretches, Stretches, A
     )
     lengths -= KEY_FOOTER_BYTES
     kinds = data[value_at - KEY_FOOTER_BYTES] if has_own_footers else flat[starts + lengths]
-    return Stretches(flat, starts, lengths), Stretches(data, value_at, value_bytes), kinds
+    return ByteSlices(flat, starts, lengths), ByteSlices(data, value_at, value_bytes), kinds
 
 
 def _walked(data: Any, restarts: Any, limits: Any) -> _Walk:
@@ -186,7 +186,7 @@ def _walked(data: Any, restarts: Any, limits: Any) -> _Walk:
     rows: list[tuple[Any, ...]] = []
     at, exists = restarts, numpy.ones(len(restarts), bool)
     while exists.any():
-        head = gathered(data, at, WORD).view("<i8")
+        head = gather_bytes(data, at, WORD).view("<i8")
         if ((head & 0x808080) * exists).any():
             shared, fresh, value_bytes, key_at = _long_heads(data, at, exists)
         else:  # three numbers of a byte each
@@ -245,10 +245,10 @@ def _key_bytes(data: Any, walk: _Walk, longest: int, width: int) -> Any:
     for number in range(steps):
         shared = walk.shared[number]
         begins = numpy.where(walk.exists[number], walk.key_at[number] - shared, _ROOM)
-        here = gathered(data, begins + (lead - KEY_PLACE), WORD * width).view("<u8").reshape(-1, width)
+        here = gather_bytes(data, begins + (lead - KEY_PLACE), WORD * width).view("<u8").reshape(-1, width)
         if key is not None and shared.any():  # of the key before where bytes are shared
             here ^= key
-            here &= gathered(own, shared * (WORD * width), WORD * width).view("<u8").reshape(-1, width)
+            here &= gather_bytes(own, shared * (WORD * width), WORD * width).view("<u8").reshape(-1, width)
             here ^= key
         matrix[:, number] = key = here
     return words.view(numpy.uint8)
@@ -277,7 +277,7 @@ def _words(data: Any, places: Any) -> Any:
     """32-bit numbers, wherever they are."""
     import numpy
 
-    return gathered(data, places, 4).view("<u4").astype(numpy.int64)
+    return gather_bytes(data, places, 4).view("<u4").astype(numpy.int64)
 
 
 def _varints(data: Any, at: Any) -> tuple[Any, Any]:

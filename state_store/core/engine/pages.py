@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,17 +18,17 @@ KEY_PLACE = 5
 a multiple of 8."""
 
 
-class Stretches(NamedTuple):
+class ByteSlices(NamedTuple):
     """Parts of `data` (numpy bytes): `lengths[i]` bytes from `starts[i]`."""
 
     data: Any
     starts: Any
     lengths: Any
 
-    def taken(self, chosen: Any) -> Stretches:
-        return Stretches(self.data, self.starts[chosen], self.lengths[chosen])
+    def take(self, chosen: Any) -> ByteSlices:
+        return ByteSlices(self.data, self.starts[chosen], self.lengths[chosen])
 
-    def text(self, number: int) -> bytes:
+    def value(self, number: int) -> bytes:
         """One of them."""
         start = int(self.starts[number])
         return bytes(self.data[start : start + int(self.lengths[number])])
@@ -45,19 +45,19 @@ class Stretches(NamedTuple):
         stretches = pyarrow.Array.from_buffers(pyarrow.large_binary(), max(0, 2 * count - 1), buffers)
         return stretches.take(pyarrow.array(numpy.arange(0, 2 * count, 2)))
 
-    def texts(self) -> Iterator[bytes]:
+    def to_list(self) -> list[bytes]:
         """Each of them."""
         data = self.data.tobytes()
         bounds = zip(self.starts.tolist(), (self.starts + self.lengths).tolist(), strict=True)
-        return (data[start:end] for start, end in bounds)
+        return [data[start:end] for start, end in bounds]
 
 
 @dataclass(frozen=True)
 class Page:
     """Records in order of their keys; `removed` says of each whether it removes its key."""
 
-    keys: Stretches
-    values: Stretches
+    keys: ByteSlices
+    values: ByteSlices
     removed: Any
 
     def __len__(self) -> int:
@@ -65,24 +65,28 @@ class Page:
 
     def between(self, first: int, end: int) -> Page:
         """Records number `first` to `end` (excluded)."""
-        return self.taken(slice(first, end))
+        return self.take(slice(first, end))
 
-    def taken(self, chosen: Any) -> Page:
+    def take(self, chosen: Any) -> Page:
         """Some of the records: numbers, a slice, or true for each that is wanted."""
-        return Page(self.keys.taken(chosen), self.values.taken(chosen), self.removed[chosen])
+        return Page(self.keys.take(chosen), self.values.take(chosen), self.removed[chosen])
 
 
-def joined(parts: Sequence[Page]) -> Page:
+def concatenate(parts: Sequence[Page]) -> Page:
     """The records of pages, one after the other; that of one as it is."""
     import numpy
 
     if len(parts) == 1:
         return parts[0]
     keys, values = ([getattr(part, name) for part in parts] for name in ("keys", "values"))
-    return Page(_joined(keys), _joined(values), numpy.concatenate([part.removed for part in parts]))
+    return Page(
+        _concatenate_slices(keys),
+        _concatenate_slices(values),
+        numpy.concatenate([part.removed for part in parts]),
+    )
 
 
-def _joined(parts: Sequence[Stretches]) -> Stretches:
+def _concatenate_slices(parts: Sequence[ByteSlices]) -> ByteSlices:
     """Each part of which comes one after the other in its data; what begins at a multiple of 8 still does."""
     import numpy
 
@@ -95,10 +99,10 @@ def _joined(parts: Sequence[Stretches]) -> Stretches:
         starts.append(part.starts + (size - first))
         size += len(whole) + room
     lengths = numpy.concatenate([part.lengths for part in parts])
-    return Stretches(numpy.concatenate(data), numpy.concatenate(starts), lengths)
+    return ByteSlices(numpy.concatenate(data), numpy.concatenate(starts), lengths)
 
 
-def gathered(data: Any, places: Any, size: int) -> Any:
+def gather_bytes(data: Any, places: Any, size: int) -> Any:
     """`size` bytes of `data` from each place on, as a new array of things of this many bytes.
 
     Numpy copies such things several times as fast as numbers that do not lie at multiples of their size.

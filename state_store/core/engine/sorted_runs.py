@@ -11,7 +11,7 @@ import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from state_store.core.engine.pages import Page, Stretches, joined
+from state_store.core.engine.pages import ByteSlices, Page, concatenate
 
 _FEW = 64
 """A page with more than this many times the records of all newer ones is searched for their keys."""
@@ -44,7 +44,7 @@ class _Texts(Sequence[bytes]):
     def __getitem__(self, number: Any) -> Any:
         if number >= len(self):
             raise IndexError
-        return self._page.keys.text(number)
+        return self._page.keys.value(number)
 
 
 class _Cursor:
@@ -63,13 +63,13 @@ class _Cursor:
     def last_key(self) -> bytes:
         """Of the page; the run may have more."""
         assert self._page is not None
-        return self._page.keys.text(len(self._page) - 1)
+        return self._page.keys.value(len(self._page) - 1)
 
     def up_to(self, bound: bytes) -> Page:
         """What there is up to a key, which is not beyond the page."""
         page, first = self._page, self._at
         assert page is not None
-        if page.keys.text(first) > bound:
+        if page.keys.value(first) > bound:
             return page.between(first, first)
         end = bisect.bisect_right(_Texts(page), bound, lo=first)
         self._at = end
@@ -90,11 +90,11 @@ def _newest(parts: Sequence[Page]) -> Iterator[Page]:
         for page in left:
             yield from _kept(page, ~page.removed)
     elif sum(map(len, left[:-1])) * _FEW < len(left[-1]):
-        newer, oldest = joined(left[:-1]), left[-1]
+        newer, oldest = concatenate(left[:-1]), left[-1]
         yield from _kept(newer, _first_ones(newer.keys))
         yield from _kept(oldest, ~_among(_Texts(oldest), _Texts(newer)))
     else:
-        page = joined(left)
+        page = concatenate(left)
         yield from _kept(page, _first_ones(page.keys))
 
 
@@ -104,7 +104,7 @@ def _kept(page: Page, stays: Any) -> Iterator[Page]:
     if stays.all():
         yield page
     elif stays.any():
-        yield page.taken(stays)
+        yield page.take(stays)
 
 
 def _among(texts: Sequence[bytes], keys: Iterable[bytes]) -> Any:
@@ -118,7 +118,7 @@ def _among(texts: Sequence[bytes], keys: Iterable[bytes]) -> Any:
     return are_among
 
 
-def _first_ones(keys: Stretches) -> Any:
+def _first_ones(keys: ByteSlices) -> Any:
     """Which of the keys have not been there before. Arrow numbers different keys in the order in which they
     come: a key that is new has a number above all before it.
     """

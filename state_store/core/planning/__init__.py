@@ -1,1 +1,1 @@
-"""When to merge: the chain, what a restore costs, times of day, and the policy over them. No I/O."""
+"""Decisions when to merge: the chain, the cost of a restore, times of day, and the policy. No I/O."""

@@ -11,7 +11,7 @@ from state_store.core.checkpoint.names import DeltaName, VersionId
 
 @dataclass(frozen=True)
 class ChainDelta:
-    """A delta of the chain and its size; `crc32` is known from its name, or because it was committed here."""
+    """A delta of the chain, its size, and the CRC-32 of its name."""
 
     name: DeltaName
     size_bytes: int
@@ -19,15 +19,15 @@ class ChainDelta:
 
     @classmethod
     def from_listing(cls, name: DeltaName, size_bytes: int) -> ChainDelta:
-        """A delta as a listing shows it."""
+        """Return the delta as a listing shows it."""
         return cls(name, size_bytes, name.crc)
 
 
 @dataclass(frozen=True)
 class Chain:
-    """What `version` (None: nothing is committed) is made of. Immutable: each change gives a new one.
+    """The files of `version` (None: nothing is committed). Immutable: each change returns a new chain.
 
-    `full_snapshot` is the newest full one at or before `snapshot`, None where it is not known or gone.
+    `full_snapshot` is the newest full one at or before `snapshot`, None if it is unknown or gone.
     """
 
     version: VersionId | None = None
@@ -44,29 +44,29 @@ class Chain:
         deltas: Sequence[ChainDelta],
         full_snapshot: Manifest | None = None,
     ) -> Chain:
-        """The chain of `version` (0: none) as checkpoint storage has it."""
+        """Return the chain of `version` (0: none) as it is in checkpoint storage."""
         size_bytes = sum(delta.size_bytes for delta in deltas)
         known = version if version.number else None
         return cls(known, snapshot, tuple(deltas), size_bytes, full_snapshot)
 
     @property
     def deltas_since_full(self) -> int:
-        """How many deltas were committed since the last full checkpoint."""
+        """Number of deltas that were committed since the last full checkpoint."""
         return len(self.deltas) + (self.snapshot.deltas_since_full if self.snapshot else 0)
 
     @property
     def merges_since_full(self) -> int:
-        """How many merges were published since the last full checkpoint."""
+        """Number of merges that were published since the last full checkpoint."""
         return self.snapshot.merges_since_full if self.snapshot else 0
 
     @property
     def snapshot_files(self) -> int:
-        """SST files of the snapshot; 0 without one."""
+        """Number of SST files of the snapshot; 0 without one."""
         return len(self.snapshot.files) if self.snapshot else 0
 
     @property
     def files(self) -> int:
-        """SST files that a restore opens: those of the snapshot and the deltas."""
+        """Number of SST files that a restore opens: those of the snapshot and the deltas."""
         return self.snapshot_files + len(self.deltas)
 
     @property
@@ -75,8 +75,9 @@ class Chain:
         return self.delta_bytes + (self.snapshot.total_bytes if self.snapshot else 0)
 
     def commit(self, delta: ChainDelta) -> Chain:
-        """With one more delta; one of the same version replaces the last, or changes nothing where the
-        snapshot has it already.
+        """Return the chain with one more delta.
+
+        A delta of the newest version replaces that one. One that the snapshot contains changes nothing.
         """
         if self.deltas and self.deltas[-1].name.version_id == delta.name.version_id:
             before = replace(
@@ -94,7 +95,7 @@ class Chain:
         )
 
     def publish(self, manifest: Manifest) -> Chain:
-        """With a newer snapshot: only the deltas after it are left."""
+        """Return the chain with a newer snapshot and the deltas after it."""
         left = tuple(delta for delta in self.deltas if delta.name.version > manifest.version)
         return replace(
             self,
@@ -105,19 +106,19 @@ class Chain:
         )
 
     def back_to(self, version: VersionId) -> Chain | None:
-        """The chain as it was at `version`; None where the snapshot hides it."""
+        """Return the chain as it was at `version`, or None if the snapshot is newer."""
         for index, delta in enumerate(self.deltas):
             if delta.name.version_id == version:
                 kept = self.deltas[: index + 1]
                 return replace(
-                    self, version=version, deltas=kept, delta_bytes=sum(one.size_bytes for one in kept)
+                    self, version=version, deltas=kept, delta_bytes=sum(delta.size_bytes for delta in kept)
                 )
         if self.snapshot is not None and self.snapshot.version_id == version:
             return replace(self, version=version, deltas=(), delta_bytes=0)
         return None
 
     def between(self, after: VersionId | None, version: VersionId) -> Sequence[ChainDelta] | None:
-        """The deltas from `after` to `version`, oldest first; None when this chain does not know them."""
+        """Return the deltas from `after` to `version`, oldest first, or None if the chain lacks one."""
         by_version = {delta.name.version_id: delta for delta in self.deltas}
         path: list[ChainDelta] = []
         current: VersionId | None = version
@@ -130,12 +131,12 @@ class Chain:
         return tuple(reversed(path)) if current == after else None
 
     def paths(self) -> set[str]:
-        """The SST files below the store's directory."""
+        """Return the paths of the SST files below the store's directory."""
         paths = {delta.name.path for delta in self.deltas}
         return paths | ({entry.path for entry in self.snapshot.files} if self.snapshot else set())
 
     def to_json(self) -> dict[str, int]:
-        """Its sizes, as docs/protocol.md has them."""
+        """Return the sizes of the chain, as in docs/protocol.md."""
         return {
             "deltas": len(self.deltas),
             "deltas_since_full": self.deltas_since_full,

@@ -1,7 +1,7 @@
-"""What restores cost, learned from the measured restores and merges of one store.
+"""Cost model of restores, fitted to the measured restores and merges of one store.
 
-Each figure starts from a prior that suits a local disk and moves with what is measured, recent measurements
-counting most; the prior fades with them. Not thread-safe: the caller locks.
+Each figure starts from a prior that suits a local disk and follows the measurements. Recent measurements
+weigh most, and the prior fades with them. Not safe for threads: the caller locks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from state_store.core.planning.requests import FarStorage
+from state_store.core.planning.request_costs import RemoteTransfers
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.options import AUTO, LAZY, Options
 
@@ -19,63 +19,75 @@ _MIB = 1 << 20
 
 
 class Rate:
-    """Milliseconds (or another count) per unit: a decaying average whose prior counts as `prior_units`."""
+    """A decaying average of milliseconds per unit; the prior weighs as much as `prior_units` units."""
 
     def __init__(self, prior_ms: float, prior_units: float) -> None:
         self._ms = prior_ms * prior_units
         self._units = prior_units
 
     def observe(self, units: float, ms: float) -> None:
-        """Notes that `units` took `ms`; none tell nothing."""
+        """Note that `units` took `ms`; 0 units change nothing."""
         if units > 0 and ms >= 0:
             self._ms = self._ms * _DECAY + ms
             self._units = self._units * _DECAY + units
 
     @property
     def ms_per_unit(self) -> float:
-        """The average now, in milliseconds."""
+        """The average now."""
         return self._ms / self._units
 
 
 @dataclass(frozen=True)
 class Transfers:
-    """What storage takes for each file and for each MiB, in milliseconds."""
+    """Time that storage takes for each file and for each MiB, in milliseconds."""
 
     file_ms: float
     mib_ms: float
 
 
 @dataclass(frozen=True)
-class Laziness:
-    """Restores of `least_bytes` bytes or more fetch only ends of files, where fetching all would take longer
-    than `within_ms`; `end_bytes`: how much of a file that is, by its size.
+class LazyPolicy:
+    """Rule by which a restore is lazy: it fetches only the ends of files before the first batch.
+
+    Attributes:
+        least_bytes: bytes of a restore below which it is never lazy.
+        objective_ms: time to fetch everything above which it is lazy; 0: always.
+        end_bytes: returns the bytes of an end, given the size of its file.
     """
 
     least_bytes: int
-    within_ms: int
+    objective_ms: int
     end_bytes: Callable[[int], int]
 
     @classmethod
-    def of(cls, options: Options, end_bytes: Callable[[int], int]) -> Laziness | None:
-        """As a query's options say; None where no restore is lazy."""
-        within_ms = {LAZY: 0, AUTO: options.restore_objective_ms or None}.get(options.restore_mode)
-        return None if within_ms is None else cls(options.lazy_restore_threshold_bytes, within_ms, end_bytes)
+    def of(cls, options: Options, end_bytes: Callable[[int], int]) -> LazyPolicy | None:
+        """Return the rule of a query's options, or None if no restore is lazy."""
+        objective_ms = {LAZY: 0, AUTO: options.restore_objective_ms or None}.get(options.restore_mode)
+        return (
+            None
+            if objective_ms is None
+            else cls(options.lazy_restore_threshold_bytes, objective_ms, end_bytes)
+        )
 
 
 LINKED, COPIED, FETCHED = Transfers(0.06, 0.0005), Transfers(0.1, 0.7), Transfers(0.5, 5.0)
-"""What is expected of storage of this machine, on the disk that restores work on or another, and of another
-machine's."""
+"""Priors for storage on the disk that restores work on, on another disk of this machine, and for remote
+storage."""
 
 
 class CostModel:
     """Predicts the time of a restore that finds no local files.
 
-    `is_local`: storage is of this machine, so that bytes are not moved; `transfers`: what storage takes,
-    where that is known before anything was measured. `thorough`: restores verify each
-    file as a whole, and not block by block later. `ingests`: they make the deltas part of the database, and
-    do not leave them beside it; as the last one did. `laziness`: which of them only fetch what the first row
-    takes, and what that is; None: none does. `far`: how files come from there, where requests are measured
-    one by one: once there were some, these tell what a transfer takes.
+    Args:
+        thorough: restores verify each file as a whole, not block by block later.
+        is_local: storage is on this machine, so that bytes are not moved.
+        transfers: prior of the time that storage takes; None: that of its kind.
+        remote: how files are fetched if requests are measured one by one. Once there were requests, they
+            predict transfers.
+
+    Attributes:
+        ingests: whether restores ingest the deltas into the database; as the last one did.
+        lazy_policy: rule by which restores are lazy; None: none is.
     """
 
     def __init__(
@@ -84,14 +96,14 @@ class CostModel:
         thorough: bool = False,
         is_local: bool = False,
         transfers: Transfers | None = None,
-        far: FarStorage | None = None,
+        remote: RemoteTransfers | None = None,
     ) -> None:
         self._is_local = is_local
-        self._far = far
+        self._remote = remote
         self._expected = transfers or (LINKED if is_local else FETCHED)
         self.thorough = thorough
         self.ingests = False
-        self.laziness: Laziness | None = None
+        self.lazy_policy: LazyPolicy | None = None
         self._has_fetched = False
         self._choose = Rate(2.0, 1)
         self._expect_transfers()
@@ -101,14 +113,14 @@ class CostModel:
         self._delta = Rate(1.5, 4)
 
     def frozen(self) -> CostModel:
-        """As it is before the next restore, whose requests do not move it."""
+        """Return a copy of the model that requests to come do not change."""
         model = copy.copy(self)
-        if self._far is not None:
-            model._far = replace(self._far, times=self._far.times.copy())
+        if self._remote is not None:
+            model._remote = replace(self._remote, times=self._remote.times.copy())
         return model
 
     def predict_restore_ms(self, work: RestoreWork) -> float:
-        """Milliseconds from the listing to the database."""
+        """Return the predicted milliseconds from the listing to the database."""
         predicted_ms = (
             self._choice_requests_ms(work.archives) + self._choose.ms_per_unit + self._fetch_ms(work)
         )
@@ -121,58 +133,58 @@ class CostModel:
         return predicted_ms
 
     def is_lazy(self, work: RestoreWork) -> bool:
-        """Whether a restore that has to fetch these files only fetches what the first row takes."""
-        lazily = None if self.thorough or self._is_local else self.laziness
-        if lazily is None or not work.files or work.size_bytes < lazily.least_bytes:
+        """Return whether a restore that has to fetch these files fetches only their ends at first."""
+        policy = None if self.thorough or self._is_local else self.lazy_policy
+        if policy is None or not work.files or work.size_bytes < policy.least_bytes:
             return False
-        return not lazily.within_ms or self._fetch_all_ms(work) > lazily.within_ms
+        return not policy.objective_ms or self._fetch_all_ms(work) > policy.objective_ms
 
     def _fetch_ms(self, work: RestoreWork) -> float:
-        lazily = self.laziness
-        if lazily is None or not self.is_lazy(work):
+        policy = self.lazy_policy
+        if policy is None or not self.is_lazy(work):
             return self._fetch_all_ms(work)
-        if (far := self._measured) is not None:
-            return far.ends_ms(*work.sizes, lazily.end_bytes, self._stream_mib_ms(far))
-        ends_bytes = work.files * lazily.end_bytes(work.size_bytes // work.files)
+        if (remote := self._measured) is not None:
+            return remote.ends_ms(*work.sizes, policy.end_bytes, self._stream_mib_ms(remote))
+        ends_bytes = work.files * policy.end_bytes(work.size_bytes // work.files)
         return self._transfer_ms(work.files, ends_bytes)
 
     def _fetch_all_ms(self, work: RestoreWork) -> float:
-        if (far := self._measured) is not None:
+        if (remote := self._measured) is not None:
             tables, deltas = work.sizes
-            return far.files_ms((*tables, *deltas), self._stream_mib_ms(far))
+            return remote.files_ms((*tables, *deltas), self._stream_mib_ms(remote))
         return self._transfer_ms(work.files, work.size_bytes)
 
     def _transfer_ms(self, files: int, size_bytes: int) -> float:
         return files * self._file.ms_per_unit + size_bytes / _MIB * self._fetch_mib.ms_per_unit
 
     @property
-    def _measured(self) -> FarStorage | None:
-        return self._far if self._far is not None and self._far.times.are_known else None
+    def _measured(self) -> RemoteTransfers | None:
+        return self._remote if self._remote is not None and self._remote.times.are_known else None
 
-    def _stream_mib_ms(self, far: FarStorage) -> float:
-        """What is expected of one of the streams that are under way together."""
-        return far.threads * self._fetch_mib.ms_per_unit
+    def _stream_mib_ms(self, remote: RemoteTransfers) -> float:
+        """Return the prior time per MiB of one of the streams that share the bandwidth."""
+        return remote.threads * self._fetch_mib.ms_per_unit
 
     def _choice_requests_ms(self, archives: int) -> float:
-        far = self._measured
-        return 0.0 if far is None else far.choice_ms(archives)
+        remote = self._measured
+        return 0.0 if remote is None else remote.choice_ms(archives)
 
     def observe_choice(self, ms: float, archives: int = 1) -> None:
-        """Listings and the reading of this many snapshots' archives took `ms`."""
+        """Note that listings and reading this many snapshots' archives took `ms`."""
         self._choose.observe(1, max(0.0, ms - self._choice_requests_ms(archives)))
 
     def observe_upload(self, files: int, size_bytes: int, ms: float) -> None:
-        """This many files went to storage: until one has come back, that tells best what it will cost."""
+        """Note an upload: until the first fetch, uploads predict fetches best."""
         if not self._has_fetched and not self._is_local:
             self._observe_transfer(files, size_bytes, ms)
 
     def _expect_transfers(self) -> None:
-        """Starts from the prior."""
+        """Go back to the prior."""
         self._file = Rate(self._expected.file_ms, 4)
         self._fetch_mib = Rate(self._expected.mib_ms, 1)
 
     def observe_fetch(self, files: int, size_bytes: int, ms: float) -> None:
-        """This many files came from storage."""
+        """Note that `files` files were fetched from storage."""
         if files == 0:
             return
         if not self._has_fetched:
@@ -181,7 +193,7 @@ class CostModel:
         self._observe_transfer(files, size_bytes, ms)
 
     def _observe_transfer(self, files: int, size_bytes: int, ms: float) -> None:
-        """The time is split between files and bytes as the model splits it so far."""
+        """Split the time between files and bytes in the proportion that the model has now."""
         mib = size_bytes / _MIB
         by_file, by_byte = files * self._file.ms_per_unit, mib * self._fetch_mib.ms_per_unit
         if by_file + by_byte > 0:
@@ -190,14 +202,14 @@ class CostModel:
             self._fetch_mib.observe(mib, ms * (1 - share))
 
     def observe_verification(self, files: int, size_bytes: int, ms: float, *, thorough: bool) -> None:
-        """The checksums of this many files took `ms`, of all their bytes where `thorough`."""
+        """Note that verifying `files` files took `ms`; all their bytes were read if `thorough`."""
         if thorough:
             self._verify_mib.observe(size_bytes / _MIB, ms)
         else:
             self._check_file.observe(files, ms)
 
     def observe_ingestion(self, deltas: int, ms: float) -> None:
-        """A database was opened and this many deltas ingested."""
+        """Note that opening a database and ingesting `deltas` deltas took `ms`."""
         if deltas > 0:
             by_delta = max(0.0, ms - self._open.ms_per_unit)
             self._delta.observe(deltas, by_delta)

@@ -1,9 +1,9 @@
-"""When to merge, and when to cut the chain with a full checkpoint.
+"""Policy that decides when to merge and when to cut the chain with a full checkpoint.
 
-A merge is a trade between bytes uploaded, the time of a restore, and space. What every delta costs a restore
-is learned (cost.py); the cheapest schedule that keeps `restoreObjective` lets deltas pile up until they have
-grown to a good part of the oldest sorted run, because only then a rewrite pays: each byte of change is then
-uploaded once as a delta, and once more or little more by merges.
+A merge trades bytes uploaded against the time of a restore and space. The cost of each delta in a restore
+is measured (cost.py). The cheapest schedule that keeps `restoreObjective` lets deltas accumulate until they
+are a good part of the oldest sorted run. Only then a rewrite pays: each changed byte is uploaded once in a
+delta and little more than once by merges.
 
 Decisions depend on values alone; nothing is read or written here. The caller locks.
 """
@@ -22,29 +22,34 @@ from state_store.core.settings.options import Options
 GROWTH_LEAST_BYTES = 4 << 20
 GROWTH_LEAST_DELTAS = 8
 AMPLIFICATION_LEAST_DELTAS = 8
-"""Below these a rewrite saves nothing that anyone would feel."""
+"""Below these numbers a rewrite saves nothing noticeable."""
 OBJECTIVE_LEAST_DELTAS = 4
 
 FULL_LEAST_SAVING = 0.5
-"""Bytes that a full checkpoint for the sake of `restoreObjective` has to save, per byte that it uploads."""
+"""Bytes that a full checkpoint for `restoreObjective` has to save for each byte that it uploads."""
 
 
 @dataclass(frozen=True)
 class Due:
-    """A merge that should be made: `incremental` or `full`, and why, for people."""
+    """A merge that is due: its kind, `incremental` or `full`, and the reason, for people."""
 
     kind: str
     reason: str
 
 
 class Policy:
-    """The decisions for one store; `names` tell it from others, for the jitter."""
+    """Decisions for one store.
+
+    Args:
+        options: the options of the store's query.
+        names: tell the store from others; the jitter depends on them.
+    """
 
     def __init__(self, options: Options, *names: object) -> None:
         self._options = options
         self._jitter_ms = jitter(options.full_schedule_jitter_ms, *names)
-        self._most_deltas = _spread(options.full_after_deltas, options, *names)
-        self._most_merges = _spread(options.full_after_merges, options, *names)
+        self._max_deltas = _spread(options.full_after_deltas, options, *names)
+        self._max_merges = _spread(options.full_after_merges, options, *names)
         self._schedule = (
             Schedule(options.full_schedule, options.full_schedule_time_zone)
             if options.full_schedule
@@ -52,7 +57,7 @@ class Policy:
         )
 
     def due(self, chain: Chain, statistics: StoreStatistics, now_ms: int) -> Due | None:
-        """The merge to make after a commit, if any; a full one where both kinds are due."""
+        """Return the merge to make after a commit, or None; a full one if both kinds are due."""
         if not chain.deltas:
             return None
         full = self._full(chain, statistics, now_ms)
@@ -74,15 +79,15 @@ class Policy:
         return next((reason for reason in reasons if reason is not None), None)
 
     def _full_by_length(self, chain: Chain) -> str | None:
-        if self._most_deltas and chain.deltas_since_full >= self._most_deltas:
+        if self._max_deltas and chain.deltas_since_full >= self._max_deltas:
             return f"{chain.deltas_since_full} deltas since the last full checkpoint (fullAfterDeltas)"
-        if self._most_merges and chain.merges_since_full >= self._most_merges:
+        if self._max_merges and chain.merges_since_full >= self._max_merges:
             return f"{chain.merges_since_full} merges since the last full checkpoint (fullAfterMerges)"
         return None
 
     def _full_by_files(self, chain: Chain, statistics: StoreStatistics) -> str | None:
-        most = self._options.full_after_files
-        if not most or chain.files <= most:
+        limit = self._options.full_after_files
+        if not limit or chain.files <= limit:
             return None
         snapshot = chain.snapshot
         live, total = statistics.live_bytes(), chain.size_bytes
@@ -94,11 +99,11 @@ class Policy:
         return f"{chain.files} files (fullAfterFiles)"
 
     def _full_by_space(self, chain: Chain, statistics: StoreStatistics) -> str | None:
-        most, live = self._options.full_space_amplification, statistics.live_bytes()
-        if not most or not live or chain.deltas_since_full < AMPLIFICATION_LEAST_DELTAS:
+        limit, live = self._options.full_space_amplification, statistics.live_bytes()
+        if not limit or not live or chain.deltas_since_full < AMPLIFICATION_LEAST_DELTAS:
             return None
         factor = chain.size_bytes / live
-        if factor <= most:
+        if factor <= limit:
             return None
         return f"the files take {factor:.1f} times the live state (fullSpaceAmplification)"
 
@@ -129,12 +134,12 @@ class Policy:
         return None
 
     def _by_objective(self, chain: Chain, statistics: StoreStatistics) -> Due | None:
-        """A merge saves the ingestion of deltas, a full checkpoint the bytes that are there twice as well.
+        """Return the cheapest merge that brings a restore within `restoreObjective`, or None.
 
-        Neither is made where it would not be enough. A full one uploads the whole state, so it also has to
-        pay: the bytes that it saves have to be a good share of those that it uploads. This bounds what
-        the objective costs, at the price of missing it by that share where the live state alone takes almost
-        as long.
+        An incremental merge saves the ingestion of deltas; a full checkpoint also saves duplicate bytes.
+        Neither is made if it would not be enough. A full checkpoint uploads the whole state, so it must also
+        save a good share of the bytes that it uploads. This bounds the cost of the objective. The price: the
+        objective is missed by up to that share if the live state alone takes almost as long.
         """
         objective_ms = self._options.restore_objective_ms
         if not objective_ms or len(chain.deltas) < OBJECTIVE_LEAST_DELTAS:
@@ -160,16 +165,19 @@ class Policy:
         return bool(share) and enough and young_share(chain) >= share
 
 
-def _spread(most: int, options: Options, *names: object) -> int:
-    """`most` less up to a tenth, a part that is the store's own: partitions that begin together do not cut
-    their chains in the same batch. `fullScheduleJitter` 0 switches this off.
+def _spread(limit: int, options: Options, *names: object) -> int:
+    """Return `limit` less a part of its own for each store, at most a tenth.
+
+    So partitions that begin together do not cut their chains in the same batch. `fullScheduleJitter` 0
+    switches this off.
     """
-    return most - jitter(most // 10, most, *names) if options.full_schedule_jitter_ms else most
+    return limit - jitter(limit // 10, limit, *names) if options.full_schedule_jitter_ms else limit
 
 
 def young_share(chain: Chain) -> float:
-    """Bytes of all but the oldest sorted run, per byte of the oldest; without a
-    snapshot, the largest delta counts as that.
+    """Return the bytes of all but the oldest sorted run, per byte of the oldest.
+
+    Without a snapshot the largest delta counts as the oldest run.
     """
     snapshot = chain.snapshot
     if snapshot is None or not snapshot.files:
@@ -180,6 +188,6 @@ def young_share(chain: Chain) -> float:
 
 
 def snapshot_files_when_full(snapshot: Manifest, live_bytes: int) -> int:
-    """Files of a full snapshot, guessed from the largest file of this one."""
+    """Return the number of files of a full snapshot, estimated from the largest file of this one."""
     largest = max((entry.size_bytes for entry in snapshot.files), default=1)
     return max(1, -(-live_bytes // max(1, largest)))

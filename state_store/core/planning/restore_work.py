@@ -1,4 +1,4 @@
-"""What a restore has to do, as far as it is known before: how many files there are, and how large."""
+"""Work of a restore as it is known beforehand: the number of files and their sizes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from state_store.core.planning.chain import Chain
 
 @dataclass(frozen=True)
 class RestoreWork:
-    """SST files and their bytes, and how many of them are deltas.
+    """Files that a restore fetches.
 
-    archives: of snapshots, that are read before. table_sizes, delta_sizes: bytes of each file, where these
-    are known; else all are as large as the average.
+    Attributes:
+        files: number of SST files.
+        size_bytes: their bytes.
+        deltas: how many of them are deltas.
+        archives: number of snapshots' archives that are read first.
+        table_sizes: bytes of each table of the snapshot; None: all files are as large as the average.
+        delta_sizes: bytes of each delta, in the same way.
     """
 
     files: int
@@ -28,7 +33,7 @@ class RestoreWork:
     def of_sizes(
         cls, table_sizes: Sequence[int], delta_sizes: Sequence[int], *, archives: int = 1
     ) -> RestoreWork:
-        """Of files of these bytes."""
+        """Return the work on tables and deltas of these sizes, in bytes."""
         return cls(
             len(table_sizes) + len(delta_sizes),
             sum(table_sizes) + sum(delta_sizes),
@@ -40,7 +45,7 @@ class RestoreWork:
 
     @classmethod
     def of_chain(cls, chain: Chain) -> RestoreWork:
-        """Of all files of the chain."""
+        """Return the work on all files of the chain."""
         snapshot = chain.snapshot
         knows_full = snapshot is not None and snapshot.kind != FULL and chain.full_snapshot is not None
         archives = (snapshot is not None) + knows_full

@@ -1,7 +1,7 @@
 """Times at which full checkpoints are due: cron fields in a time zone, and the jitter of a store.
 
-The jitter of a store is a fixed share of the longest delay, from a hash of what names it, so that partitions
-do not rewrite their state all at once, and each keeps its own time.
+The jitter of a store is a fixed share of the longest delay, a hash of its names. So partitions do not rewrite
+their state all at once, and each keeps its own time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LONGEST_MS = 366 * 5 * 24 * 60 * _MINUTE_MS
 
 
 def jitter(longest: int, *names: object) -> int:
-    """A number from 0 to `longest` (excluded, unless 0) that only depends on the names."""
+    """Return a number from 0 to `longest` (excluded, unless 0) that depends on the names alone."""
     digest = hashlib.sha256("/".join(map(str, names)).encode("utf-8")).digest()
     return int.from_bytes(digest[:8], "big") * longest >> 64
 
@@ -25,19 +25,27 @@ def jitter(longest: int, *names: object) -> int:
 class Schedule:
     """The times that cron fields name in a time zone, in milliseconds since 1970 UTC.
 
-    An hour that daylight saving skips does not occur, one that it repeats occurs twice. What was found is
-    kept until the next time comes, so asking costs nothing before. One thread at a time: the caller locks.
+    An hour that daylight saving skips does not occur; one that it repeats occurs twice. An answer is kept
+    until the next time, so that asking costs nothing. Not safe for threads: the caller locks.
     """
 
     def __init__(self, cron: str, zone: str) -> None:
-        """Raises ValueError when `cron` is not five fields; `zone` is an IANA name."""
+        """Parse the fields.
+
+        Args:
+            cron: five fields.
+            zone: IANA name of a time zone.
+
+        Raises:
+            ValueError: if `cron` is not five fields.
+        """
         self._cron = Cron.parse(cron)
         self._zone = ZoneInfo(zone)
         self._last_ms: int | None = None
         self._known_from_ms = self._known_until_ms = 0
 
     def last_ms(self, now_ms: int) -> int | None:
-        """The latest time at or before `now_ms`; None when there is none within five years."""
+        """Return the latest time at or before `now_ms`, or None if there is none within five years."""
         if not self._known_from_ms <= now_ms < self._known_until_ms:
             self._last_ms = self._find_last(now_ms)
             self._known_from_ms = now_ms if self._last_ms is None else self._last_ms
@@ -59,7 +67,7 @@ class Schedule:
         return None
 
     def _find_next(self, now_ms: int) -> int:
-        """The first time after `now_ms`, or five years later."""
+        """Return the first time after `now_ms`, or a time five years later."""
         at_ms = now_ms - now_ms % _MINUTE_MS + _MINUTE_MS
         while at_ms < now_ms + _LONGEST_MS:
             local = self._local(at_ms)

@@ -1,4 +1,4 @@
-"""What is known of one store beyond its chain: ages of its snapshots, its size, what its work costs."""
+"""Knowledge of one store beyond its chain: ages of its snapshots, its size, the cost of its work."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from state_store.core.planning.restore_work import RestoreWork
 
 
 class StoreStatistics:
-    """What this process knows of one store beyond its chain: times
-    (wall clock, ms), sizes, measured costs.
+    """Knowledge of one process of one store: times (wall clock, ms), sizes, measured costs.
+
+    Not safe for threads: the caller locks.
     """
 
     def __init__(self, cost: CostModel | None = None) -> None:
@@ -23,24 +24,24 @@ class StoreStatistics:
 
     @property
     def since_ms(self) -> int | None:
-        """Since when the chain has grown: its last full checkpoint, or
-        its beginning as far as that is known.
-        """
+        """Time since which the chain grows: that of its last full checkpoint or first file; None: unknown."""
         return self._begun_ms if self.full_ms is None else self.full_ms
 
     def note_chain_start(self, at_ms: int) -> None:
-        """The oldest file of the chain was written then."""
+        """Note when the oldest file of the chain was written."""
         self._begun_ms = at_ms
 
     def note_commit(self, keys: int) -> None:
-        """The newest version has this many keys."""
+        """Note the number of keys of the newest version."""
         self.keys = keys
 
     def note_snapshot(self, snapshot: Manifest | None, full: Manifest | None = None) -> None:
-        """The chain was read from storage, with this newest snapshot.
+        """Note the newest snapshot of the chain, as read from storage.
 
-        `full` is the full one that it names, None where that is gone: then the oldest sorted run tells how
-        large the live state is, if nothing has told better.
+        Args:
+            snapshot: the newest snapshot.
+            full: the full one that it names; None if that is gone. The size of the live state is then that
+                of the oldest sorted run, unless a better one is known.
         """
         if snapshot is None:
             return
@@ -54,22 +55,22 @@ class StoreStatistics:
             self._live = (oldest_run_bytes(snapshot), snapshot.keys)
 
     def note_merge(self, manifest: Manifest, now_ms: int) -> None:
-        """A snapshot was published."""
+        """Note that a snapshot was published."""
         self.snapshot_ms = now_ms
         if manifest.kind == FULL:
             self.full_ms = now_ms
             self._live = (manifest.total_bytes, manifest.keys)
 
     def ages_ms(self, now_ms: int) -> tuple[int | None, int | None]:
-        """How long ago the newest snapshot and the newest full one were made; None where not known."""
+        """Return the ages of the newest snapshot and of the newest full one; None: unknown."""
         times = (self.snapshot_ms, self.full_ms)
         snapshot, full = (None if at_ms is None else max(0, now_ms - at_ms) for at_ms in times)
         return snapshot, full
 
     def live_bytes(self) -> int | None:
-        """Size of the store if nothing were in it twice: that of the last full snapshot, scaled by keys.
+        """Return the size of the store without duplicates: that of the last full snapshot, scaled by keys.
 
-        None where no snapshot is known; at least 1, so that other sizes can be measured by it.
+        None if no snapshot is known; at least 1, so that it can be a divisor.
         """
         if self._live is None:
             return None
@@ -77,13 +78,14 @@ class StoreStatistics:
         return max(1, size_bytes * self.keys // keys if keys else size_bytes)
 
     def predict_restore_ms(self, chain: Chain) -> float:
-        """Of the chain as it is, with no local files."""
+        """Return the predicted time to restore the chain without local files."""
         return self.cost.predict_restore_ms(RestoreWork.of_chain(chain))
 
 
 def oldest_run_bytes(snapshot: Manifest) -> int:
-    """Bytes of the oldest sorted run of a snapshot: its deepest level, or the largest file where all are in
-    level 0. No key is in it twice.
+    """Return the bytes of the oldest sorted run of a snapshot, in which no key is twice.
+
+    That is its deepest level, or the largest file if all are in level 0.
     """
     deepest = max((entry.level for entry in snapshot.files), default=0)
     if deepest == 0:

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Optional
 
 from state_store.core.checkpoint.archive import Archive
-from state_store.core.checkpoint.attempts import Seen
+from state_store.core.checkpoint.attempts import ObservedAttempts
 from state_store.core.checkpoint.lineage import Plan
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.manifest import FULL, Manifest
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.compat import zip
-from state_store.core.deletion.catalog import read_archive
+from state_store.core.deletion.reading import read_archive
 from state_store.core.engine.database import Database, tidy
 from state_store.core.files.sparse import SparseFile, make_sparse
 from state_store.core.files.sst_end import is_plain, is_plain_tail
@@ -92,7 +92,7 @@ class Restored:
     deltas: tuple[DeltaBeside, ...] = ()
     sparse: tuple[SparseFile, ...] = ()
     end_requests: int = 0
-    seen: Seen = frozenset()
+    seen: ObservedAttempts = frozenset()
     needs_rocksdb: bool = False
 
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from state_store.core.checkpoint.attempts import Attempts, Seen
+from state_store.core.checkpoint.attempts import Attempts, ObservedAttempts
 from state_store.core.checkpoint.document import encode
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, DeltaName, RefusedName, VersionId
@@ -26,19 +26,21 @@ def look(storage: Storage, first: int) -> Attempts:
     ).attempts
 
 
-def store_attempt(storage: Storage, delta: DeltaName, seen: Seen, store: Callable[[], object]) -> Seen:
+def store_attempt(
+    storage: Storage, delta: DeltaName, seen: ObservedAttempts, store: Callable[[], object]
+) -> ObservedAttempts:
     """Makes the attempt `delta` by `store`, which writes it; what there is above its version since.
 
     `seen` is what there was above the version that it builds on when it began. Raises ConflictError where the
     attempt does not count, because another one was at work; it is marked as refused then. Raises as `store`
     and the storage do: whether it counts is then not known, and the next attempt finds out.
     """
-    overtaken = Attempts(()).overtaken(delta.version_id, seen)
+    overtaken = Attempts(()).superseded_by(delta.version_id, seen)
     if overtaken is not None:
         raise _refused(storage, delta, overtaken)
     store()
     there = look(storage, delta.version - 1)
-    objection = there.objection(delta, seen)
+    objection = there.why_refused(delta, seen)
     if objection is not None:
         refuse(storage, delta.version_id, objection)
         raise _refused(storage, delta, objection)

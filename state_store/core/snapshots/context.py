@@ -12,7 +12,7 @@ from state_store.core.files.deadline import NEVER, Deadline
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.transfer import Fetched, Look, Wanted, fetch, never_mind, parallel, verify
 from state_store.core.files.workspace import Workspace
-from state_store.core.planning.requests import SMALL_AT_ONCE
+from state_store.core.planning.request_costs import SMALL_AT_ONCE
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage.contract import Storage
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from state_store.core.planning.requests import DOWNLOAD, LIST, PART, READ, RequestTimes
+from state_store.core.planning.request_costs import DOWNLOAD, LIST, PART, READ, RequestTimes
 from state_store.core.runtime import Runtime
 from state_store.core.storage.contract import Entry, Storage
 from state_store.core.storage.forwarding import ForwardingStorage

@@ -20,7 +20,7 @@ from dataclasses import replace
 from state_store.core.checkpoint.lineage import Lineages, Plan, describe_restorable
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.names import SnapshotName, VersionId
-from state_store.core.deletion.catalog import read_listing
+from state_store.core.deletion.reading import read_listing
 from state_store.core.snapshots.assembly import Came, IsLazy, Progress, Restored, assemble, never_mind
 from state_store.core.snapshots.context import StoreContext
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
@@ -41,7 +41,7 @@ def restore(
 ) -> Restored:
     """Makes a base of `version`; with `start`, from exactly the snapshot of that version.
 
-    Without an id the number stands for the attempt that counts (see `Attempts.meant`), and `start` for the
+    Without an id the number stands for the attempt that counts (see `Attempts.resolve`), and `start` for the
     one on its lineage. Without `ingest` the deltas are left beside the base where they say themselves what
     they are: each has to be asked by its reader, for its reserved record. Of files that are not local and
     for which `is_lazy` says so, such a restore that is not thorough only fetches the ends, but small deltas
@@ -95,7 +95,7 @@ def _named(
 ) -> tuple[VersionId, VersionId | None]:
     """Both with their ids, where they have any."""
     if version.checkpoint_id is None:
-        version = listing.attempts.meant(version.number) or version
+        version = listing.attempts.resolve(version.number) or version
     if start is not None and start.checkpoint_id is None:
         lineage = Lineages(listing.deltas, listing.snapshots).history(version)
         start = next((one for one in lineage if one.number == start.number), start)

@@ -6,7 +6,7 @@ from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.manifest import FULL, Manifest
 from state_store.core.checkpoint.names import SnapshotName, VersionId
-from state_store.core.deletion.catalog import read_archive, read_listing
+from state_store.core.deletion.reading import read_archive, read_listing
 from state_store.core.planning.chain import Chain, ChainDelta
 from state_store.core.storage.contract import Storage
 from state_store.errors import DamagedError, FormatError, MissingError

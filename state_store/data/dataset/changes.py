@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from state_store.core.compat import zip
-from state_store.core.engine.pages import Stretches
+from state_store.core.engine.pages import ByteSlices
 from state_store.core.engine.table import read_records
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns, renamed
@@ -234,7 +234,7 @@ def _elements(records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[b
             yield key, None
             continue
         _, parts = split_values(joined([value]))
-        yield from ((key, element) for element in Stretches(*parts).texts())
+        yield from ((key, element) for element in ByteSlices(*parts).to_list())
 
 
 def _looked_up(base: LocalDatabase | None, touched: dict[bytes, bytes | None]) -> Iterator[Change]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
 from state_store.core.compat import zip
-from state_store.core.engine.pages import Stretches
+from state_store.core.engine.pages import ByteSlices
 from state_store.data.dataset.views import View
 from state_store.data.rows.avro import decode_avro, decode_avro_keys
 from state_store.data.rows.avro_encoder import encode_avro, encode_avro_keys
@@ -119,7 +119,7 @@ class Columns:
             return self.values(values)
         nulls = numpy.array([value is None for value in values], bool)
         owners, parts = split_values(joined([value for value in values if value is not None]))
-        elements = self.values(list(Stretches(*parts).texts()))
+        elements = self.values(list(ByteSlices(*parts).to_list()))
         ends = numpy.searchsorted(numpy.flatnonzero(~nulls)[owners], numpy.arange(len(values)), "right")
         offsets = pyarrow.array([0, *ends], pyarrow.int32())
         return pyarrow.ListArray.from_arrays(offsets, elements, self.value_type, mask=pyarrow.array(nulls))
@@ -272,7 +272,7 @@ def renamed(fields: Sequence[pyarrow.Field], taken: set[str], prefix: str) -> li
 
 
 def _texts(rows: Encoded) -> list[bytes]:
-    return list(Stretches(*rows).texts()) if isinstance(rows, tuple) else rows
+    return ByteSlices(*rows).to_list() if isinstance(rows, tuple) else rows
 
 
 def _count(rows: Encoded) -> int:

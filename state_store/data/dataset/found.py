@@ -45,7 +45,7 @@ class FoundStore:
             if version.number == wanted.number and wanted.checkpoint_id in (None, version.checkpoint_id)
         ]
         if len(same) > 1:
-            meant = self.contents.listing.attempts.meant(wanted.number)
+            meant = self.contents.listing.attempts.resolve(wanted.number)
             if meant in same:
                 return meant
             raise ConflictError(

@@ -16,8 +16,8 @@ from pathlib import Path
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SNAPSHOT_DIRECTORY, DeltaName, VersionId
-from state_store.core.deletion.catalog import listing_of, read_archive
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
+from state_store.core.deletion.reading import listing_of, read_archive
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.engine.table import read_metadata
 from state_store.core.files.local_cache import LocalCache

@@ -150,7 +150,7 @@ def _largest(page: Page, sizes: Any, columns: Columns, partition: int) -> list[L
     import numpy
 
     places = numpy.argsort(sizes, kind="stable")[-LARGEST:]
-    keys = list(page.keys.taken(places).texts())
+    keys = page.keys.take(places).to_list()
     names = [field.name for field in columns.key_fields]
     arrays = [column.to_pylist() for column in columns.keys(keys)]
     return [

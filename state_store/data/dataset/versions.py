@@ -46,7 +46,7 @@ def identified(listing: Listing, number: int, newest: VersionId, where: str) -> 
     Raises MissingError where the store has it no more, with the versions that it has.
     """
     if newest.checkpoint_id is None:
-        newest = listing.attempts.meant(newest.number) or newest
+        newest = listing.attempts.resolve(newest.number) or newest
     lineages = Lineages(listing.deltas, listing.snapshots)
     version = next((one for one in lineages.history(newest) if one.number == number), None)
     if version is None and newest.checkpoint_id is None:

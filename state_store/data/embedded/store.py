@@ -23,13 +23,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from state_store.core.checkpoint.attempts import NO_APPLICATION, AttemptId, Seen, next_ordinal
+from state_store.core.checkpoint.attempts import NO_APPLICATION, AttemptId, ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.core.compat import zip
-from state_store.core.deletion.catalog import read_listing
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
+from state_store.core.deletion.reading import read_listing
 from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.settings import DatabaseSettings
@@ -79,7 +79,7 @@ class EmbeddedStore:
             runtime=runtime,
         )
         self._has_checkpoint_ids = has_checkpoint_ids
-        self._seen: Seen = frozenset()
+        self._seen: ObservedAttempts = frozenset()
         self._directory = directory
         self._version = EMPTY
         self._changes = Changes(EMPTY, {})
@@ -140,7 +140,7 @@ class EmbeddedStore:
             listing = read_listing(self._context.storage)
             versions = Lineages(listing.deltas, listing.snapshots).restorable()
             newest = max(versions, key=lambda version: version.number, default=EMPTY)
-            meant = listing.attempts.meant(newest.number)
+            meant = listing.attempts.resolve(newest.number)
             version = meant if meant in versions else newest
         self._open_at(version)
         return self._version

@@ -11,7 +11,7 @@ from state_store.core.checkpoint.manifest import FULL
 from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
-from state_store.core.planning.cost import CostModel, Laziness
+from state_store.core.planning.cost import CostModel, LazyPolicy
 from state_store.core.settings.options import FILES
 from state_store.core.settings.parsing import parse
 from state_store.data.dataset.html import table
@@ -136,7 +136,7 @@ def estimate(
     retention = RetentionPolicy(retain, parsed.retained_checkpoints, parsed.retained_age_ms)
     model = CostModel() if cost is None else copy.copy(cost)
     model.thorough = parsed.restore_verification == FILES
-    model.laziness = Laziness.of(parsed, end_bytes)
+    model.lazy_policy = LazyPolicy.of(parsed, end_bytes)
     store = SimulatedStore(
         workload,
         parsed,

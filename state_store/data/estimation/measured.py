@@ -15,7 +15,7 @@ from state_store.core.compat import pairwise, zip
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.files.parts import PART_BYTES
 from state_store.core.planning.cost import COPIED, CostModel
-from state_store.core.planning.requests import FarStorage, RequestTimes
+from state_store.core.planning.request_costs import RemoteTransfers, RequestTimes
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.planning.statistics import oldest_run_bytes
 from state_store.core.runtime import SYSTEM, Runtime
@@ -163,8 +163,10 @@ def _expected(storage: Storage, directory: Path, times: RequestTimes) -> CostMod
     are measured one by one.
     """
     is_copied = storage.is_local and Path(storage.location).stat().st_dev != directory.stat().st_dev
-    far = None if storage.is_local else FarStorage(times, THREADS, PART_BYTES, LEAST_SPARSE_DELTA_BYTES)
-    return CostModel(is_local=storage.is_local, transfers=COPIED if is_copied else None, far=far)
+    remote = (
+        None if storage.is_local else RemoteTransfers(times, THREADS, PART_BYTES, LEAST_SPARSE_DELTA_BYTES)
+    )
+    return CostModel(is_local=storage.is_local, transfers=COPIED if is_copied else None, remote=remote)
 
 
 def _restored(pin: PinnedVersion, directory: Path, progress: Progress | None) -> Restored:
@@ -257,7 +259,7 @@ def _retained(query: Query, contents: StoreContents, version: int) -> int | None
 def _chain(contents: StoreContents, version: VersionId) -> tuple[int, int]:
     """Bytes and files that a restore reads."""
     if version.checkpoint_id is None:
-        version = contents.listing.attempts.meant(version.number) or version
+        version = contents.listing.attempts.resolve(version.number) or version
     manifest = _snapshot(version, contents)
     files = [] if manifest is None else [file.size_bytes for file in manifest.files]
     files += [contents.listing.deltas[delta] for delta in contents.lineages.plan(version).deltas]

@@ -58,7 +58,7 @@ class Finding:
 
     @property
     def is_bad(self) -> bool:
-        """Whether the file was read and cannot be used; False if the storage did not let it be read."""
+        """True if the file was read and cannot be used; False if the storage did not let it be read."""
         return self.kind in _BAD
 
     def sentence(self) -> str:

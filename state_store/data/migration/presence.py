@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import closing
 
 from state_store.core.checkpoint.names import VersionId
-from state_store.core.deletion.catalog import read_listing
+from state_store.core.deletion.reading import read_listing
 from state_store.core.files.transfer import parallel
 from state_store.data.dataset.versions import identified
 from state_store.data.migration.stores import HDFS, INCREMENTAL, StateStore

@@ -14,7 +14,7 @@ from agent.lazy.far import Far, idle, missing, reader, restored, slow, sparse_of
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.core.files.transfer import Wanted, difference
-from state_store.core.planning.requests import SMALL_AT_ONCE
+from state_store.core.planning.request_costs import SMALL_AT_ONCE
 
 
 @pytest.mark.parametrize("limit", ["0", "1g"])

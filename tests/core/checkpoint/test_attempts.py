@@ -61,38 +61,38 @@ def test_other_ids_are_sparks(text: str) -> None:
 
 class TestMeaning:
     def test_it_is_the_highest_ordinal(self) -> None:
-        assert Attempts([A1, A2, B2]).meant(2) == B2.version_id
-        assert Attempts([A1, delta(2, attempt(9)), delta(2, attempt(10))]).meant(2) == (2, attempt(10))
+        assert Attempts([A1, A2, B2]).resolve(2) == B2.version_id
+        assert Attempts([A1, delta(2, attempt(9)), delta(2, attempt(10))]).resolve(2) == (2, attempt(10))
 
     def test_ids_of_spark_are_not_meant(self) -> None:
         uuid = "006cb0bc-64a3-49bd-b827-df8717429ae9"
-        assert Attempts([delta(2, uuid)], snapshots=[SnapshotName(2, uuid)]).meant(2) is None
-        assert Attempts([delta(2, uuid), A2]).meant(2) == A2.version_id
+        assert Attempts([delta(2, uuid)], snapshots=[SnapshotName(2, uuid)]).resolve(2) is None
+        assert Attempts([delta(2, uuid), A2]).resolve(2) == A2.version_id
 
     def test_what_was_refused_is_not_meant(self) -> None:
-        assert Attempts([A1, A2, B2], [RefusedName(*B2.version_id)]).meant(2) == A2.version_id
-        assert Attempts([A1, A2], [REFUSED_A2]).meant(2) is None
+        assert Attempts([A1, A2, B2], [RefusedName(*B2.version_id)]).resolve(2) == A2.version_id
+        assert Attempts([A1, A2], [REFUSED_A2]).resolve(2) is None
 
     def test_nothing_is_meant_where_nothing_is(self) -> None:
-        assert Attempts([A1]).meant(2) is None
-        assert Attempts([]).meant(0) is None
+        assert Attempts([A1]).resolve(2) is None
+        assert Attempts([]).resolve(0) is None
 
     def test_a_snapshot_is_enough(self) -> None:
-        assert Attempts([], snapshots=[SnapshotName(*A2.version_id)]).meant(2) == A2.version_id
+        assert Attempts([], snapshots=[SnapshotName(*A2.version_id)]).resolve(2) == A2.version_id
 
     def test_of_equals_it_is_the_one_that_the_query_went_on_from(self) -> None:
         later = delta(3, attempt(0), C2.version_id)
         times = {A2: 1, C2: 2}
-        assert Attempts([A1, A2, C2, later], written_ms=times).meant(2) == C2.version_id
-        assert Attempts([A1, A2, C2], (), [SnapshotName(*C2.version_id)], times).meant(2) == C2.version_id
+        assert Attempts([A1, A2, C2, later], written_ms=times).resolve(2) == C2.version_id
+        assert Attempts([A1, A2, C2], (), [SnapshotName(*C2.version_id)], times).resolve(2) == C2.version_id
 
     def test_of_equals_it_is_the_one_that_was_written_first(self) -> None:
-        assert Attempts([A1, A2, C2], written_ms={A2: 2, C2: 1}).meant(2) == C2.version_id
-        assert Attempts([A1, A2, C2], written_ms={A2: 1, C2: 2}).meant(2) == A2.version_id
+        assert Attempts([A1, A2, C2], written_ms={A2: 2, C2: 1}).resolve(2) == C2.version_id
+        assert Attempts([A1, A2, C2], written_ms={A2: 1, C2: 2}).resolve(2) == A2.version_id
 
     def test_where_nothing_tells_both_are_named(self) -> None:
         with pytest.raises(ConflictError, match="remove the one") as told:
-            Attempts([A1, A2, C2], written_ms={A2: 1, C2: 1}).meant(2)
+            Attempts([A1, A2, C2], written_ms={A2: 1, C2: 1}).resolve(2)
         assert A2.path in told.value.message
         assert C2.path in told.value.message
 
@@ -111,65 +111,65 @@ class TestOrdinals:
 
 class TestObjections:
     def test_there_is_none_against_the_only_one(self) -> None:
-        assert Attempts([A1, A2]).objection(A2, frozenset()) is None
-        assert Attempts([A1]).objection(A1, frozenset()) is None
+        assert Attempts([A1, A2]).why_refused(A2, frozenset()) is None
+        assert Attempts([A1]).why_refused(A1, frozenset()) is None
 
     def test_there_is_none_because_of_what_was_known(self) -> None:
         old = frozenset([A2.version_id, VersionId(3, attempt(0))])
         there = [A1, A2, B2, delta(3, attempt(0), A2.version_id)]
-        assert Attempts(there).objection(B2, old) is None
+        assert Attempts(there).why_refused(B2, old) is None
 
     def test_one_at_the_same_time_is_refused_from_either_side(self) -> None:
         there = Attempts([A1, A2, C2])
         for mine, other in ((A2, C2), (C2, A2)):
-            assert f"another attempt committed it meanwhile ('{other.path}')" == there.objection(
+            assert f"another attempt committed it meanwhile ('{other.path}')" == there.why_refused(
                 mine, frozenset()
             )
 
     def test_a_later_one_is_not_refused_because_of_an_earlier_one(self) -> None:
         there = Attempts([A1, A2, B2])
-        assert there.objection(B2, frozenset()) is None
-        assert there.objection(A2, frozenset()) is not None
+        assert there.why_refused(B2, frozenset()) is None
+        assert there.why_refused(A2, frozenset()) is not None
 
     def test_the_query_has_gone_on(self) -> None:
         there = Attempts([A2, delta(5, attempt(0), VersionId(4, attempt(0)))])
-        assert "the query has gone on to version 5" in str(there.objection(A2, frozenset()))
+        assert "the query has gone on to version 5" in str(there.why_refused(A2, frozenset()))
 
     def test_the_version_before_was_committed_anew(self) -> None:
         mine = delta(3, attempt(0), A2.version_id)
-        assert "was committed anew" in str(Attempts([A1, A2, B2, mine]).objection(mine, frozenset()))
+        assert "was committed anew" in str(Attempts([A1, A2, B2, mine]).why_refused(mine, frozenset()))
         mine = delta(3, attempt(0), B2.version_id)
-        assert Attempts([A1, A2, B2, mine]).objection(mine, frozenset()) is None
+        assert Attempts([A1, A2, B2, mine]).why_refused(mine, frozenset()) is None
 
     def test_the_version_before_was_given_up(self) -> None:
         mine = delta(3, attempt(0), A2.version_id)
         there = Attempts([A1, A2, mine], [REFUSED_A2])
-        assert "which it builds on, was given up" in str(there.objection(mine, frozenset()))
+        assert "which it builds on, was given up" in str(there.why_refused(mine, frozenset()))
 
     def test_it_was_given_up_itself(self) -> None:
-        assert Attempts([A1, A2], [REFUSED_A2]).objection(A2, frozenset()) == "it was given up"
+        assert Attempts([A1, A2], [REFUSED_A2]).why_refused(A2, frozenset()) == "it was given up"
 
     def test_what_was_refused_is_in_the_way_at_its_version(self) -> None:
         """A third attempt may have seen it, and have a higher ordinal because of it."""
-        assert Attempts([A1, A2, C2], [REFUSED_A2]).objection(C2, frozenset()) is not None
+        assert Attempts([A1, A2, C2], [REFUSED_A2]).why_refused(C2, frozenset()) is not None
 
     def test_what_was_refused_is_not_in_the_way_of_the_next_version(self) -> None:
         mine = delta(3, attempt(0), C2.version_id)
         marked = RefusedName(*B2.version_id)
-        assert Attempts([A1, B2, C2, mine], [marked]).objection(mine, frozenset()) is None
+        assert Attempts([A1, B2, C2, mine], [marked]).why_refused(mine, frozenset()) is None
 
     def test_a_version_before_whose_delta_is_not_needed_any_more_is_fine(self) -> None:
         mine = delta(3, attempt(0), A2.version_id)
-        assert Attempts([mine]).objection(mine, frozenset()) is None
+        assert Attempts([mine]).why_refused(mine, frozenset()) is None
 
     def test_one_of_sparks_ids_is_in_the_way(self) -> None:
         sparks = DeltaName(2, "006cb0bc-64a3-49bd-b827-df8717429ae9", EMPTY_PARENT, 0)
-        assert Attempts([A1, A2, sparks]).objection(A2, frozenset()) is not None
+        assert Attempts([A1, A2, sparks]).why_refused(A2, frozenset()) is not None
 
 
 class TestLaunchOrder:
     def overtaken(self, mine: str, *seen: str) -> str | None:
-        return Attempts([]).overtaken(VersionId(2, mine), frozenset(VersionId(2, one) for one in seen))
+        return Attempts([]).superseded_by(VersionId(2, mine), frozenset(VersionId(2, one) for one in seen))
 
     def test_a_task_that_was_launched_later_counts_more(self) -> None:
         assert "launched later" in str(self.overtaken(attempt(1, task=4), attempt(0, task=9)))
@@ -181,4 +181,4 @@ class TestLaunchOrder:
 
     def test_other_versions_and_other_ids_do_not_matter(self) -> None:
         seen = frozenset([VersionId(3, attempt(0, task=9)), VersionId(2, "sparks-own")])
-        assert Attempts([]).overtaken(VersionId(2, attempt(1, task=4)), seen) is None
+        assert Attempts([]).superseded_by(VersionId(2, attempt(1, task=4)), seen) is None

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.judgement import Judgement
+from state_store.core.deletion.deletion_plan import DeletionPlan
 
 
-def remembered(kind: type[Judgement]) -> Callable[..., Judgement]:
+def remembered(kind: type[DeletionPlan]) -> Callable[..., DeletionPlan]:
     """Makes judgements of that kind, one of equal contents."""
-    made: dict[Any, Judgement] = {}
+    made: dict[Any, DeletionPlan] = {}
 
-    def judge(contents: StoreContents, newest, floor: int) -> Judgement:
+    def judge(contents: StoreContents, newest, floor: int) -> DeletionPlan:
         archives = frozenset((name, id(read.manifest)) for name, read in contents.snapshots.items())
         entries = frozenset(contents.entries.items())
         key = (archives, entries, frozenset(contents.tombstones.files.items()), newest, floor)

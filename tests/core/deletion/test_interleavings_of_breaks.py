@@ -27,7 +27,7 @@ from deletion.programs import (
 from deletion.remembered import remembered
 from state_store.core.deletion import contents, retention
 from state_store.core.deletion.contents import StoreContents
-from state_store.core.deletion.judgement import Judgement
+from state_store.core.deletion.deletion_plan import DeletionPlan
 from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.markers import Tombstones
 from state_store.core.deletion.retention import Retention
@@ -97,7 +97,7 @@ class _ReadsSnapshotsBeforeLeases(WithoutSweep):
 
 
 class _TakesTombstonesBack(WithoutSweep):
-    def _delete_finished_tombstones(self, contents, judgement, written, condemned, deleted):
+    def _delete_finished_tombstones(self, contents, plan, written, condemned, deleted):
         for path in [*contents.tombstones.files, *([written] if written else [])]:
             self._storage.delete(path)
         return {}
@@ -143,13 +143,13 @@ def _in_order(*directories: str) -> type[StoreContents]:
     return Reading
 
 
-class _NeverDoubts(Judgement):
+class _NeverDoubts(DeletionPlan):
     @property
     def uncondemned_snapshots(self):
         return self.contents.restorable_snapshots
 
 
-class _SweepsYoungOrphans(Judgement):
+class _SweepsYoungOrphans(DeletionPlan):
     def _orphans(self, orphaned_before_ms: float) -> set[str]:
         entries = self.contents.entries
         shared = {name.path for name in self.contents.listing.shared}
@@ -216,7 +216,7 @@ class TestTheExplorationHasTeeth:
             )
 
     def test_a_snapshot_in_doubt_that_is_counted_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(retention, "Judgement", remembered(_NeverDoubts))
+        monkeypatch.setattr(retention, "DeletionPlan", remembered(_NeverDoubts))
         programs = [writer(1, shares=(A,)), cleaner(1, WithoutSweep), cleaner(2, WithoutSweep)]
         with pytest.raises(AssertionError, match="cannot be restored"):
             explore(
@@ -231,7 +231,7 @@ class TestTheExplorationHasTeeth:
     def test_files_of_a_full_checkpoint_that_are_taken_for_orphans(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(retention, "Judgement", remembered(_SweepsYoungOrphans))
+        monkeypatch.setattr(retention, "DeletionPlan", remembered(_SweepsYoungOrphans))
         with pytest.raises(AssertionError, match="cannot be restored"):
             explore(
                 [full_writer(1), cleaner(1, WithoutSweep), committer],

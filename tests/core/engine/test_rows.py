@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from state_store.core.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta
-from state_store.core.engine.pages import Page, Stretches
+from state_store.core.engine.pages import ByteSlices, Page
 from state_store.core.engine.rows import rows
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.engine.sorted_runs import merged
@@ -158,9 +158,9 @@ def page(keys: list[bytes], value: bytes) -> Page:
     return Page(*parts, numpy.zeros(len(keys), bool))
 
 
-def stretches(parts: list[bytes]) -> Stretches:
+def stretches(parts: list[bytes]) -> ByteSlices:
     lengths = numpy.array([len(one) for one in parts], numpy.int64)
-    return Stretches(
+    return ByteSlices(
         numpy.frombuffer(b"".join(parts) + bytes(32), numpy.uint8), numpy.cumsum(lengths) - lengths, lengths
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from state_store.core.files.sparse import end_bytes
-from state_store.core.planning.cost import CostModel, Laziness, Rate
+from state_store.core.planning.cost import CostModel, LazyPolicy, Rate
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.parsing import parse
 
@@ -86,7 +86,7 @@ def test_uploads_tell_until_something_was_fetched() -> None:
 
 def lazy(cost: CostModel, **texts: str) -> CostModel:
     options = parse({"restoreMode": "lazy", "lazyRestoreThreshold": "256m", **texts})
-    cost.laziness = Laziness.of(options, end_bytes)
+    cost.lazy_policy = LazyPolicy.of(options, end_bytes)
     return cost
 
 

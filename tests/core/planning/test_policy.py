@@ -10,7 +10,7 @@ from state_store.core.checkpoint.manifest import FileEntry, Manifest
 from state_store.core.checkpoint.names import DeltaName, VersionId
 from state_store.core.files.sparse import end_bytes
 from state_store.core.planning.chain import Chain, ChainDelta
-from state_store.core.planning.cost import Laziness
+from state_store.core.planning.cost import LazyPolicy
 from state_store.core.planning.policy import Due, Policy
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.planning.statistics import StoreStatistics
@@ -292,7 +292,7 @@ def test_measured_restores_move_the_prediction() -> None:
 def test_bytes_that_a_lazy_restore_leaves_are_not_rewritten() -> None:
     full = snapshot(sizes=(8 * MIB,))
     eager, lazy = history(full), history(full)
-    lazy.cost.laziness = Laziness(4 * MIB, 0, end_bytes)
+    lazy.cost.lazy_policy = LazyPolicy(4 * MIB, 0, end_bytes)
     heavy = chain(60, MIB, on=full)
     rule = policy(restoreObjective=f"{int(eager.predict_restore_ms(heavy)) // 2}ms")
     assert kind_of(due(rule, heavy, eager), "restoreObjective") == "full"

@@ -17,12 +17,12 @@ from deletion.explorer import END, Files, Program, State, explore
 from deletion.programs import ModelRuntime
 
 from state_store.core.checkpoint import attempts
-from state_store.core.checkpoint.attempts import AttemptId, Seen, next_ordinal
+from state_store.core.checkpoint.attempts import AttemptId, ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.lineage import Lineages
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.names import DeltaName, SnapshotName, VersionId, parent_of
-from state_store.core.deletion.catalog import read_listing
 from state_store.core.deletion.policy import RetentionPolicy
+from state_store.core.deletion.reading import read_listing
 from state_store.core.deletion.retention import Retention
 from state_store.core.snapshots import attempt as attempt_module
 from state_store.core.snapshots.attempt import look, refuse, store_attempt
@@ -34,7 +34,14 @@ APPLICATION = "a" * 8
 
 
 def run(
-    storage: Storage, name: str, base: VersionId, seen: Seen, *, task: int, fails: bool, again: bool = False
+    storage: Storage,
+    name: str,
+    base: VersionId,
+    seen: ObservedAttempts,
+    *,
+    task: int,
+    fails: bool,
+    again: bool = False,
 ) -> None:
     """One task: it begins with what it has seen, which its delta says, commits, and notes how it ended.
     With `again` it makes the same commit again where storage fails, as one does that asks another agent."""
@@ -63,7 +70,12 @@ def run(
 
 
 def task(
-    name: str, *, number: int = 0, fails: bool = False, again: bool = False, seen: Seen | None = None
+    name: str,
+    *,
+    number: int = 0,
+    fails: bool = False,
+    again: bool = False,
+    seen: ObservedAttempts | None = None,
 ) -> Program:
     """A task of the first batch. With `seen` it began when no more than that was there."""
 
@@ -74,14 +86,14 @@ def task(
     return program
 
 
-def later_task(name: str, after: int, *, seen: Seen | None = None) -> Program:
+def later_task(name: str, after: int, *, seen: ObservedAttempts | None = None) -> Program:
     """A task of the batch after that one, which starts when that one is done; it restores that version."""
 
     def program(storage: Storage, clock: Callable[[], float]) -> None:
         if not is_done(storage, after):
             return
         listing = read_listing(storage)
-        base = listing.attempts.meant(after)
+        base = listing.attempts.resolve(after)
         if base is not None:
             known = listing.attempts.after(after) if seen is None else seen
             run(storage, name, base, known, task=0, fails=False)
@@ -99,7 +111,7 @@ def full_writer(number: int) -> Program:
     def program(storage: Storage, clock: Callable[[], float]) -> None:
         if not is_done(storage, number):
             return
-        meant = read_listing(storage).attempts.meant(number)
+        meant = read_listing(storage).attempts.resolve(number)
         if meant is not None:
             table = stores.shared(number, 100)
             storage.write(table, stores.content(table), overwrite=True)
@@ -112,7 +124,7 @@ def cleaner(storage: Storage, clock: Callable[[], float]) -> None:
     """Retires the first version, once the query has committed the third."""
     if not is_done(storage, 3):
         return
-    newest = read_listing(storage).attempts.meant(3)
+    newest = read_listing(storage).attempts.resolve(3)
     assert newest is not None
     policy = RetentionPolicy(batches=2, lease_expiry_ms=10**6, temporary_expiry_ms=10**6)
     Retention(storage, policy, runtime=ModelRuntime("c", 0, clock)).cleanup(newest)
@@ -146,7 +158,7 @@ def check_version(files: Files, listing: Listing, number: int) -> None:
     for one, other in itertools.combinations(accepted, 2):
         assert one in seen[other] or other in seen[one], f"two tasks were accepted at once: {one}, {other}"
     if accepted:
-        meant = listing.attempts.meant(number)
+        meant = listing.attempts.resolve(number)
         assert meant is not None
         assert accepted <= {meant.checkpoint_id} | seen[meant.checkpoint_id], f"{accepted} became {meant}"
         assert meant.checkpoint_id not in failed, f"{meant} was refused"
@@ -168,7 +180,7 @@ def of_version(files: Files, ended: str, number: int) -> set[str]:
     return {path.removeprefix(prefix) for path in files if path.startswith(prefix)}
 
 
-SEEN_NOTHING: Seen = frozenset()
+SEEN_NOTHING: ObservedAttempts = frozenset()
 
 PROGRAMS = {
     "two tasks": [task("A"), task("B")],

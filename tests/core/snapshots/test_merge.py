@@ -13,7 +13,7 @@ from agent.harness import InProcess, Job, contents
 from state_store.core.checkpoint.file_list import pack_tombstone
 from state_store.core.checkpoint.manifest import Manifest
 from state_store.core.checkpoint.names import SnapshotName, tombstone_path
-from state_store.core.deletion.catalog import read_archive
+from state_store.core.deletion.reading import read_archive
 from state_store.core.storage.local import LocalStorage
 from state_store.errors import BusyError, DamagedError, StorageError
 

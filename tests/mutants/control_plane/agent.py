@@ -25,7 +25,7 @@ MUTANTS = [
     Mutant(
         "changes are those of an attempt of Spark's ids alone",
         f"{_AGENT}/restoring.py",
-        "        version = listing.attempts.meant(version.number) or version\n",
+        "        version = listing.attempts.resolve(version.number) or version\n",
         "        pass\n",
         _WITHOUT_IDS,
     ),

@@ -60,10 +60,10 @@ MUTANTS = [
     Mutant(
         "a cleaner condemns after it has read the leases",
         f"{_DELETION}/retention.py",
-        "        written = self._write_tombstone(candidates - judgement.condemned)\n"
+        "        written = self._write_tombstone(candidates - plan.condemned)\n"
         "        leases = Leases.read(self._storage)\n",
         "        leases = Leases.read(self._storage)\n"
-        "        written = self._write_tombstone(candidates - judgement.condemned)\n",
+        "        written = self._write_tombstone(candidates - plan.condemned)\n",
         _A_WRITER_AND_A_CLEANER,
     ),
     Mutant(
@@ -107,7 +107,7 @@ MUTANTS = [
     Mutant(
         "a tombstone goes although files of it are left",
         f"{_DELETION}/retention.py",
-        "if written and condemned - judgement.condemned <= deleted:",
+        "if written and condemned - plan.condemned <= deleted:",
         "if written:",
         (f"{_EVERY}::test_a_writer_and_two_cleaners[few-switches]",),
     ),
@@ -145,7 +145,7 @@ MUTANTS = [
     ),
     Mutant(
         "files of a dead writer stay",
-        f"{_DELETION}/judgement.py",
+        f"{_DELETION}/deletion_plan.py",
         "        return known | self._orphans(orphaned_before_ms) - named\n",
         "        return known\n",
         (f"{_FAULTS}::TestSomebodyStopsForGood",),

@@ -38,8 +38,8 @@ MUTANTS = [
     Mutant(
         "one merge more than fullAfterMerges",
         f"{_PLANNING}/policy.py",
-        "if self._most_merges and chain.merges_since_full >= self._most_merges:",
-        "if self._most_merges and chain.merges_since_full > self._most_merges:",
+        "if self._max_merges and chain.merges_since_full >= self._max_merges:",
+        "if self._max_merges and chain.merges_since_full > self._max_merges:",
         ("tests/core/planning/test_policy.py",),
     ),
     Mutant(
@@ -94,8 +94,8 @@ MUTANTS = [
     Mutant(
         "partitions that begin together cut in the same batch",
         f"{_PLANNING}/policy.py",
-        "return most - jitter(most // 10, most, *names) if options.full_schedule_jitter_ms else most",
-        "return most",
+        "return limit - jitter(limit // 10, limit, *names) if options.full_schedule_jitter_ms else limit",
+        "return limit",
         ("tests/core/planning/test_policy.py",),
     ),
     Mutant(

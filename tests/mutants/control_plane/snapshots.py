@@ -40,23 +40,23 @@ MUTANTS = [
     Mutant(
         "a restore that leaves its bytes is predicted to fetch them",
         "state_store/core/planning/cost.py",
-        "        ends_bytes = work.files * lazily.end_bytes(work.size_bytes // work.files)\n",
+        "        ends_bytes = work.files * policy.end_bytes(work.size_bytes // work.files)\n",
         "        ends_bytes = work.size_bytes\n",
         ("tests/core/planning/test_cost.py",),
     ),
     Mutant(
         "a lazy restore is predicted by the requests of an eager one",
         "state_store/core/planning/cost.py",
-        "            return far.ends_ms(*work.sizes, lazily.end_bytes, self._stream_mib_ms(far))\n",
+        "            return remote.ends_ms(*work.sizes, policy.end_bytes, self._stream_mib_ms(remote))\n",
         "            return self._fetch_all_ms(work)\n",
         ("tests/agent/test_predicted_restores.py",),
     ),
     Mutant(
         "a prediction knows what the restore itself has shown",
         "state_store/core/planning/cost.py",
-        "times=self._far.times.copy())",
-        "times=self._far.times)",
-        ("tests/core/planning/test_requests.py",),
+        "times=self._remote.times.copy())",
+        "times=self._remote.times)",
+        ("tests/core/planning/test_request_costs.py",),
     ),
     Mutant(
         "what a merge uploaded that was given up stays",
@@ -166,7 +166,7 @@ MUTANTS = [
     Mutant(
         "a number means any attempt",
         f"{_SNAPSHOTS}/restore.py",
-        "        version = listing.attempts.meant(version.number) or version\n",
+        "        version = listing.attempts.resolve(version.number) or version\n",
         "        pass\n",
         ("tests/agent/test_attempts_without_ids.py",),
     ),

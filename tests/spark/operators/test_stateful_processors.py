@@ -122,7 +122,9 @@ def raw(checkpoint: str) -> list[tuple[dict[str, ColumnFamily], list[tuple[bytes
         for number in partitions.numbers:
             base = partitions.base(number)
             pages = rows_of(base.directory, READING, b"\0\0", b"\xff\xff")
-            rows = [row for page in pages for row in zip(page.keys.texts(), page.values.texts(), strict=True)]
+            rows = [
+                row for page in pages for row in zip(page.keys.to_list(), page.values.to_list(), strict=True)
+            ]
             found.append((dict(base.column_families), sorted(rows)))
     return found
 

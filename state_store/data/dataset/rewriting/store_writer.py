@@ -16,7 +16,7 @@ from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName
 from state_store.core.compat import zip
 from state_store.core.engine.delta_writer import write_delta
-from state_store.core.engine.pages import Page, Stretches
+from state_store.core.engine.pages import ByteSlices, Page
 from state_store.core.engine.rows import rows
 from state_store.core.runtime import Runtime
 from state_store.core.storage import open_storage
@@ -147,9 +147,9 @@ class StoreWriter:
                 )
         prefix = family.to_bytes(FAMILY_BYTES, "big")
         for place in numpy.unique(places).tolist():
-            part = page.taken(places == place)
-            keys = [prefix + key[FAMILY_BYTES:] for key in part.keys.texts()]
-            pickle.dump(list(zip(keys, part.values.texts(), strict=True)), spools[place])
+            part = page.take(places == place)
+            keys = [prefix + key[FAMILY_BYTES:] for key in part.keys.to_list()]
+            pickle.dump(list(zip(keys, part.values.to_list(), strict=True)), spools[place])
 
     def _view(self, family: str) -> View:
         if family not in self._views:
@@ -210,7 +210,7 @@ class _Uncounted:
         pass
 
 
-def _places(view: View, keys: Stretches, partitions: int) -> Any:
+def _places(view: View, keys: ByteSlices, partitions: int) -> Any:
     """The partition of each key."""
     columns = decoded_keys(view, tuple(keys), partitioning_columns(view))
     return places_of(view, columns, len(keys.starts), partitions)

@@ -13,7 +13,7 @@ from state_store.core.deletion.contents import StoreContents
 
 
 @dataclass(frozen=True)
-class Judgement:
+class DeletionPlan:
     """What becomes of the files in `contents` when `newest` is the newest version and those from `floor` up
     stay.
 
@@ -27,8 +27,8 @@ class Judgement:
     floor: int
 
     @classmethod
-    def of_all(cls, contents: StoreContents, newest: VersionId) -> Judgement:
-        """Return the judgement that retires no version.
+    def of_all(cls, contents: StoreContents, newest: VersionId) -> DeletionPlan:
+        """Return the plan that retires no version.
 
         A version stays if it can be made without the files that a dead clean-up condemned, or if it could be
         made once a damaged archive has been put back from a copy.
@@ -56,7 +56,7 @@ class Judgement:
             if self.condemned.isdisjoint([name.path, *(entry.path for entry in manifest.files)])
         }
 
-    def obstacle(self) -> str | None:
+    def why_blocked(self) -> str | None:
         """Why nothing should be deleted: the newest version is in need already, or a version that stays
         hangs on a snapshot in doubt alone.
         """

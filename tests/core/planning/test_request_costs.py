@@ -1,4 +1,4 @@
-"""What requests of far storage are found to take, and many of them together."""
+"""What requests of remote storage are found to take, and many of them together."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import contextlib
 import pytest
 
 from state_store.core.files.sparse import end_bytes
-from state_store.core.planning.cost import CostModel, Laziness
-from state_store.core.planning.requests import DOWNLOAD, LIST, PART, READ, FarStorage, RequestTimes
+from state_store.core.planning.cost import CostModel, LazyPolicy
+from state_store.core.planning.request_costs import DOWNLOAD, LIST, PART, READ, RemoteTransfers, RequestTimes
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.parsing import parse
 
@@ -23,8 +23,8 @@ def seen(*requests: tuple[str, int, float]) -> RequestTimes:
     return times
 
 
-def far(times: RequestTimes, threads: int = 8) -> FarStorage:
-    return FarStorage(times, threads, 8 * MIB, MIB)
+def remote(times: RequestTimes, threads: int = 8) -> RemoteTransfers:
+    return RemoteTransfers(times, threads, 8 * MIB, MIB)
 
 
 def line(kind: str, size_bytes: int) -> tuple[str, int, float]:
@@ -83,11 +83,11 @@ def test_a_copy_does_not_learn() -> None:
     ],
 )
 def test_as_many_go_on_at_a_time_as_there_are_threads(sizes: list[int], ms: float) -> None:
-    assert far(seen(*USUAL)).files_ms(sizes, EXPECTED_MIB_MS) == pytest.approx(ms, rel=0.1)
+    assert remote(seen(*USUAL)).files_ms(sizes, EXPECTED_MIB_MS) == pytest.approx(ms, rel=0.1)
 
 
 def test_small_deltas_come_beside_the_ends() -> None:
-    storage = far(seen(*USUAL))
+    storage = remote(seen(*USUAL))
     ends_ms = storage.ends_ms([64 * MIB] * 8, [1000] * 8, end_bytes, EXPECTED_MIB_MS)
     assert ends_ms == pytest.approx(30 + 20, rel=0.1)
     many_ms = storage.ends_ms([64 * MIB] * 8, [1000] * 24, end_bytes, EXPECTED_MIB_MS)
@@ -98,7 +98,7 @@ def test_small_deltas_come_beside_the_ends() -> None:
 
 
 def test_ends_come_more_at_a_time_than_parts() -> None:
-    storage = far(seen(line(PART, 64 << 10)))
+    storage = remote(seen(line(PART, 64 << 10)))
 
     def ends_ms(files: int) -> float:
         return storage.ends_ms([2 * MIB] * files, [], end_bytes, EXPECTED_MIB_MS)
@@ -112,8 +112,8 @@ def test_a_restore_is_lazy_by_what_requests_take() -> None:
 
     def model(factor: float) -> CostModel:
         times = seen(*[(kind, size_bytes, ms * factor) for kind, size_bytes, ms in USUAL])
-        found = CostModel(far=far(times))
-        found.laziness = Laziness.of(options, end_bytes)
+        found = CostModel(remote=remote(times))
+        found.lazy_policy = LazyPolicy.of(options, end_bytes)
         return found
 
     work = RestoreWork.of_sizes([512 * MIB], [2 * MIB, 1000], archives=2)
@@ -124,7 +124,7 @@ def test_a_restore_is_lazy_by_what_requests_take() -> None:
 
 
 def test_what_the_choice_takes_beyond_its_requests_is_computed() -> None:
-    model = CostModel(far=far(seen(*USUAL)))
+    model = CostModel(remote=remote(seen(*USUAL)))
     work = RestoreWork.of_sizes([], [], archives=1)
     for _ in range(20):
         model.observe_choice(2 * 15 + 30 + 50, archives=1)
@@ -133,7 +133,7 @@ def test_what_the_choice_takes_beyond_its_requests_is_computed() -> None:
 
 def test_a_forecast_is_not_moved_by_what_comes_after_it() -> None:
     times = seen(*USUAL)
-    model = CostModel(far=far(times))
+    model = CostModel(remote=remote(times))
     work = RestoreWork.of_sizes([64 * MIB], [])
     forecast = model.frozen()
     before_ms = forecast.predict_restore_ms(work)
