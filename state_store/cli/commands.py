@@ -12,6 +12,7 @@ from state_store.cli import exit_codes
 from state_store.cli.command import PROGRAM
 from state_store.cli.completion import completion
 from state_store.cli.cp import cp
+from state_store.cli.doctor import doctor
 from state_store.cli.estimate import estimate_command
 from state_store.cli.jar import jar
 from state_store.cli.migrate import migrate
@@ -51,6 +52,7 @@ def state_store_command() -> None:
 
 
 for _command in (
+    doctor,
     checkpoints,
     chain,
     files,

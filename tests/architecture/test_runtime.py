@@ -27,7 +27,7 @@ FORBIDDEN = {
 }
 """Modules of Python that none may use, or what of them (where that is not all)."""
 
-OUTSIDE = {"session", "cli", "functions", "testing"}
+OUTSIDE = {"session", "cli", "functions", "testing", "observe"}
 """Rooms that are programs of people, or part of Spark's Python workers: no agent runs their code."""
 
 OF_THE_MACHINE = {

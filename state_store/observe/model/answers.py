@@ -145,8 +145,8 @@ class Store:
         "Files among them that an older snapshot or delta wrote.", default=None
     )
     shared_bytes: int | None = declared("Bytes of these.", default=None)
-    own_files: int | None = declared("Files that only the newest checkpoint needs.", default=None)
-    own_bytes: int | None = declared("Bytes of these.", sources=(SERVE,), default=None)
+    own_files: int | None = declared("The other files: written by the snapshot or later.", default=None)
+    own_bytes: int | None = declared("Bytes of these.", default=None)
     new_bytes: int | None = declared("Bytes that this version wrote.", default=None)
     bytes_by_age: list[AgeBytes] = declared("Bytes by the age of the files.", sources=(SERVE,), default=[])
     snapshot_kind: str | None = declared("Kind of the snapshot: `merge` or `full`.", default=None)

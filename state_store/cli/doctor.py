@@ -1,0 +1,69 @@
+"""`state-store doctor`: the verdict on a query in one look, worst finding first."""
+
+from __future__ import annotations
+
+import click
+
+from state_store.cli import exit_codes
+from state_store.cli.command import DIRECTORY, command, json_option
+from state_store.cli.output import output, print_json
+from state_store.core.settings.option_types import DURATION
+from state_store.errors import OptionError
+from state_store.observe.doctor import examine
+from state_store.observe.model.declared import to_json
+from state_store.observe.model.rules import FINE, NOTE
+
+OBJECTIVE = "restoreObjective"
+
+
+def duration_ms(text: str) -> int:
+    """Return a duration such as `10s` in milliseconds.
+
+    Raises:
+        OptionError: the text is no duration.
+    """
+    try:
+        return int(DURATION.parse(text))
+    except ValueError as error:
+        raise OptionError(f"'{text}' is not a duration such as 10s: {error}", option=OBJECTIVE) from None
+
+
+@command(
+    "doctor",
+    examples=("/data/checkpoint", "s3://bucket/checkpoint --restore-objective 30s --json"),
+    note=DIRECTORY,
+)
+@click.argument("checkpoint", metavar="DIR", type=click.Path(file_okay=False))
+@click.option(
+    "--restore-objective",
+    "objective",
+    default="10s",
+    show_default=True,
+    metavar="TIME",
+    help="The query's restoreObjective, with which predicted restores are compared. 0: none.",
+)
+@json_option
+def doctor(checkpoint: str, objective: str, as_json: bool) -> int:
+    """Say what is wrong with a query's checkpoints, worst first, and what to do.
+
+    Looks at listings and at archives of snapshots; `verify` reads every file. Exits with 1 when something is
+    wrong, notes aside. Works beside the running query and on a stopped one.
+    """
+    examination = examine(checkpoint, objective_ms=duration_ms(objective))
+    verdict, look = examination.verdict, examination.look
+    if as_json:
+        shown = {"checkpoint": checkpoint, "verdict": to_json(verdict)}
+        if look is not None:
+            shown["batch"] = look.batch
+            shown["stores"] = to_json(list(look.stores))
+        print_json(shown)
+    else:
+        screen = output()
+        screen.print(
+            verdict.sentence if not verdict.findings or verdict.severity == FINE else f"{checkpoint}:"
+        )
+        for finding in verdict.findings:
+            screen.print(
+                f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}\n  See {finding.link}"
+            )
+    return exit_codes.OK if verdict.severity in (FINE, NOTE) else exit_codes.PROBLEM

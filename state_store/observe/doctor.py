@@ -1,0 +1,56 @@
+"""The doctor: one look at a query and the verdict on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.settings.options import Options
+from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
+from state_store.observe.model.answers import Failure, Verdict
+from state_store.observe.verdict import judge, totals_of
+from state_store.observe.watching.look import Look, Looker
+
+
+@dataclass(frozen=True)
+class Examination:
+    """The result of an examination.
+
+    Attributes:
+        verdict: the findings, worst first.
+        look: the figures; None if the checkpoint could not be read.
+    """
+
+    verdict: Verdict
+    look: Look | None
+
+
+def examine(
+    checkpoint: str, *, objective_ms: int = Options().restore_objective_ms, runtime: Runtime = SYSTEM
+) -> Examination:
+    """Look at a query's checkpoint once, and say what is wrong with it.
+
+    Reads listings and archives of snapshots, no state and no rows. The query may run meanwhile.
+
+    Args:
+        checkpoint: the checkpoint directory, a path or URI.
+        objective_ms: the query's restoreObjective, milliseconds; 0: none.
+        runtime: the clock.
+
+    Raises:
+        MissingError: no stateful query has run there.
+        OptionError: another provider keeps the query's state.
+    """
+    looker = Looker(checkpoint, objective_ms=objective_ms, runtime=runtime)
+    try:
+        look = looker.look()
+    except (MissingError, OptionError):
+        raise
+    except (StateStoreError, OSError) as error:
+        failure = Failure(**as_store_error(error).to_json())
+        verdict = judge(totals_of([], unreadable=True), [], runtime.wall_ms(), error=failure)
+        return Examination(verdict, None)
+    finally:
+        looker.close()
+    totals = totals_of(look.stores, committed_ms=look.committed_ms)
+    return Examination(judge(totals, look.stores, runtime.wall_ms(), batch=look.batch), look)

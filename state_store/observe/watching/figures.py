@@ -1,0 +1,257 @@
+"""Figures of one store, from its files: as a restore sees them, and over its history. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from state_store.core.checkpoint.manifest import FULL, Manifest
+from state_store.core.checkpoint.names import SnapshotName, VersionId, origin_of
+from state_store.core.planning.cost import CostModel
+from state_store.core.planning.restore_work import RestoreWork
+from state_store.data.dataset.found import FoundStore
+from state_store.observe.model.answers import AgeBytes, Failure, File, Store, StoreFiles
+
+AGES = ((10, "0-9"), (100, "10-99"), (1000, "100-999"))
+OLDEST = "1000+"
+
+
+@dataclass(frozen=True)
+class VersionFigures:
+    """Figures of one version of one store.
+
+    Attributes:
+        version: the version.
+        made_ms: when its last file was written, milliseconds since 1970 UTC.
+        wrote: what was made at it: `delta`, `merge`, `full`.
+        deltas: deltas that a restore reads after the snapshot.
+        deltas_since_full: deltas since the newest full checkpoint.
+        files: SST files that a restore needs.
+        bytes: bytes of these.
+        new_bytes: bytes that the version wrote.
+        shared_bytes: bytes that were written before the snapshot that a restore starts from.
+        restore_ms: predicted duration of a restore, milliseconds.
+    """
+
+    version: int
+    made_ms: int
+    wrote: tuple[str, ...]
+    deltas: int
+    deltas_since_full: int
+    files: int
+    bytes: int
+    new_bytes: int
+    shared_bytes: int
+    restore_ms: float
+
+
+def lineage_figures(
+    store: FoundStore, newest: VersionId, known: Mapping[SnapshotName, int], *, is_local: bool
+) -> list[VersionFigures]:
+    """Return the figures of all versions that `newest` came from and that can be restored, oldest first.
+
+    Args:
+        store: the store.
+        newest: the version that Spark committed last.
+        known: for each snapshot, bytes of its files that older versions wrote, as far as it is known.
+        is_local: storage is on this machine, which decides what a restore is expected to take.
+    """
+    contents = store.contents
+    snapshots, sizes = contents.restorable_snapshots, contents.listing.deltas
+    cost = CostModel(is_local=is_local)
+    history = list(reversed(contents.lineages.history(newest)))
+    found: list[VersionFigures] = []
+    base: Manifest | None = None
+    deltas = delta_bytes = 0
+    whole = False
+    for version in history:
+        delta = contents.lineages.delta(version)
+        own = snapshots.get(SnapshotName(*version))
+        if own is not None:
+            base, deltas, delta_bytes, whole = own, 0, 0, True
+        elif delta is not None:
+            whole = whole or delta.builds_on is None
+            deltas, delta_bytes = deltas + 1, delta_bytes + sizes[delta]
+        if not whole:
+            continue
+        files = deltas + (len(base.files) if base else 0)
+        size = delta_bytes + (base.total_bytes if base else 0)
+        wrote = (("delta",) if delta else ()) + (((FULL if own.kind == FULL else "merge"),) if own else ())
+        merged = sum(entry.size_bytes for entry in own.files if entry.origin == own.version) if own else 0
+        path = delta.path if delta else SnapshotName(*version).path
+        found.append(
+            VersionFigures(
+                version.number,
+                contents.entries[path].modified_ms,
+                wrote,
+                deltas,
+                deltas + (base.deltas_since_full if base else 0),
+                files,
+                size,
+                merged + (sizes[delta] if delta else 0),
+                shared_bytes(base, known),
+                cost.predict_restore_ms(RestoreWork(files, size, deltas)) if files else 0.0,
+            )
+        )
+    return found
+
+
+def shared_bytes(manifest: Manifest | None, known: Mapping[SnapshotName, int]) -> int:
+    """Return the bytes of a snapshot's files that older versions wrote.
+
+    Args:
+        manifest: the snapshot; None: there is none.
+        known: figures that were computed before, by snapshot.
+    """
+    if manifest is None:
+        return 0
+    if manifest.snapshot in known:
+        return known[manifest.snapshot]
+    return sum(entry.size_bytes for entry in manifest.files if entry.origin < manifest.version)
+
+
+def store_figures(
+    store: FoundStore,
+    version: VersionId,
+    history: list[VersionFigures],
+    *,
+    operator_name: str,
+    objective_ms: int,
+) -> Store:
+    """Return the figures of a store at a version that can be restored.
+
+    Args:
+        store: the store.
+        version: the version that Spark committed last.
+        history: figures of its versions, oldest first; the last is that of `version`.
+        operator_name: Spark's name of the operator.
+        objective_ms: the restore objective, milliseconds; 0: there is none.
+    """
+    contents, last = store.contents, history[-1]
+    manifest = store.manifest(version)
+    plan = store.plan(version)
+    sizes = [(entry.origin, entry.size_bytes) for entry in (manifest.files if manifest else ())]
+    sizes += [(delta.version, contents.listing.deltas[delta]) for delta in plan.deltas]
+    shared = [size for origin, size in sizes if manifest is not None and origin < manifest.version]
+    stored = {**contents.listing.sst_bytes()}
+    stored.update({name.path: size for name, size in contents.listing.snapshots.items()})
+    needed = {file.path for file in store.registry.entries()}
+    unneeded = [size for path, size in stored.items() if path not in needed]
+    full = _newest_full(store, version, manifest)
+    return Store(
+        operator=store.key.operator,
+        partition=store.key.partition,
+        store=store.key.name,
+        operator_name=operator_name,
+        version=version.number,
+        checkpoint_id=version.checkpoint_id,
+        committed_ms=last.made_ms,
+        deltas=last.deltas,
+        deltas_since_full=last.deltas_since_full,
+        merges_since_full=manifest.merges_since_full if manifest else 0,
+        files=last.files,
+        bytes=last.bytes,
+        shared_files=len(shared),
+        shared_bytes=sum(shared),
+        own_files=last.files - len(shared),
+        own_bytes=last.bytes - sum(shared),
+        new_bytes=last.new_bytes,
+        bytes_by_age=_by_age(version.number, sizes),
+        snapshot_kind=None if manifest is None else (FULL if manifest.kind == FULL else "merge"),
+        snapshot_version=manifest.version if manifest else None,
+        snapshot_ms=manifest.created_ms if manifest else None,
+        full_ms=full.created_ms if full else None,
+        full_version=full.version if full else None,
+        chain_since_ms=full.created_ms if full else _oldest_ms(store, plan.deltas, manifest),
+        restore_predicted_ms=round(last.restore_ms, 1),
+        restore_objective_ms=objective_ms,
+        restore_basis="assumed",
+        stored_files=len(stored),
+        stored_bytes=sum(stored.values()),
+        unneeded_files=len(unneeded),
+        unneeded_bytes=sum(unneeded),
+        restorable=len(store.registry.checkpoints()),
+        keys=manifest.keys if manifest is not None and not plan.deltas else None,
+    )
+
+
+def broken_store(store: FoundStore, operator_name: str, failure: Failure) -> Store:
+    """Return a store that cannot be restored, with the reason instead of figures."""
+    return Store(
+        store.key.operator,
+        store.key.partition,
+        store.key.name,
+        operator_name=operator_name,
+        error=failure,
+    )
+
+
+def _newest_full(store: FoundStore, version: VersionId, manifest: Manifest | None) -> Manifest | None:
+    if manifest is None:
+        return None
+    if manifest.kind == FULL:
+        return manifest
+    if manifest.full is not None:
+        named = store.contents.manifests.get(SnapshotName(*manifest.full))
+        if named is not None:
+            return named
+    older = [m for m in store.contents.manifests.values() if m.kind == FULL and m.version <= version.number]
+    return max(older, key=lambda m: m.version, default=None)
+
+
+def _oldest_ms(store: FoundStore, deltas: tuple, manifest: Manifest | None) -> int | None:
+    paths = [delta.path for delta in deltas] + [entry.path for entry in (manifest.files if manifest else ())]
+    entries = store.contents.entries
+    return min((entries[path].modified_ms for path in paths if path in entries), default=None)
+
+
+def _by_age(version: int, sizes: list[tuple[int, int]]) -> list[AgeBytes]:
+    totals: dict[str, int] = {}
+    for origin, size in sizes:
+        age = next((name for limit, name in AGES if version - origin < limit), OLDEST)
+        totals[age] = totals.get(age, 0) + size
+    return [AgeBytes(name, totals[name]) for name in (*(name for _, name in AGES), OLDEST) if name in totals]
+
+
+def store_files(store: FoundStore, *, version: int | None = None, limit: int) -> StoreFiles:
+    """Return the files of a store and the versions that need each.
+
+    Args:
+        store: the store.
+        version: only files that this version needs; None: all files in storage.
+        limit: files to return at most; the oldest are left out.
+    """
+    restorable = store.registry.checkpoints()
+    holders: dict[str, list[int]] = {}
+    for held in restorable:
+        for needed in store.registry.files(held):
+            holders.setdefault(needed.path, []).append(held.number)
+    listing = store.contents.listing
+    sizes = listing.sst_bytes()
+    archives = {name.path: name.version for name in listing.snapshots}
+    sizes.update({name.path: size for name, size in listing.snapshots.items()})
+    files = []
+    for path, size in sizes.items():
+        found = holders.get(path, [])
+        if version is not None and version not in found:
+            continue
+        origin = archives[path] if path in archives else origin_of(path)
+        kind = "snapshot" if path in archives else path.partition("/")[0]
+        files.append(
+            File(path, kind, size, origin, len(found), min(found, default=None), max(found, default=None))
+        )
+    files.sort(key=lambda file: (file.origin, file.kind, file.path))
+    kinds = {
+        str(name.version): (FULL if manifest.kind == FULL else "merge")
+        for name, manifest in store.contents.restorable_snapshots.items()
+    }
+    return StoreFiles(
+        operator=store.key.operator,
+        partition=store.key.partition,
+        store=store.key.name,
+        version=version,
+        versions=sorted({held.number for held in restorable}),
+        snapshots=kinds,
+        files=files[-limit:],
+        omitted=max(0, len(files) - limit),
+    )

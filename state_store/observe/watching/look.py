@@ -1,0 +1,264 @@
+"""One look at a query: listings of its stores, and archives of snapshots that were not known before."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from state_store.core.checkpoint.lineage import describe_restorable
+from state_store.core.checkpoint.names import SnapshotName, VersionId
+from state_store.core.compat import zip
+from state_store.core.deletion.contents import ReadSnapshot, StoreContents
+from state_store.core.files.transfer import parallel
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.storage import open_storage
+from state_store.data.dataset.found import FoundStore
+from state_store.data.query import LISTED_AT_ONCE, Operator, Query, StoreKey
+from state_store.data.query.operators import operators_of
+from state_store.errors import MissingError, StateStoreError, as_store_error
+from state_store.observe.model.answers import Checkpoint, Failure, OperatorNames, Store
+from state_store.observe.watching.counted_storage import CountedStorage, Requests
+from state_store.observe.watching.figures import (
+    VersionFigures,
+    broken_store,
+    lineage_figures,
+    shared_bytes,
+    store_figures,
+)
+from state_store.session.configuration import check_pinned
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything that a look found. Immutable.
+
+    Attributes:
+        at_ms: when it began, milliseconds since 1970 UTC.
+        took_ms: how long it took.
+        id: Spark's id of the query, if it could be read.
+        batch: the batch that Spark committed last; None before the first.
+        committed_ms: when it was committed.
+        operators: the stateful operators.
+        stores: figures of the stores, in order.
+        found: the files of each store that could be read.
+        history: checkpoints, oldest first.
+        pinned: the configuration that Spark pinned.
+    """
+
+    at_ms: int
+    took_ms: float
+    id: str | None
+    batch: int | None
+    committed_ms: int | None
+    operators: tuple[OperatorNames, ...]
+    stores: tuple[Store, ...]
+    found: Mapping[StoreKey, FoundStore]
+    history: tuple[Checkpoint, ...]
+    pinned: Mapping[str, str] = field(default_factory=dict)
+
+
+class Looker:
+    """Looks at one query again and again, and remembers what cannot change.
+
+    Archives of snapshots are immutable: each is read once. If Spark has committed nothing since the last
+    look, only its commit log is listed, and the stores again at every `UNCHANGED_LOOKS`th look. One thread at
+    a time.
+
+    Args:
+        location: the checkpoint directory, a path or URI.
+        requests: where requests to storage are counted.
+        objective_ms: the restore objective that predictions are compared with, milliseconds; 0: none.
+        runtime: the clock.
+    """
+
+    UNCHANGED_LOOKS = 10
+
+    def __init__(
+        self,
+        location: str,
+        *,
+        requests: Requests | None = None,
+        objective_ms: int = 0,
+        runtime: Runtime = SYSTEM,
+    ) -> None:
+        self.location = location.rstrip("/") or "/"
+        self.requests = requests or Requests()
+        self.objective_ms = objective_ms
+        self.is_local = False
+        self._runtime = runtime
+        self._known: dict[StoreKey, Mapping[SnapshotName, ReadSnapshot]] = {}
+        self._shared: dict[StoreKey, dict[SnapshotName, int]] = {}
+        self._storages: dict[StoreKey, CountedStorage] = {}
+        self._root: CountedStorage | None = None
+        self._query: Query | None = None
+        self._id: str | None = None
+        self._pinned: dict[str, str] = {}
+        self._last: Look | None = None
+        self._skipped = 0
+
+    def look(self, *, fully: bool = False) -> Look:
+        """Look at the query.
+
+        Args:
+            fully: list the stores even if Spark has committed nothing since the last look.
+
+        Raises:
+            StateStoreError: the checkpoint is not a query of this store, or storage fails. A store that is
+                damaged does not raise: its figures are an error.
+        """
+        began_ms, began_s = self._runtime.wall_ms(), self._runtime.monotonic_s()
+        query = self._opened()
+        times = query.logs.commit_times_ms()
+        batch = max(times, default=None)
+        last = self._last
+        if (
+            last is not None
+            and not fully
+            and last.batch == batch
+            and self._skipped < self.UNCHANGED_LOOKS - 1
+        ):
+            self._skipped += 1
+            return last
+        self._skipped = 0
+        committed = query.committed(batch) if batch is not None else {}
+        names = {operator.id: operator.name for operator in query.operators}
+        keys = query.stores()
+        pairs = parallel(
+            LISTED_AT_ONCE, lambda key: self._read(key, committed.get(key), names[key.operator]), keys
+        )
+        found = {key: store for key, (store, _, _) in zip(keys, pairs, strict=True) if store is not None}
+        look = Look(
+            began_ms,
+            (self._runtime.monotonic_s() - began_s) * 1000,
+            self._id,
+            batch,
+            None if batch is None else times[batch],
+            tuple(_names(operator, found) for operator in query.operators),
+            tuple(figures for _, figures, _ in pairs),
+            found,
+            tuple(_history([history for _, _, history in pairs], self.objective_ms)),
+            self._pinned,
+        )
+        self._last = look
+        return look
+
+    def close(self) -> None:
+        """Close the connections to storage."""
+        for storage in (*self._storages.values(), self._root):
+            if storage is not None:
+                storage.close()
+        self._storages, self._root, self._query = {}, None, None
+
+    def _opened(self) -> Query:
+        if self._query is not None:
+            return self._query
+        if self._root is None:
+            self._root = CountedStorage(open_storage(self.location), self.requests)
+            self.is_local = self._root.is_local
+        operators = list(operators_of(self._root))
+        if not operators:
+            Query.open(self.location)  # raises, with the reason
+            raise MissingError(f"{self.location} has no stateful operator", file=self.location)
+        query = Query(self.location, self._root, operators)
+        self._pinned = dict(query.logs.pinned_conf())
+        check_pinned(self._pinned, self.location)
+        try:
+            self._id = str(json.loads(query.read("metadata"))["id"])
+        except (StateStoreError, ValueError, KeyError, TypeError):
+            self._id = None
+        if self._pinned:
+            self._query = query
+        return query
+
+    def _read(
+        self, key: StoreKey, committed: VersionId | None, operator_name: str
+    ) -> tuple[FoundStore | None, Store, list[VersionFigures]]:
+        place = Store(key.operator, key.partition, key.name, operator_name=operator_name)
+        try:
+            if key not in self._storages:
+                storage = open_storage(f"{self.location}/{key.path}")
+                self._storages[key] = CountedStorage(storage, self.requests)
+            contents = StoreContents.read(self._storages[key], self._known.get(key))
+            store = FoundStore(key, contents)
+        except (StateStoreError, OSError) as error:
+            failure = Failure(**as_store_error(error).to_json())
+            if failure.kind == "storage":
+                raise
+            return None, broken_place(place, failure), []
+        self._known[key] = contents.snapshots
+        if committed is None:
+            return store, place, []
+        try:
+            version = store.restorable(committed)
+            if version is None:
+                raise MissingError(
+                    f"version {committed.number} of store {key} cannot be restored; "
+                    f"{describe_restorable(store.registry.checkpoints())}",
+                    file=key.path,
+                )
+            known = self._shared.get(key, {})
+            self._shared[key] = {
+                name: shared_bytes(manifest, known)
+                for name, manifest in contents.restorable_snapshots.items()
+            }
+            history = lineage_figures(store, version, self._shared[key], is_local=self.is_local)
+            figures = store_figures(
+                store, version, history, operator_name=operator_name, objective_ms=self.objective_ms
+            )
+            return store, figures, history
+        except StateStoreError as error:
+            return store, broken_store(store, operator_name, Failure(**error.to_json())), []
+
+
+def broken_place(place: Store, failure: Failure) -> Store:
+    """Return a store whose files cannot be read, with the reason."""
+    return Store(
+        place.operator, place.partition, place.store, operator_name=place.operator_name, error=failure
+    )
+
+
+def _names(operator: Operator, found: Mapping[StoreKey, FoundStore]) -> OperatorNames:
+    families: dict[str, bool] = {}
+    for key, store in found.items():
+        if key.operator == operator.id and store.contents.manifests:
+            newest = max(store.contents.manifests.values(), key=lambda manifest: manifest.version)
+            families.update({name: family.internal for name, family in newest.column_families.items()})
+            break
+    shown = sorted(families, key=lambda name: (families[name], name))
+    return OperatorNames(
+        operator.id, operator.name, list(operator.stores), [name for name in shown if name != "default"]
+    )
+
+
+def _history(of_stores: list[list[VersionFigures]], objective_ms: int) -> list[Checkpoint]:
+    rows: dict[int, list[VersionFigures]] = {}
+    for figures in of_stores:
+        for version in figures:
+            rows.setdefault(version.version, []).append(version)
+    found = []
+    for number in sorted(rows):
+        same = rows[number]
+        wrote: dict[str, int] = {}
+        for version in same:
+            for kind in version.wrote:
+                wrote[kind] = wrote.get(kind, 0) + 1
+        found.append(
+            Checkpoint(
+                version=number,
+                batch=number - 1,
+                made_ms=max(version.made_ms for version in same),
+                stores=len(same),
+                wrote=wrote,
+                deltas=max(version.deltas for version in same),
+                files=sum(version.files for version in same),
+                bytes=sum(version.bytes for version in same),
+                new_bytes=sum(version.new_bytes for version in same),
+                deltas_since_full=max(version.deltas_since_full for version in same),
+                shared_bytes=sum(version.shared_bytes for version in same),
+                restorable=len(same) == len(of_stores),
+                restore_predicted_ms=round(max(version.restore_ms for version in same), 1),
+                restore_objective_ms=objective_ms,
+            )
+        )
+    return found

@@ -1,0 +1,36 @@
+"""Queries with real files for the tests of observation."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from query_directory import QueryDirectory, rows
+
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL
+
+
+@pytest.fixture(scope="session")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> QueryDirectory:
+    """Return a query of two stores, 12 versions, a full checkpoint at 4 and a merge at 8; not to be
+    changed."""
+    root = tmp_path_factory.mktemp("grown")
+    query = QueryDirectory(root / "flights", root / "scratch")
+    (root / "flights/metadata").write_text('{"id":"0b7a4a3c-6f0e-4c7e-9a53-6b8f9a1d2c3e"}')
+    for version in range(1, 13):
+        query.commit(rows(version * 10_000, 8_000 if version == 1 else 60))
+        for key in query.keys:
+            if version == 4:
+                query.merge(key, FULL)
+            elif version == 8:
+                query.merge(key, INCREMENTAL)
+    return query
+
+
+@pytest.fixture
+def query(grown: QueryDirectory, tmp_path: Path) -> Iterator[QueryDirectory]:
+    """Yield a copy of the grown query that a test may change."""
+    yield grown.copied(tmp_path / "flights")
+    shutil.rmtree(tmp_path / "flights", ignore_errors=True)

@@ -1,0 +1,55 @@
+"""`state-store doctor`: words for people, JSON for programs, and exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from query_directory import QueryDirectory
+
+from state_store.cli.main import main
+from state_store.observe.doctor import examine
+
+
+def test_a_query_that_is_well(grown: QueryDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", grown.location]) == 0
+    assert capsys.readouterr().out.startswith("Fine: batch 11 was committed last; 2 stores have ")
+
+
+def test_a_restore_that_takes_too_long(grown: QueryDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", grown.location, "--restore-objective", "1ms", "--json"]) == 1
+    shown = json.loads(capsys.readouterr().out)
+    (finding,) = shown["verdict"]["findings"]
+    assert finding["code"] == "restore-above-objective"
+    assert finding["count"] == 2
+    assert shown["batch"] == 11
+    assert len(shown["stores"]) == 2
+
+
+def test_a_damaged_store_is_a_problem(query: QueryDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in query.files(query.keys[0]):
+        if path.parent.name == "delta":
+            path.unlink()
+    assert main(["doctor", query.location]) == 1
+    shown = capsys.readouterr().out
+    assert "critical: 1 of the stores cannot be restored" in shown
+    assert "docs/operations.md#alert-statestoredamaged" in shown
+
+
+def test_there_is_no_query(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(tmp_path), "--json"]) == 3
+    assert json.loads(capsys.readouterr().err)["error"]["kind"] == "missing"
+
+
+def test_a_wrong_duration_names_the_option(grown: QueryDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", grown.location, "--restore-objective", "soon", "--json"]) == 2
+    assert json.loads(capsys.readouterr().err)["error"]["option"] == "restoreObjective"
+
+
+def test_a_storage_that_fails_is_a_finding(query: QueryDirectory) -> None:
+    (query.root / "commits").rename(query.root / "elsewhere")
+    (query.root / "commits").write_text("not a directory")
+    examination = examine(query.location)
+    assert examination.look is None
+    assert examination.verdict.severity == "critical"

@@ -1,0 +1,145 @@
+"""A look reads what it must, each immutable file once, and changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from query_directory import QueryDirectory, rows
+
+from state_store.core.checkpoint.manifest import FULL
+from state_store.errors import MissingError, OptionError, StorageError
+from state_store.observe.watching.counted_storage import CountedStorage, Requests
+from state_store.observe.watching.figures import store_files
+from state_store.observe.watching.look import Looker
+
+
+def files_below(root: Path) -> dict[str, bytes]:
+    """Return all files below a directory with their bytes."""
+    return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_figures_are_those_of_the_files(grown: QueryDirectory) -> None:
+    look = Looker(grown.location, objective_ms=10_000).look()
+    assert look.batch == 11
+    assert look.id == "0b7a4a3c-6f0e-4c7e-9a53-6b8f9a1d2c3e"
+    store = look.stores[1]
+    assert (store.operator, store.partition, store.store) == (0, 1, "default")
+    assert (store.version, store.deltas, store.snapshot_kind, store.snapshot_version) == (12, 4, "merge", 8)
+    assert store.full_version == 4
+    assert store.chain_since_ms == store.full_ms
+    assert store.bytes == sum(
+        file.bytes
+        for file in store_files(look.found[grown.keys[1]], version=12, limit=99).files
+        if file.kind != "snapshot"
+    )
+    assert store.files == 4 + store.shared_files + (store.own_files - 4)
+    assert store.stored_bytes == sum(
+        path.stat().st_size for path in grown.files(grown.keys[1]) if path.suffix in (".sst", ".zip")
+    )
+    assert store.error is None
+
+
+def test_the_history_has_every_version(grown: QueryDirectory) -> None:
+    history = Looker(grown.location).look().history
+    assert [checkpoint.version for checkpoint in history] == list(range(1, 13))
+    by_version = {checkpoint.version: checkpoint for checkpoint in history}
+    assert by_version[4].wrote == {"delta": 2, "full": 2}
+    assert by_version[8].wrote == {"delta": 2, "merge": 2}
+    assert [by_version[version].deltas for version in (3, 4, 5, 8, 12)] == [3, 0, 1, 0, 4]
+    assert by_version[12].deltas_since_full == 8
+    assert by_version[12].shared_bytes and not by_version[4].shared_bytes
+    assert all(checkpoint.restorable for checkpoint in history)
+
+
+def test_a_query_without_a_full_checkpoint_has_a_chain_that_began(tmp_path: Path) -> None:
+    query = QueryDirectory(tmp_path / "young", tmp_path / "scratch")
+    query.commit(rows(0, 5))
+    (store, _) = Looker(query.location).look().stores
+    assert store.full_ms is None
+    assert store.chain_since_ms is not None
+
+
+def test_archives_are_read_once(query: QueryDirectory) -> None:
+    requests = Requests()
+    looker = Looker(query.location, requests=requests)
+    looker.look()
+    first = requests.counts()
+    assert first["read"] >= 4, "two snapshots of each of two stores"
+    query.commit(rows(0, 3))
+    looker.look()
+    second = requests.counts()
+    assert second["read"] - first["read"] <= 2, "the commit log alone"
+    for key in query.keys:
+        query.merge(key, FULL)
+    looker.look(fully=True)
+    assert requests.counts()["read"] - second["read"] <= 2 + 2, "the new archives, once"
+
+
+def test_nothing_new_costs_one_listing(query: QueryDirectory) -> None:
+    requests = Requests()
+    looker = Looker(query.location, requests=requests)
+    before = looker.look()
+    counted = requests.counts()
+    for _ in range(Looker.UNCHANGED_LOOKS - 1):
+        assert looker.look() is before
+    after = requests.counts()
+    assert after["list"] - counted["list"] == Looker.UNCHANGED_LOOKS - 1
+    assert after["read"] == counted["read"]
+    assert looker.look() is not before, "merges may have come without a commit"
+
+
+def test_looking_changes_nothing(query: QueryDirectory) -> None:
+    before = files_below(query.root)
+    Looker(query.location).look()
+    assert files_below(query.root) == before
+
+
+def test_the_storage_of_a_look_refuses_to_write(query: QueryDirectory, tmp_path: Path) -> None:
+    storage = CountedStorage(query.storage, Requests())
+    local = tmp_path / "file"
+    local.write_bytes(b"x")
+    for write in (
+        lambda: storage.write("a", b"x"),
+        lambda: storage.upload(local, "a"),
+        lambda: storage.delete("metadata"),
+        lambda: storage.download("metadata", tmp_path / "other"),
+    ):
+        with pytest.raises(StorageError):
+            write()
+    assert (query.root / "metadata").exists()
+
+
+def test_a_damaged_store_is_shown_as_such_and_others_go_on(query: QueryDirectory) -> None:
+    for path in query.files(query.keys[0]):
+        if path.parent.name == "delta":
+            path.unlink()
+    first, second = Looker(query.location).look().stores
+    assert first.error is not None and first.error.kind == "missing"
+    assert first.bytes is None
+    assert second.error is None and second.bytes
+
+
+def test_a_directory_without_a_query_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MissingError):
+        Looker(str(tmp_path)).look()
+
+
+def test_the_checkpoint_of_another_store_is_refused(tmp_path: Path) -> None:
+    query = QueryDirectory(tmp_path / "other", tmp_path / "scratch", provider="org.example.Other")
+    query.commit(rows(0, 1))
+    with pytest.raises(OptionError):
+        Looker(query.location).look()
+
+
+def test_files_know_the_versions_that_need_them(grown: QueryDirectory) -> None:
+    look = Looker(grown.location).look()
+    files = store_files(look.found[grown.keys[0]], limit=1000)
+    assert files.versions == list(range(1, 13))
+    assert files.snapshots == {"4": "full", "8": "merge"}
+    base = next(file for file in files.files if file.kind == "shared" and file.origin == 4)
+    assert (base.first, base.last) == (4, 12)
+    assert base.count == 9
+    few = store_files(look.found[grown.keys[0]], limit=3)
+    assert len(few.files) == 3 and few.omitted == len(files.files) - 3
+    assert few.files[-1] == files.files[-1]
