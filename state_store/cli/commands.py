@@ -25,6 +25,7 @@ from state_store.cli.rows.history import history
 from state_store.cli.rows.import_ import import_
 from state_store.cli.rows.show import show
 from state_store.cli.rows.stats import stats
+from state_store.cli.serve import serve
 from state_store.cli.stores.chain import chain
 from state_store.cli.stores.checkpoints import checkpoints
 from state_store.cli.stores.files import files
@@ -53,6 +54,7 @@ def state_store_command() -> None:
 
 for _command in (
     doctor,
+    serve,
     checkpoints,
     chain,
     files,

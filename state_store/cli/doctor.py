@@ -6,7 +6,7 @@ import click
 
 from state_store.cli import exit_codes
 from state_store.cli.command import DIRECTORY, command, json_option
-from state_store.cli.output import output, print_json
+from state_store.cli.output import output, print_json, printable
 from state_store.core.settings.option_types import DURATION
 from state_store.errors import OptionError
 from state_store.observe.doctor import examine
@@ -59,9 +59,8 @@ def doctor(checkpoint: str, objective: str, as_json: bool) -> int:
         print_json(shown)
     else:
         screen = output()
-        screen.print(
-            verdict.sentence if not verdict.findings or verdict.severity == FINE else f"{checkpoint}:"
-        )
+        is_fine = verdict.severity == FINE
+        screen.print(printable(verdict.sentence if is_fine else f"{checkpoint}:"))
         for finding in verdict.findings:
             screen.print(
                 f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}\n  See {finding.link}"

@@ -43,7 +43,7 @@ def print_json(value: Any) -> None:
 
 def print_error(error: StateStoreError, *, as_json: bool) -> None:
     """Prints an error to standard error, in one line or as JSON."""
-    text = _json({"error": error.to_json()}) if as_json else f"state-store: {error.message}"
+    text = _json({"error": error.to_json()}) if as_json else f"state-store: {printable(error.message)}"
     print(text, file=sys.stderr)
 
 
@@ -70,8 +70,13 @@ def print_table(headings: Sequence[Heading], rows: Iterable[Sequence[object]]) -
     for name, is_number in headings:
         table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
     output().print(table if table.row_count else "(none)")
+
+
+def printable(text: str) -> str:
+    """Return a text with its control characters in hexadecimal: a name in a checkpoint steers no terminal."""
+    return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
 
 
 def size(bytes_: float) -> str:

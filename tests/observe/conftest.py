@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from query_directory import QueryDirectory, rows
+from service import Served, serving
 
 from state_store.core.checkpoint.manifest import FULL, INCREMENTAL
 
@@ -34,3 +35,19 @@ def query(grown: QueryDirectory, tmp_path: Path) -> Iterator[QueryDirectory]:
     """Yield a copy of the grown query that a test may change."""
     yield grown.copied(tmp_path / "flights")
     shutil.rmtree(tmp_path / "flights", ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def served(grown: QueryDirectory) -> Iterator[Served]:
+    """Yield a service of the grown query, for tests that change nothing."""
+    service = serving(grown.location)
+    yield service
+    service.stop()
+
+
+@pytest.fixture
+def changing(query: QueryDirectory) -> Iterator[Served]:
+    """Yield a service of a copy of the grown query."""
+    service = serving(query.location, every_s=1.0)
+    yield service
+    service.stop()

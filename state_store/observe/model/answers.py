@@ -19,7 +19,9 @@ class Service:
     release: str = declared("Release of the state store.")
     source: str = declared("Who answers: `driver`, `history` or `serve`.")
     full_checkpoints: bool = declared("Full checkpoints can be requested here.")
-    documentation: str = declared("Address of the documentation, to which links of remedies are relative.")
+    documentation: str | None = declared(
+        "Address of the documentation, to which links of remedies are relative.", default=None
+    )
     full_checkpoints_because: str | None = declared(
         "Why full checkpoints cannot be requested here, and what to do instead.", default=None
     )

@@ -21,7 +21,7 @@ from state_store import __version__
 from state_store.observe.model import answers, totals
 from state_store.observe.model.declared import EVERYWHERE
 from state_store.observe.model.endpoints import API, ENDPOINTS, Endpoint
-from state_store.observe.model.metrics import LABELS, METRICS, MOST_STORES
+from state_store.observe.model.metrics import LABELS, MAX_STORES, METRICS
 from state_store.observe.model.rules import RULES
 
 DIRECTORY = "jvm_bridge/resources/state-store/v1"
@@ -181,7 +181,7 @@ def declarations() -> dict[str, Any]:
     """Return rules and metrics as data, for the tab in Spark's UI."""
     return {
         "api": API,
-        "most_stores": MOST_STORES,
+        "max_stores": MAX_STORES,
         "labels": {subject: list(names) for subject, names in LABELS.items()},
         "rules": [_without_none(asdict(rule)) for rule in RULES],
         "metrics": [_without_none(asdict(metric)) for metric in METRICS],

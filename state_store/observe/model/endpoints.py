@@ -21,9 +21,9 @@ SORT_FIELDS = (
 )
 """Fields of `Store` that a page of stores can be sorted by."""
 
-MOST_STORES_A_PAGE = 1000
-MOST_HISTORY = 1000
-MOST_FILES = 500
+MAX_STORES_A_PAGE = 1000
+MAX_HISTORY = 1000
+MAX_FILES = 500
 """Bounds of one answer."""
 
 
@@ -96,7 +96,7 @@ _PAGED = (
     Parameter("sort", "Field to sort by, largest first.", default="bytes", choices=SORT_FIELDS),
     Parameter("offset", "Stores to skip.", "integer", default="0", minimum=0),
     Parameter(
-        "limit", "Most stores to return.", "integer", default="50", minimum=1, maximum=MOST_STORES_A_PAGE
+        "limit", "Most stores to return.", "integer", default="50", minimum=1, maximum=MAX_STORES_A_PAGE
     ),
 )
 _UNKNOWN = (404, "There is no such query here; the answer names those that are.")
@@ -123,9 +123,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         answers.Checkpoints,
         (
             _QUERY,
-            Parameter(
-                "limit", "Most checkpoints.", "integer", default="100", minimum=1, maximum=MOST_HISTORY
-            ),
+            Parameter("limit", "Most checkpoints.", "integer", default="100", minimum=1, maximum=MAX_HISTORY),
             Parameter("before", "Only versions below this.", "integer", minimum=0),
         ),
         (_UNKNOWN, _UNREAD),

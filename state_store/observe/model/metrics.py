@@ -26,7 +26,7 @@ LABELS = {
 }
 """Labels of the metrics of each subject, before those that a metric has of its own."""
 
-MOST_STORES = 500
+MAX_STORES = 500
 """Above so many stores in a query, metrics of stores are aggregated over partitions and have no label
 `partition`.
 """

@@ -63,16 +63,16 @@ def lineage_figures(
     found: list[VersionFigures] = []
     base: Manifest | None = None
     deltas = delta_bytes = 0
-    whole = False
+    is_complete = False
     for version in history:
         delta = contents.lineages.delta(version)
         own = snapshots.get(SnapshotName(*version))
         if own is not None:
-            base, deltas, delta_bytes, whole = own, 0, 0, True
+            base, deltas, delta_bytes, is_complete = own, 0, 0, True
         elif delta is not None:
-            whole = whole or delta.builds_on is None
+            is_complete = is_complete or delta.builds_on is None
             deltas, delta_bytes = deltas + 1, delta_bytes + sizes[delta]
-        if not whole:
+        if not is_complete:
             continue
         files = deltas + (len(base.files) if base else 0)
         size = delta_bytes + (base.total_bytes if base else 0)

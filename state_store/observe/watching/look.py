@@ -1,4 +1,4 @@
-"""One look at a query: listings of its stores, and archives of snapshots that were not known before."""
+"""A look at a query: listings of its stores, and archives of snapshots that were not known before."""
 
 from __future__ import annotations
 
@@ -112,6 +112,9 @@ class Looker:
         times = query.logs.commit_times_ms()
         batch = max(times, default=None)
         last = self._last
+        if batch is None and last is not None and last.batch is not None:
+            self._query = None
+            query = self._opened()  # raises if the directory is gone
         if (
             last is not None
             and not fully

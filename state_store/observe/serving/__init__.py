@@ -1,0 +1,1 @@
+"""`state-store serve`: the REST API, metrics and the page, over HTTP."""

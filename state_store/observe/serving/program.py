@@ -1,0 +1,270 @@
+"""The program of `state-store serve`: watched queries behind an HTTP server with bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import re
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from state_store.errors import ConflictError, OptionError, StorageError
+from state_store.observe.serving.guard import guard_for
+from state_store.observe.serving.operations import Operations
+from state_store.observe.serving.service import Answers
+from state_store.observe.serving.web import application
+from state_store.observe.watching.watched import Watched
+
+MAX_CONNECTIONS = 200
+"""Connections at a time; further ones get 503."""
+
+REQUEST_TIMEOUT_S = 10.0
+"""Seconds in which the head of a request must have come."""
+
+KEEP_ALIVE_S = 5
+LOCAL_EVERY_S, REMOTE_EVERY_S = 5.0, 30.0
+"""Seconds between two looks by default, at local storage and at other storage, whose requests cost money."""
+
+_NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]{0,63})=(.+)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of the program.
+
+    Attributes:
+        host: address to listen on.
+        port: port to listen on; 0: a free one.
+        every_s: least seconds between two looks at a query; None: by the kind of storage.
+        objective_ms: the queries' restoreObjective, milliseconds; 0: none.
+        token: token that requests need; None: none.
+        allowed_hosts: further names of hosts that requests may be for.
+        certificate: file of the TLS certificate; None: no TLS.
+        key: file of its key.
+        read_only: full checkpoints cannot be requested.
+        stores: stores of which full checkpoints are made at a time.
+        documentation: address of the documentation; None: links are texts.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8190
+    every_s: float | None = None
+    objective_ms: int = 10_000
+    token: str | None = None
+    allowed_hosts: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+    read_only: bool = False
+    stores: int = 2
+    documentation: str | None = None
+
+
+class ImpatientProtocol(H11Protocol):
+    """HTTP/1.1 whose requests must begin, and their heads end, within `REQUEST_TIMEOUT_S`."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._arm()
+
+    def data_received(self, data: bytes) -> None:
+        """Take a part of a request; wait no more once its head is there."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._disarm()
+        else:
+            self._arm()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End waiting."""
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _arm(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(REQUEST_TIMEOUT_S, self._give_up)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        self._timer = None
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.close()
+
+
+def token_from(path: Path) -> str:
+    """Return the token in a file: its first line.
+
+    Raises:
+        OptionError: the file cannot be read, is empty, or others may read it.
+    """
+    try:
+        mode = path.stat().st_mode
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionError(f"the token cannot be read from '{path}': {error}", option="--token-file") from None
+    if mode & 0o077:
+        raise OptionError(
+            f"others may read '{path}' (mode {mode & 0o777:04o}): run `chmod 600` on it",
+            option="--token-file",
+        )
+    if not lines or not lines[0].strip():
+        raise OptionError(f"'{path}' is empty: write a token into it", option="--token-file")
+    return lines[0].strip()
+
+
+def named(locations: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the names of queries in addresses and their directories.
+
+    Args:
+        locations: `DIR` or `NAME=DIR` each. Without a name, it is the last part of the directory.
+
+    Raises:
+        OptionError: two queries were given the same name, or the same directory.
+    """
+    found: dict[str, str] = {}
+    for text in locations:
+        given = _NAMED.fullmatch(text)
+        if given is not None:
+            name, location = given[1], given[2]
+            if name in found:
+                raise OptionError(f"two queries have the name '{name}'", option="DIR")
+        else:
+            location = text
+            base = (
+                re.sub(r"[^A-Za-z0-9._-]", "_", location.rstrip("/").rpartition("/")[2])[:64].strip(".")
+                or "query"
+            )
+            name, number = base, 1
+            while name in found:
+                number += 1
+                name = f"{base}-{number}"
+        if location.rstrip("/") in {known.rstrip("/") for known in found.values()}:
+            raise OptionError(f"'{location}' is given twice", option="DIR")
+        found[name] = location
+    return list(found.items())
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Raises:
+        ConflictError: another program has the port.
+        OptionError: the address is not one of this machine.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        raise OptionError(f"cannot listen on {host}: {error}", option="--host") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConflictError(
+                f"another program listens on {host}:{port}: end it, or choose another port", option="--port"
+            ) from None
+        if error.errno == errno.EACCES:
+            raise OptionError(f"this user may not listen on port {port}", option="--port") from None
+        raise OptionError(f"cannot listen on {host}:{port}: {error}", option="--host") from None
+    return listening
+
+
+class Program:
+    """The running service.
+
+    Args:
+        locations: the queries, as `named` takes them.
+        settings: the settings.
+
+    Raises:
+        OptionError: a setting is wrong.
+        ConflictError: another program has the port.
+    """
+
+    def __init__(self, locations: Sequence[str], settings: Settings) -> None:
+        guard = guard_for(settings.host, token=settings.token, allowed=settings.allowed_hosts)
+        if (settings.certificate is None) != (settings.key is None):
+            raise OptionError("give both --tls-certificate and --tls-key, or neither", option="--tls-key")
+        self.watched = [
+            Watched(
+                name,
+                location,
+                every_s=settings.every_s or (REMOTE_EVERY_S if _is_remote(location) else LOCAL_EVERY_S),
+                objective_ms=settings.objective_ms,
+            )
+            for name, location in named(locations)
+        ]
+        self.operations = Operations(settings.stores)
+        answers = Answers(
+            self.watched, self.operations, read_only=settings.read_only, documentation=settings.documentation
+        )
+        config = uvicorn.Config(
+            application(answers, guard),
+            http=ImpatientProtocol,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_level=logging.WARNING,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=MAX_CONNECTIONS,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=5,
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.key,
+        )
+        try:
+            config.load()
+        except (OSError, ssl.SSLError) as error:
+            raise OptionError(
+                f"the TLS certificate or key cannot be used: {error}", option="--tls-certificate"
+            ) from None
+        self._server = uvicorn.Server(config)
+        self._socket = bound_socket(settings.host, settings.port)
+        scheme = "https" if settings.certificate else "http"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        self.url = f"{scheme}://{host}:{self._socket.getsockname()[1]}/"
+
+    def run(self) -> None:
+        """Serve until the process is interrupted, or `stop` is called."""
+        for watched in self.watched:
+            watched.start()
+        try:
+            self._server.run(sockets=[self._socket])
+        except OSError as error:
+            raise StorageError(f"the service failed: {error}") from error
+        finally:
+            for watched in self.watched:
+                watched.stop()
+            self.operations.stop()
+            self._socket.close()
+
+    def stop(self) -> None:
+        """Let `run` return. Any thread may call it."""
+        self._server.should_exit = True
+
+
+def _is_remote(location: str) -> bool:
+    return ":/" in location and not location.startswith("file:")

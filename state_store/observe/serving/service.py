@@ -1,0 +1,313 @@
+"""Answers to requests, from the watched queries: no HTTP here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from state_store import __version__
+from state_store.core.settings.option import PREFIX, Option
+from state_store.core.settings.options import OPTIONS
+from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
+from state_store.data.query import StoreKey
+from state_store.errors import BusyError, MissingError, OptionError
+from state_store.observe.model.answers import (
+    CheckpointDetails,
+    Checkpoints,
+    Configuration,
+    Counts,
+    FullCheckpointRequest,
+    Merges,
+    Operation,
+    Queries,
+    Service,
+    Setting,
+    Spread,
+    Store,
+    StoreFiles,
+    Stores,
+    Summary,
+    Verdict,
+)
+from state_store.observe.model.answers import Query as QueryAnswer
+from state_store.observe.model.declared import SERVE
+from state_store.observe.model.endpoints import API, MAX_FILES
+from state_store.observe.serving.operations import Operations
+from state_store.observe.verdict import LEVELS
+from state_store.observe.watching.figures import store_files
+from state_store.observe.watching.look import Look
+from state_store.observe.watching.watched import State, Watched
+
+
+class Answers:
+    """The answers of `state-store serve`. Safe for any thread.
+
+    Args:
+        watched: the queries, by name.
+        operations: requests for full checkpoints.
+        read_only: full checkpoints cannot be requested.
+        documentation: address of the documentation, for links; None: links are shown as texts.
+    """
+
+    def __init__(
+        self,
+        watched: Sequence[Watched],
+        operations: Operations,
+        *,
+        read_only: bool = False,
+        documentation: str | None = None,
+    ) -> None:
+        self.watched = {each.name: each for each in watched}
+        self.operations = operations
+        self.read_only = read_only
+        self.documentation = documentation
+
+    def service(self) -> Service:
+        """Say who answers."""
+        because = "it was started with --read-only; use `state-store full DIR`" if self.read_only else None
+        return Service(API, __version__, SERVE, not self.read_only, self.documentation, because)
+
+    def queries(self) -> Queries:
+        """List the queries, the worst first."""
+        found = [self.query(name) for name in self.watched]
+        return Queries(sorted(found, key=lambda query: (-LEVELS[query.verdict], query.name)))
+
+    def query(self, name: str) -> QueryAnswer:
+        """Describe a query."""
+        watched = self.find(name)
+        state = watched.state()
+        look = state.look
+        return QueryAnswer(
+            name=watched.name,
+            checkpoint=watched.location,
+            verdict=watched.verdict(state).severity,
+            read_ms=look.at_ms if look else None,
+            id=look.id if look else None,
+            batch=look.batch if look else None,
+            version=look.batch + 1 if look and look.batch is not None else None,
+            committed_ms=look.committed_ms if look else None,
+            stores=len(look.stores) if look else None,
+            error=state.error,
+            operators=list(look.operators) if look else [],
+        )
+
+    def verdict(self, name: str) -> Verdict:
+        """Say what is wrong with a query."""
+        watched = self.find(name)
+        state = watched.state()
+        if state.look is None and state.error is None:
+            raise BusyError(f"query '{name}' was not read yet; try again in a moment")
+        return watched.verdict(state)
+
+    def checkpoints(self, name: str, *, limit: int, before: int | None) -> Checkpoints:
+        """Return the history of a query's checkpoints, newest first."""
+        state, look = self._read(name)
+        history = state.history
+        wrote = [checkpoint.wrote for checkpoint in history]
+        counts = Counts(
+            delta=sum(set(each) == {"delta"} for each in wrote),
+            merge=sum("merge" in each for each in wrote),
+            full=sum("full" in each for each in wrote),
+            restorable=sum(bool(checkpoint.restorable) for checkpoint in history),
+        )
+        chosen = [checkpoint for checkpoint in history if before is None or checkpoint.version < before]
+        page = chosen[::-1][:limit]
+        return Checkpoints(
+            counts, _summary(look.stores), page, len(chosen) > len(page), history[-1] if history else None
+        )
+
+    def latest(
+        self, name: str, *, chosen: Callable[[Store], bool], sort: str, offset: int, limit: int
+    ) -> CheckpointDetails:
+        """Describe the newest checkpoint, store by store."""
+        state, look = self._read(name)
+        if not state.history:
+            raise MissingError(f"Spark has not committed a batch of query '{name}' yet")
+        total, page = paged(look.stores, chosen, sort, offset, limit)
+        return CheckpointDetails(state.history[-1], total, offset, page)
+
+    def checkpoint(
+        self, name: str, version: int, *, chosen: Callable[[Store], bool], sort: str, offset: int, limit: int
+    ) -> CheckpointDetails:
+        """Describe a version. Figures of single stores are of the newest version only.
+
+        Raises:
+            MissingError: the version is not known.
+        """
+        state, look = self._read(name)
+        found = next((each for each in state.history if each.version == version), None)
+        if found is None:
+            known = [each.version for each in state.history]
+            have = f"versions {known[0]} to {known[-1]} are known" if known else "none is known yet"
+            raise MissingError(f"query '{name}' has no version {version}; {have}")
+        if look.batch is not None and version == look.batch + 1:
+            return self.latest(name, chosen=chosen, sort=sort, offset=offset, limit=limit)
+        places = [
+            Store(
+                key.operator,
+                key.partition,
+                key.name,
+                version=version,
+                files=len(files),
+                bytes=sum(f.size_bytes for f in files),
+            )
+            for key, files in _needed(look, version)
+        ]
+        total, page = paged(places, chosen, sort, offset, limit)
+        return CheckpointDetails(found, total, offset, page)
+
+    def stores(
+        self, name: str, *, chosen: Callable[[Store], bool], sort: str, offset: int, limit: int
+    ) -> Stores:
+        """Return a page of stores."""
+        _, look = self._read(name)
+        total, page = paged(look.stores, chosen, sort, offset, limit)
+        return Stores(total, offset, page, look.batch + 1 if look.batch is not None else None)
+
+    def files(self, name: str, key: StoreKey, *, version: int | None = None) -> StoreFiles:
+        """Return the files of a store.
+
+        Raises:
+            MissingError: the store is not there, cannot be read, or has no such version.
+        """
+        _, look = self._read(name)
+        store = look.found.get(key)
+        if store is None:
+            raise MissingError(f"query '{name}' has no store {key} that can be read")
+        files = store_files(store, version=version, limit=MAX_FILES)
+        if version is not None and version not in files.versions:
+            have = f"{files.versions[0]} to {files.versions[-1]}" if files.versions else "none"
+            raise MissingError(
+                f"version {version} of store {key} cannot be restored; versions that can be: {have}"
+            )
+        return files
+
+    def config(self, name: str) -> Configuration:
+        """Return the configuration that Spark pinned, and the objective that this service was given."""
+        _, look = self._read(name)
+        known = {key[len(PREFIX) :]: value for key, value in look.pinned.items() if key.startswith(PREFIX)}
+        known.setdefault("restoreObjective", f"{self.find(name).objective_ms}ms")
+        declared: dict[str, Option] = {option.name: option for option in OPTIONS}
+        settings = [
+            Setting(option, value, declared[option].default, declared[option].doc)
+            for option, value in sorted(known.items())
+            if option in declared
+        ]
+        checkpoint_format = look.pinned.get(FORMAT_KEY)
+        return Configuration(
+            settings,
+            look.pinned.get(PROVIDER_KEY),
+            int(checkpoint_format) if checkpoint_format and checkpoint_format.isdigit() else None,
+        )
+
+    def merges(self, name: str) -> Merges:
+        """List the merges that were requested here."""
+        return Merges(*self.operations.merges(self.find(name).name))
+
+    def request_full(self, name: str, wanted: FullCheckpointRequest) -> Operation:
+        """Request a full checkpoint.
+
+        Raises:
+            OptionError: the request names stores that are not there, or another type.
+        """
+        watched = self.find(name)
+        _, look = self._read(name)
+        if wanted.checkpoint_type != "FULL":
+            raise OptionError(
+                f"'checkpointType' must be FULL, not {wanted.checkpoint_type!r}: incremental checkpoints "
+                f"are made by "
+                "every batch",
+                option="checkpointType",
+            )
+        if not any(
+            wanted.operator in (None, s.operator)
+            and wanted.partition in (None, s.partition)
+            and wanted.store in (None, s.store)
+            for s in look.stores
+        ):
+            raise OptionError(f"query '{name}' has no store that the request names", option="operator")
+        return self.operations.request(watched, wanted)
+
+    def trigger(self, name: str, request_id: str) -> Operation:
+        """Return the state of a request."""
+        return self.operations.find(self.find(name).name, request_id)
+
+    def find(self, name: str) -> Watched:
+        """Return a watched query by its name or Spark's id.
+
+        Raises:
+            MissingError: there is none.
+        """
+        found = self.watched.get(name)
+        if found is None:
+            for watched in self.watched.values():
+                look = watched.state().look
+                if look is not None and look.id == name:
+                    return watched
+            have = ", ".join(sorted(self.watched)[:20])
+            raise MissingError(f"there is no query of this name here; there are: {have}")
+        return found
+
+    def _read(self, name: str) -> tuple[State, Look]:
+        state = self.find(name).state()
+        if state.look is None:
+            why = state.error.message if state.error else "it was not read yet; try again in a moment"
+            raise BusyError(f"query '{name}' cannot be shown: {why}")
+        return state, state.look
+
+
+def _needed(look: Look, version: int) -> list:
+    found = []
+    for key, store in look.found.items():
+        held = next((each for each in store.registry.checkpoints() if each.number == version), None)
+        if held is not None:
+            found.append((key, [file for file in store.registry.files(held) if not file.is_snapshot]))
+    return found
+
+
+def paged(
+    stores: Sequence[Store], chosen: Callable[[Store], bool], sort: str, offset: int, limit: int
+) -> tuple[int, list[Store]]:
+    """Return the number of stores that are chosen, and a page of them: broken ones first, then the largest.
+
+    Args:
+        stores: all stores.
+        chosen: the filter.
+        sort: the field to sort by.
+        offset: stores to skip.
+        limit: stores to return at most.
+    """
+    found = [store for store in stores if chosen(store)]
+    if sort == "partition":
+        found.sort(key=lambda store: (store.operator, store.store, store.partition))
+    else:
+        found.sort(
+            key=lambda store: (
+                store.error is None,
+                -(getattr(store, sort) or 0),
+                store.operator,
+                store.partition,
+            )
+        )
+    return len(found), found[offset : offset + limit]
+
+
+def _summary(stores: Sequence[Store]) -> Summary:
+    def spread(name: str) -> Spread | None:
+        values = sorted(value for store in stores if (value := getattr(store, name)) is not None)
+        if not values:
+            return None
+        return Spread(_quantile(values, 0.5), _quantile(values, 0.95), values[-1], sum(values))
+
+    return Summary(
+        bytes=spread("bytes"),
+        files=spread("files"),
+        keys=spread("keys"),
+        deltas=spread("deltas"),
+        restore_predicted_ms=spread("restore_predicted_ms"),
+        stored_bytes=spread("stored_bytes"),
+    )
+
+
+def _quantile(ascending: Sequence[float], share: float) -> float:
+    return ascending[max(0, math.ceil(share * len(ascending)) - 1)]
