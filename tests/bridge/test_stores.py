@@ -77,10 +77,47 @@ def test_under_format_1_a_task_looks_again_after_an_attempt_that_failed(jvm: Jvm
             with pytest.raises(DriverError, match="the probe refuses"):
                 jvm("commit", store=store)
     jvm("commit", store="second")
-    deltas = sorted(path.name for path in (tmp_path / "state/0/0/delta").glob(f"{2:020d}_*"))
+    deltas = sorted(path.name for path in (tmp_path / "state/0/0/delta").glob(f"{2:020d}_*.sst"))
     assert [name.split("_")[1].split("-")[0] for name in deltas] == ["a0", "a1"]
     jvm("provider", provider="q", location=f"probe://{tmp_path}/state", conf=conf)
     assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "second"}
+
+
+def test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not_count(
+    jvm: Jvm, tmp_path: Path
+) -> None:
+    """The batch runs again; its delta comes to storage, and the commit fails in the listing after that."""
+    conf = {"spark.sql.streaming.stateStore.checkpointFormatVersion": "1"}
+    jvm("provider", provider="p", location=f"probe://{tmp_path}/state", conf=conf)
+    jvm.batch("p", 0, a="1")
+    jvm.batch("p", 1, b="taken")
+    jvm("begin", provider="p", store="again", version=1)
+    jvm("put", store="again", rows={"c": "failed"})
+    jvm("on_fs", operation="list", action="fail")
+    with pytest.raises(DriverError, match="the probe refuses"):
+        jvm("commit", store="again")
+    jvm("abort", store="again")
+    assert len(list((tmp_path / "state/0/0/delta").glob(f"{2:020d}_*.sst"))) == 2, "both are in storage"
+    jvm("provider", provider="q", location=f"probe://{tmp_path}/state", conf=conf)
+    assert jvm.rows("p", 2) == jvm.rows("q", 2) == {"a": "1", "b": "taken"}
+
+
+def test_a_batch_that_runs_a_second_time_restores_nothing(jvm: Jvm, tmp_path: Path) -> None:
+    """As `foreachBatch` with two actions makes it: each begins with a store that reads."""
+    jvm.provider("p", tmp_path / "state")
+    version, id = jvm.batch("p", 0, a="0")
+    restores = jvm.log.count("Restored version")
+    for batch in range(1, 6):
+        for run in ("first", "second"):
+            jvm("begin", provider="p", store="r", version=version, id=id, read=True)
+            jvm("begin", provider="p", store="w", version=version, id=id)
+            assert jvm("scan", store="r") == {"a": "0"} | {f"b{i}": "second" for i in range(1, batch)}
+            jvm("put", store="w", rows={f"b{batch}": run})
+            made = jvm("commit", store="w")
+            jvm("release", store="r")
+            time.sleep(0.1)  # so that the version is indexed beside it, as between two jobs
+        version, id = made["version"], made["id"]
+    assert jvm.log.count("Restored version") == restores
 
 
 def test_under_format_1_memory_forgets_what_a_task_committed_that_failed(jvm: Jvm, tmp_path: Path) -> None:

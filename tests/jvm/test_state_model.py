@@ -92,8 +92,9 @@ def test_wrong_uses_of_memory_are_found(class_path: str, tmp_path: Path) -> None
     assert "every fault is found" in walk(class_path, tmp_path, "memory.GuardedMemory")
 
 
-def test_many_changes_need_little_heap(class_path: str, tmp_path: Path) -> None:
-    assert "cases pass" in walk(class_path, tmp_path, "HardCases", "heap", heap="64m", java=())
+@pytest.mark.parametrize("case", ["heap", "prefix heap"])
+def test_many_rows_need_little_heap(class_path: str, tmp_path: Path, case: str) -> None:
+    assert "cases pass" in walk(class_path, tmp_path, "HardCases", case, heap="64m", java=())
 
 
 def test_damaged_files_give_no_wrong_row(class_path: str, tmp_path: Path) -> None:

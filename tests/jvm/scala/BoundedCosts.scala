@@ -20,7 +20,9 @@ object BoundedCosts extends StoreCases {
     "mappings" -> whatIsSpilledTakesFewMappings)
 
   /** These are run by themselves, in a JVM with a small heap. */
-  val byThemselves: Seq[(String, File => Unit)] = Seq("heap" -> manyChangesNeedLittleHeap)
+  val byThemselves: Seq[(String, File => Unit)] = Seq(
+    "heap" -> manyChangesNeedLittleHeap,
+    "prefix heap" -> manyRowsOfOnePrefixNeedLittleHeap)
 
   /** Where half of a 16-byte lane is XXH3's public secret, the other half does not count. */
   private def colliding(i: Int): Array[Byte] = {
@@ -179,6 +181,25 @@ object BoundedCosts extends StoreCases {
       val next = begin(state, VersionId(1, Some("a")))
       val scan = next.scan(key(0), key(n - 1), ordered = true)
       expect(Iterator.continually(scan.advance()).takeWhile(identity).size == n - 1, "rows are missing")
+      next.abort()
+    }
+
+  private def manyRowsOfOnePrefixNeedLittleHeap(directory: File): Unit =
+    withState(directory, 512L << 20) { (state, memory) =>
+      val n = 2500000
+      val prefix = Array[Byte](0, 0, 4, 0, 0, 0, 1, 2, 3, 4)
+      val until = prefix.init :+ 5.toByte
+      def key(i: Int): Array[Byte] = prefix ++ Array[Byte]((i >> 16).toByte, (i >> 8).toByte, i.toByte)
+      val first = begin(state, VersionId.empty)
+      for (i <- 0 until n) first.put(key(i), Array.emptyByteArray)
+      first.committed(VersionId(1, Some("a")))
+      state.indexCommitted()
+      val next = begin(state, VersionId(1, Some("a")))
+      val scan = next.scan(prefix, until, ordered = true)
+      val used = memory.usedBytes
+      expect(Iterator.continually(scan.advance()).takeWhile(identity).size == n, "rows are missing")
+      expect(memory.usedBytes <= used - 8L * (n - 1), "a scan that has ended keeps its memory")
+      next.scan(prefix, until, ordered = true).advance() // ends with the transaction
       next.abort()
     }
 

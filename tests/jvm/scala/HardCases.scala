@@ -10,11 +10,12 @@ import org.apache.spark.sql.execution.streaming.state.incremental.base.BaseDirec
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{ColumnFamilies, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.StoreMemory
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.FailedEvictions
-import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
+import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{FailedCalls, StateConf, StoreVersions, Transaction}
 
 /**
- * What the random walk does not meet: several threads in one transaction, faults in the middle, versions that wait. Runs
- * the cases of [[BoundedCosts]] and [[RemovedKeys]], too. Arguments: the names of cases; none: all.
+ * Cases that the random walk does not meet: several threads in one transaction, faults in the middle, versions that wait.
+ * Runs the cases of [[BoundedCosts]], [[RemovedKeys]], [[FailedCalls]] and [[SecondRuns]], too. Arguments: the names of the
+ * cases to run; without any, all run.
  */
 object HardCases extends StoreCases {
   private val cases: Seq[(String, File => Unit)] = Seq(
@@ -30,7 +31,7 @@ object HardCases extends StoreCases {
     "read" -> aVersionThatWaitsHasRowsThatWereOnlyRead)
 
   def main(arguments: Array[String]): Unit = {
-    val all = cases ++ BoundedCosts.cases ++ RemovedKeys.cases
+    val all = cases ++ BoundedCosts.cases ++ RemovedKeys.cases ++ FailedCalls.cases ++ SecondRuns.cases
     val known = all ++ BoundedCosts.byThemselves
     val chosen = if (arguments.isEmpty) all else known.filter { case (name, _) => arguments.contains(name) }
     chosen.foreach { case (name, run) =>

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import ANEW, FAILED, ROOT, STILL, TRIED
+from mutants.data_plane.places import ANEW, FAILED, ROOT, STILL, TRIED, UPLOADED
 from mutants.mutant import Mutant
 
 MUTANTS = [
     Mutant(
         "memory keeps what a refused commit was built on",
         f"{ROOT}/local/LocalStore.scala",
-        "        if (LocalStore.isConflict(e)) attempts.refused()\n",
-        "",
+        "if (LocalStore.isConflict(e)) attempts.refused() else ",
+        "if (!LocalStore.isConflict(e)) ",
         ANEW,
+    ),
+    Mutant(
+        "an attempt whose commit failed after its upload counts",
+        f"{ROOT}/local/LocalStore.scala",
+        " else attempts.uncertain(version)\n",
+        "\n",
+        UPLOADED,
     ),
     Mutant(
         "a number still stands for what a refused commit was built on",

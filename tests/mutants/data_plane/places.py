@@ -5,7 +5,7 @@ from __future__ import annotations
 ROOT = "jvm_bridge/scala/org/apache/spark/sql/execution/streaming/state/incremental"
 WALKS = [f"test_random_walk[{seed}]" for seed in (1, 2, 3)]
 MODEL = tuple(f"tests/jvm/test_state_model.py::{test}" for test in [*WALKS, "test_single_pieces"])
-HEAP = ("tests/jvm/test_state_model.py::test_many_changes_need_little_heap",)
+HEAP = ("tests/jvm/test_state_model.py::test_many_rows_need_little_heap[heap]",)
 HARD = ("tests/jvm/test_state_model.py::test_hard_cases",)
 STORES = ("tests/bridge/test_stores.py",)
 SHARED = ("tests/jvm/test_state_model.py::test_stores_of_several_threads_in_one_budget[1-30]",)
@@ -18,6 +18,9 @@ ANEW = (
 TRIED = ("tests/bridge/test_stores.py::test_under_format_1_a_task_looks_again_after_an_attempt_that_failed",)
 FAILED = (
     "tests/bridge/test_stores.py::test_under_format_1_memory_forgets_what_a_task_committed_that_failed",
+)
+UPLOADED = (
+    "tests/bridge/test_stores.py::test_under_format_1_an_attempt_whose_commit_failed_after_its_upload_does_not_count",
 )
 ASKED_AGAIN = (
     "tests/bridge/test_life.py::test_a_call_that_is_asked_again_says_what_the_jvm_has_open_by_then",

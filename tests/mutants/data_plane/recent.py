@@ -135,8 +135,8 @@ MUTANTS = [
     Mutant(
         "what is in the index has no table for who began before",
         f"{ROOT}/recent/IndexedGenerations.scala",
-        "    if (!generation.isShared) { // else",
-        "    if (true) { // else",
+        "      if (!newest.isShared) { // else",
+        "      if (true) { // else",
         HARD,
     ),
     Mutant(
@@ -164,6 +164,27 @@ MUTANTS = [
         "records that moved before memory ran out are scanned twice",
         f"{ROOT}/recent/IndexedGenerations.scala",
         "        forgetMarks() // of what has moved\n",
+        "",
+        HARD,
+    ),
+    Mutant(
+        "a batch that runs again has rows of memory that was freed",
+        f"{ROOT}/recent/IndexedGenerations.scala",
+        "    forgetReplacedIn(holds)\n",
+        "",
+        HARD,
+    ),
+    Mutant(
+        "a version that is taken out of the index leaves its rows in the index by prefix",
+        f"{ROOT}/recent/IndexedGenerations.scala",
+        "      ordered.takenBack(record, old)\n",
+        "",
+        HARD,
+    ),
+    Mutant(
+        "a version that is taken out of the index leaves its rows in key order",
+        f"{ROOT}/recent/IndexedGenerations.scala",
+        "    ordered.takeOutNewest()\n",
         "",
         HARD,
     ),

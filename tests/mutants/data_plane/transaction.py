@@ -14,9 +14,37 @@ MUTANTS = [
         HARD,
     ),
     Mutant(
-        "what failed half way can be committed",
+        "a transaction answers after a call that failed",
+        f"{ROOT}/transaction/CallLock.scala",
+        "    isOpen = false\n    throw cause\n",
+        "    throw cause\n",
+        HARD,
+    ),
+    Mutant(
+        "rows are put while the changes are being committed",
         f"{ROOT}/transaction/Transaction.scala",
-        "    failure = e\n",
+        "    if (delta != null) {\n      exitFromChange()\n",
+        "    if (false) {\n      exitFromChange()\n",
+        HARD,
+    ),
+    Mutant(
+        "a begin waits while a base is given back",
+        f"{ROOT}/transaction/StoreVersions.scala",
+        "if (old != null) retired ::= old",
+        "if (old != null) old.release()",
+        HARD,
+    ),
+    Mutant(
+        "a batch that runs again restores",
+        f"{ROOT}/transaction/StoreVersions.scala",
+        " && !recent.canStepBackTo(n)) None",
+        ") None",
+        HARD,
+    ),
+    Mutant(
+        "keys that were put and not got are fetched one after the other",
+        f"{ROOT}/transaction/KeyCount.scala",
+        "    if (view.isSparse) expectUnknown()\n",
         "",
         HARD,
     ),
@@ -37,8 +65,8 @@ MUTANTS = [
     Mutant(
         "a transaction that has ended answers",
         f"{ROOT}/transaction/CallLock.scala",
-        "    if (ended) {\n      exit()\n",
-        "    if (false) {\n      exit()\n",
+        "    if (!isOpen) refuse()\n",
+        "    if (!isOpen && !hasEnded) refuse()\n",
         EITHER,
     ),
     Mutant(
@@ -51,7 +79,7 @@ MUTANTS = [
     Mutant(
         "a reader of an old version takes the newer ones away",
         f"{ROOT}/transaction/StoreVersions.scala",
-        "if (n < 0 || readOnly && n < recent.indexedCount) None",
+        "if (n < 0 || readOnly && n < recent.indexedCount && !recent.canStepBackTo(n)) None",
         "if (n < 0) None",
         EITHER,
     ),
@@ -121,8 +149,8 @@ MUTANTS = [
     Mutant(
         "a transaction that does not end keeps all later versions in memory",
         f"{ROOT}/transaction/StoreVersions.scala",
-        "recent.indexedCount && isPinned) beginAbove(",
-        "recent.indexedCount && false) beginAbove(",
+        "recent.indexedCount && isPinned) restartAbove(",
+        "recent.indexedCount && false) restartAbove(",
         HARD,
     ),
     Mutant(
@@ -135,8 +163,8 @@ MUTANTS = [
     Mutant(
         "a column family that has the id of a removed one begins with no keys to count from",
         f"{ROOT}/checkpoint/ColumnFamilies.scala",
-        "name -> one.copy(keys = known(one.id) + (",
-        "name -> one.copy(keys = (if (one.id == 0) known(0) else 0L) + (",
+        "name -> (known(family.id) + (",
+        "name -> ((if (family.id == 0) known(0) else 0L) + (",
         HARD,
     ),
 ]

@@ -3,17 +3,16 @@ package org.apache.spark.sql.execution.streaming.state.incremental.agent
 import java.io.IOException
 import java.util.concurrent.ConcurrentHashMap
 
-import scala.util.control.NonFatal
-
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Json
 
 /**
- * The standing call to an agent for what it tells without being asked, on a daemon thread. An event counts as
- * handled with the next poll, so that none is lost when the connection breaks; one may then come twice, the
- * second time with a number that was handled.
+ * Polls an agent for its events, on a daemon thread that ends with the agent and not before: nothing that a poll or an
+ * event's handler throws ends it, be it an OutOfMemoryError or the InternalError of a mapped file. An event counts as
+ * handled with the next poll, so that none is lost when the connection breaks; an event may then come twice, the second
+ * time with a number that was handled.
  *
- * @param handle is told of each event, in their order; what it throws is logged
+ * @param handle takes each event, in their order; its exceptions are logged
  */
 private[agent] final class AgentEvents(process: AgentProcess, handle: AgentEvent => Unit) extends Logging {
   private var handled = 0L
@@ -28,20 +27,29 @@ private[agent] final class AgentEvents(process: AgentProcess, handle: AgentEvent
     try poll()
     catch {
       case e: IOException =>
-        logDebug("The connection for events broke", e)
-        if (process.isAlive) Thread.sleep(AgentEvents.RetryPauseMs)
-      case NonFatal(e) =>
-        logWarning("Events of the agent cannot be read", e)
-        Thread.sleep(AgentEvents.RetryPauseMs)
+        logQuietly(logDebug("The connection for events broke", e))
+        pause()
+      case e: Throwable =>
+        logQuietly(logWarning("The agent's events cannot be read; they are asked for again", e))
+        pause()
     }
   }
+
+  private def pause(): Unit =
+    try if (process.isAlive) Thread.sleep(AgentEvents.RetryPauseMs)
+    catch { case _: InterruptedException => () } // nobody has a reason to interrupt it
+
+  /** Logs, unless memory does not suffice for that. */
+  private def logQuietly(log: => Unit): Unit =
+    try log
+    catch { case _: Throwable => () }
 
   private def poll(): Unit = {
     val request = Json.obj("op" -> "events", "after" -> handled, "wait_ms" -> AgentEvents.WaitMs)
     Answers.events(process.call(request, AgentEvents.WaitMs + AgentEvents.GraceMs)).foreach {
       case (number, event) if number > handled =>
         try handle(event)
-        catch { case NonFatal(e) => logWarning(s"An event of the agent was not handled: $event", e) }
+        catch { case e: Throwable => logQuietly(logWarning(s"An event of the agent was not handled: $event", e)) }
         handled = number
       case _ => () // handled before the connection broke
     }

@@ -43,12 +43,16 @@ final case class ColumnFamilies private (byName: Map[String, ColumnFamily]) {
    */
   def counted(before: ColumnFamilies, keys: Long, growth: => Array[Long]): ColumnFamilies =
     if (byName.size == 1) {
-      ColumnFamilies(byName.map { case (name, one) => name -> one.copy(keys = keys) })
+      ColumnFamilies(byName.map { case (name, family) => name -> family.copy(keys = keys) })
     } else {
       val byId = growth
-      val known = before.byName.values.map(one => one.id -> one.keys).toMap.withDefaultValue(0L)
-      ColumnFamilies(byName.map { case (name, one) =>
-        name -> one.copy(keys = known(one.id) + (if (one.id < byId.length) byId(one.id) else 0L))
+      val known = before.byName.values.map(family => family.id -> family.keys).toMap.withDefaultValue(0L)
+      val counts = byName.map { case (name, family) =>
+        name -> (known(family.id) + (if (family.id < byId.length) byId(family.id) else 0L))
+      }
+      // A family whose count stays is the same object in all versions.
+      ColumnFamilies(counts.foldLeft(byName) { case (families, (name, keys)) =>
+        if (families(name).keys == keys) families else families + (name -> families(name).copy(keys = keys))
       })
     }
 

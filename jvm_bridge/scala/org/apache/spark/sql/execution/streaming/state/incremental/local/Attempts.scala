@@ -58,8 +58,14 @@ sealed trait Attempts {
   /** The task that had committed that version failed: Spark does not take it. */
   def failed(version: VersionId): Unit = ()
 
+  /** The commit of that version failed, though its delta may be in storage. Spark does not take it. */
+  def uncertain(version: VersionId): Unit = ()
+
   /** A commit was refused: what memory has may not be what Spark has taken. */
   def refused(): Unit = ()
+
+  /** No transaction begins in memory on a version with a lower number any more. */
+  def forgetBefore(number: Long): Unit = ()
 }
 
 /** Spark says which attempt it means (checkpoint format 2). */
@@ -121,15 +127,18 @@ private[local] final class NumberedAttempts(agent: AgentStore) extends Attempts 
     LocalStore.threads.execute(() => agent.refuse(version))
   }
 
+  override def uncertain(version: VersionId): Unit =
+    if (Thread.currentThread.isInterrupted) failed(version) else agent.refuse(version)
+
   override def refused(): Unit = synchronized {
     taken = Map.empty
     newest = None
   }
 
-  // Memory holds far fewer versions than this; one that is forgotten here is restored.
+  override def forgetBefore(number: Long): Unit = synchronized { taken = taken.filter(_._1 >= number) }
+
   private def take(version: VersionId, seen: SeenAttempts): Unit = synchronized {
-    taken = taken.filter { case (number, _) => number > version.number - NumberedAttempts.Remembered } +
-      (version.number -> version)
+    taken += version.number -> version
     newest = Some(version -> seen)
   }
 }
@@ -137,6 +146,5 @@ private[local] final class NumberedAttempts(agent: AgentStore) extends Attempts 
 private object NumberedAttempts {
   val OwnId = "a[0-9]+-[0-9a-f]{8}-[0-9]+-[0-9a-f]{8}"
   val Digits = 8
-  val Remembered = 1024
   val noTask: TaskAttempt = TaskAttempt("0" * Digits, 0, again = true)
 }

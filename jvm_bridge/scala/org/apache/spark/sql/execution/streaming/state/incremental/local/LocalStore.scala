@@ -139,15 +139,22 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
       transaction.committed(version)
       families.add(version, counted)
       attempts.committed(version, answer.seen)
+      forgetBefore(state.oldestNumber)
       newestVersion = Some(version)
       merges.learned(answer.ages)
       committed
     } catch {
       case e: Throwable =>
         Files.deleteIfExists(file)
-        if (LocalStore.isConflict(e)) attempts.refused()
+        if (LocalStore.isConflict(e)) attempts.refused() else attempts.uncertain(version)
         throw e
     }
+  }
+
+  /** Forgets what is known of versions that no transaction can begin on without a restore. */
+  private def forgetBefore(number: Long): Unit = {
+    families.forgetBefore(number)
+    attempts.forgetBefore(number)
   }
 
   /** The task that had committed that version failed afterwards: the next one does not build on it unseen. */

@@ -7,6 +7,12 @@ private[incremental] trait OrderedRecords {
 
   def next(): Unit
 
+  /** Gives the records that are left to a function. */
+  final def foreach(use: Long => Unit): Unit = while (record != 0) {
+    use(record)
+    next()
+  }
+
   /** How many records it left out so far, those of removed keys that it shows not counted. */
   def passed: Long = 0
 
@@ -87,11 +93,5 @@ private[incremental] final class SortedRecords(
       else if (wanted(record)) head = record
       else leftOut += 1
     }
-  }
-
-  /** The rest of its records. */
-  def foreach(use: Long => Unit): Unit = while (head != 0) {
-    use(head)
-    next()
   }
 }

@@ -3,10 +3,10 @@ package org.apache.spark.sql.execution.streaming.state.incremental.memory
 import java.io.File
 
 /**
- * Records that are collected and then gone through in key order. The heap holds a bounded number of them; where there are
- * more, all are sorted into the memory of the store. One thread.
+ * Collects records, to be read in key order. The heap holds a bounded number of them; if there are more, all are sorted
+ * into the memory of the store. One thread.
  */
-private[incremental] final class OrderedSnapshot(memory: StoreMemory, spillDirectory: File) {
+private[incremental] final class OrderedSnapshot private (memory: StoreMemory, spillDirectory: File) {
   private val some = new RecordList
   private var runs: SortedRuns = _
 
@@ -17,26 +17,39 @@ private[incremental] final class OrderedSnapshot(memory: StoreMemory, spillDirec
 
   private def moveOut(): Unit = {
     if (runs == null) runs = new SortedRuns(memory, spillDirectory)
-    try runs.add(some.sorted(), _ => true)
-    catch {
-      case e: Throwable =>
-        runs.free()
-        throw e
-    }
+    runs.add(some.sorted(), _ => true)
     some.clear()
   }
 
-  /**
-   * All of them; nothing is added any more.
-   *
-   * @param isSorted whether they were added in key order
-   */
-  def inOrder(isSorted: Boolean): OrderedRecords =
+  private def inOrder(isSorted: Boolean): OrderedRecords =
     if (runs != null) {
       moveOut()
       new OrderedRuns(runs)
     } else if (isSorted) some.asTheyAre
     else some.inOrder()
+
+  private def free(): Unit = if (runs != null) runs.free()
+}
+
+private[incremental] object OrderedSnapshot {
+
+  /**
+   * The records that a function gives, in key order; the caller frees them. If it throws, no memory stays taken.
+   *
+   * @param isSorted whether they are given in key order
+   * @param foreach  gives each record to a function
+   */
+  def of(memory: StoreMemory, spillDirectory: File, isSorted: Boolean)(foreach: (Long => Unit) => Unit): OrderedRecords = {
+    val snapshot = new OrderedSnapshot(memory, spillDirectory)
+    try {
+      foreach(snapshot.add)
+      snapshot.inOrder(isSorted)
+    } catch {
+      case e: Throwable =>
+        snapshot.free()
+        throw e
+    }
+  }
 }
 
 /** Sorted runs as one, which are freed with it. */

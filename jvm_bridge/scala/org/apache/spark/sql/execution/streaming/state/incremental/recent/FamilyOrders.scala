@@ -14,18 +14,28 @@ private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: Fi
   /** By the family. */
   @volatile private var orders = Map.empty[Long, SortedRuns]
 
+  /** Families whose order has the records of the newest generation, which has not been added to the others. */
+  private var withNewest = Set.empty[Long]
+
   def isEmpty: Boolean = orders.isEmpty
   def bytes: Long = orders.valuesIterator.map(_.bytes).sum
   def spilledBytes: Long = orders.valuesIterator.map(_.spilledBytes).sum
 
   /**
-   * The order that has all keys with from <= key < until (null: no end); made where there was none.
+   * The order that has all keys with from <= key < until (null: no end), made if there is none, and whether it has the
+   * records of the newest generation.
    *
-   * @param foreach gives each record of any family to a function
+   * @param foreach   gives each record of any family to a function
+   * @param hasNewest whether there is a generation that may be taken out again, and `foreach` gives its records too
    */
-  def forRange(from: Array[Byte], until: Array[Byte], foreach: (Long => Unit) => Unit, wanted: Long => Boolean): SortedRuns = {
+  def forRange(
+      from: Array[Byte],
+      until: Array[Byte],
+      foreach: (Long => Unit) => Unit,
+      wanted: Long => Boolean,
+      hasNewest: Boolean): (SortedRuns, Boolean) = {
     val family = familyOf(from, until)
-    orders.getOrElse(family, {
+    val order = orders.getOrElse(family, {
       val made = new SortedRuns(memory, spillDirectory)
       try made.addUnsorted(ofFamily(family, foreach), wanted)
       catch {
@@ -34,15 +44,29 @@ private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: Fi
           throw e
       }
       orders += family -> made
+      if (hasNewest) withNewest += family
       made
     })
+    (order, withNewest(family))
   }
 
-  /** Adds records of any families; merging, drops those that are not wanted. */
-  def add(sorted: => SortedRuns, wanted: Long => Boolean): Unit =
+  /** Adds the records of the newest generation, of any families; merging, drops those that are not wanted. */
+  def add(sorted: => SortedRuns, wanted: Long => Boolean): Unit = {
     orders.foreach { case (family, order) =>
-      order.addSorted(new MergedRecords(sorted.sourcesIn(firstOf(family), firstBehind(family), _ => true)), wanted)
+      if (!withNewest(family)) {
+        order.addSorted(new MergedRecords(sorted.sourcesIn(firstOf(family), firstBehind(family), _ => true)), wanted)
+      }
     }
+    withNewest = Set.empty
+  }
+
+  /** Forgets the orders that have records of the newest generation, which goes. */
+  def forgetThoseWithNewest(): Unit = {
+    val gone = withNewest.flatMap(orders.get)
+    orders --= withNewest
+    withNewest = Set.empty
+    gone.foreach(_.free())
+  }
 
   /** As [[SortedRuns.drop]]. */
   def drop(holds: Long => Boolean, movedTo: Long => Long): Unit = orders.valuesIterator.foreach(_.drop(holds, movedTo))
@@ -50,6 +74,7 @@ private[recent] final class FamilyOrders(memory: StoreMemory, spillDirectory: Fi
   def free(): Unit = {
     val freed = orders
     orders = Map.empty
+    withNewest = Set.empty
     freed.valuesIterator.foreach(_.free())
   }
 }

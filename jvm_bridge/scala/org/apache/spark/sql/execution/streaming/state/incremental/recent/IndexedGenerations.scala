@@ -6,7 +6,7 @@ import java.util.concurrent.atomic.AtomicInteger
 
 import scala.collection.mutable
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, Record, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{ArenaWalk, OffHeap, Record, Slots, StoreMemory}
 
 /**
  * Generations whose records are in one index, oldest first. Shared by counted references: the store's own and
@@ -33,12 +33,19 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   private val pieces = mutable.ArrayDeque.empty[EvictableSegment]
   private var lastSequence = 0L
 
+  /**
+   * The records that the newest generation took the place of, in the order of its slots, 0 for none; null once that
+   * generation cannot be taken out any more. It keeps its table so long.
+   */
+  private var replaced: Slots = _
+
   /** How many of the oldest generations the base holds too. */
   var merged = 0
 
   def retain(): Unit = references.incrementAndGet()
 
   def release(): Unit = if (references.decrementAndGet() == 0) {
+    forgetReplaced()
     index.free()
     ordered.free()
     generations.foreach(_.release())
@@ -51,26 +58,77 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   /** Whether this many others than the store itself read it. */
   def readers: Int = references.get - 1
 
-  /** Bytes that the index takes to grow for that generation. */
-  private[recent] def roomFor(generation: Generation): Long = index.roomFor(generation.records)
+  /** Bytes that the index and the list of replaced records take for that generation. */
+  private[recent] def bytesFor(generation: Generation): Long =
+    index.bytesFor(generation.records) + (generation.records << IndexedGenerations.replacedShift)
 
   /**
-   * Adds the next generation, whose reference becomes this one's. When it throws, for there is no memory,
-   * nothing has changed.
+   * Adds the next generation, whose reference becomes this one's. The one before cannot be taken out any more. If it
+   * throws because there is no memory, the index has not changed.
    */
   private[recent] def publish(generation: Generation): Unit = {
-    val memtable = generation.memtable
+    keepNewest(isEvicting = false)
     index.reserve(generation.records)
-    val put = putAll(memtable)
+    replaced = Slots.allocate(generation.records, IndexedGenerations.replacedShift, memory, spillDirectory)
+    val put = putAll(generation)
     if (put != generation.records) {
       throw new InconsistentStateException(s"${generation.version} has $put records in memory, and had ${generation.records}")
     }
-    ordered.added(generation)
-    if (!generation.isShared) { // else who reads it looks for its keys in its table, and goes through its order
-      generation.forgetOrder()
-      memtable.freeTable()
-    }
     append(generation)
+  }
+
+  /** The newest generation, while it can be taken out and is not part of the orders. */
+  private[recent] def newestChanges: Option[Generation] = if (replaced == null) None else generations.lastOption
+
+  /**
+   * Makes the newest generation one that stays.
+   *
+   * @param isEvicting whether no memory may be taken: the orders are made anew by the next scans then
+   */
+  private def keepNewest(isEvicting: Boolean): Unit = {
+    newestChanges.foreach { newest =>
+      if (isEvicting) ordered.forgetOrders() else ordered.keepNewest(newest)
+      if (!newest.isShared) { // else a reader looks for its keys in its table, and goes through its order
+        newest.forgetOrder()
+        newest.memtable.freeTable()
+      }
+    }
+    forgetReplaced()
+  }
+
+  private def forgetReplaced(): Unit = if (replaced != null) {
+    replaced.free()
+    replaced = null
+  }
+
+  /** Whether [[takeOutNewest]] may be called: no base has the newest generation, and none came after it. */
+  private[recent] def canTakeOutNewest: Boolean = replaced != null && merged < generations.size
+
+  /**
+   * Undoes [[publish]] of the newest generation; its reference is the caller's. Rows that it replaced and that were
+   * evicted since are in the base.
+   */
+  private[recent] def takeOutNewest(): Generation = {
+    val newest = generations.last
+    var i = 0L
+    newest.memtable.foreachRecord { record =>
+      val old = OffHeap.getLong(null, replaced.address(i))
+      index.takeBack(record, old)
+      ordered.takenBack(record, old)
+      i += 1
+    }
+    ordered.takeOutNewest()
+    forgetReplaced()
+    generations.removeLast()
+  }
+
+  /** Forgets the replaced records of a place that goes. */
+  private def forgetReplacedIn(holds: Long => Boolean): Unit = if (replaced != null) {
+    var i = 0L
+    while (i < replaced.capacity) {
+      if (holds(OffHeap.getLong(null, replaced.address(i)))) OffHeap.putLong(null, replaced.address(i), 0)
+      i += 1
+    }
   }
 
   private def append(generation: Generation): Unit = {
@@ -108,7 +166,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   }
 
   /** Bytes of the index and of the order. */
-  def indexBytes: Long = index.bytes + ordered.bytes
+  def indexBytes: Long = index.bytes + ordered.bytes + Option(replaced).fold(0L)(_.bytes)
 
   /** How many records its generations have, overwritten ones not counted. */
   def records: Long = generations.iterator.map(_.records).sum + pieces.iterator.map(_.records).sum
@@ -117,25 +175,28 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   def arenas: Iterator[ArenaWalk] =
     pieces.iterator.map(_.walk) ++ generations.iterator.map(g => new ArenaWalk(g.memtable.arena))
 
-  /** How many they are. */
-  private def putAll(memtable: MemTable): Long = {
+  /** Puts all records of a generation, which must not be more than it counts, into the index. Returns how many it has. */
+  private def putAll(generation: Generation): Long = {
     val some = new Array[Long](RecentIndex.prefetchedAtOnce)
     var n = 0
     var all = 0L
-    memtable.foreachRecord { record =>
-      some(n) = record
-      n += 1
-      all += 1
-      if (n == some.length) {
-        putAll(some, n)
-        n = 0
+    generation.memtable.foreachRecord { record =>
+      if (all < generation.records) {
+        some(n) = record
+        n += 1
+        if (n == some.length) {
+          putAll(some, n, all + 1 - n)
+          n = 0
+        }
       }
+      all += 1
     }
-    putAll(some, n)
+    putAll(some, n, math.min(all, generation.records) - n)
     all
   }
 
-  private def putAll(records: Array[Long], n: Int): Unit = {
+  /** @param first the place of the first of the records among those of its generation */
+  private def putAll(records: Array[Long], n: Int, first: Long): Unit = {
     var i = 0
     while (i < n) {
       prefetched += index.prefetch(records(i))
@@ -143,12 +204,12 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
     }
     i = 0
     while (i < n) {
-      put(records(i))
+      val old = index.put(records(i))
+      OffHeap.putLong(null, replaced.address(first + i), old)
+      ordered.put(records(i), old)
       i += 1
     }
   }
-
-  private def put(record: Long): Unit = ordered.put(record, index.put(record))
 
   /**
    * The beginning of another, with the n oldest generations of this one, which changes no more and whose marks
@@ -219,7 +280,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
    *
    * @param saving whether its newest records may move, where they are few enough and the budget has room
    */
-  def evict(saving: Boolean): Long =
+  def evict(saving: Boolean): Long = {
+    if (merged == generations.size) keepNewest(isEvicting = true)
     if (!isPieceOldest && !splitIntoSegments()) evictGeneration(saving)
     else {
       val oldest = pieces.head
@@ -227,6 +289,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
       pieces.removeHead().free()
       oldest.bytes - saved
     }
+  }
 
   private def isPieceOldest: Boolean = pieces.nonEmpty && (merged == 0 || pieces.head.sequence < generations.head.sequence)
 
@@ -261,7 +324,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   private def relocateNewest(walk: () => ArenaWalk, bytes: Long, saving: Boolean, holds: Long => Boolean): Long = {
     var newestBytes = 0L
     foreachNewestOf(walk())(record => if (!Record.isRemoved(record)) newestBytes += Record.size(record))
-    val few = saving && newestBytes > 0 && newestBytes <= bytes * IndexedGenerations.mostSaved
+    val few = saving && newestBytes > 0 && newestBytes <= bytes * IndexedGenerations.maxSaved
     val saved = if (few) reserve(newestBytes) else None
     try foreachNewestOf(walk())(relocate(_, saved))
     catch {
@@ -271,6 +334,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
         throw e
     }
     ordered.drop(holds, record => saved.fold(0L)(movedTo(record, _)))
+    forgetReplacedIn(holds)
     saved.fold(0L)(_.bytes)
   }
 
@@ -314,7 +378,8 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
   def mergedBytes: Long = bytes(0, merged) + pieces.iterator.map(_.bytes).sum
   private[recent] def unmergedBytes: Long = bytes(merged, generations.size)
   def spilledBytes: Long = generations.iterator.map(_.memtable.spilledBytes).sum +
-    pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + ordered.spilledBytes
+    pieces.iterator.map(_.spilledBytes).sum + index.spilledBytes + ordered.spilledBytes +
+    Option(replaced).fold(0L)(_.spilledBytes)
 
   private def bytes(from: Int, until: Int): Long = {
     var sum = 0L
@@ -330,5 +395,7 @@ private[incremental] final class IndexedGenerations(memory: StoreMemory, spillDi
 private[incremental] object IndexedGenerations {
 
   /** The share of a piece that may be saved: beyond it, too many records move for each one that goes. */
-  private val mostSaved = 0.75
+  private val maxSaved = 0.75
+
+  private val replacedShift = 3
 }

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.recent
 import java.io.File
 
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.{DeltaWriter, OverwrittenChanges}
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, OffHeap, Record, RecordSpool, Slots, SortedRuns, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, OffHeap, OrderedRecords, OrderedSnapshot, Record, RecordSpool, Slots, SortedRuns, StoreMemory}
 
 /**
  * The changes of one transaction: records in an arena, found through an open-addressing table of 16-byte
@@ -280,6 +280,10 @@ private[incremental] final class MemTable(memory: StoreMemory, spillDirectory: F
 
   /** A writer of the changes so far; the caller frees it. */
   def newDelta(): DeltaWriter = new DeltaWriter(sortedChanges(), changes, overwritten, memory, spillDirectory)
+
+  /** The records that a function gives to another, in key order; the caller frees them. */
+  def inKeyOrder(foreach: (Long => Unit) => Unit): OrderedRecords =
+    OrderedSnapshot.of(memory, spillDirectory, isSorted = false)(foreach)
 
   /** A place for a list of records. */
   def newSpool(): RecordSpool = new RecordSpool(memory, spillDirectory)

@@ -52,26 +52,24 @@ private[incremental] final class OrderedChanges private[recent] (
   def in(from: Array[Byte], until: Array[Byte]): OrderedRecords =
     if (memtable.changes == 0) OrderedRecords.none
     else {
-      val snapshot = new OrderedSnapshot(memory, spillDirectory)
       rangesAsked += 1
-      if (runs == null && rangesAsked <= mostUnordered) {
-        memtable.foreachChange(record => if (Record.within(record, from, until)) snapshot.add(record))
-        snapshot.inOrder(isSorted = false)
+      if (runs == null && rangesAsked <= maxUnordered) {
+        snapshot(isSorted = false) { add =>
+          memtable.foreachChange(record => if (Record.within(record, from, until)) add(record))
+        }
       } else {
         keepOrder()
-        val sources = new MergedRecords(runs.sourcesIn(from, until, memtable.isCurrentChange))
-        while (sources.record != 0) {
-          snapshot.add(sources.record)
-          sources.next()
-        }
-        snapshot.inOrder(isSorted = true)
+        snapshot(isSorted = true)(new MergedRecords(runs.sourcesIn(from, until, memtable.isCurrentChange)).foreach(_))
       }
     }
 
+  private def snapshot(isSorted: Boolean)(foreach: (Long => Unit) => Unit): OrderedRecords =
+    OrderedSnapshot.of(memory, spillDirectory, isSorted)(foreach)
+
   private def keepOrder(): Unit = {
     if (runs == null) {
-      runs = memtable.sortedChanges()
       unsorted = memtable.newSpool()
+      runs = memtable.sortedChanges()
     }
     if (!unsorted.isEmpty) {
       runs.addUnsorted(unsorted.foreach, memtable.isCurrentChange)
@@ -92,9 +90,7 @@ private[incremental] final class OrderedChanges private[recent] (
     }
     if (prefixes == null) in(prefix, until)
     else {
-      val snapshot = new OrderedSnapshot(memory, spillDirectory)
-      prefixes.foreach(prefix)(snapshot.add)
-      snapshot.inOrder(isSorted = false)
+      snapshot(isSorted = false)(prefixes.foreach(prefix)(_))
     }
   }
 
@@ -122,5 +118,5 @@ private[incremental] final class OrderedChanges private[recent] (
 private object OrderedChanges {
 
   /** For how many ranges all changes are looked through, before it is cheaper to sort them. */
-  private val mostUnordered = 4
+  private val maxUnordered = 4
 }

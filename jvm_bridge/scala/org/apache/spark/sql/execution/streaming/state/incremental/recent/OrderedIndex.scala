@@ -32,8 +32,13 @@ private[incremental] final class OrderedIndex private[recent] (
    * call for a column family sorts it.
    */
   def sourcesIn(from: Array[Byte], until: Array[Byte], wanted: Long => Boolean): Seq[SortedRecords] =
-    synchronized(orders.forRange(from, until, rows.foreachNewest, rows.isNewest))
-      .sourcesIn(from, until, record => rows.isNewest(record) && wanted(record))
+    synchronized {
+      val shown = (record: Long) => rows.isNewest(record) && wanted(record)
+      val newest = rows.newestChanges
+      val (order, hasNewest) = orders.forRange(from, until, rows.foreachNewest, rows.isNewest, newest.isDefined)
+      val older = order.sourcesIn(from, until, shown)
+      newest.filterNot(_ => hasNewest).fold(older)(older ++ _.sorted.sourcesIn(from, until, shown))
+    }
 
   /**
    * The newest records whose keys begin with a prefix that [[PrefixIndex.serves]], in no order. Removed ones are left
@@ -65,11 +70,14 @@ private[incremental] final class OrderedIndex private[recent] (
     Option(prefixes)
   }
 
-  /** A generation came into the index. */
-  private[recent] def added(generation: Generation): Unit = orElseDrop(orders.add(generation.sorted, rows.isNewest))
+  /** The newest generation of the index stays in it. */
+  private[recent] def keepNewest(generation: Generation): Unit = forgetOnFailure(orders.add(generation.sorted, rows.isNewest))
+
+  /** The newest generation is taken out of the index; [[takenBack]] was called for each of its records. */
+  private[recent] def takeOutNewest(): Unit = orders.forgetThoseWithNewest()
 
   /** A record came into the index in place of an older one of its key, 0 when there was none. */
-  private[recent] def put(record: Long, old: Long): Unit = if (prefixes != null) orElseDrop(show(record, old))
+  private[recent] def put(record: Long, old: Long): Unit = if (prefixes != null) forgetOnFailure(show(record, old))
 
   private def show(record: Long, old: Long): Unit = {
     val isShown = old != 0 && !Record.isRemoved(old)
@@ -78,16 +86,25 @@ private[incremental] final class OrderedIndex private[recent] (
     else prefixes.add(record)
   }
 
+  /** A record left the index, and an older one of its key took its place, 0: none. */
+  private[recent] def takenBack(record: Long, old: Long): Unit = if (prefixes != null) forgetOnFailure {
+    val isShown = old != 0 && !Record.isRemoved(old)
+    if (Record.isRemoved(record)) { if (isShown) prefixes.add(old) }
+    else if (isShown) prefixes.replace(record, old)
+    else prefixes.remove(record)
+  }
+
   /** A record left the index. */
-  private[recent] def removed(record: Long): Unit = if (prefixes != null) orElseDrop(prefixes.remove(record))
+  private[recent] def removed(record: Long): Unit = if (prefixes != null) forgetOnFailure(prefixes.remove(record))
 
   /** A record has another place now. */
-  private[recent] def moved(record: Long, copy: Long): Unit = if (prefixes != null) orElseDrop(prefixes.replace(record, copy))
+  private[recent] def moved(record: Long, copy: Long): Unit =
+    if (prefixes != null) forgetOnFailure(prefixes.replace(record, copy))
 
   /** A place goes whose records all were told to [[removed]] or [[moved]]: as [[FamilyOrders.drop]]. */
   private[recent] def drop(holds: Long => Boolean, movedTo: Long => Long): Unit = orders.drop(holds, movedTo)
 
-  private def orElseDrop(action: => Unit): Unit =
+  private def forgetOnFailure(action: => Unit): Unit =
     try action
     catch {
       case _: IOException | _: IllegalStateException | _: OutOfMemoryError => forget()
@@ -98,6 +115,9 @@ private[incremental] final class OrderedIndex private[recent] (
     free()
     prefixes = null
   }
+
+  /** Forgets the order of keys until the next scan makes it anew. */
+  private[recent] def forgetOrders(): Unit = orders.free()
 
   private[recent] def free(): Unit = {
     orders.free()

@@ -77,12 +77,12 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
   }
 
   /** Bytes that [[reserve]] for this many more keys would take. */
-  private[recent] def roomFor(more: Long): Long =
+  private[recent] def bytesFor(more: Long): Long =
     if ((taken + more) * 4 > capacity * 3) java.lang.Long.highestOneBit((count + more) * 8 / 5 + smallest) * 2 << 3 else 0
 
   /** Makes room for this many more keys; may take memory, or a file, for a larger table. */
   private[recent] def reserve(more: Long): Unit = {
-    val room = roomFor(more)
+    val room = bytesFor(more)
     if (room > 0) rebuild(room >> 3)
   }
 
@@ -139,6 +139,26 @@ private[incremental] final class RecentIndex(memory: StoreMemory, spillDirectory
     Record.mark(record)
     if (!Record.isRemoved(record)) present += 1
     old
+  }
+
+  /**
+   * Undoes [[put]] of a record that is the newest of its key.
+   *
+   * @param old the record that is the newest then, 0: none
+   */
+  private[recent] def takeBack(record: Long, old: Long): Unit = {
+    val slot = slotOf(record)
+    if (slot == 0) throw new InconsistentStateException(s"A record of ${Record.size(record)} bytes is not in the index")
+    if (!Record.isRemoved(record)) present -= 1
+    Record.unmark(record)
+    if (old == 0) {
+      OffHeap.putLong(null, slot, deleted)
+      count -= 1
+    } else {
+      OffHeap.putLong(null, slot, old | tagOf(Record.hash(old)))
+      Record.mark(old)
+      if (!Record.isRemoved(old)) present += 1
+    }
   }
 
   /** Finds a copy in the place of a record that is the newest of its key. */

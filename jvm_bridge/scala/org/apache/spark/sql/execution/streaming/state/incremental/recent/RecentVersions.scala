@@ -46,10 +46,13 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
     }
 
   /**
-   * Brings into the index what leads to the n-th generation, and makes room for the next changes; nothing where a
-   * transaction reads the index. How many pending generations remain on the way there.
+   * Brings the generations up to the n-th into the index, and makes room for the next changes. Does neither while a
+   * transaction reads the index.
+   *
+   * @return how many generations on the way to the n-th are still pending
    */
-  def bringIn(n: Int): Int = {
+  def indexUpTo(n: Int): Int = {
+    if (canStepBackTo(n)) waiting = inIndex.takeOutNewest() +: waiting
     if (n < indexedCount) replace(inIndex.cut(n))
     val above = n - indexedCount
     if (inIndex.readers > 0) above
@@ -60,8 +63,11 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
     }
   }
 
+  /** Whether [[indexUpTo]] of n takes the newest generation out of the index, which costs what bringing it in did. */
+  def canStepBackTo(n: Int): Boolean = n == indexedCount - 1 && inIndex.readers == 0 && inIndex.canTakeOutNewest
+
   private def publish(n: Int): Unit = (0 until n).foreach { _ =>
-    makeRoom(inIndex.roomFor(waiting.head))
+    makeRoom(inIndex.bytesFor(waiting.head))
     inIndex.publish(waiting.head)
     waiting = waiting.tail
   }
@@ -85,7 +91,7 @@ private[incremental] final class RecentVersions(memory: StoreMemory, spillDirect
   def clear(): Unit = replace(newIndexed())
 
   /** Forgets the first n generations, which end above the index; who reads them keeps them until its end. */
-  def beginAbove(n: Int): Unit = {
+  def restartAbove(n: Int): Unit = {
     val above = newIndexed()
     val (held, newer) = waiting.splitAt(n - indexedCount)
     inIndex.release()

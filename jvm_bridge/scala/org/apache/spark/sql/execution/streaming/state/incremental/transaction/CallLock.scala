@@ -6,36 +6,62 @@ import java.util.concurrent.locks.LockSupport
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
 
 /**
- * Lets one call of a transaction run at a time, and none after its end. Any thread; calls do not nest.
+ * Lets one call of a transaction run at a time, and none after its end or after a call that failed. Any thread; calls do
+ * not nest.
  *
- * @param version that the transaction is on
+ * @param version the version that the transaction is on
  */
 private[transaction] final class CallLock(version: VersionId) {
   private val busy = new AtomicBoolean
   private val finished = new AtomicBoolean
-  @volatile private var ended = false
 
-  /** Begins a call: waits until no other is under way. */
+  /** Whether calls may begin: false after the end and after a failure. */
+  @volatile private var isOpen = true
+  @volatile private var hasEnded = false
+
+  /** The exception of the first call that failed. Written and read within a call. */
+  private var failure: Throwable = _
+
+  /**
+   * Begins a call: waits until no other is under way. Costs a volatile write, unless another thread is in a call.
+   *
+   * @throws IllegalStateException after the end, and after a call that failed
+   */
   def enter(): Unit = {
     acquire()
-    if (ended) {
-      exit()
-      throw new IllegalStateException(s"The transaction on version ${version.number} of the state store has ended")
-    }
+    if (!isOpen) refuse()
+  }
+
+  private def refuse(): Nothing = {
+    val cause = failure
+    exit()
+    val transaction = s"The transaction on version ${version.number} of the state store"
+    if (hasEnded) throw new IllegalStateException(s"$transaction has ended")
+    throw new IllegalStateException(s"A call of the transaction on version ${version.number} of the state store failed; " +
+      s"it can only be aborted. The failure was: $cause", cause)
   }
 
   def exit(): Unit = busy.lazySet(false)
 
-  /** Costs what a volatile write does, unless another thread is in a call. */
+  /**
+   * Notes, within a call, that it failed, and throws what it failed with. No call may begin afterwards: what the failed
+   * one had done by half would be read, or committed.
+   */
+  def fail(cause: Throwable): Nothing = {
+    if (failure == null) failure = cause
+    isOpen = false
+    throw cause
+  }
+
   private def acquire(): Unit = if (!busy.compareAndSet(false, true)) acquireLater()
 
-  /** Calls are short, most of them; the wait for a long one goes on when the thread is interrupted. */
+  /** Most calls are short. The wait for a long one continues if the thread is interrupted. */
   private def acquireLater(): Unit = {
     var interrupted = false
     var spins = 0
     while (busy.get || !busy.compareAndSet(false, true)) {
       spins += 1
-      if (spins < CallLock.mostSpins) Thread.onSpinWait()
+      if (spins < CallLock.maxSpins) Thread.onSpinWait()
       else {
         interrupted |= Thread.interrupted()
         LockSupport.parkNanos(CallLock.pauseNs)
@@ -44,16 +70,21 @@ private[transaction] final class CallLock(version: VersionId) {
     if (interrupted) Thread.currentThread.interrupt()
   }
 
-  /** Does something unless the transaction has ended. */
-  def quietly(action: => Unit): Unit = {
+  /** Runs an action within a call, after a failure too, unless the transaction has ended. */
+  def unlessEnded(action: => Unit): Unit = {
     acquire()
-    try if (!ended) action
+    try if (!hasEnded) action
     finally exit()
   }
 
-  /** No call begins any more, and none is under way; whether this was the first to end it. */
+  /**
+   * Ends the transaction: no call begins any more, and none is under way on return.
+   *
+   * @return whether this was the first to end it
+   */
   def end(): Boolean = {
-    ended = true
+    hasEnded = true
+    isOpen = false
     acquire()
     exit()
     finished.compareAndSet(false, true)
@@ -61,6 +92,6 @@ private[transaction] final class CallLock(version: VersionId) {
 }
 
 private object CallLock {
-  private val mostSpins = 1000
+  private val maxSpins = 1000
   private val pauseNs = 50000L
 }

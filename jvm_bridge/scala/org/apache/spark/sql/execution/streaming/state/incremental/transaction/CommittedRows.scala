@@ -3,7 +3,8 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 import java.util.Arrays
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OffHeap, OrderedRecords, PrefixIndex, Record, RecordList, SlotHash, SortedRecords}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OffHeap, OrderedRecords, PrefixIndex, Record, SlotHash, SortedRecords}
+import org.apache.spark.sql.execution.streaming.state.incremental.recent.MemTable
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
@@ -11,7 +12,12 @@ import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
  * that memory has no record of. It reads one part after the other of what lies between the version's [[EmptyRanges]],
  * and where it passes many removed keys it tells these. Stands before the first row until [[next]]. One thread at a time.
  */
-private[transaction] final class CommittedRows(view: ReadView, from: Array[Byte], until: Array[Byte]) {
+private[transaction] final class CommittedRows(
+    view: ReadView,
+    memtable: MemTable,
+    scans: ScanMemory,
+    from: Array[Byte],
+    until: Array[Byte]) {
   /** A prefix mostly has few records: they are found by it, and sorted. */
   private val isPrefix = PrefixIndex.serves(from, until)
 
@@ -134,10 +140,12 @@ private[transaction] final class CommittedRows(view: ReadView, from: Array[Byte]
   }
 
   private def withPrefix(): OrderedRecords = {
-    val found = new RecordList
-    view.indexed.ordered.foreachWith(from, until)(record => if (isNewest(record, view.pending.length)) found.add(record))
-    view.pending.indices.foreach(pendingSources(_, from, until).foreach(_.foreach(found.add)))
-    found.inOrder()
+    scans.keep(memtable.inKeyOrder { add =>
+      view.indexed.ordered.foreachWith(from, until)(record => if (isNewest(record, view.pending.length)) add(record))
+      view.pending.indices.foreach { i =>
+        pendingSources(i, from, until).foreach(_.foreach(record => if (!Record.isRemoved(record)) add(record)))
+      }
+    })
   }
 
   private def inRange(start: Array[Byte], end: Array[Byte]): OrderedRecords = {
@@ -171,5 +179,8 @@ private[transaction] final class CommittedRows(view: ReadView, from: Array[Byte]
       Arrays.copyOf(key, lastLength + 1)
     }
 
-  def close(): Unit = if (base != null) base.close()
+  def close(): Unit = {
+    scans.free(memory)
+    if (base != null) base.close()
+  }
 }

@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 
+import scala.collection.mutable
+
 import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.MemTable
 
@@ -18,8 +20,9 @@ private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
     keys
   }
 
-  /** Looks some up at a time: what the searches read first is waited for at once. */
+  /** Looks several keys up at a time, so that the memory that their searches read first is waited for at once. */
   private def resolveAll(): Unit = {
+    if (view.isSparse) expectUnknown()
     val some = new Array[Long](ReadView.prefetchedAtOnce)
     var n = 0
     memtable.foreachSlot { slot =>
@@ -33,6 +36,27 @@ private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
       }
     }
     resolve(some, n)
+  }
+
+  /** Announces the keys that only the base can know, so that their blocks are fetched several at a time. */
+  private def expectUnknown(): Unit = {
+    val keys = mutable.ArrayBuffer.empty[Array[Byte]]
+    var bytes = 0L
+    memtable.foreachSlot { slot =>
+      if (memtable.isChange(slot) && !memtable.priorKnown(slot)) {
+        val record = memtable.record(slot)
+        if (!view.overrides(Record.hash(record), Record.keyAddress(record), Record.keyLength(record))) {
+          keys += Record.key(record)
+          bytes += Record.keyLength(record)
+          if (keys.size == KeyCount.maxExpected || bytes >= KeyCount.maxExpectedBytes) {
+            view.expect(keys)
+            keys.clear()
+            bytes = 0
+          }
+        }
+      }
+    }
+    view.expect(keys)
   }
 
   private def resolve(slots: Array[Long], n: Int): Unit = {
@@ -64,4 +88,11 @@ private[transaction] final class KeyCount(view: ReadView, memtable: MemTable) {
     }
     growth
   }
+}
+
+private object KeyCount {
+
+  /** How many keys, and how many bytes of them, are announced at a time. */
+  private val maxExpected = 4096
+  private val maxExpectedBytes = 1L << 20
 }

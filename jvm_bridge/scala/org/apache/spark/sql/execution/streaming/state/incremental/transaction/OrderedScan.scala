@@ -9,7 +9,7 @@ private[incremental] final class OrderedScan(transaction: Transaction, from: Arr
   private val changes: OrderedRecords =
     transaction.scans.keep(
       if (PrefixIndex.serves(from, until)) memtable.ordered.beginningWith(from, until) else memtable.ordered.in(from, until))
-  private val committed = new CommittedRows(view, from, until)
+  private val committed = new CommittedRows(view, memtable, transaction.scans, from, until)
 
   /** Whether the row before this one is that of the committed ones, or there was none. */
   private var leavesCommitted = true

@@ -22,6 +22,7 @@ final case class LookUps(hits: Long, misses: Long, filters: Long, blocks: Long)
  *
  * @param keys    number of keys at that version
  * @param pending generations that are not in the index, oldest first
+ * @param indexedKeys number of keys at the version that the index leads to
  * @param base    null: nothing lies below
  * @param empty   where that version has no rows, as far as is known
  */
@@ -30,6 +31,7 @@ private[transaction] final class ReadView(
     val keys: Long,
     val indexed: IndexedGenerations,
     val pending: Array[Generation],
+    indexedKeys: Long,
     val base: Base,
     val empty: EmptyRanges) {
   indexed.retain()
@@ -45,8 +47,8 @@ private[transaction] final class ReadView(
   def lookUps: LookUps =
     if (reader == null) LookUps(hitCount, missCount, 0, 0) else LookUps(hitCount, missCount, reader.filters, reader.blocks)
 
-  /** Whether the base has rows that memory has not. */
-  def needsBase: Boolean = base != null && !(pending.length == 0 && indexed.index.present == keys)
+  /** Whether the base has rows that memory has not: where the index has them all, later generations lack none. */
+  def needsBase: Boolean = base != null && indexed.index.present != indexedKeys
 
   private def baseReader: BaseReader = {
     if (reader == null) reader = base.reader()
@@ -131,12 +133,13 @@ private[transaction] final class ReadView(
   def baseCursor(from: Array[Byte], until: Array[Byte]): Cursor =
     if (needsBase) baseReader.cursor(from, until) else null
 
-  def release(): Unit = {
-    if (reader != null) reader.close()
-    indexed.release()
-    pending.foreach(_.release())
-    if (base != null) base.release()
-  }
+  /** Gives up the references, but that to the base, which the caller releases. Once. */
+  def release(): Unit =
+    try if (reader != null) reader.close()
+    finally {
+      indexed.release()
+      pending.foreach(_.release())
+    }
 }
 
 private[transaction] object ReadView {

@@ -32,7 +32,9 @@ private[incremental] abstract class Scan(
   final var keyAt = 0
   final var keyLength = 0
   final var valueLength = 0
-  memtable.pins += 1
+
+  /** Keeps the memtable from overwriting records in place until the scan is closed. Called once, when it is open. */
+  private[transaction] final def pin(): Unit = memtable.pins += 1
 
   final def valueAt: Int = keyAt + keyLength
   /**
@@ -52,12 +54,17 @@ private[incremental] abstract class Scan(
         finish()
       }
       found
-    } catch { case e: InternalError if view.base != null => throw view.base.noteFailure(e) }
+    } catch { case e: Throwable => transaction.calls.fail(explained(e)) }
     finally transaction.calls.exit()
   }
 
+  private def explained(error: Throwable): Throwable = error match {
+    case _: InternalError if view.base != null => view.base.noteFailure(error)
+    case _ => error
+  }
+
   /** Any number of times; a scan that reached its end is closed. */
-  final def close(): Unit = if (open) transaction.calls.quietly(finish())
+  final def close(): Unit = if (open) transaction.calls.unlessEnded(finish())
 
   private def finish(): Unit = if (open) {
     open = false

@@ -9,9 +9,12 @@ import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Genera
 
 /**
  * The rows of one store: generations in memory over a base on local disk, and the transactions on them.
- * Thread-safe; its lock is held at the begin and end of transactions only, never while rows move. Memory is
- * drawn from the executor's budget; when that is full, rows that the base holds too are dropped, the oldest
- * first; what then has no room goes to memory-mapped files.
+ * Thread-safe; its lock is held at the begin and end of transactions only, never while rows move, nor while a base is
+ * closed or given back. Memory is drawn from the executor's budget. When that is full, rows that the base holds too are
+ * dropped, the oldest first; rows for which there is no room then go to memory-mapped files.
+ *
+ * The newest version can be taken out of the index again until a transaction that began on it has committed: only then is
+ * it certain that Spark does not run its batch again, on the version before.
  */
 final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private val lock = new ReentrantLock
@@ -22,6 +25,9 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private var writers = Set.empty[Transaction]
   private var readers = Set.empty[Transaction]
   private var settling = false
+
+  /** Bases that nobody begins on any more, to be released without the lock. */
+  private var retired = List.empty[Base]
 
   /** What scans have learned of one version, mostly the newest. */
   private var emptyRanges = newEmptyRanges(VersionId.empty)
@@ -35,8 +41,18 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   private def locked[T](action: => T): T = {
     lock.lock()
     try action
-    finally lock.unlock()
+    finally unlock()
   }
+
+  private def unlock(): Unit = {
+    val done = if (lock.getHoldCount == 1) retired else Nil
+    if (done.nonEmpty) retired = Nil
+    lock.unlock()
+    done.foreach(_.release())
+  }
+
+  /** Releases a base as soon as the lock is free: to close it may take long, and its owner is called. */
+  private def retire(old: Base): Unit = if (old != null) retired ::= old
 
   private def check(): Unit = if (closed) throw new IllegalStateException("The state store is closed")
 
@@ -54,17 +70,17 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
    */
   def tryBegin(version: VersionId, readOnly: Boolean): Option[Transaction] = locked {
     check()
-    orElseForget(adoptOffered())
+    forgetIfInconsistent(adoptOffered())
     val n = position(if (version.number == 0) VersionId.empty else version)
-    if (n < 0 || readOnly && n < recent.indexedCount) None
+    if (n < 0 || readOnly && n < recent.indexedCount && !recent.canStepBackTo(n)) None
     else if (base != null && base.damaged) None // to be restored, from what is not
     else {
-      Some(orElseForget(begin(bringIn(n), version, readOnly)))
+      Some(forgetIfInconsistent(begin(indexUpTo(n), version, readOnly)))
     }
   }
 
-  /** Where memory contradicts itself, the next begin restores what is in checkpoint storage. */
-  private def orElseForget[T](action: => T): T =
+  /** If memory contradicts itself, the next begin restores the version from checkpoint storage. */
+  private def forgetIfInconsistent[T](action: => T): T =
     try action
     catch {
       case e: InconsistentStateException =>
@@ -75,10 +91,10 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   /** How many generations lead to a version; -1 when it is not to be had. */
   private def position(version: VersionId): Int = recent.position(version, baseVersion)
 
-  /** As [[RecentVersions.bringIn]]; nobody frees memory of the index meanwhile. */
-  private def bringIn(n: Int): Int = {
+  /** As [[RecentVersions.indexUpTo]]; nobody frees memory of the index meanwhile. */
+  private def indexUpTo(n: Int): Int = {
     settling = true
-    try recent.bringIn(n)
+    try recent.indexUpTo(n)
     finally {
       settling = false
       noteReclaimable()
@@ -86,23 +102,30 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   /**
-   * Brings into the index what was committed last, as the next begin would. Nothing while a transaction is
-   * open. Any thread.
+   * Brings into the index what was committed last, as the next begin would. Does nothing while a transaction is open. Any
+   * thread.
    */
   def indexCommitted(): Unit = locked {
-    if (!closed && recent.pending.nonEmpty && recent.indexed.readers == 0) orElseForget(bringIn(recent.count))
+    if (!closed && recent.pending.nonEmpty && recent.indexed.readers == 0) forgetIfInconsistent(indexUpTo(recent.count))
   }
 
   private def begin(pendingCount: Int, version: VersionId, readOnly: Boolean): Transaction = {
     val above = recent.pending.take(pendingCount).toArray
-    val keys = above.lastOption.orElse(recent.indexed.generations.lastOption).map(_.keys).getOrElse(baseKeys)
-    if (above.isEmpty) recent.indexed.check(keys, hasBase = base != null)
-    val view = new ReadView(version, keys, recent.indexed, above, base, emptyRangesAt(version))
-    val transaction =
-      new Transaction(this, version, readOnly, view,
-        new MemTable(memory, conf.spillDirectory, if (readOnly) 0 else recent.expectedKeys))
-    if (readOnly) readers += transaction else writers += transaction
-    transaction
+    val indexedKeys = recent.indexed.generations.lastOption.fold(baseKeys)(_.keys)
+    recent.indexed.check(indexedKeys, hasBase = base != null)
+    val keys = above.lastOption.fold(indexedKeys)(_.keys)
+    val view = new ReadView(version, keys, recent.indexed, above, indexedKeys, base, emptyRangesAt(version))
+    try {
+      val memtable = new MemTable(memory, conf.spillDirectory, if (readOnly) 0 else recent.expectedKeys)
+      val transaction = new Transaction(this, version, readOnly, view, memtable)
+      if (readOnly) readers += transaction else writers += transaction
+      transaction
+    } catch {
+      case e: Throwable =>
+        view.release()
+        retire(base)
+        throw e
+    }
   }
 
   private[transaction] def newEmptyRanges(version: VersionId): EmptyRanges = new EmptyRanges(version, conf.fewestPassed)
@@ -123,13 +146,16 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     val families = opened.families
     locked {
       if (closed) {
-        opened.release()
+        retire(opened)
         check()
       }
       restart(opened)
     }
     families
   }
+
+  /** The lowest version that a transaction may begin on without a restore, the empty one not counted. */
+  def oldestNumber: Long = locked(baseVersion.number)
 
   /** Whether reading the base has failed. */
   def isDamaged: Boolean = locked(base != null && base.damaged)
@@ -155,7 +181,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
 
   private def restart(newBase: Base): Unit = {
     recent.clear()
-    if (base != null) base.release()
+    retire(base)
     base = newBase
     emptyRanges = newEmptyRanges(VersionId.empty)
     dropOffered()
@@ -177,7 +203,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   def offerBase(directory: BaseDirectory): Unit = {
     val opened = open(directory)
     locked {
-      if (closed) opened.release()
+      if (closed) retire(opened)
       else {
         dropOffered()
         offered = opened
@@ -185,15 +211,15 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
     }
   }
 
-  private def dropOffered(): Unit = if (offered != null) {
-    offered.release()
+  private def dropOffered(): Unit = {
+    retire(offered)
     offered = null
   }
 
   private def adoptOffered(): Unit =
     if (offered != null && !recent.newest.exists(_.number < offered.version.number)) {
-      if (position(offered.version) > recent.indexedCount) bringIn(position(offered.version))
-      if (position(offered.version) > recent.indexedCount && isPinned) beginAbove(position(offered.version))
+      if (position(offered.version) > recent.indexedCount) indexUpTo(position(offered.version))
+      if (position(offered.version) > recent.indexedCount && isPinned) restartAbove(position(offered.version))
       else adoptInPlace()
     }
 
@@ -212,17 +238,17 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
    * take memory that no base can free, and each look-up goes through all of them.
    */
   private def isPinned: Boolean =
-    recent.indexed.readers > 0 && recent.pending.size > StoreVersions.mostPending && !writers.exists(_.version == newest)
+    recent.indexed.readers > 0 && recent.pending.size > StoreVersions.maxPending && !writers.exists(_.version == newest)
 
   /** Begins anew above the offered base, which holds the first n generations. */
-  private def beginAbove(n: Int): Unit = {
-    recent.beginAbove(n)
+  private def restartAbove(n: Int): Unit = {
+    recent.restartAbove(n)
     swapBase()
     noteReclaimable()
   }
 
   private def swapBase(): Unit = {
-    if (base != null) base.release()
+    retire(base)
     base = offered
     offered = null
   }
@@ -249,7 +275,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
       closed = true
       memory.unregister(cache)
       recent.close()
-      if (base != null) base.release()
+      retire(base)
       dropOffered()
     }
   }
@@ -268,10 +294,13 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
   }
 
   private[transaction] def ended(transaction: Transaction): Unit = locked {
-    transaction.view.release()
-    writers -= transaction
-    readers -= transaction
-    noteReclaimable()
+    try transaction.view.release()
+    finally {
+      retire(transaction.view.base)
+      writers -= transaction
+      readers -= transaction
+      noteReclaimable()
+    }
   }
 
   private def noteReclaimable(): Unit = reclaimable = if (closed) 0 else recent.indexed.mergedBytes
@@ -285,7 +314,7 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
         while (mayEvict && freed < bytes) freed += recent.indexed.evict(saving = false)
         noteReclaimable()
         freed
-      } finally lock.unlock()
+      } finally unlock()
 
   /**
    * Whether memory of merged generations may be freed now, by whom:
@@ -305,5 +334,5 @@ final class StoreVersions(memory: StoreMemory, conf: StateConf) {
 private object StoreVersions {
 
   /** This many versions may wait for a transaction to end. */
-  private val mostPending = 8
+  private val maxPending = 8
 }

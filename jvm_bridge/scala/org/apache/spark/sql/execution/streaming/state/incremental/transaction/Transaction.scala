@@ -9,11 +9,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Genera
 
 /**
  * One task's view of a store: a committed version and, over it, this task's changes. Keys carry their 2-byte
- * column family. Any thread may call it, at any time: one call runs at a time, the others wait. After its end
- * every call but [[abort]] is an IllegalStateException, and so it is, but for reading, after a change that
- * failed half way; to read what was committed, begin another.
+ * column family. Any thread may call it at any time: one call runs at a time, the others wait. Every call but [[abort]]
+ * throws an IllegalStateException after the end, and after a call that failed, be it a read or a change: rows may be
+ * missing then. Begin another transaction to read what was committed.
  *
- * @param version  that it builds on
+ * @param version  the version that it builds on
  * @param readOnly whether changes are refused
  */
 final class Transaction private[transaction] (
@@ -25,9 +25,6 @@ final class Transaction private[transaction] (
   private[transaction] val calls = new CallLock(version)
   private[transaction] val scans = new ScanMemory(memtable)
   private val count = new KeyCount(view, memtable)
-
-  /** What a change failed with: since then not all that this transaction counts need be true. */
-  private var failure: Throwable = _
 
   /** A record that the last get found in memory, 0 when it found none; until the next change. */
   private var lastFound = 0L
@@ -45,6 +42,7 @@ final class Transaction private[transaction] (
   def get(key: Array[Byte]): Array[Byte] = {
     calls.enter()
     try lookUp(hashOf(key), key)
+    catch { case e: Throwable => calls.fail(e) }
     finally calls.exit()
   }
 
@@ -96,7 +94,8 @@ final class Transaction private[transaction] (
         i += 1
       }
       values
-    } finally calls.exit()
+    } catch { case e: Throwable => calls.fail(e) }
+    finally calls.exit()
   }
 
   /** Sets the value of a key. */
@@ -108,7 +107,7 @@ final class Transaction private[transaction] (
   private def change(key: Array[Byte], value: Array[Byte]): Unit = {
     enterToChange()
     try changeQuick(hashOf(key), key, value, if (value == null) 0 else value.length)
-    catch { case e: Throwable => fail(e) }
+    catch { case e: Throwable => calls.fail(e) }
     finally exitFromChange()
   }
 
@@ -129,33 +128,23 @@ final class Transaction private[transaction] (
     memtable.change(slot, hash, key, value, room, prior, appended)
   }
 
+  /** Begins a call that changes something. */
   private def enterToChange(): Unit = {
-    enterToCommit()
-    forgetDelta()
+    enterToWrite()
+    if (delta != null) {
+      exitFromChange()
+      throw new IllegalStateException(
+        s"The changes on version ${version.number} of the state store are being committed: no more can be made")
+    }
   }
 
-  private def enterToCommit(): Unit = {
+  private def enterToWrite(): Unit = {
     calls.enter()
     if (readOnly) {
       calls.exit()
       throw new IllegalStateException(s"The transaction on version ${version.number} of the state store is for reading only")
     }
-    if (failure != null) {
-      calls.exit()
-      throw new IllegalStateException(
-        s"A change of the transaction on version ${version.number} of the state store failed", failure)
-    }
     writingThread = Thread.currentThread
-  }
-
-  private def forgetDelta(): Unit = if (delta != null) {
-    delta.free()
-    delta = null
-  }
-
-  private def fail(e: Throwable): Nothing = {
-    failure = e
-    throw e
   }
 
   private def exitFromChange(): Unit = {
@@ -183,7 +172,7 @@ final class Transaction private[transaction] (
           changeQuick(hash, key, joined, room, appended = value)
         }
       }
-    } catch { case e: Throwable => fail(e) }
+    } catch { case e: Throwable => calls.fail(e) }
     finally exitFromChange()
   }
 
@@ -193,7 +182,11 @@ final class Transaction private[transaction] (
    */
   private[incremental] def scan(from: Array[Byte], until: Array[Byte], ordered: Boolean, skip: Int = 0): Scan = {
     calls.enter()
-    try begin(from, until, ordered, skip)
+    try {
+      val scan = begin(from, until, ordered, skip)
+      scan.pin()
+      scan
+    } catch { case e: Throwable => calls.fail(e) }
     finally calls.exit()
   }
 
@@ -222,6 +215,7 @@ final class Transaction private[transaction] (
   def keys: Long = {
     calls.enter()
     try count.keys()
+    catch { case e: Throwable => calls.fail(e) }
     finally calls.exit()
   }
 
@@ -232,6 +226,7 @@ final class Transaction private[transaction] (
   def growthByFamily: Array[Long] = {
     calls.enter()
     try count.growthByFamily()
+    catch { case e: Throwable => calls.fail(e) }
     finally calls.exit()
   }
 
@@ -243,23 +238,24 @@ final class Transaction private[transaction] (
   def lookUps: LookUps = view.lookUps
 
   /**
-   * Writes the changes, sorted, and last the reserved record with this value, as an SST that must not exist
-   * yet. Whoever stores it makes it durable.
+   * Writes the changes, sorted, and last the reserved record with this value, as an SST that must not exist yet. Refuses
+   * changes from then on. Whoever stores the file makes it durable.
    */
   def writeDelta(file: File, meta: Array[Byte]): DeltaFile = {
     calls.enter()
     try {
-      if (failure != null) fail(failure)
       if (delta == null) delta = memtable.newDelta()
       delta.write(file, meta, memtable.puts, memtable.removes)
-    } finally calls.exit()
+    } catch { case e: Throwable => calls.fail(e) }
+    finally calls.exit()
   }
 
   /** Ends the transaction; its changes are now that version, and the next transaction may begin there. */
   def committed(made: VersionId): Unit = {
-    enterToCommit()
+    enterToWrite()
     val (keys, empty) =
       try (count.keys(), emptyRangesAt(made))
+      catch { case e: Throwable => calls.fail(e) }
       finally exitFromChange()
     if (!end()) throw new IllegalStateException(s"The transaction on version ${version.number} of the state store was aborted")
     val changes = Option(delta).map(_.giveRecords())
@@ -280,7 +276,8 @@ final class Transaction private[transaction] (
    * [[committed]].
    */
   def abort(): Unit = if (end()) {
-    forgetDelta()
+    if (delta != null) delta.free()
+    delta = null
     memtable.free()
     state.ended(this)
   }

@@ -99,8 +99,8 @@ private[transaction] final class UnorderedScan(transaction: Transaction, from: A
 
   private def stepBase(): Boolean = {
     if (!baseBegun) {
-      baseBegun = true
       base = view.baseCursor(from, until)
+      baseBegun = true
     }
     step(base)
   }

@@ -1,0 +1,320 @@
+package org.apache.spark.sql.execution.streaming.state.incremental
+package transaction
+
+import java.io.{File, IOException}
+import java.nio.file.Files
+import java.util.concurrent.{CountDownLatch, TimeUnit}
+import java.util.concurrent.atomic.AtomicInteger
+
+import scala.collection.immutable.TreeMap
+import scala.util.{Random, Try}
+
+import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta, FarRowsException}
+import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.MemoryShortage
+
+/**
+ * A call of a transaction that fails leaves no transaction that shows, or commits, a part of the rows: it can only be
+ * aborted, all its memory comes back, and the version that it began on has all rows again.
+ */
+private[incremental] object FailedCalls extends StoreCases {
+  private type Rows = TreeMap[String, String]
+
+  val cases: Seq[(String, File => Unit)] = Seq(
+    "memory" -> eachUseOfMemoryMayFail,
+    "disk" -> eachPlaceOnDiskMayBeRefused,
+    "far" -> eachRequestMayFail,
+    "blind" -> keysThatWerePutBlindlyComeSeveralAtATime,
+    "pins" -> aScanThatCannotBeginPinsNothing,
+    "commit" -> noChangeIsMadeWhileTheChangesAreCommitted,
+    "lock" -> nobodyWaitsForAnOwnerOfABase)
+
+  private val groups = 12
+  private val rowsEach = 12
+
+  private def key(group: Int, i: Int): String = s"\u0000\u0000\u0002\u0000\u0000\u0000g${('a' + group).toChar}${('a' + i).toChar}"
+
+  private val first: Rows =
+    TreeMap.from(for (group <- 0 until groups; i <- 0 until rowsEach) yield key(group, i) -> (s"first $group $i " + "x" * 3000))
+  private val at = VersionId(1, Some("first"))
+
+  private def after(prefix: String): String = prefix.init + (prefix.last + 1).toChar
+
+  private def read(transaction: Transaction, from: String, until: String, ordered: Boolean): Seq[(String, String)] = {
+    val scan = transaction.scan(bytes(from), bytes(until), ordered)
+    try
+      Iterator.continually(scan.advance()).takeWhile(identity)
+        .map(_ => StateModel.text(scan.key) -> StateModel.text(scan.value)).toList.sortBy(_._1)
+    finally scan.close()
+  }
+
+  private val family = "\u0000\u0000" -> "\u0000\u0001"
+
+  /** Steps of a batch: each takes the transaction and the rows that it has, checks, and gives the rows that it has then. */
+  private val steps: Seq[(Transaction, Rows) => Rows] = {
+    def prefix(group: Int)(transaction: Transaction, rows: Rows): Rows = {
+      val from = key(group, 0).dropRight(1)
+      val found = read(transaction, from, after(from), ordered = true)
+      expect(found == rows.range(from, after(from)).toList, s"group $group has ${found.size} rows")
+      rows
+    }
+    def range(ordered: Boolean)(transaction: Transaction, rows: Rows): Rows = {
+      val found = read(transaction, family._1 + "\u0001", family._2, ordered)
+      expect(found == rows.toList, s"a range has ${found.size} rows of ${rows.size}")
+      rows
+    }
+    def whole(transaction: Transaction, rows: Rows): Rows = {
+      val found = read(transaction, family._1, family._2, ordered = false)
+      expect(found == rows.toList, s"a scan has ${found.size} rows of ${rows.size}")
+      rows
+    }
+    def put(transaction: Transaction, rows: Rows): Rows =
+      (0 until 60).foldLeft(rows) { (rows, i) =>
+        val name = key(i % groups, 3 + i / groups)
+        transaction.put(bytes(name), bytes(s"changed $i"))
+        rows.updated(name, s"changed $i")
+      }
+    def append(transaction: Transaction, rows: Rows): Rows = {
+      transaction.append(bytes(key(1, 1)), bytes("more"), ',')
+      rows.updated(key(1, 1), rows.get(key(1, 1)).fold("more")(_ + ",more"))
+    }
+    def get(transaction: Transaction, rows: Rows): Rows = {
+      for (i <- 0 until rowsEach) {
+        expect(StateModel.text(transaction.get(bytes(key(5, i)))) == rows.getOrElse(key(5, i), null), s"row $i of group 5")
+      }
+      rows
+    }
+    def removeRange(transaction: Transaction, rows: Rows): Rows = {
+      val gone = rows.range(key(2, 0), key(4, 0))
+      val removed = transaction.removeRange(bytes(key(2, 0)), bytes(key(4, 0)))
+      expect(removed == gone.size, s"$removed rows are removed, not ${gone.size}")
+      rows -- gone.keys
+    }
+    def keys(transaction: Transaction, rows: Rows): Rows = {
+      expect(transaction.keys == rows.size, s"${transaction.keys} keys, not ${rows.size}")
+      rows
+    }
+    Seq(prefix(3) _, put _, prefix(4) _, prefix(5) _, append _, range(ordered = true) _, range(ordered = true) _, get _,
+      range(ordered = false) _, whole _, range(ordered = true) _, put _, range(ordered = true) _, removeRange _, put _,
+      range(ordered = true) _, prefix(2) _, whole _, keys _)
+  }
+
+  private def committed(state: StoreVersions, directory: File): File = {
+    val transaction = begin(state, VersionId.empty)
+    first.foreach { case (key, value) => transaction.put(bytes(key), bytes(value)) }
+    val delta = new File(directory, "first.sst")
+    transaction.writeDelta(delta, bytes(TestBases.meta(at, first.size)))
+    transaction.committed(at)
+    state.indexCommitted()
+    delta
+  }
+
+  /**
+   * Runs the steps while a fault may happen at any place, which the caller catches. If a step fails, the others are tried
+   * without faults: none of them may answer.
+   */
+  private def batch(state: StoreVersions, directory: File, fault: (=> Unit) => Boolean): Boolean = {
+    val transaction = begin(state, at)
+    var rows = first
+    var done = 0
+    var isBroken = false
+    val failed = fault {
+      try
+        steps.foreach { step =>
+          rows = step(transaction, rows)
+          done += 1
+        }
+      catch {
+        case e: Throwable =>
+          isBroken = true
+          throw e
+      }
+    }
+    if (isBroken) {
+      steps.drop(done).foreach { step =>
+        expect(Try(step(transaction, rows)).failed.toOption.exists(_.isInstanceOf[IllegalStateException]),
+          s"a transaction answers, though its step $done failed")
+      }
+      val delta = new File(directory, "broken.sst")
+      expect(Try(transaction.writeDelta(delta, bytes("{}"))).isFailure && !delta.exists, "it can be written")
+      expect(Try(transaction.committed(VersionId(2, Some("broken")))).isFailure, "it can be committed")
+    } else expect(done == steps.size, s"$done steps are done")
+    transaction.abort()
+    val again = begin(state, at)
+    steps.foldLeft(first)((rows, step) => step(again, rows))
+    again.abort()
+    failed
+  }
+
+  /** Each allocation and each copy of memory fails in turn. */
+  private def eachUseOfMemoryMayFail(directory: File): Unit = {
+    var uses = 0
+    var more = true
+    while (more) {
+      withState(Files.createTempDirectory(directory.toPath, "memory").toFile, 8L << 20) { (state, _) =>
+        committed(state, Files.createTempDirectory(directory.toPath, "memory").toFile)
+        more = batch(state, directory, action => MemoryShortage.after(uses)(action))
+      }
+      uses += 1 + uses / 12
+    }
+    expect(uses > 500, s"memory is used $uses times")
+  }
+
+  /** The budget has room for some pieces more, and there is no disk. */
+  private def eachPlaceOnDiskMayBeRefused(directory: File): Unit = {
+    var room = 0L
+    var more = true
+    while (more) {
+      val place = Files.createTempDirectory(directory.toPath, "disk").toFile
+      withState(place, 8L << 20) { (state, memory) =>
+        committed(state, place)
+        val spill = new File(place, "spill")
+        more = batch(state, directory, { action =>
+          Files.write(spill.toPath, Array[Byte](1)) // no directory: as a disk that is full
+          memory.setBudget(memory.usedBytes + room)
+          try {
+            action
+            false
+          } catch { case _: IOException => true }
+          finally {
+            memory.setBudget(8L << 20)
+            Files.delete(spill.toPath)
+          }
+        })
+      }
+      room += 512
+    }
+    expect(room > 4096, s"$room bytes suffice")
+  }
+
+  /** The base is fetched as it is read, and the n-th request fails. */
+  private def eachRequestMayFail(directory: File): Unit = {
+    var requests = 0
+    var more = true
+    while (more) {
+      val place = Files.createTempDirectory(directory.toPath, "far").toFile
+      withState(place, 8L << 20) { (state, _) =>
+        val path = Files.createDirectories(new File(place, "base/deltas").toPath).toFile.getParentFile
+        val delta = new File(path, "deltas/first.sst")
+        Files.move(committed(state, place).toPath, delta.toPath)
+        val far = new FarFiles(path, Seq(delta))
+        far.forget()
+        val left = new AtomicInteger(Int.MaxValue)
+        def fetch(name: String, offset: Long, length: Long): Unit = {
+          if (left.getAndDecrement() == 0) throw new FarRowsException("a test has no storage", null)
+          far.fetch(name, offset, length)
+        }
+        state.reset(BaseDirectory(path.getPath, at, -1, () => (),
+          beside = Some(Beside(VersionId.empty, 0, Seq(BesideDelta(delta.getPath, at)), far.names, fetch))))
+        more = batch(state, directory, { action =>
+          left.set(requests)
+          try {
+            action
+            false
+          } catch { case _: FarRowsException => true }
+          finally left.set(Int.MaxValue)
+        })
+      }
+      requests += 1
+    }
+    expect(requests > 3, s"$requests requests: nearly nothing is fetched")
+  }
+
+  /** The commit has to know whether they were there. */
+  private def keysThatWerePutBlindlyComeSeveralAtATime(directory: File): Unit =
+    withState(directory, 64L << 20) { (state, _) =>
+      val path = Files.createDirectories(new File(directory, "base/deltas").toPath).toFile.getParentFile
+      val delta = new File(path, "deltas/first.sst")
+      val rows = 6000
+      def row(i: Int): Array[Byte] = bytes(f"\u0000\u0000$i%06d")
+      val all = begin(state, VersionId.empty)
+      for (i <- 0 until rows) all.put(row(i), new Array[Byte](600))
+      all.writeDelta(delta, bytes(TestBases.meta(at, rows)))
+      all.abort()
+      val far = new FarFiles(path, Seq(delta))
+      far.forget()
+      val now, most = new AtomicInteger
+      def fetch(name: String, offset: Long, length: Long): Unit = {
+        most.accumulateAndGet(now.incrementAndGet(), math.max(_, _))
+        try {
+          Thread.sleep(30)
+          far.fetch(name, offset, length)
+        } finally now.decrementAndGet()
+      }
+      state.reset(BaseDirectory(path.getPath, at, -1, () => (),
+        beside = Some(Beside(VersionId.empty, 0, Seq(BesideDelta(delta.getPath, at)), far.names, fetch))))
+      val writer = begin(state, at)
+      for (i <- 0 until rows by 100) writer.put(row(i), bytes("put"))
+      for (i <- 0 until 10) writer.put(row(rows + i), bytes("new"))
+      expect(writer.keys == rows + 10, s"${writer.keys} keys")
+      expect(most.get > 4, s"$most requests at a time")
+      writer.abort()
+    }
+
+  private def aScanThatCannotBeginPinsNothing(directory: File): Unit =
+    for (ordered <- Seq(false, true)) withState(directory, 8L << 20) { (state, _) =>
+      val (from, until) = if (ordered) (bytes(key(1, 0)), bytes(key(3, 0))) else (bytes(family._1), bytes(family._2))
+      var uses = 0
+      var more = true
+      while (more) {
+        val transaction = begin(state, VersionId.empty)
+        first.foreach { case (key, value) => transaction.put(bytes(key), bytes(value)) }
+        (0 until 6).foreach(_ => transaction.scan(from, until, ordered).close()) // from now on the changes are kept in order
+        transaction.put(bytes(key(2, 100)), bytes("new"))
+        more = MemoryShortage.after(uses)(transaction.scan(from, until, ordered))
+        if (more) expect(transaction.memtable.pins == 0, "a scan that did not begin pins the memtable")
+        transaction.abort()
+        uses += 1
+      }
+      expect(uses > 1, "a scan takes no memory")
+    }
+
+  /** Whoever puts a row learns that it is too late; it is not in memory and missing in the delta. */
+  private def noChangeIsMadeWhileTheChangesAreCommitted(directory: File): Unit =
+    withState(directory, 8L << 20) { (state, _) =>
+      val transaction = begin(state, VersionId.empty)
+      transaction.put(bytes("\u0000\u0000one"), bytes("1"))
+      val delta = new File(directory, "first.sst")
+      transaction.writeDelta(delta, bytes("{}"))
+      val changes = Seq[() => Any](
+        () => transaction.put(bytes("\u0000\u0000two"), bytes("2")),
+        () => transaction.remove(bytes("\u0000\u0000one")),
+        () => transaction.append(bytes("\u0000\u0000one"), bytes("2"), ','),
+        () => transaction.removeRange(bytes("\u0000\u0000"), bytes("\u0000\u0001")))
+      changes.foreach { change =>
+        val failure = Try(change()).failed.toOption
+        expect(failure.exists(_.getMessage.contains("are being committed")), s"a change during the commit ends with $failure")
+      }
+      expect(StateModel.text(transaction.get(bytes("\u0000\u0000one"))) == "1", "the transaction cannot be read")
+      transaction.committed(at)
+      val next = begin(state, at)
+      expect(next.keys == 1 && StateModel.text(next.get(bytes("\u0000\u0000one"))) == "1", "the version has other rows")
+      next.abort()
+    }
+
+  /** To give a base back is a call to the agent, which may hang. */
+  private def nobodyWaitsForAnOwnerOfABase(directory: File): Unit =
+    withState(directory, 8L << 20) { (state, _) =>
+      val path = new File(directory, "base")
+      TestBases.build(path, Seq(committed(state, directory)), new Random(1), compressed = false)
+      val called, answers = new CountDownLatch(1)
+      state.reset(BaseDirectory(path.getPath, at, first.size, () => {
+        called.countDown()
+        answers.await(60, TimeUnit.SECONDS)
+      }))
+      val other = new Thread(() => state.resetEmpty())
+      other.start()
+      expect(called.await(60, TimeUnit.SECONDS), "the base is not given back")
+      val asked = new Thread(() => {
+        state.memoryUse
+        begin(state, VersionId.empty).abort()
+      })
+      asked.start()
+      asked.join(20000)
+      val waits = asked.isAlive
+      answers.countDown()
+      other.join()
+      asked.join()
+      expect(!waits, "a begin waits for the owner of a base")
+    }
+}
