@@ -3,7 +3,7 @@
 #   N=<faults>  SEED=<of them>  STORAGE=local|hdfs|s3  MUTANTS=<arguments>  SPARK=<version>  SUITES=<arguments>
 
 NOX := .venv-nox/bin/nox --non-interactive
-RELEASES = $$(.venv-nox/bin/python -m state_store.session.releases | sed 's/^\([0-9]*\.[0-9]*\).*/setup-\1/')
+RELEASES = .venv-nox/bin/python -m state_store.session.releases | sed 's/^\([0-9]*\.[0-9]*\).*/setup-\1/'
 BENCH ?= standard
 N ?= 100
 SPARK ?= 4.2.0
@@ -45,7 +45,7 @@ spark-suites: setup  ## Run Spark's own suites against the provider (SPARK=4.1.1
 	@$(NOX) -s suites -- --spark $(SPARK) $(SUITES)
 
 setup: .venv-nox/.ready  ## Make the environments and compile the jars for all versions of Spark
-	@$(NOX) -s $(RELEASES)
+	@$(RELEASES) | xargs -P 2 -n 1 $(NOX) -s
 
 wheel: setup  ## Build the wheel, with the jars for all versions of Spark, and the source archive into dist/
 	@$(NOX) -s wheel
