@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from state_store.functions import per_group as per_group
     from state_store.functions import vectorized as vectorized
     from state_store.session.configuration import check_checkpoint as check_checkpoint
+    from state_store.session.configuration import configure as configure
     from state_store.session.configuration import spark_conf as spark_conf
     from state_store.session.jar import jar_path as jar_path
 
@@ -66,6 +67,7 @@ _HOMES = {
     "open": "state_store.data.dataset.opening",
     "repair": "state_store.data.maintenance.repair",
     "sql": "state_store.data.dataset.querying",
+    "configure": "state_store.session.configuration",
     "spark_conf": "state_store.session.configuration",
     "verify": "state_store.data.maintenance.verification",
     "BadResultError": "state_store.functions",

@@ -75,8 +75,18 @@ def _schemas(grouped: Any, output: Any, state: Any, name: str) -> BoundSchemas:
     )
 
 
-def _warn_without_extension(session: Any, name: str) -> bool:
+def _has_extension(session: Any) -> bool:
+    """Return True if a session is known to have the extension, by name or by the jar's service file."""
     if EXTENSION_CLASS in session.conf.get(EXTENSIONS_KEY, ""):
+        return True
+    classic = getattr(session, "_jsparkSession", None)
+    if classic is None:  # a client of Spark Connect, which does not see the server's rules
+        return False
+    return EXTENSION_CLASS in classic.sessionState().columnarRules().mkString(" ")
+
+
+def _warn_without_extension(session: Any, name: str) -> bool:
+    if _has_extension(session):
         return False
     warnings.warn(
         f"{name} will run group by group, as slowly as any function of applyInPandasWithState: {HOW_TO_SET}.",

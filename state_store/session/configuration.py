@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,61 @@ def spark_conf(
         "spark.jars": str(jar_path(spark_version)),
         **{PREFIX + name: text for name, text in sorted(given.items())},
     }
+
+
+def configure(
+    target: Any,
+    settings: Mapping[str, Any] | None = None,
+    *,
+    agent_python: str | None = None,
+    spark_version: str | None = None,
+) -> Any:
+    """Add this store to a configuration that may have other extensions, jars and listeners, and return it.
+
+        builder = state_store.configure(SparkSession.builder.appName("clicks"))
+        spark = configure_spark_with_delta_pip(builder).getOrCreate()
+
+    It sets what `spark_conf()` sets. The jar, the extension and the listener are added to those that the
+    configuration has. If a later call replaces `spark.sql.extensions`, as a builder's `config` does, Spark
+    finds the extension all the same, because the jar is on the class path when the session starts. A second
+    call of `configure` changes nothing.
+
+    Args:
+        target: a `SparkSession.builder`, a `SparkConf`, or a dictionary of Spark's configuration.
+        settings: options of the store by name, with or without their prefix.
+        agent_python: the interpreter of the agent on executors; see `spark_conf`.
+        spark_version: that of the cluster; the installed pyspark's by default.
+
+    Returns:
+        The target.
+
+    Raises:
+        OptionError: a setting does not exist or has a wrong value, or there is no jar for the version.
+        TypeError: the target is nothing that can be configured, such as a session that runs already.
+    """
+    get, put = _accessors(target)
+    for key, value in spark_conf(settings, agent_python=agent_python, spark_version=spark_version).items():
+        if key in (LISTENERS_KEY, EXTENSIONS_KEY, "spark.jars"):
+            known = [part.strip() for part in (get(key) or "").split(",") if part.strip()]
+            put(key, ",".join(known if value in known else [*known, value]))
+        else:
+            put(key, value)
+    return target
+
+
+def _accessors(target: Any) -> tuple[Callable[[str], str | None], Callable[[str, str], Any]]:
+    """Return two functions, one that reads a key of a configuration and one that sets it."""
+    if isinstance(target, MutableMapping):
+        return target.get, target.__setitem__
+    if callable(getattr(target, "get", None)) and callable(getattr(target, "set", None)):  # a SparkConf
+        return lambda key: target.get(key, None), target.set
+    options = getattr(target, "_options", None)
+    if isinstance(options, Mapping) and callable(getattr(target, "config", None)):  # a builder
+        return options.get, lambda key, value: target.config(key, value)
+    raise TypeError(
+        f"cannot configure a {type(target).__name__}: give a SparkSession.builder, a SparkConf or a "
+        "dictionary, before the session starts"
+    )
 
 
 def pinned_conf(offset_log_entry: str) -> dict[str, str]:

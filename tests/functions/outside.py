@@ -9,7 +9,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 PATIENCE_S = 900
+
+
+def write_source(directory: Path) -> None:
+    """Write four rows of the keys `a`, `b` and null as a source of Parquet files."""
+    directory.mkdir()
+    rows = pa.table({"k": ["a", "b", "a", None], "v": [1.0, 2.0, 3.0, 4.0]})
+    pq.write_table(rows, directory / "0.parquet")
 
 
 def run(program: str, directory: Path) -> tuple[Any, str]:

@@ -6,8 +6,6 @@ Spark's own check of the store stands there for `transformWithState`, as docs/op
 from __future__ import annotations
 
 import outside
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 pytestmark = [
@@ -16,7 +14,7 @@ pytestmark = [
 ]
 
 SESSION = """
-import json, sys, warnings
+import json, sys, warnings, zipfile
 import late_workers
 import quick_java
 from pyspark.errors import StreamingQueryException
@@ -27,11 +25,17 @@ from state_store.core.settings.session import PROVIDER_CLASS
 from state_store.functions import VectorizationWarning, vectorized
 
 root = sys.argv[1]
+# Without the service file, as if the jar had come after the session started.
+jar = root + "/without-service.jar"
+with zipfile.ZipFile(jar_path()) as whole, zipfile.ZipFile(jar, "w") as left:
+    for name in whole.namelist():
+        if not name.startswith("META-INF/services/"):
+            left.writestr(name, whole.read(name))
 spark = (
     SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
     .config("spark.driver.extraJavaOptions", quick_java.spark_options())
     .config("spark.sql.codegen.wholeStage", "false").config(map=quick_java.CHECKPOINT_FILES)
-    .config("spark.sql.shuffle.partitions", "1").config("spark.jars", str(jar_path())).getOrCreate()
+    .config("spark.sql.shuffle.partitions", "1").config("spark.jars", jar).getOrCreate()
 )
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -58,10 +62,7 @@ print("FOUND", json.dumps([texts, refusal, list(map(list, spark.read.parquet(roo
 
 
 def test_same_results_and_one_warning(tmp_path):
-    source = tmp_path / "source"
-    source.mkdir()
-    table = pa.table({"k": ["a", "b", "a", None], "v": [1.0, 2.0, 3.0, 4.0]})
-    pq.write_table(table, source / "0.parquet")
+    outside.write_source(tmp_path / "source")
     (warned, refusal, rows), log = outside.run(SESSION, tmp_path)
     assert len(warned) == 1
     assert "VectorizedExtension" in warned[0] and "spark.sql.extensions" in warned[0]

@@ -3,17 +3,20 @@ package org.apache.spark.sql.execution.streaming.state.incremental.vectorized
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.{ColumnarRule, SparkPlan}
 import org.apache.spark.sql.execution.streaming.state.incremental.processors.StatefulProcessorRule
-import org.apache.spark.sql.SparkSessionExtensions
+import org.apache.spark.sql.{SparkSessionExtensions, SparkSessionExtensionsProvider}
 
 /**
- * Session extension (`spark.sql.extensions`) that runs marked `applyInPandasWithState` functions for many
+ * Session extension that runs marked `applyInPandasWithState` functions for many
  * groups at once, and `transformWithState` on this store.
+ *
+ * Spark finds it by a service file if the jar is on the class path when a session starts; otherwise
+ * `spark.sql.extensions` names it. Both together do no harm, since each rule leaves replaced operators alone.
  *
  * It injects columnar rules and not planner strategies: columnar rules run last, after the streaming planner
  * has given every stateful operator its state info, its watermarks and its schema check, so the replaced
  * operators have them all.
  */
-class VectorizedExtension extends (SparkSessionExtensions => Unit) {
+class VectorizedExtension extends SparkSessionExtensionsProvider {
   override def apply(extensions: SparkSessionExtensions): Unit = {
     inject(extensions, new VectorizedRule)
     inject(extensions, new StatefulProcessorRule)
