@@ -1,3 +1,1 @@
-"""What a checkpoint is: names, manifests, delta metadata, lineage, registry.
-Values and functions; no I/O, no clock.
-"""
+"""Values of a checkpoint: names, manifests, delta metadata, lineage, registry. No I/O, no clock."""

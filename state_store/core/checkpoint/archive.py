@@ -12,12 +12,12 @@ from state_store.core.checkpoint.manifest import MANIFEST_NAME, Manifest
 from state_store.errors import DamagedError, StateStoreError
 
 _DATABASE_FILE = re.compile(r"MANIFEST-[0-9]{1,20}|CURRENT|OPTIONS-[0-9]{1,20}")
-_MOST_MEMBERS = 16
-"""Four are written."""
+_MAX_MEMBERS = 16
+"""Members of an archive at most; four are written."""
 
-_MOST_BYTES = 1 << 30
-_MOST_EXPANSION = 200
-"""How much larger than the archive its members may be, beyond `_FREE_BYTES`; JSON shrinks to a tenth."""
+_MAX_BYTES = 1 << 30
+_MAX_EXPANSION = 200
+"""Bytes of all members for each byte of the archive, beyond `_FREE_BYTES`; JSON shrinks to a tenth."""
 
 _FREE_BYTES = 1 << 20
 _TIMESTAMP = (1980, 1, 1, 0, 0, 0)
@@ -25,8 +25,9 @@ _TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Archive:
-    """A snapshot that was read: its manifest, and the bytes of RocksDB's
-    `MANIFEST-*`, `CURRENT`, `OPTIONS-*`.
+    """A snapshot as it was read: its manifest, and the bytes of RocksDB's own files by name.
+
+    Those are `MANIFEST-*`, `CURRENT` and `OPTIONS-*`.
     """
 
     manifest: Manifest
@@ -34,8 +35,13 @@ class Archive:
 
 
 def pack(manifest: Manifest, database: Mapping[str, bytes]) -> bytes:
-    """The archive; equal arguments give equal bytes. `database` maps names to bytes."""
-    if _lacking(database) or any(_DATABASE_FILE.fullmatch(name) is None for name in database):
+    """Return the bytes of an archive; equal arguments give equal bytes.
+
+    Args:
+        manifest: the manifest of the snapshot.
+        database: the bytes of RocksDB's own files by name.
+    """
+    if _missing_file(database) or any(_DATABASE_FILE.fullmatch(name) is None for name in database):
         raise ValueError(f"not the files of a database: {sorted(database)}")
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
@@ -46,7 +52,12 @@ def pack(manifest: Manifest, database: Mapping[str, bytes]) -> bytes:
 
 
 def unpack(data: bytes, *, file: str) -> Archive:
-    """Reads the archive `file`. Raises DamagedError or FormatError (newer format), naming it."""
+    """Return the archive in the bytes of `file`.
+
+    Raises:
+        DamagedError: If it is not a whole archive of a snapshot; the error names `file`.
+        FormatError: If its manifest is of a format that this program does not know.
+    """
     try:
         members = _read_members(data, file)
     except StateStoreError:
@@ -57,31 +68,31 @@ def unpack(data: bytes, *, file: str) -> Archive:
     if text is None:
         raise _damaged(file, f"it lacks '{MANIFEST_NAME}'")
     manifest = Manifest.from_json(text, file=file)
-    lacking = _lacking(members)
-    if lacking is not None:
-        raise _damaged(file, f"it lacks RocksDB's '{lacking}'")
+    missing = _missing_file(members)
+    if missing is not None:
+        raise _damaged(file, f"it lacks RocksDB's '{missing}'")
     return Archive(manifest, members)
 
 
 def _read_members(data: bytes, file: str) -> dict[str, bytes]:
     members: dict[str, bytes] = {}
-    room = min(_MOST_BYTES, _FREE_BYTES + len(data) * _MOST_EXPANSION)
+    bytes_left = min(_MAX_BYTES, _FREE_BYTES + len(data) * _MAX_EXPANSION)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if len(archive.infolist()) > _MOST_MEMBERS:
-            raise _damaged(file, f"it has {len(archive.infolist())} members, {_MOST_MEMBERS} at most belong")
+        if len(archive.infolist()) > _MAX_MEMBERS:
+            raise _damaged(file, f"it has {len(archive.infolist())} members, {_MAX_MEMBERS} at most belong")
         for member in archive.infolist():
             name = member.filename
             if name != MANIFEST_NAME and _DATABASE_FILE.fullmatch(name) is None:
                 raise _damaged(file, f"'{name}' does not belong into a snapshot")
-            room -= member.file_size  # no more than that is unpacked
-            if name in members or room < 0:
+            bytes_left -= member.file_size  # no more than that is unpacked
+            if name in members or bytes_left < 0:
                 raise _damaged(file, f"'{name}' is there twice, or larger than any that was ever written")
             members[name] = archive.read(member)
     return members
 
 
-def _lacking(database: Mapping[str, bytes]) -> str | None:
-    """The first file that a database cannot do without, and that is not there."""
+def _missing_file(database: Mapping[str, bytes]) -> str | None:
+    """Return the first file that a database needs and that is missing."""
     current = database.get("CURRENT")
     if current is None:
         return "CURRENT"

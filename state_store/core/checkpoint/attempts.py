@@ -1,15 +1,15 @@
-"""Attempts at a version without Spark's ids (checkpoint format 1): ids of the store's own, and which counts.
+"""Attempts at a version without Spark's ids (checkpoint format 1): the store's own ids, and which counts.
 
-Spark names versions by their numbers alone then. Each attempt still has an id, which the store makes, and the
-names say which attempt each delta builds on. The id begins with an ordinal: one more than the highest of the
-attempts at that version that were in storage when this one began. From the names in a listing follows
+Under format 1 Spark names versions by their numbers alone. The store gives each attempt an id, and the name
+of a delta says which attempt it builds on. An id begins with an ordinal: one more than the highest ordinal of
+the attempts at that version that were in storage when this one began. The names in a listing tell
 
-- which attempt a number stands for (`Attempts.resolve`), and
+- the attempt that a number stands for (`Attempts.resolve`), and
 - whether an attempt that has just been stored may count (`Attempts.why_refused`).
 
-An attempt stores its delta first and lists then. So of two that were at work at the same time at least one
-sees the other, and is refused; and one that comes late, whenever it does, sees what it missed. A delta that
-was refused stays, marked by a file of its own: what was made of it meanwhile can be restored.
+An attempt stores its delta first and lists afterwards. So of two attempts that overlap at least one sees the
+other and is refused, and a late attempt sees those that it missed. A refused delta stays, with a mark in a
+file of its own: versions that were built on it meanwhile can still be restored.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from state_store.errors import ConflictError
 _ID = re.compile(r"a(0|[1-9]\d*)-([0-9a-f]{8})-(0|[1-9]\d*)-([0-9a-f]{8})")
 
 NO_APPLICATION = "0" * 8
-"""Stands for a program that is no Spark application."""
+"""Application of attempts by a program that is no Spark application."""
 
 ObservedAttempts = frozenset[VersionId]
 """The attempts at later versions that were in storage when an attempt began."""
 
 
 class AttemptId(NamedTuple):
-    """The id of an attempt as its parts. `task` is Spark's task attempt id, which grows with each task that
-    the application launches; `application` and `unique` are 8 hexadecimal digits.
+    """The parts of an attempt's id.
+
+    `task` is Spark's task attempt id, which grows with each task that the application launches.
+    `application` and `unique` are 8 hexadecimal digits.
     """
 
     ordinal: int
@@ -45,22 +47,25 @@ class AttemptId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> AttemptId | None:
-        """None for an id that is not the store's own."""
+        """Return the parts of an id, or None if it is not the store's own."""
         match = _ID.fullmatch(text)
         return None if match is None else cls(int(match[1]), match[2], int(match[3]), match[4])
 
 
 def next_ordinal(seen: Iterable[VersionId], version: int) -> int:
-    """The ordinal of an attempt at `version` that begins where `seen` is in storage."""
+    """Return the ordinal of an attempt at `version` that begins while `seen` is in storage."""
     ordinals = [_ordinal(version_id) for version_id in seen if version_id.number == version]
     return 1 + max((ordinal for ordinal in ordinals if ordinal is not None), default=-1)
 
 
 class Attempts:
-    """The attempts that a listing shows. Immutable; safe for any thread.
+    """The attempts in a listing. Immutable; safe for any thread.
 
-    `written_ms` are the times of deltas, by the storage's clock; they are asked for only where attempts have
-    one ordinal.
+    Args:
+        deltas: the deltas in the listing.
+        refused: the marks on refused attempts.
+        snapshots: the snapshots in the listing.
+        written_ms: times of deltas by the storage's clock; needed only if attempts have the same ordinal.
     """
 
     def __init__(
@@ -76,15 +81,18 @@ class Attempts:
         self._written_ms = written_ms or {}
 
     def after(self, version: int) -> ObservedAttempts:
-        """The attempts at versions above that one."""
+        """Return the attempts at versions above `version`."""
         return frozenset(delta.version_id for delta in self._deltas if delta.version > version)
 
     def resolve(self, number: int) -> VersionId | None:
-        """The attempt that the number alone stands for; None where there is none of the store's own.
+        """Return the attempt that a number alone stands for, or None if none is the store's own.
 
-        It is the one with the highest ordinal that was not refused. Of several with that one, at most one
-        was accepted: the one that the query went on from, or that was written first, as an accepted one saw
-        no other after it had been written. Raises ConflictError where neither tells.
+        It is the one with the highest ordinal that was not refused. Of several with that ordinal at most one
+        was accepted: the one that a later version builds on, else the one that was written first, since an
+        accepted attempt saw no other after it had been written.
+
+        Raises:
+            ConflictError: If neither tells.
         """
         found = self._at(number) - self._refused
         ordinals = {version: ordinal for version in found if (ordinal := _ordinal(version)) is not None}
@@ -106,12 +114,18 @@ class Attempts:
         return next(iter(best))
 
     def paths_with_spark_ids(self, number: int) -> list[str]:
-        """The files of the attempts at version `number` whose ids are Spark's (checkpoint format 2)."""
+        """Return the files of the attempts at a version whose ids are Spark's (checkpoint format 2)."""
         return sorted(self._path(version) for version in self._at(number) if _ordinal(version) is None)
 
     def superseded_by(self, own: VersionId, seen: ObservedAttempts) -> str | None:
-        """Why an attempt must not even be stored: when it began, one at its version was there that belongs to
-        a task that Spark had launched later. None where there is none.
+        """Return why an attempt must not even be stored, or None.
+
+        The reason is an attempt at its version, in storage when it began, of a task that Spark launched
+        later.
+
+        Args:
+            own: the attempt.
+            seen: attempts that were in storage when it began.
         """
         mine = AttemptId.parse(own.checkpoint_id or "")
         for other in sorted(seen, key=version_order):
@@ -126,9 +140,11 @@ class Attempts:
         return None
 
     def why_refused(self, delta: DeltaName, seen: ObservedAttempts) -> str | None:
-        """Why the attempt `delta`, which is in storage by now, does not count; None where it does.
+        """Return why a stored attempt does not count, or None if it counts.
 
-        `seen` is what there was above the version that it builds on when it began.
+        Args:
+            delta: the delta of the attempt, which is in storage by now.
+            seen: attempts above the version that it builds on that were in storage when it began.
         """
         own = delta.version_id
         mine = _ordinal(own)
@@ -146,7 +162,7 @@ class Attempts:
         return self._why_parent_refused(delta)
 
     def _why_parent_refused(self, delta: DeltaName) -> str | None:
-        """The version before may have been committed anew since this executor came to it."""
+        """Return why the version before does not count any more: it may have been committed anew."""
         parent = delta.builds_on
         if parent is None:
             return None
@@ -165,7 +181,7 @@ class Attempts:
         return snapshots | {delta.version_id for delta in self._deltas if delta.version == number}
 
     def _continued(self, number: int) -> set[VersionId]:
-        """Those that a later delta builds on, or that a snapshot was made of: Spark has committed them."""
+        """Return the attempts that a later delta builds on or that have a snapshot: Spark committed them."""
         later = {delta.builds_on for delta in self._deltas if delta.version == number + 1}
         return {version for version in later if version is not None} | self._snapshots
 

@@ -1,6 +1,6 @@
-"""Which files make a version: the newest snapshot on its lineage, then the deltas after it (docs/format.md).
+"""Files that make a version: the newest snapshot on its lineage and the deltas after it (docs/format.md).
 
-Works on listings (names that exist), so the answer is only as fresh as they are.
+The answers come from listings (names that exist), so they are as old as those.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from state_store.errors import ConflictError, MissingError
 
 @dataclass(frozen=True)
 class Plan:
-    """How to make `version`: open `snapshot` (None: start empty), ingest `deltas` in this order."""
+    """Recipe for `version`: open `snapshot` (None: start empty), then ingest `deltas` in this order."""
 
     version: VersionId
     snapshot: SnapshotName | None
@@ -28,10 +28,11 @@ class Plan:
 
 
 class Lineages:
-    """Every version that a listing can make. Immutable; safe for any thread.
+    """The versions that a listing can make. Immutable; safe for any thread.
 
-    `deltas` and `snapshots` are the names that exist; leave a snapshot out to
-    plan without it (because it is damaged).
+    Args:
+        deltas: deltas that exist.
+        snapshots: snapshots that exist; leave out a damaged one to plan without it.
     """
 
     def __init__(self, deltas: Iterable[DeltaName], snapshots: Iterable[SnapshotName]) -> None:
@@ -41,10 +42,15 @@ class Lineages:
         self._snapshots = {snapshot.version_id for snapshot in snapshots}
 
     def plan(self, version: VersionId, *, start: VersionId | None = None) -> Plan:
-        """The files that make `version`; with `start`, from exactly the snapshot of that version.
+        """Return the files that make `version`.
 
-        Raises MissingError, naming the first file that lacks and the versions that can be made, and
-        ConflictError when two deltas claim to be the same version.
+        Args:
+            version: the version, with its id.
+            start: the version whose snapshot must be the first file; None: the newest snapshot.
+
+        Raises:
+            MissingError: If a file is missing; the error names it, and the versions that can be made.
+            ConflictError: If two deltas claim to be the same version.
         """
         deltas: list[DeltaName] = []
         current: VersionId | None = version if version.number > 0 else None
@@ -63,7 +69,7 @@ class Lineages:
         return Plan(version, None, tuple(reversed(deltas)))
 
     def history(self, version: VersionId) -> list[VersionId]:
-        """`version` and those that it came from, newest first, as far back as the listing has deltas."""
+        """Return `version` and its ancestors, newest first, as long as the listing has their deltas."""
         versions: list[VersionId] = []
         current: VersionId | None = version
         while current is not None and (current in self._deltas or current in self._snapshots):
@@ -73,7 +79,7 @@ class Lineages:
         return versions
 
     def restorable(self) -> list[VersionId]:
-        """All versions that the listing can make, oldest first."""
+        """Return all versions that the listing can make, oldest first."""
         known: set[VersionId] = set(self._snapshots)
         for version in sorted(self._deltas, key=version_order):
             if len(self._deltas[version]) > 1:
@@ -84,7 +90,7 @@ class Lineages:
         return sorted(known, key=version_order)
 
     def delta(self, version: VersionId) -> DeltaName | None:
-        """The delta that made `version`, where it is there. Raises ConflictError when there are two."""
+        """Return the delta of `version`, or None. Raises ConflictError if there are two."""
         deltas = self._deltas.get(version, [])
         if len(deltas) > 1:
             names = "' and '".join(delta.path for delta in deltas)
@@ -95,19 +101,21 @@ class Lineages:
         return deltas[0] if deltas else None
 
     def _missing(self, version: VersionId, ancestor: VersionId) -> MissingError:
-        lacking = missing_delta_path(ancestor)
+        path = missing_delta_path(ancestor)
         needed = "" if ancestor == version else f", which version {version} builds on,"
         return MissingError(
-            f"version {version} cannot be restored: there is no '{lacking}'{needed} and no snapshot at or "
+            f"version {version} cannot be restored: there is no '{path}'{needed} and no snapshot at or "
             f"after it; {describe_restorable(self.restorable())}",
-            file=lacking,
+            file=path,
         )
 
     def _no_such_start(self, version: VersionId, start: VersionId) -> MissingError:
         id_ = "" if start.checkpoint_id is None else f"_{start.checkpoint_id}"
         file = f"{SNAPSHOT_DIRECTORY}/{start.number:020d}{id_ or '*'}.zip"
         why = "is not on the lineage of that version" if start in self._snapshots else "does not exist"
-        available = ", ".join(str(one) for one in sorted(self._snapshots, key=version_order)) or "none"
+        available = (
+            ", ".join(str(snapshot) for snapshot in sorted(self._snapshots, key=version_order)) or "none"
+        )
         return MissingError(
             f"version {version} cannot be read from the snapshot '{file}': it {why}; "
             f"snapshots there are: {available}",
@@ -116,14 +124,15 @@ class Lineages:
 
 
 def missing_delta_path(version: VersionId) -> str:
-    """The path that the delta of `version` would have, with `*` where its name cannot be known."""
+    """Return the path of a missing delta, with `*` in place of the unknown part of its name."""
     attempt = "" if version.checkpoint_id is None else f"_{version.checkpoint_id}_"
     return f"delta/{version.number:020d}{attempt}*.sst"
 
 
 def describe_restorable(versions: Sequence[VersionId]) -> str:
-    """A clause for error messages: which versions can be restored, runs of
-    numbers folded, at most the last 10 runs.
+    """Return a clause for error messages that lists versions that can be restored.
+
+    Runs of numbers are folded; at most the last 10 runs are shown.
     """
     if not versions:
         return "no version of this store can be restored"

@@ -1,4 +1,4 @@
-"""What a store's directory holds, by our grammar: the value that lineage, registry and retention work on."""
+"""Names of the files in a store's directory: the value on which lineage, registry and retention work."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from state_store.core.checkpoint.names import (
 
 @dataclass(frozen=True)
 class Listing:
-    """Names that exist, each with its size in bytes. Foreign files and unfinished writes are not in it.
+    """Names that exist, each with its size in bytes, without foreign files and unfinished writes.
 
-    `written_ms`, where it is known, is when each delta was written, by the storage's clock.
+    `written_ms` is the time at which each delta was written, by the storage's clock, if it is known.
     """
 
     deltas: Mapping[DeltaName, int] = field(default_factory=dict)
@@ -34,7 +34,12 @@ class Listing:
     def from_files(
         cls, files: Iterable[tuple[str, int]], modified_ms: Mapping[str, int] | None = None
     ) -> Listing:
-        """From pairs of path (below the store's directory) and bytes, and times by path."""
+        """Return the listing of these files.
+
+        Args:
+            files: pairs of a path below the store's directory and its bytes.
+            modified_ms: times by path.
+        """
         times = modified_ms or {}
         deltas: dict[DeltaName, int] = {}
         snapshots: dict[SnapshotName, int] = {}
@@ -48,16 +53,16 @@ class Listing:
                 refused.add(mark)
             elif directory == SNAPSHOT_DIRECTORY and (snapshot := SnapshotName.parse(name)):
                 snapshots[snapshot] = size_bytes
-            elif directory == SHARED_DIRECTORY and (one := SharedName.parse(name)):
-                shared[one] = size_bytes
+            elif directory == SHARED_DIRECTORY and (table := SharedName.parse(name)):
+                shared[table] = size_bytes
         written_ms = {delta: times[delta.path] for delta in deltas if delta.path in times}
         return cls(deltas, snapshots, shared, written_ms, frozenset(refused))
 
     @property
     def attempts(self) -> Attempts:
-        """The attempts at versions that the names tell of."""
+        """The attempts at versions that are in the listing."""
         return Attempts(self.deltas, self.refused, self.snapshots, self.written_ms)
 
     def sst_bytes(self) -> dict[str, int]:
-        """Bytes of every SST, deltas and shared ones alike, by path."""
+        """Return the bytes of every SST, delta or shared, by path."""
         return {name.path: size for names in (self.deltas, self.shared) for name, size in names.items()}

@@ -44,7 +44,7 @@ class Tail:
 @json_names(size_bytes="bytes")
 @dataclass(frozen=True)
 class FileEntry:
-    """One SST of a snapshot.
+    """An SST of a snapshot.
 
     `name` is that in the database, `path` is below the store's directory, and `origin` is the version that
     wrote the file. `sha256` has 64 hexadecimal digits. `tail` is None if the writer could not find it.

@@ -1,7 +1,6 @@
 """Names of the files in a store's directory (grammar: docs/format.md), as values that parse and format.
 
-A parser returns None for a name that is not ours: foreign files and unfinished
-writes are left alone, never guessed at.
+A parser returns None for a name that is not ours: foreign files and unfinished writes are left alone.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class VersionId(NamedTuple):
 
 
 def version_order(version: VersionId) -> tuple[int, str]:
-    """A key that sorts versions by number, and attempts at one version by their ids."""
+    """Return a key that sorts versions by number, and attempts at a version by their ids."""
     return version.number, version.checkpoint_id or ""
 
 
@@ -66,7 +65,7 @@ class DeltaName:
     crc: int
 
     def __post_init__(self) -> None:
-        _check_version(self.version, least=1)
+        _check_version(self.version)
         _check_id(self.checkpoint_id)
         _check_id(self.parent)
         if self.checkpoint_id == EMPTY_PARENT:
@@ -76,7 +75,7 @@ class DeltaName:
 
     @classmethod
     def parse(cls, name: str) -> DeltaName | None:
-        """The name that `name`, without its directory, stands for; None when it is not one of ours."""
+        """Return the value of a file name without its directory, or None if it is not one of ours."""
         match = _DELTA.fullmatch(name)
         if match is None or int(match[1]) < 1 or match[2] == EMPTY_PARENT:
             return None
@@ -89,7 +88,7 @@ class DeltaName:
 
     @property
     def builds_on(self) -> VersionId | None:
-        """The version that this delta is applied to; None when it starts from nothing."""
+        """The version that this delta is applied to; None if it starts from nothing."""
         if self.version == 1 or self.parent == EMPTY_PARENT:
             return None
         return VersionId(self.version - 1, self.parent)
@@ -107,18 +106,18 @@ class DeltaName:
 
 @dataclass(frozen=True)
 class RefusedName:
-    """Name of the file that says that the attempt with that id at `version` does not count."""
+    """Name of the mark on an attempt at `version` that does not count."""
 
     version: int
     checkpoint_id: str
 
     def __post_init__(self) -> None:
-        _check_version(self.version, least=1)
+        _check_version(self.version)
         _check_id(self.checkpoint_id)
 
     @classmethod
     def parse(cls, name: str) -> RefusedName | None:
-        """The name that `name`, without its directory, stands for; None when it is not one of ours."""
+        """Return the value of a file name without its directory, or None if it is not one of ours."""
         match = _REFUSED.fullmatch(name)
         return None if match is None or int(match[1]) < 1 else cls(int(match[1]), match[2])
 
@@ -146,12 +145,12 @@ class SnapshotName:
     checkpoint_id: str | None
 
     def __post_init__(self) -> None:
-        _check_version(self.version, least=1)
+        _check_version(self.version)
         _check_id(self.checkpoint_id)
 
     @classmethod
     def parse(cls, name: str) -> SnapshotName | None:
-        """The name that `name`, without its directory, stands for; None when it is not one of ours."""
+        """Return the value of a file name without its directory, or None if it is not one of ours."""
         match = _SNAPSHOT.fullmatch(name)
         if match is None or int(match[1]) < 1:
             return None
@@ -175,22 +174,20 @@ class SnapshotName:
 
 @dataclass(frozen=True)
 class SharedName:
-    """Name of an SST that a merge wrote: version of its snapshot, a random
-    part (32 bits), the SST's number there.
-    """
+    """Name of an SST that a merge wrote: the version of its snapshot, 32 random bits, its number there."""
 
     version: int
     unique: int
     number: int
 
     def __post_init__(self) -> None:
-        _check_version(self.version, least=1)
+        _check_version(self.version)
         if not 0 <= self.unique < 1 << 32 or not 0 <= self.number < 10**20:
             raise FormatError(f"not a shared file: unique {self.unique}, number {self.number}")
 
     @classmethod
     def parse(cls, name: str) -> SharedName | None:
-        """The name that `name`, without its directory, stands for; None when it is not one of ours."""
+        """Return the value of a file name without its directory, or None if it is not one of ours."""
         match = _SHARED.fullmatch(name)
         if match is None or int(match[1]) < 1:
             return None
@@ -216,46 +213,46 @@ def parent_of(before: VersionId) -> str:
 
 
 def lease_path(writer: str) -> str:
-    """The path of the lease of `writer`, an id."""
+    """Return the path of the lease of `writer`, an id."""
     _check_id(writer)
     return f"{LEASE_DIRECTORY}/{writer}.json"
 
 
 def tombstone_path(cleaner: str) -> str:
-    """The path of the tombstone of `cleaner`, an id."""
+    """Return the path of the tombstone of `cleaner`, an id."""
     _check_id(cleaner)
     return f"{TOMBSTONE_DIRECTORY}/{cleaner}.json"
 
 
 def is_file_list_name(name: str) -> bool:
-    """Whether `name`, without its directory, is that of a lease or a tombstone."""
+    """Return whether `name`, without its directory, is that of a lease or a tombstone."""
     return _FILE_LIST.fullmatch(name) is not None
 
 
 def is_checkpoint_id(text: str) -> bool:
-    """Whether `text` may be the checkpoint id of a version."""
+    """Return whether `text` may be the checkpoint id of a version."""
     return re.fullmatch(_ID, text) is not None
 
 
 def is_sst_path(path: str) -> bool:
-    """Whether `path` (below the store's directory) is a delta's or a shared file's, by the grammar."""
+    """Return whether `path` (below the store's directory) is that of a delta or a shared file."""
     return _origin(path) is not None
 
 
 def is_refused_path(path: str) -> bool:
-    """Whether `path` (below the store's directory) is that of a mark on an attempt, by the grammar."""
+    """Return whether `path` (below the store's directory) is that of a mark on an attempt."""
     directory, _, name = path.partition("/")
     return directory == DELTA_DIRECTORY and RefusedName.parse(name) is not None
 
 
 def is_snapshot_path(path: str) -> bool:
-    """Whether `path` (below the store's directory) is that of a snapshot's archive, by the grammar."""
+    """Return whether `path` (below the store's directory) is that of a snapshot's archive."""
     directory, _, name = path.partition("/")
     return directory == SNAPSHOT_DIRECTORY and SnapshotName.parse(name) is not None
 
 
 def origin_of(path: str) -> int:
-    """The version that wrote the SST at `path`. Raises FormatError when the path is not an SST's."""
+    """Return the version that wrote the SST at `path`. Raises FormatError for any other path."""
     origin = _origin(path)
     if origin is None:
         raise FormatError(f"'{path}' is not the path of an SST of this store", file=path)
@@ -263,8 +260,9 @@ def origin_of(path: str) -> int:
 
 
 def _origin(path: str) -> int | None:
-    """As `origin_of`; None where the path is not an SST's. It makes no `DeltaName` or `SharedName`: a restore
-    asks twice for each of its files.
+    """Return the version that wrote the SST at `path`, or None for any other path.
+
+    No `DeltaName` or `SharedName` is made, for speed: a restore asks twice for each of its files.
     """
     directory, _, name = path.partition("/")
     if directory == SHARED_DIRECTORY:
@@ -278,9 +276,9 @@ def _origin(path: str) -> int | None:
     return None if match is None else int(match[1]) or None
 
 
-def _check_version(version: int, *, least: int) -> None:
-    if not least <= version < 10**20:
-        raise FormatError(f"a version is a number from {least} up with at most 20 digits, not {version}")
+def _check_version(version: int) -> None:
+    if not 1 <= version < 10**20:
+        raise FormatError(f"a version is a number from 1 up with at most 20 digits, not {version}")
 
 
 def _check_id(id_: str | None) -> None:

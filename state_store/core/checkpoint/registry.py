@@ -1,11 +1,10 @@
-"""The shared-state registry: for every file, which retained checkpoints still need it.
+"""Registry of shared state: for every file, the retained checkpoints that need it.
 
-A file goes when the last checkpoint that needs it is retired, never sooner, never later. The count
-of a file is the size of a set of checkpoints, so hearing of one checkpoint twice, or late, changes
-nothing; and the whole registry can be rebuilt from the files at any time. SST files and the
-archives of snapshots are counted alike.
+A file is freed when the last checkpoint that needs it is retired, never sooner, never later. Its count is
+the size of a set of checkpoints, so that registering a checkpoint twice, or late, changes nothing. The
+registry can be rebuilt from the files at any time. SST files and archives of snapshots are counted alike.
 
-A registry is used by one thread at a time: the caller locks.
+Not safe for threads: the caller locks.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from state_store.errors import MissingError
 
 
 class _Base:
-    """What checkpoints start from: the archive and the SSTs of one snapshot, by path. Many share one."""
+    """The archive and the SSTs of one snapshot, by path; many checkpoints share it."""
 
     __slots__ = ("files",)
 
@@ -38,7 +37,7 @@ class _Base:
 
 @dataclass(frozen=True, eq=False)
 class _Link:
-    """A delta after the base, and those before it. Checkpoints of one lineage share all but their last."""
+    """A delta after the base, and the one before it. Checkpoints of a lineage share all but their last."""
 
     __slots__ = ("before", "file")
 
@@ -47,13 +46,13 @@ class _Link:
 
 
 class _Needs(NamedTuple):
-    """What one checkpoint needs: the files of its base (None: it starts from nothing), and the deltas."""
+    """The files that a checkpoint needs: those of its base (None: it starts from nothing), and deltas."""
 
     base: _Base | None
     last: _Link | None
 
     def deltas(self) -> Iterator[_Link]:
-        """Newest first."""
+        """Yield the deltas, newest first."""
         link = self.last
         while link is not None:
             yield link
@@ -67,20 +66,22 @@ class _Needs(NamedTuple):
 
 
 class Registry:
-    """Which retained checkpoint needs which files, and the reverse.
+    """The files that each retained checkpoint needs, and the reverse.
 
-    Its memory is that of the snapshots' files and of one delta for each checkpoint: checkpoints share what
-    they have in common. `commit` takes the same time however many files there are.
+    Checkpoints share in memory what they have in common: the memory is that of the snapshots' files and of a
+    delta for each checkpoint. The time of `commit` does not depend on the number of files.
     """
 
     def __init__(self) -> None:
         self._needs: dict[VersionId, _Needs] = {}
 
     def commit(self, delta: DeltaName, size_bytes: int) -> None:
-        """Registers the version that `delta` makes: the files of the version before, and this one. Again
-        changes nothing.
+        """Register the version of `delta`: the files of the version before, and this one.
 
-        Raises MissingError when the version that it builds on is not registered.
+        A registered version is not changed.
+
+        Raises:
+            MissingError: If the version that it builds on is not registered.
         """
         if delta.version_id in self._needs:
             return
@@ -96,8 +97,13 @@ class Registry:
         self._needs[delta.version_id] = _Needs(before.base, _Link(file, before.last))
 
     def publish(self, manifest: Manifest, size_bytes: int) -> list[StoredFile]:
-        """Notes a new snapshot (its archive has `size_bytes`): registered checkpoints at or after it on its
-        lineage now need its files and the deltas after it. Returns the files that nobody needs any more.
+        """Register a snapshot; return the files that no checkpoint needs any more.
+
+        Checkpoints at or after it on its lineage now need its files and the deltas after it.
+
+        Args:
+            manifest: the manifest of the snapshot.
+            size_bytes: bytes of its archive.
         """
         base = _Base(_snapshot_files(manifest, size_bytes))
         moved: dict[_Link, _Link] = {}
@@ -111,15 +117,15 @@ class Registry:
         return self._replacing(changed)
 
     def retire(self, versions: Iterable[VersionId]) -> list[StoredFile]:
-        """Forgets these checkpoints (unknown ones are fine); returns the files that nobody needs any more."""
+        """Remove checkpoints, also unknown ones; return the files that no checkpoint needs any more."""
         return self._freed([self._needs.pop(version) for version in versions if version in self._needs])
 
     def retire_below(self, floor: int) -> list[StoredFile]:
-        """Retires all versions below `floor`; returns the files that nobody needs any more."""
+        """Remove all versions below `floor`; return the files that no checkpoint needs any more."""
         return self.retire([version for version in self._needs if version.number < floor])
 
     def freed_below(self, floor: int) -> list[str]:
-        """Paths of the files that `retire_below` would free; changes nothing."""
+        """Return the paths of the files that `retire_below` would free."""
         kept = _Parts(needs for version, needs in self._needs.items() if version.number >= floor)
         going = _Parts(
             (needs for version, needs in self._needs.items() if version.number < floor), apart_from=kept
@@ -129,28 +135,28 @@ class Registry:
         return sorted(going.files().keys() - kept.files().keys())
 
     def count(self, path: str) -> int:
-        """How many retained checkpoints need the file."""
+        """Return the number of retained checkpoints that need the file."""
         return len(self.holders(path))
 
     def holders(self, path: str) -> list[VersionId]:
-        """The checkpoints that keep the file alive, oldest first."""
+        """Return the checkpoints that need the file, oldest first."""
         return [version for version in self.checkpoints() if self._file(version, path) is not None]
 
     def files(self, version: VersionId) -> list[StoredFile]:
-        """The files that `version` needs, by path; none when it is not registered."""
+        """Return the files that `version` needs, by path; none if it is not registered."""
         return sorted(self._needs.get(version, _NOTHING).files(), key=lambda file: file.path)
 
     def checkpoints(self) -> list[VersionId]:
-        """The retained checkpoints, oldest first."""
+        """Return the retained checkpoints, oldest first."""
         return sorted(self._needs, key=version_order)
 
     def entries(self) -> list[StoredFile]:
-        """Every file that some checkpoint needs, by path, as the best informed of its holders knows it."""
+        """Return the files that checkpoints need, by path, with their SHA-256 if one checkpoint knows it."""
         files = _Parts(self._needs[version] for version in self.checkpoints()).files()
         return [files[path] for path in sorted(files)]
 
     def entry(self, path: str) -> StoredFile:
-        """The file at `path`. Raises MissingError when no checkpoint needs it."""
+        """Return the file at `path`. Raises MissingError if no checkpoint needs it."""
         known = [file for version in self.checkpoints() if (file := self._file(version, path)) is not None]
         if not known:
             raise MissingError(f"no retained checkpoint needs '{path}'", file=path)
@@ -165,10 +171,12 @@ class Registry:
     def rebuild(
         cls, listing: Listing, manifests: Mapping[SnapshotName, Manifest], *, floor: int = 0
     ) -> Registry:
-        """The registry of all versions from `floor` up that the files in `listing` can make.
+        """Return the registry of all versions from `floor` up that the files in `listing` can make.
 
-        `manifests` are those of the snapshots that can be read; a snapshot whose
-        files are not all there counts as absent.
+        Args:
+            listing: the files that exist.
+            manifests: those of the readable snapshots; a snapshot that lacks a file counts as absent.
+            floor: the lowest version that is registered.
         """
         usable = restorable_snapshots(listing, manifests)
         lineages = Lineages(listing.deltas, usable)
@@ -202,7 +210,7 @@ class Registry:
         }
 
     def _replacing(self, changed: Mapping[VersionId, _Needs]) -> list[StoredFile]:
-        """Notes these; returns the files that nobody needs any more."""
+        """Replace the needs of checkpoints; return the files that no checkpoint needs any more."""
         before = [self._needs[version] for version in changed if version in self._needs]
         self._needs |= changed
         return self._freed(before)
@@ -220,7 +228,7 @@ _NOTHING = _Needs(None, None)
 
 
 class _Parts:
-    """The bases and links of some checkpoints, each once; those of `apart_from` are left out."""
+    """The bases and links of checkpoints, each once, without those of `apart_from`."""
 
     def __init__(self, all_needs: Iterable[_Needs], apart_from: _Parts | None = None) -> None:
         self._bases: dict[_Base, None] = {}
@@ -231,7 +239,7 @@ class _Parts:
                 self._bases[needs.base] = None
             for link in needs.deltas():
                 if link in others._links or link in self._links:
-                    break  # and so are those before it
+                    break  # so are those before it
                 self._links[link] = None
 
     @property
@@ -239,7 +247,7 @@ class _Parts:
         return not self._bases and not self._links
 
     def files(self) -> dict[str, StoredFile]:
-        """By path, each as the best informed knows it."""
+        """Return the files by path, with their SHA-256 if one of the checkpoints knows it."""
         by_path: dict[str, StoredFile] = {}
         for files in (
             *(base.files.values() for base in self._bases),
@@ -253,8 +261,9 @@ class _Parts:
 
 
 def _deltas_after(needs: _Needs, manifest: Manifest) -> list[_Link] | None:
-    """The deltas after the snapshot, newest first, of a checkpoint that starts from before it and has its
-    delta on the way, or starts from an older snapshot of that very name; None of another.
+    """Return the deltas after a snapshot, newest first, of a checkpoint on its lineage, else None.
+
+    The checkpoint starts before the snapshot and needs its delta, or starts from a snapshot of that name.
     """
     after: list[_Link] = []
     for link in needs.deltas():
@@ -267,7 +276,7 @@ def _deltas_after(needs: _Needs, manifest: Manifest) -> list[_Link] | None:
 
 
 def _linked(newest_first: Sequence[_Link], moved: dict[_Link, _Link]) -> _Link | None:
-    """The same deltas after another base; `moved` remembers them, so that checkpoints go on sharing."""
+    """Return the same deltas after another base; `moved` has those already made, so that they are shared."""
     last: _Link | None = None
     for link in reversed(newest_first):
         if link not in moved:
@@ -277,7 +286,7 @@ def _linked(newest_first: Sequence[_Link], moved: dict[_Link, _Link]) -> _Link |
 
 
 def _snapshot_files(manifest: Manifest, size_bytes: int) -> list[StoredFile]:
-    """The archive and the SSTs of a snapshot."""
+    """Return the archive and the SSTs of a snapshot."""
     archive = StoredFile.of_snapshot(manifest.snapshot, size_bytes)
     return [archive, *(StoredFile.of_entry(entry) for entry in manifest.files)]
 
@@ -285,7 +294,7 @@ def _snapshot_files(manifest: Manifest, size_bytes: int) -> list[StoredFile]:
 def restorable_snapshots(
     listing: Listing, manifests: Mapping[SnapshotName, Manifest]
 ) -> dict[SnapshotName, Manifest]:
-    """The snapshots whose files all exist, with the sizes that their manifests give."""
+    """Return the snapshots whose files all exist with the sizes in their manifests."""
     sizes = listing.sst_bytes()
     return {
         snapshot: manifests[snapshot]

@@ -1,4 +1,4 @@
-"""A file that checkpoints need, as a value: where it is, how large, and what it must contain."""
+"""A file that checkpoints need: its place, its size and its checksum."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from state_store.core.checkpoint.names import (
 class StoredFile:
     """A file that checkpoints need: `path` below the store's directory, `origin` the version that wrote it.
 
-    `sha256` (64 hexadecimal digits) is known once a snapshot's manifest names the file; before that, a delta
-    has the CRC-32 of its name (None under format 1).
+    `sha256` (64 hexadecimal digits) is known once a snapshot's manifest names the file. `crc32` is the
+    checksum in the name of a delta.
     """
 
     path: str
@@ -35,29 +35,29 @@ class StoredFile:
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether it is a snapshot's archive."""
+        """True for a snapshot's archive."""
         return self.path.startswith(SNAPSHOT_DIRECTORY + "/")
 
     @classmethod
     def of_delta(cls, delta: DeltaName, size_bytes: int) -> StoredFile:
-        """The delta as its name and its size in a listing describe it."""
+        """Return the delta that a name and a size in a listing describe."""
         return cls(delta.path, size_bytes, delta.version, crc32=delta.crc)
 
     @classmethod
     def of_snapshot(cls, snapshot: SnapshotName, size_bytes: int) -> StoredFile:
-        """The snapshot's archive as its name and its size in a listing describe it."""
+        """Return the snapshot's archive that a name and a size in a listing describe."""
         return cls(snapshot.path, size_bytes, snapshot.version)
 
     @classmethod
     def of_entry(cls, entry: FileEntry) -> StoredFile:
-        """An SST as a snapshot's manifest describes it."""
+        """Return the SST that an entry of a manifest describes."""
         directory, _, name = entry.path.partition("/")
         delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
         return cls(entry.path, entry.size_bytes, entry.origin, entry.sha256, delta.crc if delta else None)
 
 
 def delta_of(path: str) -> VersionId | None:
-    """The version whose delta is at `path`; None when the path is not a delta's."""
+    """Return the version whose delta is at `path`, or None for any other path."""
     directory, _, name = path.partition("/")
     delta = DeltaName.parse(name) if directory == DELTA_DIRECTORY else None
     return None if delta is None else delta.version_id

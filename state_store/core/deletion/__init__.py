@@ -1,1 +1,1 @@
-"""Who may delete what: leases, what a store's directory holds, the clean-up (proof: docs/deletion.md)."""
+"""Deletion without locks: leases, the contents of a store, the clean-up (proof: docs/deletion.md)."""

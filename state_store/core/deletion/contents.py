@@ -1,7 +1,7 @@
-"""What a store's directory holds: one reading of it, in the order that safe deletion needs.
+"""Contents of a store's directory, read in the order that safe deletion needs.
 
-Snapshots and their manifests come first, then tombstones, then deltas and shared files. So a snapshot
-that looks whole here and has no condemned file cannot lose one afterwards: who condemns a file later sees
+Snapshots and their manifests come first, then tombstones, then deltas and shared files. So a snapshot that is
+complete here and has no condemned file cannot lose one afterwards: a cleaner that condemns a file later sees
 that snapshot.
 """
 
@@ -30,9 +30,7 @@ from state_store.errors import DamagedError, FormatError, MissingError
 
 @dataclass(frozen=True)
 class ReadSnapshot:
-    """A snapshot as it was listed and read; `manifest` is None when its archive cannot be used, `error`
-    says why.
-    """
+    """A snapshot as it was listed and read; without a `manifest`, `error` says why it cannot be used."""
 
     entry: Entry
     manifest: Manifest | None
@@ -41,10 +39,14 @@ class ReadSnapshot:
 
 @dataclass(frozen=True)
 class StoreContents:
-    """The files of a store at one moment. While its query runs, files come and go between two readings.
+    """The files of a store at one moment. Immutable; safe for any thread.
 
-    `entries` are all files of `delta/`, `shared/` and `snapshot/`, by path, foreign and unfinished ones too.
-    Immutable; safe for any thread.
+    While the query runs, files appear and disappear between two readings.
+
+    Attributes:
+        snapshots: the snapshots by name, damaged ones included.
+        tombstones: the tombstones.
+        entries: all files of `delta/`, `shared/` and `snapshot/` by path, foreign and unfinished ones too.
     """
 
     snapshots: Mapping[SnapshotName, ReadSnapshot]
@@ -55,10 +57,11 @@ class StoreContents:
     def read(
         cls, storage: Storage, known: Mapping[SnapshotName, ReadSnapshot] | None = None
     ) -> StoreContents:
-        """Reads the directory: four listings, and the archives that are not as they were in `known`.
+        """Read the directory: four listings, and the archives that are not as they were in `known`.
 
-        A snapshot that cannot be used is there with its error. Raises FormatError when a tombstone is of a
-        newer format, and as the storage does.
+        Raises:
+            FormatError: If a tombstone is of a newer format. A snapshot of one has it as its error.
+            StorageError: If the storage fails.
         """
         entries = _entries(storage, SNAPSHOT_DIRECTORY)
         snapshots = _read_snapshots(storage, entries.values(), known or {})
@@ -68,40 +71,40 @@ class StoreContents:
         return cls(snapshots, tombstones, entries)
 
     def without(self, paths: Collection[str]) -> StoreContents:
-        """The same store, as if these files were not there."""
-        gone = set(paths)
-        snapshots = {name: read for name, read in self.snapshots.items() if name.path not in gone}
-        entries = {path: entry for path, entry in self.entries.items() if path not in gone}
+        """Return the contents without these files."""
+        left_out = set(paths)
+        snapshots = {name: read for name, read in self.snapshots.items() if name.path not in left_out}
+        entries = {path: entry for path, entry in self.entries.items() if path not in left_out}
         return replace(self, snapshots=snapshots, entries=entries)
 
     @cached_property
     def listing(self) -> Listing:
-        """The files that are ours by their names, and finished."""
+        """The finished files that are ours by their names."""
         return listing_of(self.entries)
 
     @cached_property
     def manifests(self) -> dict[SnapshotName, Manifest]:
-        """Of the snapshots that can be used, as far as their archives say."""
+        """The manifests of the snapshots whose archives can be read."""
         return {name: read.manifest for name, read in self.snapshots.items() if read.manifest is not None}
 
     @cached_property
     def restorable_snapshots(self) -> dict[SnapshotName, Manifest]:
-        """The snapshots that can be restored from now: all their files are there."""
+        """The snapshots all of whose files exist."""
         return restorable_snapshots(self.listing, self.manifests)
 
     @cached_property
     def lineages(self) -> Lineages:
-        """The versions that can be made from what is there."""
+        """The versions that these files can make."""
         return Lineages(self.listing.deltas, self.restorable_snapshots)
 
     @property
     def unfinished(self) -> dict[str, Entry]:
-        """Files that somebody is writing, or was when they died, by path."""
+        """Unfinished writes, of live and dead writers, by path."""
         return {path: entry for path, entry in self.entries.items() if path.endswith(TEMPORARY_SUFFIX)}
 
     @property
     def committed_ms(self) -> dict[int, int]:
-        """When each version was committed last, by the storage's clock."""
+        """Time of the last commit of each version, by the storage's clock."""
         times: dict[int, int] = {}
         for delta in self.listing.deltas:
             at_ms = self.entries[delta.path].modified_ms
@@ -109,21 +112,19 @@ class StoreContents:
         return times
 
     def registry(self, floor: int = 0) -> Registry:
-        """Who needs which file, of the versions from `floor` up."""
+        """Return the files that the versions from `floor` up need."""
         return Registry.rebuild(self.listing, self.manifests, floor=floor)
 
 
 def read_snapshots(
     storage: Storage, known: Mapping[SnapshotName, ReadSnapshot]
 ) -> dict[SnapshotName, ReadSnapshot]:
-    """The snapshots there are now; archives that are as they were in `known`, and whole, are not
-    read again.
-    """
+    """Return the present snapshots; archives that are as they were in `known` are not read again."""
     return _read_snapshots(storage, storage.list_files(SNAPSHOT_DIRECTORY), known)
 
 
 def refuse_newer_formats(snapshots: Mapping[SnapshotName, ReadSnapshot]) -> None:
-    """Raises FormatError when one is of a format that this program does not know."""
+    """Raise FormatError if a snapshot is of a format that this program does not know."""
     for read in snapshots.values():
         if isinstance(read.error, FormatError):
             raise read.error

@@ -1,4 +1,4 @@
-"""Which files a clean-up may take, decided from one reading of the store; makes no storage call."""
+"""Decision about the files that a clean-up may delete, from one reading of the store; no storage call."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from state_store.core.deletion.contents import StoreContents
 
 @dataclass(frozen=True)
 class DeletionPlan:
-    """What becomes of the files in `contents` when `newest` is the newest version and those from `floor` up
-    stay.
+    """The files of a store that a clean-up may delete.
 
-    A snapshot is *uncondemned* when all its files are there and neither it nor one of them is condemned:
-    nobody can be about to break it. The others are in doubt: what is decided holds whether they stay
-    restorable or not.
+    A snapshot is *uncondemned* if all its files exist and neither it nor one of them is condemned: no cleaner
+    can be about to break it. The others are in doubt. The plan is right whether they stay restorable or not.
+
+    Attributes:
+        contents: the files of the store.
+        newest: the newest version.
+        floor: the lowest version that stays.
     """
 
     contents: StoreContents
@@ -41,7 +44,7 @@ class DeletionPlan:
 
     @cached_property
     def registry(self) -> Registry:
-        """Who needs which file, of the versions that stay."""
+        """The files that the versions that stay need."""
         return self.contents.registry(self.floor)
 
     @cached_property
@@ -57,14 +60,15 @@ class DeletionPlan:
         }
 
     def why_blocked(self) -> str | None:
-        """Why nothing should be deleted: the newest version is in need already, or a version that stays
-        hangs on a snapshot in doubt alone.
+        """Return why nothing may be deleted, or None.
+
+        Either the newest version cannot be restored, or a version that stays needs a snapshot in doubt.
         """
         restorable = self.registry.checkpoints()
         if self.newest not in restorable:
             return f"version {self.newest} cannot be restored from the files that are there"
-        surely = set(self._uncondemned_registry.checkpoints())
-        doubtful = [version for version in restorable if version not in surely]
+        certain = set(self._uncondemned_registry.checkpoints())
+        doubtful = [version for version in restorable if version not in certain]
         if doubtful:
             return (
                 f"version {doubtful[0]} needs a snapshot of which another clean-up has condemned a file; "
@@ -73,7 +77,7 @@ class DeletionPlan:
         return None
 
     def warnings(self) -> list[str]:
-        """What is damaged and counts as absent: archives that stay, and tombstones."""
+        """Return a warning for each damaged archive that stays and each damaged tombstone."""
         return [
             f"tombstone '{path}' is damaged: what it condemned may stay until it is condemned again"
             for path in self.contents.tombstones.damaged
@@ -84,9 +88,11 @@ class DeletionPlan:
         ]
 
     def candidates(self, orphaned_before_ms: float) -> set[str]:
-        """The files that no version that stays needs, whether the snapshots in doubt stay restorable or not.
+        """Return the files that no staying version needs, with and without the snapshots in doubt.
 
-        A shared file that no snapshot names may be on its way into one: see `_orphans`.
+        Args:
+            orphaned_before_ms: shared files that no snapshot names, and that were modified later, stay: they
+                may be on their way into a snapshot (see `_orphans`).
         """
         going = self._going
         kept = set(self._needed)
@@ -98,13 +104,11 @@ class DeletionPlan:
         return ({name.path for name in going} | deltas | self._shared(orphaned_before_ms)) - kept
 
     def old_candidates(self, before_ms: float) -> set[str]:
-        """Those of the candidates that were last modified before that time; where that leaves a snapshot
-        there, its files stay, too.
-        """
+        """Return the candidates that were modified before that time and that no staying snapshot names."""
         entries = self.contents.entries
         old = {path for path in self.candidates(before_ms) if entries[path].modified_ms < before_ms}
         manifests = self.contents.manifests.items()
-        kept = {entry.path for name, one in manifests if name.path not in old for entry in one.files}
+        kept = {entry.path for name, found in manifests if name.path not in old for entry in found.files}
         return old - kept
 
     @cached_property
@@ -118,7 +122,7 @@ class DeletionPlan:
 
     @cached_property
     def _oldest_version(self) -> int:
-        """Of the oldest snapshot that is needed; 0 when none is."""
+        """Version of the oldest snapshot that is needed; 0 if none is."""
         listed = self.contents.listing.snapshots
         return min((name.version for name in listed if name.path in self._needed), default=0)
 
@@ -138,18 +142,19 @@ class DeletionPlan:
         }
 
     def _shared(self, orphaned_before_ms: float) -> set[str]:
-        """The shared files that some snapshot named, that are condemned already, or orphans."""
+        """Return the shared files that a snapshot names, condemned ones, and orphans."""
         contents = self.contents
         named = {entry.path for manifest in contents.manifests.values() for entry in manifest.files}
         known = {name.path for name in contents.listing.shared if name.path in named | self.condemned}
         return known | self._orphans(orphaned_before_ms) - named
 
     def _orphans(self, orphaned_before_ms: float) -> set[str]:
-        """Shared files that were last modified before that time and are older than every snapshot that is
-        needed: those of a merge that died. An archive that stays and cannot be read may name any of them.
+        """Return the shared files of merges that died.
 
-        A full merge replaces a snapshot by name. Were its own files deleted as orphans while its archive is
-        on the way, a snapshot that others rely on would be replaced by a broken one.
+        They were last modified before that time and are older than every snapshot that is needed. There are
+        none while an unreadable archive stays: it may name any of them. A full merge replaces a snapshot by
+        name: if its files were deleted as orphans while its archive is written, a snapshot that others rely
+        on would be replaced by a broken one.
         """
         snapshots = self.contents.snapshots
         if any(snapshots[name].manifest is None for name in snapshots.keys() - self._going):

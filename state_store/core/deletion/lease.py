@@ -1,13 +1,13 @@
-"""How the writer of a snapshot keeps others from deleting the files that it is about to refer to.
+"""Lease by which the writer of a snapshot keeps others from deleting the files that it will refer to.
 
 The writer's half of the protocol of docs/deletion.md:
 
-1. `hold`: write a lease that names the existing files to be shared; *then* read the tombstones; *then* see
-   which of the files exist. A file that is condemned or gone must be uploaded anew, under a fresh name.
+1. `hold`: write a lease that names the existing files to be shared; *then* read the tombstones; *then* list
+   the files. A file that is condemned or gone must be uploaded again, under a fresh name.
 2. `announce` fresh names before their upload.
-3. `publish`: write the snapshot's archive, *then* give the lease back.
+3. `publish`: write the snapshot's archive, *then* release the lease.
 
-A lease says how long it holds. Its writer measures that on a clock that never jumps: when half of it is over,
+A lease says how long it holds. Its writer measures that on a clock that never jumps. After half of that time
 it takes a new lease and checks everything again before it publishes.
 """
 
@@ -30,15 +30,15 @@ from state_store.core.storage.contract import Storage
 from state_store.errors import BusyError, StateStoreError
 
 DEFAULT_EXPIRY_MS = 3_600_000
-"""As the option leaseExpiry has it."""
+"""Default of the option leaseExpiry."""
 
 
 class Lease:
-    """The lease of one snapshot; a context manager that gives it back. Used by one thread at a time.
+    """The lease of one snapshot; a context manager that releases it. Used by one thread at a time.
 
-    Every method raises what the storage raises (StorageError and its subclasses). A lease that is not given
-    back runs out `expiry_ms` after it was written, which is measured here on a clock that never jumps; the
-    wall clock is what the lease says for others. `warnings` tell what was found damaged.
+    Every method raises as the storage does. A lease that is not released runs out `expiry_ms` after it was
+    written. Here that is measured on a clock that never jumps; others go by the wall clock in the lease.
+    `warnings` name damaged tombstones.
     """
 
     def __init__(
@@ -70,15 +70,16 @@ class Lease:
                 raise
 
     def hold(self, paths: Iterable[str]) -> frozenset[str]:
-        """Holds the existing files at `paths`, so that a snapshot may refer to them.
+        """Hold existing files, so that a snapshot may refer to them.
 
-        Returns those that it must not refer to, because they are condemned or gone; they are not held.
+        Returns:
+            The files that it must not refer to, because they are condemned or gone; they are not held.
         """
         self._existing |= set(paths)
         return self._renew_and_check() if self._existing else frozenset()
 
     def announce(self, paths: Iterable[str]) -> None:
-        """Holds files that are about to be uploaded; call before that, with names that were never used."""
+        """Hold files that will be uploaded, before the upload; their names were never used."""
         fresh = set(paths)
         if self._valid_from_ms is None:
             self._valid_from_ms = self._runtime.uptime_ms()
@@ -86,17 +87,20 @@ class Lease:
         self._write(fresh)
 
     def not_held(self, paths: Iterable[str]) -> set[str]:
-        """Those of these files that the lease does not name."""
+        """Return the paths that the lease does not cover."""
         return set(paths) - self._existing - self._announced
 
     def publish(self, snapshot: SnapshotName, archive: bytes, *, overwrite: bool = False) -> frozenset[str]:
-        """Makes the snapshot visible, all of whose files are held and uploaded; gives the lease back.
+        """Write the archive of a snapshot, all of whose files are held and uploaded; release the lease.
 
-        Returns the files that were lost meanwhile: then nothing is published, and the caller uploads them
-        under fresh names, announced before, and publishes again. Raises ConflictError when the snapshot
-        exists and `overwrite` is false, and BusyError when the lease ran out while the archive was written
-        and a file of it may be gone. Then the snapshot stays, as others may count on it already: who finds a
-        file of it missing passes over it.
+        Returns:
+            The files that were lost meanwhile. If there are any, nothing is published: the caller announces
+            and uploads them under fresh names and publishes again.
+
+        Raises:
+            ConflictError: If the snapshot exists and `overwrite` is false.
+            BusyError: If the lease ran out while the archive was written and a file may be gone. The snapshot
+                stays, since others may rely on it already; a restore that finds a file missing skips it.
         """
         if self._age_ms() >= self._expiry_ms / 2:
             lost = self._renew_and_check()
@@ -113,7 +117,7 @@ class Lease:
         return frozenset()
 
     def release(self) -> None:
-        """Gives the lease back; twice is fine."""
+        """Delete the lease; a second call does nothing."""
         while self._written:
             self._storage.delete(self._written[-1])
             self._written.pop()
@@ -131,14 +135,14 @@ class Lease:
         return lost
 
     def _write(self, paths: Iterable[str]) -> None:
-        """Adds a file to the lease. No name is used twice: what is swept was never just renewed."""
+        """Add a file to the lease. No name is used twice, so that no renewed lease is swept as expired."""
         path = lease_path(self._runtime.unique())
         self._written.append(path)
         terms = LeaseTerms(frozenset(paths), self._expiry_ms, int(self._runtime.wall_ms()))
         self._storage.write(path, terms.pack())
 
     def _age_ms(self) -> float:
-        """Time since what is held was last held and found in order; fresh files are as old as that."""
+        """Return the time since all files were held and checked; announced files count as that old."""
         return (
             self._expiry_ms
             if self._valid_from_ms is None
@@ -159,7 +163,7 @@ class Lease:
         return frozenset(path for path in held if path in condemned or path not in existing)
 
     def _any_counts(self, tombstones: Tombstones) -> bool:
-        """Whether a damaged tombstone is young enough to be that of a cleaner that is at work.
+        """Return whether a damaged tombstone is so young that its cleaner may be at work.
 
         The lease that was just written tells the storage's time.
         """

@@ -1,7 +1,7 @@
-"""The leases and tombstones of a store, as they are read: who holds or condemns which file.
+"""Leases and tombstones of a store as they are read: the files that each holds or condemns.
 
-One that cannot be read says that there is something, not what. It counts for as long as a lease would, and
-then no more: its writer is done, or dead.
+A damaged one counts for as long as a lease would, on all files, since nobody knows which. Afterwards its
+writer is done, or dead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from state_store.errors import DamagedError, MissingError
 T = TypeVar("T")
 
 FUTURE_LEASE_FACTOR = 24
-"""How many times its expiry a lease holds by the storage's clock if its writer's clock was far ahead."""
+"""Multiple of the expiry after which a lease runs out if the clock of its writer was far ahead."""
 
 
 def has_run_out(age_ms: float, expiry_ms: float) -> bool:
@@ -34,9 +34,13 @@ def has_run_out(age_ms: float, expiry_ms: float) -> bool:
 
 @dataclass(frozen=True)
 class Tombstones:
-    """The tombstones there are: by path, the files that each names, and the entries of the damaged ones.
+    """The tombstones of a store.
 
-    `entries` are those of the others, `unfinished` writes that somebody is at, or was when they died.
+    Attributes:
+        files: by path, the files that each names.
+        damaged: entries of the damaged ones, by path.
+        unfinished: unfinished writes, of live and dead writers, by path.
+        entries: entries of the readable ones, by path.
     """
 
     files: Mapping[str, frozenset[str]]
@@ -46,7 +50,12 @@ class Tombstones:
 
     @classmethod
     def read(cls, storage: Storage) -> Tombstones:
-        """One that vanishes meanwhile is done: its files are gone. Raises FormatError on a newer format."""
+        """Read all tombstones. One that disappears meanwhile is left out: its files are gone.
+
+        Raises:
+            FormatError: If one is of a newer format.
+            StorageError: If the storage fails.
+        """
         files: dict[str, frozenset[str]] = {}
         damaged: dict[str, Entry] = {}
         listed, unfinished = _listed(storage, TOMBSTONE_DIRECTORY)
@@ -60,13 +69,13 @@ class Tombstones:
         return cls(files, damaged, unfinished, {path: listed[path] for path in files})
 
     def condemned(self) -> frozenset[str]:
-        """The files that some tombstone names."""
+        """Return the files that tombstones name."""
         return frozenset().union(*self.files.values())
 
 
 @dataclass(frozen=True)
 class ReadLease:
-    """A lease and its place in the listing; `terms` is None when it is damaged."""
+    """A lease and its entry in the listing; a damaged one has no `terms`."""
 
     entry: Entry
     terms: LeaseTerms | None
@@ -95,14 +104,19 @@ class ReadLease:
 
 @dataclass(frozen=True)
 class Leases:
-    """The leases there are, by path, and unfinished writes of some."""
+    """The leases of a store, and unfinished writes of leases, by path."""
 
     leases: Mapping[str, ReadLease]
     unfinished: Mapping[str, Entry]
 
     @classmethod
     def read(cls, storage: Storage) -> Leases:
-        """One that vanishes meanwhile was given back. Raises FormatError on a newer format."""
+        """Read all leases. One that disappears meanwhile is left out: it was released.
+
+        Raises:
+            FormatError: If one is of a newer format.
+            StorageError: If the storage fails.
+        """
         leases: dict[str, ReadLease] = {}
         listed, unfinished = _listed(storage, LEASE_DIRECTORY)
         for path, entry in listed.items():
@@ -120,7 +134,7 @@ def _read(storage: Storage, path: str, unpack: Callable[..., T]) -> T:
 
 
 def _listed(storage: Storage, directory: str) -> tuple[dict[str, Entry], dict[str, Entry]]:
-    """The leases or tombstones, and the unfinished writes, by path; foreign files are left out."""
+    """Return the leases or tombstones, and the unfinished writes, by path, without foreign files."""
     entries = {f"{directory}/{entry.name}": entry for entry in storage.list_files(directory)}
     return (
         {path: entry for path, entry in entries.items() if is_file_list_name(entry.name)},

@@ -1,4 +1,4 @@
-"""What a store keeps, and what a clean-up has done about it."""
+"""Retention policy of a store, and the result of a clean-up."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ LEAST_CHECKPOINTS = 2
 
 @dataclass(frozen=True)
 class RetentionPolicy:
-    """What to keep. `batches` is Spark's `minBatchesToRetain`; `checkpoints` and `age_ms` narrow it (0: do
-    not).
+    """The checkpoints that stay.
 
-    `lease_expiry_ms` is for damaged leases, which do not say when they run out. An unfinished file, or one
-    that no snapshot ever named, is swept when it is older than `temporary_expiry_ms`.
+    Attributes:
+        batches: versions that stay: Spark's `minBatchesToRetain`.
+        checkpoints: fewer versions that stay; 0: as many as `batches`.
+        age_ms: age from which versions are retired sooner; 0: never.
+        lease_expiry_ms: time for which a damaged lease counts, which does not say when it runs out.
+        temporary_expiry_ms: age from which unfinished writes and files that no snapshot names are swept.
     """
 
     batches: int
@@ -31,18 +34,24 @@ class RetentionPolicy:
 
     @property
     def keep(self) -> int:
-        """How many versions stay, the newest counted."""
+        """Number of versions that stay, the newest included."""
         asked = min(self.batches, self.checkpoints) if self.checkpoints else self.batches
         return max(asked, LEAST_CHECKPOINTS)
 
 
 @dataclass(frozen=True)
 class Cleanup:
-    """What a clean-up did: versions below `floor` are retired, those in `retained` can be restored.
+    """Result of a clean-up.
 
-    `registry` says who needs which file, of the versions from `floor` up, where it was read. `skipped` says
-    why nothing was decided, when it was not; `floor` is 0 then. `swept` are the leases, tombstones and
-    unfinished writes that it took away; `warnings` name damaged files that counted as absent.
+    Attributes:
+        floor: versions below it are retired; 0 if nothing was decided.
+        deleted: paths of the deleted files.
+        deleted_bytes: their bytes.
+        retained: the versions that can be restored.
+        registry: the files that the versions from `floor` up need, if it was read.
+        swept: leases, tombstones and unfinished writes that were deleted, by path.
+        skipped: why nothing was decided, or None.
+        warnings: damaged files that counted as absent.
     """
 
     floor: int

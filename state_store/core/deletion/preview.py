@@ -1,4 +1,4 @@
-"""What `Retention.sweep` would take away now, told without a write to the storage."""
+"""Preview of `Retention.sweep`, which writes nothing to the storage."""
 
 from __future__ import annotations
 
@@ -22,10 +22,21 @@ def preview(
     *,
     runtime: Runtime = SYSTEM,
 ) -> Cleanup:
-    """What a sweep would do, as far as that can be told before its tombstone is written.
+    """Return the result that a sweep would have now.
 
-    The storage's clock, which a sweep asks for by a write, counts as this machine's. Raises FormatError on
-    files of a newer program, and as the storage does.
+    This machine's clock stands for the storage's, which a sweep reads by a write.
+
+    Args:
+        storage: the storage of the store.
+        newest: the newest committed version.
+        older_than_ms: files that are younger stay.
+        lease_expiry_ms: time for which a damaged lease or tombstone counts.
+        discarded: damaged files that count as absent and would be deleted, too.
+        runtime: the clock.
+
+    Raises:
+        FormatError: If files are of a newer program.
+        StorageError: If the storage fails.
     """
     now_ms = runtime.wall_ms()
     contents = StoreContents.read(storage)

@@ -1,4 +1,4 @@
-"""What a store has in checkpoint storage: its listing and its snapshots' archives, read."""
+"""Reading of a store's listing and of its snapshots' archives from checkpoint storage."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 
 
 def read_listing(storage: Storage) -> Listing:
-    """The deltas and snapshots there are.
+    """Return the deltas and snapshots of a store. Raises as the storage does.
 
-    Deltas are listed first: one that a version needed then and that is deleted in between has a snapshot in
-    its place, and the later listing shows that.
+    Deltas are listed first. If a clean-up deletes one between the two listings, a snapshot has taken its
+    place, and the second listing shows it.
     """
     entries = {
         f"{directory}/{entry.name}": entry
@@ -34,7 +34,7 @@ def read_listing(storage: Storage) -> Listing:
 
 
 def listing_of(entries: Mapping[str, Entry]) -> Listing:
-    """The files that are ours by their names, from entries by path."""
+    """Return the files that are ours by their names, of entries by path."""
     return Listing.from_files(
         ((path, entry.size_bytes) for path, entry in entries.items()),
         {path: entry.modified_ms for path, entry in entries.items()},
@@ -44,10 +44,14 @@ def listing_of(entries: Mapping[str, Entry]) -> Listing:
 def read_newest_manifest(
     storage: Storage, snapshots: Iterable[SnapshotName]
 ) -> tuple[Manifest | None, list[str]]:
-    """The manifest of the newest of these snapshots whose archive can be read, and a warning for each that
-    cannot: it counts as absent, and a newer snapshot, or a full one of that version, takes its place.
+    """Return the manifest of the newest readable snapshot (None: there is none), and warnings.
 
-    None when there is none. Raises FormatError, and as the storage does.
+    A warning names a damaged archive. It counts as absent until a newer snapshot, or a full one of that
+    version, takes its place.
+
+    Raises:
+        FormatError: If an archive is of a format that this program does not know.
+        StorageError: If the storage fails.
     """
     warnings: list[str] = []
     for name in sorted(snapshots, key=lambda name: name.version, reverse=True):
@@ -75,7 +79,13 @@ def read_again_if_damaged(read: Callable[[], T]) -> T:
 
 
 def read_archive(storage: Storage, snapshot: SnapshotName) -> Archive:
-    """The snapshot's archive. Raises MissingError, DamagedError or FormatError, naming it."""
+    """Return the archive of a snapshot.
+
+    Raises:
+        MissingError: If there is no such archive.
+        DamagedError: If it is not what was written, or of another version than its name.
+        FormatError: If it is of a format that this program does not know.
+    """
     file = f"{storage.location}/{snapshot.path}"
     archive = unpack(storage.read(snapshot.path), file=file)
     if archive.manifest.version_id != snapshot.version_id:

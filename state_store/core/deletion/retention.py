@@ -1,13 +1,13 @@
-"""Which checkpoints stay, and the deletion of the files that none of them needs.
+"""Clean-up of a store: deletes the files that no retained checkpoint needs.
 
 The cleaner's half of the protocol of docs/deletion.md:
 
-1. Read the store (snapshots, *then* tombstones, *then* files) and decide what no retained checkpoint needs.
-2. Write a tombstone that names these files: from now on no writer begins to refer to them.
-3. *Then* read the leases; *then* list the snapshots again: what a live lease or a snapshot names stays.
+1. Read the store (snapshots, *then* tombstones, *then* files); find the files that no checkpoint needs.
+2. Write a tombstone that names them: from now on no writer begins to refer to them.
+3. *Then* read the leases; *then* list the snapshots again: files that a live lease or a snapshot names stay.
 4. Delete the others, archives of snapshots first, and then the tombstones whose files are all gone.
 
-A tombstone is never taken back while a file of it exists: another cleaner may have decided upon it already.
+A tombstone is never deleted while a file of it exists: another cleaner may have relied on it already.
 """
 
 from __future__ import annotations
@@ -49,11 +49,17 @@ from state_store.errors import DamagedError, InternalError
 
 
 class Retention:
-    """Cleans one store. One clean-up at a time here; others in other processes, on stale knowledge, do no
-    harm.
+    """Cleans one store.
 
-    The wall clock tells the age of checkpoints; a lease runs out only when it and the storage's clock agree,
-    and a left-over file is swept only when both call it old. `threads` delete at once.
+    One clean-up at a time per process; concurrent ones in other processes are safe even on old listings. The
+    wall clock tells the age of checkpoints. A lease runs out, and a left-over file is swept, only if the
+    wall clock and the storage's clock agree.
+
+    Args:
+        storage: the storage of the store.
+        policy: the checkpoints that stay.
+        threads: files that are deleted at a time.
+        runtime: clocks, random names and threads.
     """
 
     def __init__(
@@ -72,19 +78,24 @@ class Retention:
         self._committed_ms: Mapping[int, int] | None = None
 
     def is_due(self, registry: Registry, newest: VersionId) -> bool:
-        """Whether a clean-up would find something, by what this process knows; makes no storage call."""
+        """Return whether a clean-up would delete something, without a storage call."""
         if self._policy.age_ms and self._committed_ms is None:
             return newest.number > LEAST_CHECKPOINTS
         return bool(registry.freed_below(self._floor(newest, self._committed_ms or {})))
 
     def cleanup(self, newest: VersionId) -> Cleanup:
-        """Retires what is older than the policy keeps, seen from `newest`, the newest committed version.
+        """Retire the versions that the policy does not keep, and delete the files that only they need.
 
-        Deletes nothing when `newest` itself cannot be restored, when a retained version hangs on a snapshot
-        that may be about to break, or when a tombstone cannot be read that a cleaner may be at work on.
-        While a lease that cannot be read may be that of a writer at work, it counts as one on all files.
-        Raises FormatError on files of a newer program, and as the storage does; what was not deleted is found
-        again the next time.
+        Nothing is deleted if `newest` cannot be restored, if a retained version needs a snapshot in doubt, or
+        if a tombstone is damaged whose cleaner may be at work. A damaged lease holds all files while its
+        writer may be at work.
+
+        Args:
+            newest: the newest committed version.
+
+        Raises:
+            FormatError: If files are of a newer program.
+            StorageError: If the storage fails; the next clean-up deletes the rest.
         """
         if newest.number <= (LEAST_CHECKPOINTS if self._policy.age_ms else self._policy.keep):
             return Cleanup(floor=1)
@@ -94,12 +105,20 @@ class Retention:
         )
 
     def sweep(self, newest: VersionId, older_than_ms: int, discarded: Collection[str] = ()) -> Cleanup:
-        """Takes away what no version needs that can be restored, the leases and tombstones of the dead, and
-        unfinished writes: all that was last modified more than `older_than_ms` ago. Retires no version.
+        """Delete old files that no restorable version needs; retire no version.
 
-        `discarded` are damaged files: they count as absent, and go however old they are, but for those that a
-        live lease or a snapshot names. Unlike a clean-up it asks the storage for its time, so that it works
-        where nothing has been written for long. Deletes nothing, and raises, as `cleanup` does.
+        Those are also leases and tombstones of dead processes, and unfinished writes. Unlike a clean-up it
+        reads the storage's time by a write, so that it works if nothing has been written for long.
+
+        Args:
+            newest: the newest committed version.
+            older_than_ms: files that were modified later stay.
+            discarded: damaged files; they count as absent and are deleted at any age, unless a live lease or
+                a snapshot names them.
+
+        Raises:
+            FormatError: If files are of a newer program.
+            StorageError: If the storage fails.
         """
         contents = self._read()
         before_ms = min(self._storage_ms(None), self._runtime.wall_ms()) - older_than_ms
@@ -119,9 +138,7 @@ class Retention:
         before_ms: float | None = None,
         discarded: Collection[str] = (),
     ) -> Cleanup:
-        """Deletes what the plan lets go; with `before_ms` only files last modified before that time, and
-        those that are discarded.
-        """
+        """Delete the files of the plan; with `before_ms` only those modified before it, and `discarded`."""
         warnings = tuple(plan.warnings())
         skipped = self._blocking_tombstone(contents.tombstones) or plan.why_blocked()
         if skipped is not None:
@@ -138,7 +155,7 @@ class Retention:
         )
 
     def _floor(self, newest: VersionId, committed_ms: Mapping[int, int]) -> int:
-        """The lowest version that stays."""
+        """Return the lowest version that stays."""
         floor = newest.number - self._policy.keep + 1
         if self._policy.age_ms:
             limit_ms = self._runtime.wall_ms() - self._policy.age_ms
@@ -148,7 +165,7 @@ class Retention:
         return max(1, min(floor, newest.number - LEAST_CHECKPOINTS + 1))
 
     def _blocking_tombstone(self, tombstones: Tombstones) -> str | None:
-        """The damaged tombstone for which nothing can be decided yet; those that ran out are deleted."""
+        """Return the message about a young damaged tombstone, or None; delete those that ran out."""
         if not tombstones.damaged:
             return None
         now_ms = self._storage_ms(None)
@@ -168,9 +185,7 @@ class Retention:
         before_ms: float | None,
         discarded: Collection[str],
     ) -> tuple[list[str], dict[str, Entry], list[str]]:
-        """The files that it deleted, the leases, tombstones and unfinished writes that it did,
-        and warnings.
-        """
+        """Delete; return the deleted files, the deleted marks and unfinished writes, and warnings."""
         if before_ms is None:
             # The newest file tells the storage's time, or an earlier one, unless its clock was ahead.
             newest_ms = max((entry.modified_ms for entry in contents.entries.values()), default=0)
@@ -219,7 +234,7 @@ class Retention:
         return warnings
 
     def _write_tombstone(self, paths: set[str]) -> str | None:
-        """Writes a tombstone, and returns its path; None when there is nothing to write."""
+        """Write a tombstone and return its path; return None if there is nothing to write."""
         if not paths:
             return None
         path = tombstone_path(self._runtime.unique())
@@ -227,7 +242,7 @@ class Retention:
         return path
 
     def _expired(self, leases: Mapping[str, ReadLease], written: str | None) -> set[str]:
-        """The paths of the leases of dead writers."""
+        """Return the paths of the leases of dead writers."""
         if not leases:
             return set()
         storage_ms, wall_ms = self._storage_ms(written), self._runtime.wall_ms()
@@ -235,10 +250,10 @@ class Retention:
         return {path for path, lease in leases.items() if lease.is_expired(storage_ms, wall_ms, expiry_ms)}
 
     def _storage_ms(self, written: str | None) -> int:
-        """The storage's time when the tombstone `written`, or one that is made for that, appeared there.
+        """Return the storage's time when the tombstone `written`, or an empty one, appeared.
 
-        No other file tells it: their times may come from a machine whose clock was ahead. 0, so that nothing
-        counts as old, when another cleaner has buried the tombstone already.
+        Times of other files may come from a machine whose clock was ahead. Return 0, so that nothing counts
+        as old, if another cleaner has deleted the tombstone already.
         """
         path = written
         if path is None:
@@ -250,9 +265,9 @@ class Retention:
         return next((entry.modified_ms for entry in entries if path.endswith(f"/{entry.name}")), 0)
 
     def _referenced_files(self, contents: StoreContents, candidates: set[str]) -> set[str]:
-        """The snapshots there are now and the files that they name, but for those that are going themselves.
+        """Return the present snapshots and the files that they name, except snapshots to be deleted.
 
-        One that was replaced since it was read is another snapshot, and stays.
+        A snapshot that was replaced since it was read is another one, and stays.
         """
         files: set[str] = set()
         snapshots = read_snapshots(self._storage, contents.snapshots)
@@ -282,13 +297,11 @@ class Retention:
         condemned: set[str],
         deleted: set[str],
     ) -> dict[str, Entry]:
-        """Removes the tombstones, ours and those seen before the files were, none of whose files is left;
-        gives the latter.
-        """
-        left = contents.entries.keys() - deleted
+        """Delete finished tombstones, ours and those read before the files; return the latter."""
+        remaining = contents.entries.keys() - deleted
         finished: dict[str, Entry] = {}
         for path, files in contents.tombstones.files.items():
-            if not files & left:
+            if not files & remaining:
                 self._storage.delete(path)
                 finished[path] = contents.tombstones.entries[path]
         if written and condemned - plan.condemned <= deleted:
@@ -298,21 +311,17 @@ class Retention:
     def _sweep(
         self, expired: dict[str, Entry], unfinished: Mapping[str, Entry], before_ms: float
     ) -> dict[str, Entry]:
-        """Removes the leases of dead writers, and unfinished writes that were last modified before that
-        time; gives both.
-        """
+        """Delete leases of dead writers and old unfinished writes; return both."""
         dead = {path: entry for path, entry in unfinished.items() if entry.modified_ms < before_ms}
         self._delete_all(expired | dead)
         return expired | dead
 
 
 def _check(deletable: set[str], plan: DeletionPlan) -> None:
-    """What has to be so before files may be deleted, asked in another way than it was decided. Raises
-    InternalError, and none is deleted.
-    """
+    """Check the plan by another way than it was made, before files are deleted. Raises InternalError."""
     needed = {file.path for file in plan.registry.entries()} & deletable
     kinds = (is_sst_path, is_snapshot_path, is_refused_path)
-    foreign = {path for path in deletable if not any(is_one(path) for is_one in kinds)}
+    foreign = {path for path in deletable if not any(is_of(path) for is_of in kinds)}
     if needed or foreign:
         raise InternalError(
             f"a clean-up was about to delete '{min(needed | foreign)}', which "

@@ -114,7 +114,7 @@ MUTANTS = [
     Mutant(
         "tombstones of others go although files of them are left",
         f"{_DELETION}/retention.py",
-        "            if not files & left:\n",
+        "            if not files & remaining:\n",
         "            if True:\n",
         (f"{_EVERY}::test_a_writer_and_two_cleaners[few-switches]",),
     ),
@@ -139,7 +139,7 @@ MUTANTS = [
     Mutant(
         "the tombstones of the dead stay",
         f"{_DELETION}/retention.py",
-        "            if not files & left:\n",
+        "            if not files & remaining:\n",
         "            if False:\n",
         (f"{_FAULTS}::TestSomebodyStopsForGood",),
     ),
