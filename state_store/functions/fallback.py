@@ -30,6 +30,7 @@ from state_store.functions.stream import check_names, key_names
 if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql.streaming.state import GroupState
+    from pyspark.sql.types import StructField
 
     from state_store.functions.marked import Caller, ManyGroups
 
@@ -68,18 +69,22 @@ def _states(
     function: ManyGroups, header: Header, key: tuple[Any, ...], state: GroupState
 ) -> tuple[pa.Table, Call]:
     """The table `states` of a call with one group, and the call."""
-    import pandas as pd
-
-    key_frame = pd.DataFrame(
-        {name: pd.Series([value]) for name, value in zip(header.key.names, key, strict=True)}
-    )
-    keys = pandas_frames.to_struct([key_frame], header.key, header).flatten()
+    keys = [_key_column(value, field, header) for field, value in zip(header.key.fields, key, strict=True)]
     names = key_names(header.key.names, header.state.names)
     check_names(header, False, function.__name__)
     known = frozenset([*names, *header.state.names]) | STATE_EXTRAS
     call = Call(function.__name__, header.context(), keys, header.key.names, known, 1)
     columns = [*keys, *_stored(state, header), pa.array([state.exists]), pa.array([0], pa.int32())]
     return pa.Table.from_arrays(columns, names=[*names, *header.state.names, EXISTS, GROUP]), call
+
+
+def _key_column(value: Any, field: StructField, header: Header) -> pa.Array:
+    """Return one grouping value as an array of length 1; a column alone, since names may come twice."""
+    import pandas as pd
+    from pyspark.sql.types import StructType
+
+    frame = pd.DataFrame({field.name: pd.Series([value])})
+    return pandas_frames.to_struct([frame], StructType([field]), header).field(0)
 
 
 def _rows(pdfs: list[pd.DataFrame], header: Header) -> pa.Table:
@@ -162,7 +167,7 @@ def _prepared(function: ManyGroups, times: tuple[tuple[str, Any], ...]) -> tuple
         rows=rows,
         state=state,
         output=output,
-        time_zone=schemas.time_zone,
+        time_zone=_time_zone() or schemas.time_zone,
         large_types=False,
         max_group_bytes=0,
         max_records=0,
@@ -170,6 +175,18 @@ def _prepared(function: ManyGroups, times: tuple[tuple[str, Any], ...]) -> tuple
         **dict(times),
     )
     return header, function.caller(header)
+
+
+def _time_zone() -> str | None:
+    """Return the session's zone when the query was started, if it was set by then.
+
+    The zone may have been changed after the function was passed to `applyInPandasWithState`. Spark sends the
+    settings of the query with each task.
+    """
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return None if task is None else task.getLocalProperty("spark.sql.session.timeZone")
 
 
 def _times(state: GroupState) -> tuple[tuple[str, Any], ...]:

@@ -1,4 +1,4 @@
-"""A session in a process of its own, started as users start theirs."""
+"""Sessions in processes of their own, started as users start theirs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def write_source(directory: Path) -> None:
     pq.write_table(rows, directory / "0.parquet")
 
 
-def run(program: str, directory: Path) -> tuple[Any, str]:
-    """Runs `program`, with `directory` as its argument; what it printed after FOUND, and its log."""
+def run(program: str, directory: Path, *arguments: str) -> tuple[Any, str]:
+    """Run `program` with `directory` and `arguments`; return what it printed after FOUND, and its log."""
     here = Path(__file__).parent
     places = [here.parents[1], here, here.parent, os.environ.get("PYTHONPATH", "")]
     path = os.pathsep.join(map(str, places))
     done = subprocess.run(
-        [sys.executable, "-c", program, str(directory)],
+        [sys.executable, "-c", program, str(directory), *arguments],
         env={**os.environ, "PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,

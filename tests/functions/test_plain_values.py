@@ -171,6 +171,7 @@ FIELDS = {
     "q": t.MapType(t.StringType(), t.IntegerType()),
     "i": t.TimestampNTZType(),
     "v": t.DayTimeIntervalType(),
+    "w": t.ArrayType(t.TimestampType()),
 }
 
 
@@ -204,6 +205,14 @@ NOON = datetime.datetime(2024, 5, 1, 12)
         ("t", pd.NaT, None),
         ("n", pd.NA, None),
         ("v", pd.Timedelta(seconds=1), SECOND),
+        ("t", np.datetime64(NOON, "ns"), NOON),
+        ("t", np.datetime64(NOON.date(), "D"), NOON.replace(hour=0)),
+        ("i", np.datetime64(NOON, "s"), NOON),
+        ("d", np.datetime64(NOON, "ns"), NOON.date()),
+        ("d", np.datetime64(NOON.date(), "D"), NOON.date()),
+        ("t", np.datetime64("NaT", "ns"), None),
+        ("v", np.timedelta64(10**9, "ns"), SECOND),
+        ("w", np.array([NOON, None], "M8[ns]"), [NOON, None]),
         ("m", 3, decimal.Decimal("3.00")),
         ("m", decimal.Decimal("1.005"), decimal.Decimal("1.01")),
         ("m", decimal.Decimal("-1.005"), decimal.Decimal("-1.01")),
@@ -227,6 +236,8 @@ def test_what_else_is_taken(name, given_, kept):
         ("n", "a", "column 'n': 'a' is of type str, and no int"),
         ("n", True, "True is of type bool, and no int"),
         ("n", 1.0, "1.0 is of type float, and no int"),
+        ("n", np.datetime64(1, "ns"), "type datetime, and no int"),
+        ("n", np.timedelta64(1, "ns"), "type timedelta, and no int"),
         ("s", 1, "1 is of type int, and no string"),
         ("s", b"a", "type bytes, and no string"),
         ("d", "2024-01-01", "type str, and no date"),

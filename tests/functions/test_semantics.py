@@ -94,6 +94,48 @@ def test_rotation_on_one_checkpoint(stream, conf):
     assert rotated.outcome() == always.outcome()
 
 
+def test_a_grouping_column_that_is_named_twice(stream, conf):
+    found = []
+    for enabled in ("true", "false"):
+        conf(PREFIX + "enabled", enabled)
+        made = stream("k string, v double", BATCHES)
+        made.run(
+            lambda df: df.groupBy("k", "k").applyInPandasWithState(
+                per_group(lambda key, rows, state: [(repr(tuple(key)), len(rows))]),
+                "key string, n long",
+                "n long",
+                "update",
+                "NoTimeout",
+            )
+        )
+        found.append(made.outcome().rows)
+    assert found[0] == found[1] and found[0][0][0][0].count("'") in (0, 4)
+
+
+def test_the_zone_is_that_of_the_query_when_it_starts(stream, conf):
+    found = []
+    batch = pa.table({"k": ["a"], "t": pa.array([1_700_000_000_000_000], pa.timestamp("us", "UTC"))})
+    for enabled in ("true", "false"):
+        conf(PREFIX + "enabled", enabled)
+        conf("spark.sql.session.timeZone", "UTC")
+        made = stream("k string, t timestamp", [batch])
+
+        def query(df):
+            out = df.groupBy("k").applyInPandasWithState(
+                per_group(lambda key, rows, state: state.update((datetime.datetime(2024, 1, 1, 12),))),
+                "k string",
+                "t timestamp",
+                "update",
+                "NoTimeout",
+            )
+            conf("spark.sql.session.timeZone", "Asia/Tokyo")
+            return out
+
+        made.run(query)
+        found.append(made.outcome().deltas)
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("store", ["rocksdb"])
 def test_stores_with_multi_get(stream, conf, store):
     conf(PROVIDER, ROCKSDB)

@@ -25,6 +25,7 @@ from state_store.functions.plain.values import (
     Timestamp,
     UnfitValueError,
     by_position,
+    from_numpy,
     plain,
 )
 
@@ -71,7 +72,7 @@ class _List(Codec):
         return _with_nulls(lists, column)
 
     def own(self, value: Any) -> list[Any]:
-        items = super().own(value.tolist() if isinstance(value, np.ndarray) else value)
+        items = super().own(from_numpy(value) if isinstance(value, np.ndarray) else value)
         return [None if v is None else _own(self._element, v, self.name) for v in items]
 
     def column(self, values: list[Any]) -> pa.Array:

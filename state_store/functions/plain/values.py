@@ -129,10 +129,10 @@ class Decimal(Codec):
 
 
 def plain(value: Any) -> Any:
-    """A scalar of numpy or pandas as the Python value that it stands for; others as they are."""
+    """Return the Python value that a scalar of numpy or pandas stands for; other values as they are."""
     module = type(value).__module__
     if module.startswith("numpy"):
-        return value.tolist() if isinstance(value, np.generic) else value
+        return from_numpy(value) if isinstance(value, np.generic) else value
     if module.startswith("pandas"):
         for convert in ("to_pydatetime", "to_pytimedelta"):
             if hasattr(value, convert) and value == value:
@@ -140,6 +140,17 @@ def plain(value: Any) -> Any:
         if type(value).__name__ in ("NAType", "NaTType"):
             return None
     return value
+
+
+def from_numpy(value: np.generic | np.ndarray) -> Any:
+    """Return the Python value of a scalar of numpy, or the list of those of an array.
+
+    Moments become `datetime`, spans of time `timedelta`, in microseconds, whatever their unit is: numpy itself
+    makes integers of those in nanoseconds.
+    """
+    if value.dtype.kind in "mM":
+        value = value.astype(f"{value.dtype.kind}8[us]")
+    return value.tolist()
 
 
 def by_position(value: Any, names: list[str]) -> tuple[Any, ...]:

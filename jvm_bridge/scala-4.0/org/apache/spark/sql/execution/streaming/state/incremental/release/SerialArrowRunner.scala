@@ -1,7 +1,5 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.release
 
-import org.apache.arrow.vector.VectorUnloader
-
 import org.apache.spark.api.python.ChainedPythonFunctions
 import org.apache.spark.sql.execution.metric.SQLMetric
 import org.apache.spark.sql.execution.python.ArrowPythonRunner
@@ -9,7 +7,7 @@ import org.apache.spark.sql.types.StructType
 
 /**
  * Spark's Arrow runner, with input and output handled by the task's own thread: a state store belongs to one
- * thread. Spark 4.0 knows no other way; it takes an Arrow batch apart elsewhere.
+ * thread. Spark 4.0 knows no other way.
  */
 abstract class SerialArrowRunner(
     functions: Seq[(ChainedPythonFunctions, Long)],
@@ -22,7 +20,4 @@ abstract class SerialArrowRunner(
     jobArtifactUUID: Option[String])
   extends ArrowPythonRunner(
     functions, evalType, Array(Array(0)), schema, timeZoneId, largeVarTypes, runnerConf, metrics,
-    jobArtifactUUID, profiler = None) {
-
-  protected lazy val unloader = new VectorUnloader(root)
-}
+    jobArtifactUUID, profiler = None)
