@@ -52,7 +52,10 @@ ROOMS: Mapping[str, Room] = {
         "what Spark calls, under names that configurations and offset logs hold",
         "release checkpoint memory delta transaction agent local rows observed",
     ),
-    "processors": _room("`transformWithState`: lets Spark's operators run on this store", f"release {ROOT}"),
+    "processors": _room(
+        "`transformWithState`: Spark's operators on this store, and processors in Python in batches",
+        f"release settings checkpoint {ROOT}",
+    ),
     "migration": _room(
         "a program of its own: the rows of one state store into another",
         f"checkpoint agent {ROOT}",

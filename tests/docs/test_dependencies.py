@@ -9,6 +9,7 @@ import sys
 LIBRARIES = {
     "com.fasterxml.jackson": "Jackson",
     "jakarta.servlet": "Jakarta Servlet",
+    "net.razorvine.pickle": "Pickle (`net.razorvine`)",
     "org.apache.arrow": "Arrow Java",
     "org.apache.hadoop": "Hadoop client",
     "org.rocksdb": "`rocksdbjni`",

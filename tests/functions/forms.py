@@ -13,7 +13,7 @@ STATE_COLUMNS = "c long, s string, n long"
 
 
 def stock(key, frames, state):
-    count, s, total = state.get if state.exists else (0, None, None)
+    count = state.get[0] if state.exists else 0
     last = None
     for frame in frames:
         count += len(frame)

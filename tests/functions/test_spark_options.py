@@ -1,4 +1,4 @@
-"""Each option of Spark that reaches Python workers leaves all forms of a function with the results of Spark's own operator.
+"""Under each option that reaches Python workers all forms of a function have the results of Spark's own.
 
 The options are listed from Spark's own classes, so that a new release of Spark cannot bring one unseen.
 """
@@ -6,7 +6,6 @@ The options are listed from Spark's own classes, so that a new release of Spark 
 from __future__ import annotations
 
 import datetime
-import json
 import re
 
 import outside
@@ -15,7 +14,7 @@ import pytest
 from forms import FORMS, OUTPUT_COLUMNS, STATE_COLUMNS
 from py4j.java_gateway import JavaObject
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = pytest.mark.spark
 
 ARROW = "spark.sql.execution.arrow"
 UDF = "spark.sql.execution.pyspark.udf"
@@ -56,7 +55,7 @@ REACH_WORKERS: dict[str, tuple[str, ...]] = {
     "spark.sql.pyspark.worker.logging.enabled": ("true",),
     "spark.sql.session.timeZone": ("+05:30", "EST5EDT"),
 }
-"""The values to try of the options that workers of stateful functions, or the streams to and from them, might heed."""
+"""Options that workers of stateful functions, or the streams to them, might heed, with the values to try."""
 
 DO_NOT = re.compile(
     r"spark\.python\.sql\.dataFrameDebugging|arrow\.(cache|enabled|fallback|localRelation|pyspark|sparkr|pythonUDF)|"
@@ -64,7 +63,7 @@ DO_NOT = re.compile(
     r"transpilePyUDFs|legacy\.allow|optimizer\.avoid|dataSource\.profiler|sql\.pyspark\.(infer|legacy|plotting|toJSON)|"
     r"python\.filterPushdown|python\.udf\.maxBytesPerBatch"
 )
-"""Names of options of other things: of `toPandas`, of scalar functions, of table functions, of data sources."""
+"""Names of options of `toPandas`, of scalar functions, of table functions and of data sources."""
 
 OF_THE_PROCESS = {
     "spark.python.worker.reuse": "false",
@@ -114,7 +113,7 @@ def results(stream, form: str):
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        pytest.param(option, value, marks=[] if "codec" in option else [pytest.mark.more])
+        pytest.param(option, value, marks=[] if "codec" in option else [pytest.mark.tier("more")])
         for option, values in REACH_WORKERS.items()
         for value in values
     ],
@@ -161,7 +160,7 @@ print("FOUND", json.dumps(found))
 """
 
 
-@pytest.mark.more
+@pytest.mark.tier("more")
 @pytest.mark.parametrize(("option", "value"), OF_THE_PROCESS.items())
 def test_options_of_the_process(tmp_path, option, value):
     found, _ = outside.run(SESSION, tmp_path, option, value)

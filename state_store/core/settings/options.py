@@ -407,6 +407,17 @@ class Options:
         state_store.accelerate.""",
         trade_off="Faster without a change of the code; off by default, so that nothing changes unasked.",
     )
+    vectorized_processors: bool = option(
+        "vectorized.processors",
+        BOOL,
+        "true",
+        group="Vectorised functions",
+        doc="""Run processors of transformWithState in Python, unchanged, in a worker whose calls on state
+        travel for many groups in one message, on every state store (Spark 4.1 and later). Needs the session
+        extension.""",
+        trade_off="""Off, they run in Spark's own worker, with the same results and a message for each call:
+        to compare.""",
+    )
     vectorized_max_batch_bytes: int = option(
         "vectorized.maxBatchBytes",
         at_least(BYTES, 1),

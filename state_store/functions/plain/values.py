@@ -145,8 +145,8 @@ def plain(value: Any) -> Any:
 def from_numpy(value: np.generic | np.ndarray) -> Any:
     """Return the Python value of a scalar of numpy, or the list of those of an array.
 
-    Moments become `datetime`, spans of time `timedelta`, in microseconds, whatever their unit is: numpy itself
-    makes integers of those in nanoseconds.
+    Moments become `datetime`, spans of time `timedelta`, in microseconds, whatever their unit is: numpy
+    itself makes integers of those in nanoseconds.
     """
     if value.dtype.kind in "mM":
         value = value.astype(f"{value.dtype.kind}8[us]")

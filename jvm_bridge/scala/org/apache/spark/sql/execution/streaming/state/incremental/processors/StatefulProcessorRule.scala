@@ -1,22 +1,59 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.processors
 
+import java.util.concurrent.ConcurrentHashMap
+
+import org.apache.spark.sql.catalyst.expressions.PythonUDF
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.SparkPlan
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
-import org.apache.spark.sql.execution.streaming.state.incremental.release.{Jar, StatefulProcessors}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{Jar, ProcessorHandles, StatefulProcessors}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.PythonProcessorExec
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
+import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Lets `transformWithState` run on this store: replaces Spark's operators of it, in Scala and in Python, by
- * ones that differ in nothing but that they do not ask for Spark's own RocksDB store by the name of its class.
+ * Replaces Spark's operators of `transformWithState`: those in Python by [[BatchedProcessorExec]], on every store;
+ * the others, and those that cannot be batched, by ones that differ in nothing but that they do not ask for Spark's
+ * own RocksDB store by the name of its class.
  *
- * Where another class is configured, every plan stays as it is, and Spark's check with it.
+ * Where another class is configured, Spark's check of the store stays.
  */
 class StatefulProcessorRule extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan =
-    if (conf.stateStoreProviderClass != StatefulProcessorRule.provider || Jar.problem.isDefined) plan
-    else plan.transform(Function.unlift(StatefulProcessors.onAnyStore))
+    if (Jar.problem.isDefined) plan
+    else plan.transform(Function.unlift((node: SparkPlan) => batched(node).orElse(onThisStore(node))))
+
+  private def onThisStore(node: SparkPlan): Option[SparkPlan] = node match {
+    case _: BatchedProcessor => None
+    case _ if StatefulProcessorRule.isOurStore(conf) => StatefulProcessors.onAnyStore(node)
+    case _ => None
+  }
+
+  private def batched(node: SparkPlan): Option[SparkPlan] = node match {
+    case _: BatchedProcessor => None
+    case exec: PythonProcessorExec if exec.isStreaming && OptionTexts.of(conf).boolean("vectorized.processors") =>
+      StatefulProcessorRule.obstacle(exec) match {
+        case None => Some(BatchedProcessorExec(exec))
+        case Some(reason) =>
+          if (StatefulProcessorRule.logged.add(reason)) {
+            logWarning(s"A processor of transformWithState runs in Spark's own worker, call by call: $reason.")
+          }
+          None
+      }
+    case _ => None
+  }
 }
 
-private object StatefulProcessorRule {
+private[processors] object StatefulProcessorRule {
   private val provider = classOf[IncrementalStateStoreProvider].getName
+  private val logged = ConcurrentHashMap.newKeySet[String]()
+
+  def isOurStore(conf: SQLConf): Boolean = conf.stateStoreProviderClass == provider
+
+  /** Why this processor has to run in Spark's own worker, if so. */
+  private def obstacle(exec: PythonProcessorExec): Option[String] =
+    if (ProcessorHandles.obstacle.isDefined) ProcessorHandles.obstacle
+    else if (exec.hasInitialState) Some("the first batch of a query with initial state is not batched")
+    else if (!exec.functionExpr.isInstanceOf[PythonUDF]) Some("its function is not known")
+    else None
 }

@@ -1,0 +1,279 @@
+"""Measures processors of `transformWithState` in Spark's own worker and in batches, side by side in one run.
+
+    python -m benchmarks.comparisons.processor_forms --json OUT [--quick] [--cases value,pandas]
+        [--stores rocksdb-changelog,incremental] [--groups 20000] [--batches 3]
+
+Each case is a processor that uses one kind of state; `none` uses none, and shows what the rest of a batch
+takes. The same processor runs the same batches in both forms, which take turns batch query by batch query.
+The figure of a batch is the whole time of its trigger, and the CPU time of the session's processes. The
+first batch of a query does not count as warm; it has a figure of its own. Outputs of every batch, and the
+states after the last, are compared; a difference makes the run fail. Only the ratios of one run mean
+anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor
+
+from benchmarks.comparisons.vectorized import _FIRST_FILE_S, STORES, CpuTimes, session
+
+OUTPUT = "k string, n long"
+BATCHED = "spark.sql.streaming.stateStore.incremental.vectorized.processors"
+HOUR_MS = 3_600_000
+
+
+class Rows(StatefulProcessor):
+    """Counts a group's rows; `count` keeps what it needs."""
+
+    def init(self, handle: Any) -> None:
+        pass
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        yield Row(k=key[0], n=self.count(list(rows), timerValues))
+
+    def count(self, rows: list[Any], times: Any) -> int:
+        """Return the number that the group shows."""
+        return len(rows)
+
+    def close(self) -> None:
+        pass
+
+
+class Value(Rows):
+    """A value that is read and written."""
+
+    ttl_ms: int | None = None
+
+    def init(self, handle: Any) -> None:
+        self.total = handle.getValueState("total", "n long", self.ttl_ms)
+
+    def count(self, rows: list[Any], times: Any) -> int:
+        n = len(rows) + (self.total.get()[0] if self.total.exists() else 0)
+        self.total.update((n,))
+        return n
+
+
+class Aging(Value):
+    """The same with a time to live."""
+
+    ttl_ms = HOUR_MS
+
+
+class Lists(Rows):
+    """A list that grows and is read."""
+
+    def init(self, handle: Any) -> None:
+        self.seen = handle.getListState("seen", "v double")
+
+    def count(self, rows: list[Any], times: Any) -> int:
+        self.seen.appendList([(row.v,) for row in rows])
+        return sum(1 for _ in self.seen.get())
+
+
+class Maps(Rows):
+    """A map of which two entries are read and written."""
+
+    def init(self, handle: Any) -> None:
+        self.counts = handle.getMapState("counts", "i long", "n long")
+
+    def count(self, rows: list[Any], times: Any) -> int:
+        total = 0
+        for row in rows:
+            key = (int(row.v) % 5,)
+            before = self.counts.getValue(key)
+            n = 1 + (before[0] if before is not None else 0)
+            self.counts.updateValue(key, (n,))
+            total += n
+        return total
+
+
+class Timers(Rows):
+    """A timer that is moved; none is due."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+
+    def count(self, rows: list[Any], times: Any) -> int:
+        count = 0
+        for timer in list(self.handle.listTimers()):
+            self.handle.deleteTimer(timer)
+            count += 1
+        self.handle.registerTimer(times.getCurrentProcessingTimeInMs() + 24 * HOUR_MS)
+        return count
+
+
+class Frames(Value):
+    """The value, with pandas."""
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
+        n = sum(len(frame) for frame in rows) + (self.total.get()[0] if self.total.exists() else 0)
+        self.total.update((n,))
+        yield pd.DataFrame({"k": [key[0]], "n": [n]})
+
+
+CASES: dict[str, tuple[Any, str, list[str]]] = {
+    "none": (Rows, "None", []),
+    "value": (Value, "None", ["total"]),
+    "ttl": (Aging, "processingTime", []),
+    "list": (Lists, "None", ["seen"]),
+    "map": (Maps, "None", ["counts"]),
+    "timers": (Timers, "processingTime", []),
+    "pandas": (Frames, "None", ["total"]),
+}
+
+
+def write_batches(groups: int, batches: int, directory: Path) -> Path:
+    """Write batches of two rows of each of `groups` keys, a file each."""
+    directory.mkdir(parents=True)
+    for number in range(batches):
+        random = np.random.default_rng(1000 + number)
+        keys = np.repeat(random.choice(groups + groups // 4, groups, replace=False), 2)
+        random.shuffle(keys)
+        values = random.integers(0, 1000, len(keys)).astype(float)
+        path = directory / f"{number:05d}.parquet"
+        pq.write_table(pa.table({"k": [f"N{key:07d}" for key in keys], "v": values}), path)
+        os.utime(path, (_FIRST_FILE_S + number,) * 2)
+    return directory
+
+
+def run(
+    spark: Any, cpu: CpuTimes, case: str, source: Path, checkpoint: Path, batched: bool
+) -> dict[str, Any]:
+    """Run one query; return its figures, and what is compared."""
+    from pyspark.sql import functions as F
+
+    processor, time_mode, variables = CASES[case]
+    spark.conf.set(BATCHED, str(batched).lower())
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    frame = spark.readStream.schema("k string, v double").option("maxFilesPerTrigger", 1).parquet(str(source))
+    groups = frame.groupBy("k")
+    method = groups.transformWithStateInPandas if case == "pandas" else groups.transformWithState
+    total = F.sum(F.xxhash64("k", "n").cast("decimal(38,0)"))
+    query = (
+        method(processor(), OUTPUT, "update", time_mode)
+        .observe("content", F.count(F.lit(1)), total)
+        .writeStream.outputMode("update")
+        .format("noop")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    reports = [report for report in query.recentProgress if report.numInputRows]
+    whole = [report.durationMs["triggerExecution"] for report in reports]
+    until = [_cpu_until(cpu, report) for report in reports]
+    used = [round(after - before, 2) for before, after in itertools.pairwise(until)]
+    content = [tuple(report.observedMetrics["content"]) for report in reports]
+    for name in variables:
+        read = spark.read.format("statestore").option("stateVarName", name)
+        if case in ("list", "map"):
+            read = read.option("flattenCollectionTypes", "true")
+        table = read.load(str(checkpoint)).drop("partition_id")
+        hashed = F.sum(F.xxhash64(F.to_json(F.struct(*table.columns))).cast("decimal(38,0)"))
+        content.append(tuple(table.agg(F.count(F.lit(1)), hashed).first()))
+    return {
+        "first_ms": whole[0],
+        "batch_ms": whole[1:],
+        "median_ms": statistics.median(whole[1:]),
+        "cpu_s": used,
+        "median_cpu_s": statistics.median(used),
+        "content": content,
+    }
+
+
+def _cpu_until(cpu: CpuTimes, report: Any) -> float:
+    deadline = time.monotonic() + 300
+    while (found := cpu.until.get((str(report.runId), report.batchId))) is None:
+        assert time.monotonic() < deadline, f"nothing was heard of batch {report.batchId}"
+        time.sleep(0.01)
+    return found
+
+
+def compare(
+    spark: Any, cpu: CpuTimes, case: str, store: str, groups: int, batches: int, root: Path
+) -> dict[str, Any]:
+    """Run a case on a store in both forms; return the figures and their ratios."""
+    options = "spark.sql.streaming.stateStore."
+    spark.conf.set(options + "providerClass", STORES[store])
+    spark.conf.set(options + "checkpointFormatVersion", "2")
+    source = root / f"source-{groups}"
+    if not source.exists():
+        write_batches(groups, batches, source)
+    found = {}
+    for form in ("batched", "stock"):
+        found[form] = run(
+            spark, cpu, case, source, root / f"{case}-{store}-{form}-{groups}", form == "batched"
+        )
+    stock, ours = found["stock"], found["batched"]
+    equal = stock.pop("content") == ours.pop("content")
+    return {
+        "case": case,
+        "store": store,
+        "groups": groups,
+        **found,
+        "us_a_group": round(ours["median_ms"] * 1000 / groups, 1),
+        "stock_us_a_group": round(stock["median_ms"] * 1000 / groups, 1),
+        "times_stock": round(stock["median_ms"] / ours["median_ms"], 2),
+        "times_stock_cpu": round(stock["median_cpu_s"] / max(ours["median_cpu_s"], 0.01), 2),
+        "first_times_stock": round(stock["first_ms"] / ours["first_ms"], 2),
+        "content_equal": equal,
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the cases that the command line asks for; return 1 if outputs or states differ."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.comparisons.processor_forms")
+    parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the result goes")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that all works")
+    parser.add_argument("--stores", default="rocksdb-changelog,incremental")
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--groups", default="20000,100", help="groups of a batch; several sizes with commas")
+    parser.add_argument("--batches", type=int, default=3)
+    given = parser.parse_args(arguments)
+    sizes = [200] if given.quick else [int(size) for size in given.groups.split(",")]
+    results = []
+    with tempfile.TemporaryDirectory(prefix="processor-forms-") as temporary:
+        spark = session(Path(temporary))
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+        try:
+            cpu = CpuTimes()
+            spark.streams.addListener(cpu)
+            warm = Path(temporary) / "warm"
+            compare(spark, cpu, "value", given.stores.split(",")[0], 100, 2, warm)  # compiles, wakes workers
+            for groups, store, case in itertools.product(
+                sizes, given.stores.split(","), given.cases.split(",")
+            ):
+                result = compare(spark, cpu, case, store, groups, given.batches, Path(temporary) / "runs")
+                results.append(result)
+                print(
+                    f"{groups:6} groups {store:18} {case:8} {result['stock_us_a_group']:8.1f} -> "
+                    f"{result['us_a_group']:7.1f} us a group, {result['times_stock']:6.1f}x "
+                    f"{result['times_stock_cpu']:6.1f}x CPU, first batch {result['first_times_stock']:5.1f}x",
+                    "equal" if result["content_equal"] else "DIFFERENT",
+                    flush=True,
+                )
+        finally:
+            spark.stop()
+    given.json.write_text(json.dumps({"load": os.getloadavg(), "results": results}, indent=2))
+    return 0 if all(result["content_equal"] for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.processors
+
+import java.util.concurrent.TimeUnit.NANOSECONDS
+
+import scala.jdk.CollectionConverters._
+
+import org.apache.spark.{JobArtifactSet, TaskContext}
+import org.apache.spark.rdd.RDD
+import org.apache.spark.sql.catalyst.encoders.ExpressionEncoder
+import org.apache.spark.sql.catalyst.expressions.{PythonUDF, UnsafeProjection}
+import org.apache.spark.sql.catalyst.InternalRow
+import org.apache.spark.sql.execution.python.ArrowPythonRunner
+import org.apache.spark.sql.execution.streaming.state.{NoPrefixKeyStateEncoderSpec, StateStore, StateStoreOps}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.{ArrowTypes, ProcessorHandles}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.PythonProcessorExec
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.OptionTexts
+import org.apache.spark.sql.streaming.TimeMode
+import org.apache.spark.sql.vectorized.{ArrowColumnVector, ColumnarBatch}
+import org.apache.spark.util.{CompletionIterator, ThreadUtils}
+
+/**
+ * Spark's operator of `transformWithState` in Python with one thing changed: the state of many groups travels in one
+ * message between the worker and the JVM. The processor is the user's, and so are its calls and their order.
+ *
+ * Distribution, ordering, late rows, schemas of state, timers, times to live, metrics and the commit stay Spark's.
+ */
+private[processors] trait BatchedProcessor extends PythonProcessorExec {
+
+  /** Everything that a task needs, read from the session here, on the driver. */
+  private lazy val call: ProcessorCall = {
+    val udf = functionExpr.asInstanceOf[PythonUDF]
+    ProcessorCall(
+      function = udf.func,
+      resultId = udf.resultId.id,
+      groupingAttributes = groupingAttributes,
+      inputAttributes = child.output,
+      ofRows = ProcessorHandles.takesRows(this),
+      batchTimestampMs = batchTimestampMs,
+      watermarkMs = eventTimeWatermarkForEviction,
+      timeZoneId = conf.sessionLocalTimeZone,
+      largeVarTypes = conf.arrowUseLargeVarTypes,
+      maxRecords = if (conf.arrowMaxRecordsPerBatch > 0) conf.arrowMaxRecordsPerBatch else Int.MaxValue,
+      maxBytes = ProcessorHandles.maxBytesPerBatch(conf),
+      maxStateRecords = ProcessorHandles.maxStateRecords(conf),
+      maxMessageBytes = OptionTexts.of(conf).bytes("vectorized.maxBatchBytes"),
+      runnerConf = ArrowPythonRunner.getPythonRunnerConfMap(conf),
+      jobArtifactUUID = JobArtifactSet.getCurrentJobArtifactState.map(_.uuid))
+  }
+
+  /** Sets the metrics that the store gives, as the release of Spark does. */
+  protected def setMetricsOf(store: StateStore): Unit
+
+  override def nodeName: String = "BatchedTransformWithStateInPySpark"
+
+  override protected def doExecute(): RDD[InternalRow] = {
+    metrics
+    call
+    child.execute().mapPartitionsWithStateStore[InternalRow](
+      getStateInfo, schemaForKeyRow, schemaForValueRow, NoPrefixKeyStateEncoderSpec(schemaForKeyRow),
+      session.sqlContext.sessionState, Some(session.streams.stateStoreCoordinator),
+      useColumnFamilies = true, useMultipleValuesPerKey = true) {
+      (store: StateStore, rows: Iterator[InternalRow]) => process(store, rows)
+    }
+  }
+
+  private def process(store: StateStore, rows: Iterator[InternalRow]): Iterator[InternalRow] = {
+    val start = System.nanoTime
+    ArrowTypes.failDuplicatedFieldNames(call.sentType)
+    val keyEncoder = ExpressionEncoder(call.keyType).resolveAndBind().asInstanceOf[ExpressionEncoder[Any]]
+    val handle = ProcessorHandles.make(this, store, getStateInfo.queryRunId, keyEncoder, metrics)
+    val server = new StateServer(new StateAnswers(handle, call.keyType, call.maxMessageBytes))
+    serve(server)
+    val projection = UnsafeProjection.create(call.sentAttributes, child.output)
+    val runner = new RowsRunner(call, server, live(rows).map(projection), pythonMetrics)
+    val context = TaskContext.get()
+    val outputRow = UnsafeProjection.create(output, output)
+    val numOutputRows = longMetric("numOutputRows")
+    val results = runner.compute(Iterator.empty, context.partitionId(), context).flatMap(rowsOf).map { row =>
+      numOutputRows += 1
+      outputRow(row)
+    }
+    CompletionIterator[InternalRow, Iterator[InternalRow]](results, {
+      longMetric("allUpdatesTimeMs") += NANOSECONDS.toMillis(System.nanoTime - start)
+      longMetric("commitTimeMs") += timeTakenMs {
+        handle.doTtlCleanup()
+        store.commit()
+      }
+      setMetricsOf(store)
+      setOperatorMetrics()
+    })
+  }
+
+  private def live(rows: Iterator[InternalRow]): Iterator[InternalRow] =
+    watermarkPredicateForDataForLateEvents match {
+      case Some(predicate) if timeMode == TimeMode.EventTime() => applyRemovingRowsOlderThanWatermark(rows, predicate)
+      case _ => rows
+    }
+
+  private def serve(server: StateServer): Unit = {
+    val thread = ThreadUtils.newDaemonSingleThreadExecutor("state of a processor")
+    thread.execute(server)
+    TaskContext.get().addTaskCompletionListener[Unit] { _ =>
+      thread.shutdownNow()
+      server.close()
+    }
+  }
+
+  private def rowsOf(batch: ColumnarBatch): Iterator[InternalRow] = {
+    val struct = batch.column(0).asInstanceOf[ArrowColumnVector]
+    val flat = new ColumnarBatch(output.indices.map(struct.getChild).toArray)
+    flat.setNumRows(batch.numRows())
+    flat.rowIterator.asScala
+  }
+}

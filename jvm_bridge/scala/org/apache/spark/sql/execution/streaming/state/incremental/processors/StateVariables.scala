@@ -1,0 +1,105 @@
+package org.apache.spark.sql.execution.streaming.state.incremental.processors
+
+import java.util.{ArrayList, List => JavaList}
+
+import org.apache.spark.sql.{Encoders, Row}
+import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.Handle
+import org.apache.spark.sql.streaming.TTLConfig
+
+/**
+ * One state variable of a processor under the present key: Spark's own, with the worker's values.
+ *
+ * Each kind has the calls of Spark's variables of its kind; the worker makes no others.
+ */
+private[processors] abstract class StateVariable(val name: String) {
+  def exists: Boolean
+  def clear(): Unit
+
+  def value: Any = unknown
+  def update(sent: AnyRef): Unit = unknown
+
+  def list(most: Int, maxBytes: Long): Any = unknown
+  def append(sent: JavaList[AnyRef]): Unit = unknown
+  def appendOne(sent: AnyRef): Unit = unknown
+  def put(sent: JavaList[AnyRef]): Unit = unknown
+
+  def entry(key: AnyRef): Any = unknown
+  def hasEntry(key: AnyRef): Boolean = unknown
+  def updateEntry(key: AnyRef, sent: AnyRef): Unit = unknown
+  def removeEntry(key: AnyRef): Unit = unknown
+  def entries(most: Int, maxBytes: Long): Any = unknown
+
+  /** An iterator over the variable, or a part of it (0 entries, 1 keys, 2 values), and how to send what it gives. */
+  def iterator(part: Int): (Iterator[Any], Any => Any) = unknown
+
+  private def unknown: Nothing = throw new UnsupportedOperationException(s"no such call on state variable $name")
+}
+
+private[processors] object StateVariable {
+
+  /** The first entries, and whether they are all: `most` of them, or fewer where they exceed `maxBytes`. */
+  def most(entries: Iterator[Any], most: Int, maxBytes: Long): Any = {
+    val found = new ArrayList[Any]
+    var bytes = 0L
+    while (found.size < most && bytes < maxBytes && entries.hasNext) {
+      val entry = entries.next()
+      bytes += RowCodec.roughSize(entry)
+      found.add(entry)
+    }
+    Array[Any](found, !entries.hasNext)
+  }
+}
+
+private[processors] final class ValueVariable(handle: Handle, name: String, codec: RowCodec, ttl: TTLConfig)
+  extends StateVariable(name) {
+  private val state = handle.getValueState[Row](name, Encoders.row(codec.schema), ttl)
+
+  override def exists: Boolean = state.exists()
+  override def clear(): Unit = state.clear()
+  override def value: Any = codec.toPython(state.get())
+  override def update(sent: AnyRef): Unit = state.update(codec.toRow(sent))
+}
+
+private[processors] final class ListVariable(handle: Handle, name: String, codec: RowCodec, ttl: TTLConfig)
+  extends StateVariable(name) {
+  private val state = handle.getListState[Row](name, Encoders.row(codec.schema), ttl)
+
+  override def exists: Boolean = state.exists()
+  override def clear(): Unit = state.clear()
+  override def append(sent: JavaList[AnyRef]): Unit = state.appendList(codec.toRows(sent))
+  override def appendOne(sent: AnyRef): Unit = state.appendValue(codec.toRow(sent))
+  override def put(sent: JavaList[AnyRef]): Unit = state.put(codec.toRows(sent))
+
+  override def list(most: Int, maxBytes: Long): Any =
+    StateVariable.most(state.get().map(codec.toPython), most, maxBytes)
+
+  override def iterator(part: Int): (Iterator[Any], Any => Any) =
+    (state.get(), row => codec.toPython(row.asInstanceOf[Row]))
+}
+
+private[processors] final class MapVariable(
+    handle: Handle, name: String, keys: RowCodec, values: RowCodec, ttl: TTLConfig)
+  extends StateVariable(name) {
+  private val state = handle.getMapState[Row, Row](name, Encoders.row(keys.schema), Encoders.row(values.schema), ttl)
+
+  override def exists: Boolean = state.exists()
+  override def clear(): Unit = state.clear()
+  override def entry(key: AnyRef): Any = values.toPython(state.getValue(keys.toRow(key)))
+  override def hasEntry(key: AnyRef): Boolean = state.containsKey(keys.toRow(key))
+  override def updateEntry(key: AnyRef, sent: AnyRef): Unit = state.updateValue(keys.toRow(key), values.toRow(sent))
+  override def removeEntry(key: AnyRef): Unit = state.removeKey(keys.toRow(key))
+
+  override def entries(most: Int, maxBytes: Long): Any =
+    StateVariable.most(state.iterator().map(pair), most, maxBytes)
+
+  override def iterator(part: Int): (Iterator[Any], Any => Any) = part match {
+    case 0 => (state.iterator(), pair)
+    case 1 => (state.keys(), row => keys.toPython(row.asInstanceOf[Row]))
+    case 2 => (state.values(), row => values.toPython(row.asInstanceOf[Row]))
+  }
+
+  private def pair(entry: Any): Any = {
+    val (key, value) = entry.asInstanceOf[(Row, Row)]
+    Array[Any](keys.toPython(key), values.toPython(value))
+  }
+}

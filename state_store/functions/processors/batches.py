@@ -1,0 +1,204 @@
+"""Arrow batches of rows sorted by key, cut into groups: as rows, and as pandas frames."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import Row
+
+from state_store.core.compat import zip
+
+_MOST_ROWS = 10_000
+
+
+class Batch:
+    """The groups of one batch: `keys`, and the borders `starts` of their rows, with the end of the last."""
+
+    def __init__(self, row_keys: list[tuple[Any, ...]]) -> None:
+        self.starts = [0]
+        self.keys = row_keys[:1]
+        key = row_keys[0]
+        for number, row_key in enumerate(row_keys):
+            if row_key != key:
+                self.starts.append(number)
+                self.keys.append(row_key)
+                key = row_key
+        self.starts.append(len(row_keys))
+
+    def group(self, number: int) -> Iterator[Any]:
+        """Give what the processor gets of a group that lies within this batch."""
+        raise NotImplementedError
+
+    @staticmethod
+    def chunks(pieces: Iterator[tuple[Any, int]]) -> Iterator[Any]:
+        """Give what the processor gets of a group of these pieces: batches, with the number of its group."""
+        raise NotImplementedError
+
+
+class RowBatch(Batch):
+    """Rows as `pyspark.sql.Row`."""
+
+    def __init__(self, batch: pa.RecordBatch, key_offsets: list[int]) -> None:
+        self._columns = [column.to_pylist() for column in batch.columns]
+        self._names = Row(*batch.schema.names)
+        super().__init__(list(zip(*(self._columns[offset] for offset in key_offsets))))
+
+    @staticmethod
+    def batches(batches: Iterator[pa.RecordBatch], key_offsets: list[int]) -> Iterator[RowBatch]:
+        """Give the batches of a stream; a batch without a limit of rows in several."""
+        for batch in batches:
+            for start in range(0, batch.num_rows, _MOST_ROWS):
+                yield RowBatch(batch.slice(start, _MOST_ROWS), key_offsets)
+
+    def group(self, number: int) -> Iterator[Any]:
+        start, stop = self.starts[number], self.starts[number + 1]
+        names, new = self._names, tuple.__new__
+        for values in zip(*[column[start:stop] for column in self._columns]):
+            row = new(Row, values)
+            row.__fields__ = names
+            yield row
+
+    @staticmethod
+    def chunks(pieces: Iterator[tuple[RowBatch, int]]) -> Iterator[Any]:
+        for batch, number in pieces:
+            yield from batch.group(number)
+
+
+class FrameBatch(Batch):
+    """Rows as PySpark's pandas frames, which it makes of tuples, so that pandas infers the types."""
+
+    def __init__(self, batch: pa.RecordBatch, stream: FrameStream) -> None:
+        import pandas as pd
+
+        series = stream.to_series(batch)
+        self._stream = stream
+        self._frame = pd.concat(series, axis=1)
+        self._average_bytes = stream.average_bytes
+        columns = [self._frame.iloc[:, offset] for offset in stream.key_offsets]
+        super().__init__(list(zip(*columns)))
+        names = list(self._frame.columns)
+        self._fields = collections.namedtuple("Pandas", names, rename=True)._fields  # type: ignore[attr-defined]
+        self._whole = _whole(self._frame, batch.schema, self._fields, stream.first_value)
+
+    def group(self, number: int) -> Iterator[Any]:
+        start, stop = self.starts[number], self.starts[number + 1]
+        if self._whole is None or not self._fits(stop - start):
+            yield from self.chunks(iter([(self, number)]))
+        else:
+            yield _sliced(self._whole, start, stop)
+
+    def _fits(self, rows: int) -> bool:
+        """Return whether so many rows come as one frame."""
+        return rows <= self._stream.max_records and rows * self._average_bytes < self._stream.max_bytes
+
+    def tuples(self, number: int) -> Iterator[Any]:
+        """Give the rows of a group as named tuples."""
+        return self._frame.iloc[self.starts[number] : self.starts[number + 1]].itertuples(index=False)
+
+    @staticmethod
+    def chunks(pieces: Iterator[tuple[FrameBatch, int]]) -> Iterator[Any]:
+        import pandas as pd
+
+        rows: list[Any] = []
+        stream = None
+        for batch, number in pieces:
+            stream = batch._stream
+            for row in batch.tuples(number):
+                rows.append(row)
+                if len(rows) >= stream.max_records or len(rows) * batch._average_bytes >= stream.max_bytes:
+                    yield pd.DataFrame(rows).iloc[:, stream.values(row)]
+                    rows = []
+        if rows and stream is not None:
+            yield pd.DataFrame(rows).iloc[:, stream.values(rows[0])]
+
+
+class FrameStream:
+    """What the batches of one stream have in common when frames are made of them."""
+
+    def __init__(self, header: Any) -> None:
+        self._header = header
+        self.key_offsets = header.key_offsets
+        self.first_value = header.first_value
+        self.max_records = header.max_records
+        self.max_bytes = header.max_bytes
+        self.average_bytes = 0.0
+        self._bytes = self._rows = 0
+
+    def values(self, row: Any) -> list[int]:
+        """Return the places of the columns that the processor gets."""
+        return list(range(self.first_value, len(row)))
+
+    def to_series(self, batch: pa.RecordBatch) -> list[Any]:
+        """Return the columns in pandas, as PySpark converts them."""
+        from state_store.functions.frames import pandas_frames
+
+        return pandas_frames.to_series(batch, self._header)
+
+    def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FrameBatch]:
+        """Give the batches of a stream."""
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if self.max_bytes != 2**31 - 1:
+                self._bytes += sum(
+                    buffer.size
+                    for column in batch.columns
+                    for buffer in column.buffers()
+                    if buffer is not None
+                )
+                self._rows += batch.num_rows
+                self.average_bytes = self._bytes / self._rows
+            yield FrameBatch(batch, self)
+
+
+_WIDER = {"int8": "int64", "int16": "int64", "int32": "int64", "float32": "float64"}
+_ALIKE = frozenset(("int64", "float64", "bool", "datetime64[ns]"))
+
+
+def _whole(frame: Any, schema: pa.Schema, fields: tuple[str, ...], first: int) -> Any:
+    """Return a frame of which a slice is what pandas makes of the slice's rows as tuples, or `None`.
+
+    It has the columns that the processor gets. Pandas infers the types of columns anew from the values:
+    that a slice's are known needs columns in which every value tells the type.
+    """
+    import pandas as pd
+
+    if int(pd.__version__.partition(".")[0]) > 2:
+        return None
+    parts = []
+    for place in range(first, len(fields)):
+        series, kind = frame.iloc[:, place], schema.field(place).type
+        name = str(series.dtype)
+        if name in _WIDER:
+            series = series.astype(_WIDER[name])
+        elif name == "timedelta64[ns]":
+            if series.isna().any():
+                return None
+        elif name == "object":
+            if not _stays_object(kind):
+                return None
+        elif name not in _ALIKE:
+            return None
+        parts.append(series)
+    if not parts:
+        return None
+    whole = pd.DataFrame(dict(enumerate(parts)), copy=False)
+    whole.columns = pd.Index(list(fields[first:]))
+    return whole
+
+
+def _stays_object(kind: pa.DataType) -> bool:
+    """Return whether no column of some of the values is anything but a column of objects to pandas."""
+    checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(check(kind) for check in (*checks, pa.types.is_date, pa.types.is_decimal, pa.types.is_nested))
+
+
+def _sliced(whole: Any, start: int, stop: int) -> Any:
+    import pandas as pd
+
+    manager = whole._mgr.get_slice(slice(start, stop), axis=1)
+    manager.axes = [whole.columns._view(), pd.RangeIndex._simple_new(range(stop - start))]
+    return pd.DataFrame._from_mgr(manager, axes=manager.axes)

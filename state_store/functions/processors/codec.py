@@ -1,0 +1,181 @@
+"""Values of state variables and keys, as the processor gives and gets them, and as they travel.
+
+A value of plain types travels as the tuple that it is. Any other travels as the pickle that PySpark's own
+client of state makes and reads, so that conversions, and their errors, are PySpark's.
+"""
+
+from __future__ import annotations
+
+import decimal
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.serializers import CPickleSerializer
+from pyspark.sql import types
+from pyspark.sql.streaming.stateful_processor_api_client import StatefulProcessorApiClient
+
+from state_store.core.compat import zip
+
+_INTEGERS = {types.ByteType: 7, types.ShortType: 15, types.IntegerType: 31, types.LongType: 63}
+_SCALARS = frozenset((int, float, str, bytes, bytearray, bool, type(None)))
+_LARGE = 4096
+
+
+def _client() -> Any:
+    """Return PySpark's client of state without a connection, for its conversions."""
+    client = object.__new__(StatefulProcessorApiClient)
+    client.pickleSer = CPickleSerializer()
+    return client
+
+
+class RowCodec:
+    """Rows of one schema (`pyspark.sql.types.StructType`)."""
+
+    def __init__(self, schema: types.StructType) -> None:
+        self.schema = schema
+        self._length = len(schema.fields)
+        self._names = schema.names
+        self._dump = _client()._serialize_to_bytes
+        self._exact = [_exact(field) for field in schema.fields]
+        self._is_plain = all(self._exact)
+        self._has_floats = any(isinstance(f.dataType, types.DoubleType) for f in schema.fields)
+        self._safe = [_safe(field.dataType, field.nullable) for field in schema.fields]
+
+    def sent(self, value: Any) -> tuple[Any, bool, bool]:
+        """Return `value` as it travels, whether it comes back unchanged, and whether the JVM surely takes it.
+
+        Raises:
+            Exception: what PySpark raises for a value that it cannot convert.
+        """
+        if self._is_plain:
+            kind = type(value)
+            if (kind is tuple or kind is list) and self._is_exact(value):
+                return (value if kind is tuple else tuple(value)), True, True
+        return self._dump(self.schema, value), False, self._is_safe(value)
+
+    def key(self, value: tuple[Any, ...]) -> Any:
+        """Return a grouping key as it travels; two of them are equal only if they are the same key."""
+        sent, _, _ = self.sent(value)
+        if self._has_floats and type(sent) is tuple:  # NaN is not equal to itself
+            return self._dump(self.schema, value)
+        return sent
+
+    def tuple(self, travelled: Any) -> tuple[Any, ...]:
+        """Return a value that came from the JVM as the tuple that PySpark gives."""
+        return travelled if type(travelled) is tuple else tuple(pickle.loads(travelled))
+
+    def row(self, travelled: Any) -> types.Row:
+        """Return a value that came from the JVM as the `Row` that PySpark gives."""
+        if type(travelled) is tuple:
+            return types._create_row(self._names, travelled)
+        return pickle.loads(travelled)
+
+    def _is_exact(self, value: Any) -> bool:
+        if len(value) != self._length:
+            return False
+        for item, exact in zip(value, self._exact):  # noqa: SIM110 (a generator takes twice the time)
+            if not exact(item):  # type: ignore[misc]
+                return False
+        return True
+
+    def _is_safe(self, value: Any) -> bool:
+        try:
+            return len(value) == self._length and all(map(_call, self._safe, value))
+        except TypeError:
+            return False
+
+
+def size(travelled: Any) -> int:
+    """Return about how many bytes a value takes in a message, 0 for a small one."""
+    if type(travelled) is bytes:
+        return len(travelled)
+    return sum(len(item) for item in travelled if type(item) is str and len(item) > _LARGE)
+
+
+def _call(check: Callable[[Any], bool], value: Any) -> bool:
+    return check(value)
+
+
+def _exact(field: types.StructField) -> Callable[[Any], bool] | None:
+    """Return what says whether a value of this field comes back as it went; `None` if that cannot be said.
+
+    The rule for types is that of the JVM's `RowCodec.isPlain`.
+    """
+    kind, nullable = type(field.dataType), field.nullable
+    if kind in _INTEGERS:
+        limit = 1 << _INTEGERS[kind]
+        return lambda v: (-limit <= v < limit) if type(v) is int else v is None and nullable
+    if kind is types.DoubleType:
+        return lambda v: type(v) is float or (v is None and nullable)
+    if kind is types.BooleanType:
+        return lambda v: type(v) is bool or (v is None and nullable)
+    if kind is types.StringType and field.dataType == types.StringType():
+        return lambda v: (type(v) is str and _is_text(v)) or (v is None and nullable)
+    return None
+
+
+def _is_text(value: str) -> bool:
+    """Return whether UTF-8 has the text: half of a surrogate pair comes back otherwise."""
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _safe(kind: types.DataType, nullable: bool) -> Callable[[Any], bool]:
+    """Return what says whether the JVM surely takes a value of this type that PySpark has converted.
+
+    Whatever is not sure is written at once, so that an error of the JVM has the line of the user.
+    """
+    inner: Callable[[Any], bool]
+    if isinstance(kind, types.DecimalType):
+        limit = decimal.Decimal(10) ** (kind.precision - kind.scale) - 1
+
+        def inner(value: Any) -> bool:
+            return type(value) is decimal.Decimal and value.is_finite() and abs(value) < limit
+
+    elif isinstance(kind, types.ArrayType):
+        element = _safe(kind.elementType, kind.containsNull)
+
+        def inner(value: Any) -> bool:
+            return type(value) in (list, tuple) and all(map(element, value))
+
+    elif isinstance(kind, types.MapType):
+        key, item = _safe(kind.keyType, False), _safe(kind.valueType, kind.valueContainsNull)
+
+        def inner(value: Any) -> bool:
+            return type(value) is dict and all(map(key, value)) and all(map(item, value.values()))
+
+    elif isinstance(kind, types.StructType):
+        checks = [_safe(field.dataType, field.nullable) for field in kind.fields]
+
+        def inner(value: Any) -> bool:
+            return (
+                isinstance(value, (list, tuple))
+                and len(value) == len(checks)
+                and all(map(_call, checks, value))
+            )
+
+    elif isinstance(kind, (types.DateType, types.TimestampType, types.TimestampNTZType)):
+        import datetime
+
+        def inner(value: Any) -> bool:
+            return isinstance(value, datetime.date)
+
+    elif type(kind) in _INTEGERS or isinstance(
+        kind, (types.FloatType, types.DoubleType, types.BooleanType, types.StringType, types.BinaryType)
+    ):
+
+        def inner(value: Any) -> bool:
+            return type(value) in _SCALARS
+
+    else:
+
+        def inner(value: Any) -> bool:
+            return False
+
+    return lambda value: nullable if value is None else inner(value)

@@ -1,0 +1,111 @@
+"""What a processor gives, as Arrow batches: the conversions of PySpark's worker, for many groups at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from state_store.core.compat import zip
+from state_store.functions.frames import pandas_frames
+
+_MOST_ROWS = 10_000
+
+
+class RowOutput:
+    """Rows of `pyspark.sql.Row` that wait to be sent."""
+
+    def __init__(self, schema: Any) -> None:
+        from pyspark.sql.pandas.types import to_arrow_type
+        from pyspark.sql.types import Row
+
+        self._schema = pa.schema(list(to_arrow_type(schema, timezone="UTC", prefers_large_types=False)))
+        self._names = list(schema.names)
+        self._is_flat = len(set(self._names)) == len(self._names) and not any(
+            pa.types.is_nested(field.type) for field in self._schema
+        )
+        self._row = Row
+        self._rows: list[Any] = []
+
+    def add(self, results: Any) -> Iterator[pa.RecordBatch]:
+        """Take the rows that the processor gave for a group; give a batch when there are many."""
+        rows = self._rows
+        for row in results:
+            rows.append(row)
+            if len(rows) >= _MOST_ROWS:
+                yield from self.flush_all()
+                rows = self._rows
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are rows that wait."""
+        return bool(self._rows)
+
+    def flush_all(self) -> Iterator[pa.RecordBatch]:
+        """Give all rows as a batch; none are left."""
+        rows, self._rows = self._rows, []
+        names, row_class = self._names, self._row
+        if self._is_flat and all(
+            type(row) is row_class and getattr(row, "__fields__", None) == names and len(row) == len(names)
+            for row in rows
+        ):
+            arrays = [pa.array(column, type=field.type) for column, field in zip(zip(*rows), self._schema)]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        else:
+            yield pa.RecordBatch.from_pylist([row.asDict(True) for row in rows], schema=self._schema)
+
+
+class FrameOutput:
+    """Pandas frames that wait to be sent."""
+
+    def __init__(self, schema: Any, header: Any) -> None:
+        from state_store.functions.frames.frame_runs import FrameRuns
+
+        self._schema = schema
+        self._header = header
+        self._new_runs = FrameRuns
+        self._runs = FrameRuns()
+
+    def add(self, results: Any) -> Iterator[pa.RecordBatch]:
+        """Take the frames that the processor gave for a group; give batches when there are many rows.
+
+        Raises:
+            PySparkValueError: one of them is no frame.
+        """
+        import pandas as pd
+
+        for frame in results:
+            if not isinstance(frame, pd.DataFrame):
+                raise _no_frame()
+            if len(frame) == 0:
+                yield from self._converted([frame])  # for its errors
+                continue
+            self._runs.add(frame)
+            if self._runs.rows >= _MOST_ROWS:
+                yield from self.flush_all()
+
+    @property
+    def waits(self) -> bool:
+        """Whether there are rows that wait."""
+        return self._runs.rows > 0
+
+    def flush_all(self) -> Iterator[pa.RecordBatch]:
+        """Give all frames as batches; none are left."""
+        runs, self._runs = self._runs, self._new_runs()
+        yield from self._converted(runs.runs())
+
+    def _converted(self, frames: list[Any]) -> Iterator[pa.RecordBatch]:
+        for frame in frames:
+            struct = pandas_frames.to_struct([frame], self._schema, self._header)
+            if len(struct):
+                yield pa.RecordBatch.from_arrays(struct.flatten(), schema=pa.schema(list(struct.type)))
+
+
+def _no_frame() -> Exception:
+    from pyspark.errors import PySparkValueError
+
+    return PySparkValueError(
+        "Invalid return type. Please make sure that the UDF returns a "
+        "pandas.DataFrame when the specified return type is StructType."
+    )

@@ -1,0 +1,407 @@
+"""State variables that answer from what a run has fetched and what was written since.
+
+They are PySpark's classes for the processor, with PySpark's results and errors. An iterator gives what the
+variable held when its first entries were read; further entries come in parts of the size of PySpark's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.sql.streaming.stateful_processor import ListState, MapState, ValueState
+
+from state_store.functions.processors import session as operations
+from state_store.functions.processors.codec import RowCodec, size
+from state_store.functions.processors.session import Session
+
+MISSING: Any = 0
+"""Stands for a state that is not known here, as in the JVM's answers."""
+
+_MOST_ENTRIES = 256
+"""Longer lists and maps are read only when they are asked for."""
+
+
+class Variable:
+    """What is known of one variable for the keys of the run: `known[slot]`, or `MISSING`."""
+
+    code = operations.VALUE_GET
+
+    def __init__(self, session: Session, index: int, prefetches: bool) -> None:
+        self.session = session
+        self.index = index
+        self.prefetches = prefetches
+        self.known: dict[int, Any] = {}
+        self.hits = self.misses = self.too_large = 0
+        session.variables.append(self)
+
+    def decide(self, groups: int) -> None:
+        """Decide by the run before, which had this many groups, whether to fetch at the begin of the next."""
+        if groups:
+            if self.prefetches:
+                self.prefetches = self.hits * 10 >= groups and self.too_large * 2 <= groups
+            else:
+                self.prefetches = self.misses * 4 > groups and self.too_large * 2 <= groups
+        self.hits = self.misses = 0
+
+    def fetch(self) -> tuple[int, int, int]:
+        """Return what the JVM shall read for each key: code, variable, most entries."""
+        return self.code, self.index, self.most
+
+    @property
+    def most(self) -> int:
+        """The most entries of a list, a map or timers that are read in advance."""
+        return min(_MOST_ENTRIES, self.session.max_state_records)
+
+    def fill(self, fetched: list[Any]) -> None:
+        """Take what was fetched for each key of a new run; an empty list if nothing was."""
+        self.known = {slot: state for slot, state in enumerate(fetched) if state is not MISSING}
+        self.too_large = 0
+
+    def fill_complete(self, fetched: list[Any]) -> None:
+        """Take lists of entries, each with whether it is complete."""
+        known = [pair for pair in enumerate(fetched) if pair[1] is not MISSING]
+        self.known = {slot: entries for slot, (entries, complete) in known if complete}
+        self.too_large = len(fetched) - len(self.known)
+
+    def forget(self) -> None:
+        """Forget what is known for the present key."""
+        self.known.pop(self.session.slot, None)
+
+    def keep(self, state: Any) -> None:
+        """Note what the variable holds for the present key, if there is a run."""
+        if self.session.batches:
+            self.known[self.session.slot] = state
+
+    def found(self) -> Any:
+        """Return what is known for the present key, or `MISSING`."""
+        state = self.known.get(self.session.slot, MISSING) if self.session.batches else MISSING
+        if state is MISSING:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return state
+
+
+class BatchedValue(ValueState, Variable):
+    """A value."""
+
+    def __init__(self, session: Session, index: int, schema: Any) -> None:
+        Variable.__init__(self, session, index, True)
+        self._codec = RowCodec(schema)
+
+    def _travelled(self, what: str) -> Any:
+        state = self.found()
+        if state is MISSING:
+            state = self.session.read(what, operations.VALUE_GET, self.index, 1)
+            self.keep(state)
+        return state
+
+    def exists(self) -> bool:
+        return self._travelled("Error checking value state exists") is not None
+
+    def get(self) -> tuple[Any, ...] | None:
+        state = self._travelled("Error getting value state")
+        return None if state is None else self._codec.tuple(state)
+
+    def update(self, newValue: Any) -> None:
+        sent, is_exact, is_safe = self._codec.sent(newValue)
+        length = size(sent)
+        self.session.write(
+            "Error updating value state", is_safe, length, operations.VALUE_UPDATE, self.index, sent
+        )
+        if is_exact and not length:
+            self.keep(sent)
+        else:
+            self.forget()
+
+    def clear(self) -> None:
+        self.session.write("Error clearing value state", True, 0, operations.CLEAR, self.index)
+        self.keep(None)
+
+
+class Entries:
+    """An iterator over a list, a map or timers, as PySpark's: it reads when it is first asked."""
+
+    def __init__(
+        self,
+        session: Session,
+        known: Callable[[], Any],
+        index: int,
+        part: int,
+        convert: Callable[[Any], Any],
+    ) -> None:
+        self._session = session
+        self._known = known
+        self._index = index
+        self._part = part
+        self._convert = convert
+        self._group = -1
+        self._id = 0
+        self._entries: list[Any] = []
+        self._at = 0
+        self._more = True
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        if self._at == len(self._entries):
+            if not self._more:
+                raise StopIteration
+            self._read()
+        self._at += 1
+        return self._convert(self._entries[self._at - 1])
+
+    def _read(self) -> None:
+        entries = self._known() if self._id == 0 else MISSING
+        more = False
+        if entries is MISSING:
+            session = self._session
+            if self._group != session.group:
+                self._group, self._id = session.group, session.new_iterator()
+            entries, more = session.read(
+                "Error reading state",
+                operations.ITERATE,
+                self._index,
+                self._part,
+                self._id,
+                session.max_state_records,
+            )
+        self._entries, self._at = entries, 0
+        if not entries:
+            raise StopIteration  # a later call asks again, as PySpark's iterators do
+        self._more = more
+
+
+class BatchedList(ListState, Variable):
+    """A list of values."""
+
+    code = operations.LIST_GET
+
+    def __init__(self, session: Session, index: int, schema: Any) -> None:
+        Variable.__init__(self, session, index, False)
+        self._codec = RowCodec(schema)
+
+    fill = Variable.fill_complete
+
+    def exists(self) -> bool:
+        state = self.found()
+        if state is MISSING:
+            return self.session.read("Error checking value state exists", operations.EXISTS, self.index)
+        return len(state) > 0
+
+    def get(self) -> Iterator[tuple[Any, ...]]:
+        return Entries(self.session, self.found, self.index, 0, self._codec.tuple)
+
+    def put(self, newState: Any) -> None:
+        self._write(operations.LIST_PUT, newState)
+
+    def appendList(self, newState: Any) -> None:
+        self._write(operations.LIST_APPEND, newState)
+
+    def appendValue(self, newState: Any) -> None:
+        sent, is_exact, is_safe = self._codec.sent(newState)
+        length = size(sent)
+        self.session.write(
+            "Error updating value state", is_safe, length, operations.LIST_APPEND_ONE, self.index, sent
+        )
+        self._note([sent], is_exact and not length)
+
+    def _write(self, code: int, values: Any) -> None:
+        all_sent, all_exact, all_safe, length = [], True, True, 0
+        for value in values:
+            sent, is_exact, is_safe = self._codec.sent(value)
+            all_sent.append(sent)
+            all_exact = all_exact and is_exact
+            all_safe = all_safe and is_safe
+            length += size(sent)
+        # What Spark makes of an empty list is for Spark to say, at once.
+        self.session.write(
+            "Error updating value state", all_safe and bool(all_sent), length, code, self.index, all_sent
+        )
+        if code == operations.LIST_PUT:
+            if all_exact and not length and 0 < len(all_sent) <= self.most:
+                self.keep(all_sent)
+            else:
+                self.forget()
+        else:
+            self._note(all_sent, all_exact and not length)
+
+    def _note(self, appended: list[Any], is_exact: bool) -> None:
+        state = self.known.get(self.session.slot, MISSING) if self.session.batches else MISSING
+        if state is not MISSING:
+            if is_exact and len(state) + len(appended) <= self.most:
+                self.keep(state + appended)
+            else:
+                self.forget()
+
+    def clear(self) -> None:
+        self.session.write("Error clearing value state", True, 0, operations.CLEAR, self.index)
+        self.keep([])
+
+
+class _Map:
+    """What is known of the map of one key.
+
+    `values` has values by key, `None` for a key that is not there. `complete`: it has all keys. `in_order`:
+    and in the order in which Spark gives them, as nothing was written since.
+    """
+
+    __slots__ = ("complete", "in_order", "values")
+
+    def __init__(self, values: dict[Any, Any], complete: bool, in_order: bool) -> None:
+        self.values = values
+        self.complete = complete
+        self.in_order = in_order
+
+
+class BatchedMap(MapState, Variable):
+    """A map from values to values."""
+
+    code = operations.MAP_ENTRIES
+
+    def __init__(self, session: Session, index: int, key_schema: Any, value_schema: Any) -> None:
+        Variable.__init__(self, session, index, False)
+        self._keys = RowCodec(key_schema)
+        self._values = RowCodec(value_schema)
+
+    def fill(self, fetched: list[Any]) -> None:
+        self.fill_complete(fetched)
+        self.known = {
+            slot: _Map({key: value for key, value in entries if type(key) is tuple}, True, True)
+            if all(type(key) is tuple for key, _ in entries)
+            else MISSING
+            for slot, entries in self.known.items()
+        }
+
+    def _present(self) -> _Map:
+        """Return what is known for the present key; a map of which nothing is known outside of a run."""
+        state = self.known.get(self.session.slot, MISSING) if self.session.batches else MISSING
+        if state is MISSING:
+            state = _Map({}, False, False)
+            self.keep(state)
+        return state
+
+    def _value(self, key: Any, code: int, what: str) -> Any:
+        sent, is_exact, _ = self._keys.sent(key)
+        if not is_exact:
+            self.misses += 1
+            return self.session.read(what, code, self.index, sent)
+        state = self._present()
+        value = state.values.get(sent, MISSING)
+        if value is not MISSING or state.complete:
+            self.hits += 1
+            value = None if value is MISSING else value
+            return value if code == operations.MAP_GET else value is not None
+        self.misses += 1
+        value = self.session.read(what, code, self.index, sent)
+        if code == operations.MAP_GET:
+            state.values[sent] = value
+        return value
+
+    def exists(self) -> bool:
+        state = self._present()
+        if state.complete and state.in_order:
+            self.hits += 1
+            return len(state.values) > 0
+        self.misses += 1
+        return self.session.read("Error checking map state exists", operations.EXISTS, self.index)
+
+    def getValue(self, key: Any) -> Any:
+        value = self._value(key, operations.MAP_GET, "Error getting value")
+        return None if value is None else self._values.row(value)
+
+    def containsKey(self, key: Any) -> bool:
+        return self._value(key, operations.MAP_CONTAINS, "Error checking if map state contains key")
+
+    def updateValue(self, key: Any, value: Any) -> None:
+        sent_key, is_exact_key, is_safe_key = self._keys.sent(key)
+        sent, is_exact, is_safe = self._values.sent(value)
+        length = size(sent_key) + size(sent)
+        self.session.write(
+            "Error updating map state value",
+            is_safe and is_safe_key,
+            length,
+            operations.MAP_UPDATE,
+            self.index,
+            sent_key,
+            sent,
+        )
+        self._note(sent_key, is_exact_key, sent if is_exact and not length else MISSING)
+
+    def removeKey(self, key: Any) -> None:
+        sent, is_exact, is_safe = self._keys.sent(key)
+        self.session.write(
+            "Error removing key from map state", is_safe, 0, operations.MAP_REMOVE, self.index, sent
+        )
+        self._note(sent, is_exact, None)
+
+    def _note(self, key: Any, is_exact_key: bool, value: Any) -> None:
+        """Note that `key` has `value` now, `None` for a key that was removed; `MISSING` if it is not sure."""
+        state = self._present()
+        state.in_order = False
+        if is_exact_key and value is not MISSING and len(state.values) < _MOST_ENTRIES * 4:
+            state.values[key] = value
+        elif is_exact_key:
+            state.values.pop(key, None)
+            state.complete = False
+        else:
+            state.values.clear()
+            state.complete = False
+
+    def _entries(self) -> Any:
+        state = self._present()
+        if state.complete and state.in_order:
+            self.hits += 1
+            return list(state.values.items())
+        self.misses += 1
+        return MISSING
+
+    def _part(self, place: int) -> Any:
+        entries = self._entries()
+        return entries if entries is MISSING else [entry[place] for entry in entries]
+
+    def iterator(self) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...]]]:
+        key, value = self._keys.tuple, self._values.tuple
+        return Entries(
+            self.session, self._entries, self.index, 0, lambda entry: (key(entry[0]), value(entry[1]))
+        )
+
+    def keys(self) -> Iterator[tuple[Any, ...]]:
+        return Entries(self.session, lambda: self._part(0), self.index, 1, self._keys.tuple)
+
+    def values(self) -> Iterator[tuple[Any, ...]]:
+        return Entries(self.session, lambda: self._part(1), self.index, 2, self._values.tuple)
+
+    def clear(self) -> None:
+        self.session.write("Error clearing map state", True, 0, operations.CLEAR, self.index)
+        self.keep(_Map({}, True, True))
+
+
+class Timers(Variable):
+    """The timers of a key, which all variables of a processor share."""
+
+    code = operations.TIMER_LIST
+
+    def __init__(self, session: Session, time_mode: str) -> None:
+        super().__init__(session, -1, False)
+        self._has_timers = time_mode.lower() != "none"
+
+    fill = Variable.fill_complete
+
+    def list(self) -> Iterator[int]:
+        """Return an iterator over the moments of the timers, in ms."""
+        return Entries(self.session, self.found, -1, 0, int)
+
+    def register(self, moment_ms: int) -> None:
+        """Register a timer."""
+        self._change("Error register timer", operations.TIMER_REGISTER, moment_ms)
+
+    def delete(self, moment_ms: int) -> None:
+        """Delete a timer."""
+        self._change("Error deleting timer", operations.TIMER_DELETE, moment_ms)
+
+    def _change(self, what: str, code: int, moment_ms: int) -> None:
+        self.session.write(what, self._has_timers, 0, code, moment_ms)
+        self.forget()

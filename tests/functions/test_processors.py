@@ -1,0 +1,186 @@
+"""Processors of `transformWithState`, unchanged, give the same output and leave the same state in batches.
+
+STATE_STORE_TEST_EXAMPLES sets the number of generated programs (default 2).
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import random
+import re
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from processor_programs import (
+    INPUT,
+    OUTPUT,
+    VARIABLES,
+    AgingCalls,
+    TimedCalls,
+    TimedFrames,
+    UntimedCalls,
+    UntimedFrames,
+)
+from streams import Stream
+
+from state_store.core.settings.session import FORMAT_KEY, PROVIDER_CLASS, PROVIDER_KEY
+
+EXAMPLES = int(os.environ.get("STATE_STORE_TEST_EXAMPLES", "2"))
+PROCESSORS = "spark.sql.streaming.stateStore.incremental.vectorized.processors"
+RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+STATE_RECORDS = "spark.sql.execution.arrow.transformWithStateInPySpark.maxStateRecordsPerBatch"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+MESSAGE = "spark.sql.streaming.stateStore.incremental.vectorized.maxBatchBytes"
+BATCHED = "BatchedTransformWithStateInPySpark"
+
+pytestmark = pytest.mark.spark
+
+FORMS = {
+    "timed rows": (TimedCalls, "eventTime"),
+    "aging rows": (AgingCalls, "processingTime"),
+    "untimed rows": (UntimedCalls, "None"),
+    "timed frames": (TimedFrames, "eventTime"),
+    "untimed frames": (UntimedFrames, "None"),
+}
+
+
+def table(rows) -> pa.Table:
+    """Return a batch of (key, minute, call, n, s), with steps in their order."""
+    start = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+    columns = list(zip(*rows, strict=True))
+    return pa.table(
+        {
+            "k": pa.array(columns[0], pa.string()),
+            "t": pa.array(
+                [start + datetime.timedelta(minutes=m) for m in columns[1]], pa.timestamp("us", "UTC")
+            ),
+            "step": pa.array(range(len(rows)), pa.int64()),
+            "call": pa.array(columns[2], pa.int32()),
+            "n": pa.array(columns[3], pa.int64()),
+            "s": pa.array(columns[4], pa.string()),
+        }
+    )
+
+
+def play(spark, directory: Path, form: str, batches, options: dict[str, str]):
+    """Run a query over the batches; return its output by batch, its states, and whether it was batched."""
+    processor, time_mode = FORMS[form]
+    before = {name: spark.conf.get(name, None) for name in options}
+    for name, value in options.items():
+        spark.conf.set(name, value)
+    try:
+        stream = Stream(spark, directory, INPUT, "t 1 minute" if time_mode == "eventTime" else None)
+        for batch in batches:
+            stream.add(table(batch))
+
+        def query(frame):
+            groups = frame.groupBy("k")
+            method = groups.transformWithStateInPandas if "frames" in form else groups.transformWithState
+            return method(processor(), OUTPUT, "update", time_mode)
+
+        stream.run(query, no_data_batches=time_mode != "processingTime")
+        return stream.outcome().rows, states(spark, directory, time_mode), BATCHED in stream.plan
+    finally:
+        for name, value in before.items():
+            spark.conf.unset(name) if value is None else spark.conf.set(name, value)
+
+
+def states(spark, directory: Path, time_mode: str):
+    """Return the rows of all state variables and the timers, through Spark's reader."""
+
+    def rows(**options):
+        read = spark.read.format("statestore").options(**options).load(str(directory / "checkpoint"))
+        columns = [c for c in read.columns if c not in ("partition_id", "expiration_timestamp_ms")]
+        return sorted(map(repr, read.select(*columns).collect()))
+
+    found = {}
+    for name, kind in VARIABLES.items():
+        found[name] = rows(
+            stateVarName=name, **({"flattenCollectionTypes": "true"} if kind != "value" else {})
+        )
+    if time_mode != "None":
+        found["timers"] = rows(readRegisteredTimers="true")
+    return [[re.sub(r"xpirationMs=\d+", "", text) for text in part] for part in found.values()]
+
+
+def check(spark, form: str, batches, options: dict[str, str]) -> None:
+    """Compare a query in batches with one in Spark's own worker."""
+    results = []
+    for batched in ("false", "true"):
+        with tempfile.TemporaryDirectory() as directory:
+            results.append(play(spark, Path(directory), form, batches, {**options, PROCESSORS: batched}))
+    (stock, stock_states, was_batched), (ours, our_states, is_batched) = results
+    assert not was_batched and is_batched
+    assert ours == stock
+    assert our_states == stock_states
+
+
+def program(seed: int, rows: int, keys: int, batches: int = 3):
+    """Return batches of random calls."""
+    rng = random.Random(seed)
+    return [
+        [
+            (
+                f"k{rng.randrange(keys)}",
+                4 * batch + rng.randrange(6),
+                rng.randrange(48),
+                rng.randrange(12),
+                rng.choice("abc"),
+            )
+            for _ in range(rows)
+        ]
+        for batch in range(batches)
+    ]
+
+
+OURS = {PROVIDER_KEY: PROVIDER_CLASS, FORMAT_KEY: "2"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_long_programs(spark, form):
+    check(spark, form, program(1, 600, 60), OURS)
+
+
+calls = st.tuples(
+    st.sampled_from(["a", "b", "c", None]),
+    st.integers(0, 12),
+    st.one_of(st.integers(0, 47), st.sampled_from([-1, 4, 17, 29, 43])),
+    st.integers(0, 13),
+    st.sampled_from(["a", "b", "é", "", None, "x" * 5000]),
+)
+generated = given(
+    batches=st.lists(st.lists(calls, min_size=1, max_size=60), min_size=1, max_size=3),
+    form=st.sampled_from(sorted(FORMS)),
+    records=st.sampled_from((1, 3, 10_000)),
+    state_records=st.sampled_from((1, 2, 300, 10_000)),
+    message=st.sampled_from(("1", "2k", "64m")),
+    store=st.sampled_from((PROVIDER_CLASS, ROCKSDB)),
+)
+PROGRAMS = settings(
+    max_examples=max(EXAMPLES, 1), deadline=None, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@PROGRAMS
+@generated
+def test_generated_program(spark, batches, form, records, state_records, message, store):
+    check_generated(spark, batches, form, records, state_records, message, store)
+
+
+@pytest.mark.tier("long")
+@pytest.mark.timeout(3600)
+@settings(PROGRAMS, max_examples=40)
+@generated
+def test_many_generated_programs(spark, batches, form, records, state_records, message, store):
+    check_generated(spark, batches, form, records, state_records, message, store)
+
+
+def check_generated(spark, batches, form, records, state_records, message, store):
+    """Compare a program under these limits on this store."""
+    options = {PROVIDER_KEY: store, FORMAT_KEY: "2", RECORDS: str(records), MESSAGE: message}
+    check(spark, form, batches, {**options, STATE_RECORDS: str(state_records)})
