@@ -6,24 +6,18 @@ import errno
 import traceback
 from pathlib import Path
 
-from state_store.errors import InternalError, StateStoreError, StorageError
+from state_store.core.storage.local_disk import local_disk_error
+from state_store.errors import InternalError, StateStoreError
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def as_state_store_error(error: BaseException) -> StateStoreError:
-    """The error itself where it is one of ours; StorageError for a local disk that is full or fails, with the
-    directory; else InternalError, a defect of this program.
-    """
+    """Return the error itself if it is ours, or a LocalDiskError, or an InternalError (a defect of ours)."""
     if isinstance(error, StateStoreError):
         return error
-    if isinstance(error, OSError) and error.filename is not None:
-        file = str(error.filename2 or error.filename)
-        if error.errno in _FULL:
-            return StorageError(f"the disk of '{Path(file).parent}' is full: {error.strerror}", file=file)
-        return StorageError(f"'{file}': {error.strerror}", file=file)
-    if isinstance(error, OSError) and error.errno in _FULL:
-        return StorageError(f"a local disk is full: {error.strerror} ({_places(error)})")
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
+        return local_disk_error(error)
     return InternalError(f"{type(error).__name__}: {error} (at {_places(error)})")
 
 

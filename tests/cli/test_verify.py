@@ -175,7 +175,7 @@ def test_a_full_directory_for_temporary_files_is_named_as_such(query, monkeypatc
     monkeypatch.setattr(Query, "storage", lambda self, key: storage)
     assert main(["verify", str(query.root)]) == exit_codes.RETRY
     said = capsys.readouterr().err
-    assert "on this machine's disk: No space left on device" in said and "TMPDIR" in said
+    assert "is full: No space left on device" in said and "TMPDIR" in said
     assert str(query.root) not in said
 
 

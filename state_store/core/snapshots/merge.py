@@ -25,6 +25,7 @@ from state_store.core.snapshots.ingestion import check_files, check_version, des
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.wanted_files import wanted_deltas
 from state_store.core.storage.durable import link_or_copy
+from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import DamagedError, InternalError
 
 KINDS = (INGEST, INCREMENTAL, FULL)
@@ -43,6 +44,7 @@ class Merged:
     phases: dict[str, float]
 
 
+@local_disk_errors()
 def merge(
     context: StoreContext,
     base: LocalDatabase,

@@ -23,12 +23,14 @@ from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.deletion.reading import read_listing
 from state_store.core.snapshots.assembly import Came, IsLazy, Progress, Restored, assemble, never_mind
 from state_store.core.snapshots.context import StoreContext
+from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
 
 _TRIES = 3
 _PAUSE_S = 0.2
 
 
+@local_disk_errors()
 def restore(
     context: StoreContext,
     version: VersionId,

@@ -29,11 +29,13 @@ def blames_local_file(error: OSError, local: str | os.PathLike[str]) -> bool:
 
 def local_disk_error(error: OSError, file: str | os.PathLike[str] | None = None) -> LocalDiskError:
     """Return the error to raise for `error`, which is about the local file `file` unless it names another."""
-    name = error.filename2 or error.filename or file
-    place = "this machine's disk" if name is None else f"'{os.fspath(name)}' on this machine's disk"
+    named = error.filename2 or error.filename or file
+    name = None if named is None else os.fspath(named)
     reason = error.strerror or str(error)
-    advice = f" ({REMEDY})" if error.errno in _UNWRITABLE else ""
-    return LocalDiskError(f"cannot use {place}: {reason}{advice}", file=None if name is None else str(name))
+    if error.errno in _FULL:
+        place = "a disk of this machine" if name is None else f"the disk of '{Path(name).parent}'"
+        return LocalDiskError(f"{place} is full: {reason} ({REMEDY})", file=name)
+    return LocalDiskError(reason if name is None else f"'{name}': {reason}", file=name)
 
 
 @contextmanager

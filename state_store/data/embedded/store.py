@@ -42,6 +42,7 @@ from state_store.core.snapshots.merge import FULL, INCREMENTAL, MOST_RUNS, merge
 from state_store.core.snapshots.publish import WRITER, Published, publish
 from state_store.core.snapshots.restore import restore
 from state_store.core.storage.contract import Storage
+from state_store.core.storage.local_disk import local_disk_errors
 from state_store.core.storage.open import open_storage
 from state_store.data.embedded.changes import Changes, after
 from state_store.data.rows.decoder import decode
@@ -87,6 +88,7 @@ class EmbeddedStore:
         self._open_at(EMPTY)
 
     @classmethod
+    @local_disk_errors()
     def open(
         cls, location: str, *, version: VersionId | None = None, has_checkpoint_ids: bool = True
     ) -> EmbeddedStore:
@@ -134,6 +136,7 @@ class EmbeddedStore:
         listing = read_listing(self._context.storage)
         return Lineages(listing.deltas, listing.snapshots).restorable()
 
+    @local_disk_errors()
     def load(self, version: VersionId | None = None) -> VersionId:
         """Goes to `version`, by default to the newest; changes since the last commit are dropped."""
         if version is None:
@@ -204,6 +207,7 @@ class EmbeddedStore:
 
     # ---- versions ----------------------------------------------------------------------------------------
 
+    @local_disk_errors()
     def commit(self) -> VersionId:
         """Makes the changes the next version, durably; gives it."""
         version = VersionId(self._version.number + 1, self._new_id())
@@ -237,6 +241,7 @@ class EmbeddedStore:
         """Drops the changes since the last commit."""
         self._changes = Changes(self._version, self._committed)
 
+    @local_disk_errors()
     def checkpoint(self, *, full: bool = False) -> Published:
         """Publishes a snapshot of the committed version, with `full` one that shares no file with another."""
         restored = restore(self._context, self._version).base

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.snapshots.merge import MOST_RUNS
 from state_store.data.embedded.store import EmbeddedStore
-from state_store.errors import MissingError
+from state_store.errors import LocalDiskError, MissingError
 
 KEYS = st.one_of(st.binary(max_size=3), st.sampled_from([b"", b"\xff", b"\xff\xff", b"a", b"ab", b"a\xff"]))
 FAMILIES = st.sampled_from(["default", "index"])
@@ -208,3 +210,27 @@ def test_the_example_counts_and_goes_on(tmp_path: Path, checkout: Path) -> None:
         )
         assert f"{{'key': b'the', 'value': b'{4 * run}'}}" in result.stdout, result.stderr
         assert f"version {3 * run}: and the fox" in result.stdout
+
+
+@pytest.mark.parametrize("step", ["open", "load", "commit", "checkpoint"])
+def test_a_full_local_disk_is_an_error_of_the_store(tmp_path, monkeypatch, step):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "x"))
+
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        store.put(b"a", b"1")
+        store.commit()
+        store.put(b"b", b"2")
+        steps = {
+            "open": lambda: EmbeddedStore.open(str(tmp_path / "state")),
+            "load": store.load,
+            "commit": store.commit,
+            "checkpoint": store.checkpoint,
+        }
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "mkdir", fail)
+            with pytest.raises(LocalDiskError, match=r"the disk of '.*' is full: No space left"):
+                steps[step]()
+        assert store.get(b"b") == b"2"
+        store.commit()
+        assert store.get(b"b") == b"2"
