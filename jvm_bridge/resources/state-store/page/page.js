@@ -99,18 +99,18 @@
               el("h2", { id: "ss-h-stores" }, "Stores"), el("div", { class: "key grow", id: "ss-ages" }),
               el("label", { class: "small soft", for: "ss-filter" }, "Partition"),
               el("input", { id: "ss-filter", type: "number", min: 0, placeholder: "all", oninput: (event) => { state.filter = event.target.value; state.offset = 0; show(); } })),
-            el("div", { class: "scroll", tabindex: 0, role: "region", "aria-labelledby": "ss-h-stores" }, el("table", { class: "data", id: "ss-stores" })),
+            el("div", { class: "scroll", tabindex: 0, role: "group", "aria-labelledby": "ss-h-stores" }, el("table", { class: "data", id: "ss-stores" })),
             el("div", { class: "head", id: "ss-pages" })),
           el("section", { class: "card grid", "aria-labelledby": "ss-h-merges" },
             el("div", { class: "head" }, el("h2", { id: "ss-h-merges" }, "Merges")),
-            el("div", { class: "scroll", tabindex: 0, role: "region", "aria-labelledby": "ss-h-merges" }, el("div", { id: "ss-merges" }))),
+            el("div", { class: "scroll", tabindex: 0, role: "group", "aria-labelledby": "ss-h-merges" }, el("div", { id: "ss-merges" }))),
           el("section", { class: "card grid", id: "ss-files-card", "aria-labelledby": "ss-h-files" },
             el("div", { class: "head" }, el("h2", { id: "ss-h-files", tabindex: -1 }, "Shared files"), el("div", { class: "grow soft small", id: "ss-files-about" }),
               el("div", { class: "key" }, keyed("shared", "made by a merge"), keyed("delta", "delta of a batch"), keyed("snapshot", "archive of a snapshot"))),
-            el("div", { class: "drawing", id: "ss-drawing", tabindex: 0, role: "region", "aria-labelledby": "ss-h-files" })),
+            el("div", { class: "drawing", id: "ss-drawing", tabindex: 0, role: "group", "aria-labelledby": "ss-h-files" })),
           el("section", { class: "card grid", "aria-labelledby": "ss-h-history" },
             el("div", { class: "head" }, el("h2", { id: "ss-h-history" }, "Checkpoints that can be restored"), el("div", { class: "grow soft small", id: "ss-counts" })),
-            el("div", { class: "scroll", tabindex: 0, role: "region", "aria-labelledby": "ss-h-history" }, el("table", { class: "data", id: "ss-history" })),
+            el("div", { class: "scroll", tabindex: 0, role: "group", "aria-labelledby": "ss-h-history" }, el("table", { class: "data", id: "ss-history" })),
             el("div", { class: "head", id: "ss-older" })),
           el("details", { class: "card" }, el("summary", {}, "Configuration"), el("div", { class: "scroll", id: "ss-config" })))));
   }
@@ -123,6 +123,8 @@
     if (!state.service.documentation) return el("span", { class: "mono" }, finding.link);
     return el("a", { href: state.service.documentation + finding.link.replace(/\.md(?=#|$)/, ".html").replace(/^docs\//, ""), rel: "noreferrer", target: "_blank" }, "Read more");
   }
+  // Puts what stands between back-ticks into <code>.
+  const coded = (text) => text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
   function showVerdict(verdict) {
     if (!changed("verdict", verdict)) return;
     const card = by("verdict");
@@ -135,7 +137,7 @@
         fine ? el("p", { class: "first" }, verdict.sentence) : null,
         verdict.findings.length ? el("ul", { class: "findings" }, ...verdict.findings.map((finding) => el("li", {},
           el("p", {}, el("span", { class: `tag ${finding.severity}` }, finding.severity), el("span", { class: "said" }, finding.sentence)),
-          el("p", { class: "small" }, finding.remedy, " ", link(finding))))) : null));
+          el("p", { class: "small" }, ...coded(finding.remedy), " ", link(finding))))) : null));
     document.title = `${fine ? "" : `(${verdict.severity}) `}${state.query} – checkpoints`;
   }
   function showFailure(error) {
@@ -164,7 +166,7 @@
     by("figures").replaceChildren(
       figure("Slowest restore", duration(latest.restore_predicted_ms), objective ? `objective ${duration(objective)}` : null),
       figure("A checkpoint has", size(latest.bytes), share),
-      figure("The last one wrote", size(latest.new_bytes), `${count(latest.stores)} stores`),
+      figure("The last one wrote", size(latest.new_bytes), latest.stores === 1 ? "in one store" : `in ${count(latest.stores)} stores`),
       figure("Longest chain", `${count(latest.deltas)} deltas`, latest.deltas_since_full !== undefined ? `${count(latest.deltas_since_full)} since a full checkpoint` : null),
       figure("Full checkpoint", full ? `version ${full.version}` : "not here", full ? ago(full.made_ms) : "none in this history"),
       figure("In storage", summary.stored_bytes ? size(summary.stored_bytes.sum) : "–", history.counts.restorable !== undefined ? `${count(history.counts.restorable)} versions can be restored` : null));
@@ -188,9 +190,10 @@
       cursor: { points: { size: 6 }, drag: { x: false, y: false } },
       scales: { x: { time: false }, y: { range: (_, low, high) => [0, (high || 1) * 1.15] } },
       axes: [{ ...axis, incrs: INCREMENTS, size: 28 }, { ...axis, size: 58, incrs: values === count ? INCREMENTS : undefined, values: (_, ticks) => ticks.map(values) }],
-      series: [{ label: "version" }, ...series.map((s) => ({
+      series: [{ label: "version", value: (u, v) => count(v ?? u.data[0][u.data[0].length - 1]) }, ...series.map((s) => ({
         label: s.label, stroke: colour(s.colour), width: 2, dash: s.dash, fill: s.fill ? colour(s.colour) + s.fill : undefined, points: { show: false },
-        value: (_, v) => (v === null || v === undefined ? "–" : values(v)),
+        // Without a cursor over the chart the legend shows the newest value.
+        value: (u, v, index) => { const shown = v ?? u.data[index][u.data[index].length - 1]; return shown === null || shown === undefined ? "–" : values(shown); },
       }))],
     }, [x, ...series.map((s) => s.values)], place);
     charts[id] = { plot, key };
@@ -269,7 +272,7 @@
     const place = by("drawing");
     if (!found || !found.versions.length) { place.replaceChildren(el("p", { class: "empty" }, "No version of this store can be restored.")); return; }
     const versions = found.versions.slice(-60), first = versions[0], at = new Map(versions.map((v, i) => [v, i]));
-    const files = found.files.filter((f) => f.last === undefined || f.last >= first).slice(-120);
+    const files = found.files.filter((f) => f.last === undefined || f.last >= first).slice(-120).reverse();
     const row = 18, left = 240, top = 34, right = 110;
     const step = Math.max(14, Math.min(40, Math.floor((place.clientWidth - left - right - 4) / versions.length)));
     const wide = left + versions.length * step + right, high = top + files.length * row + 8;
@@ -294,7 +297,7 @@
       }
       picture.append(svg("text", { x: wide - 4, y: y + 12, "text-anchor": "end" }, file.first === undefined ? "not needed" : `needed by ${file.count}`));
     });
-    by("files-about").textContent = `Store ${placeOf(found)}: versions across, files down. A bar goes from the first to the last version that needs the file; a file without a bar waits for the clean-up. F: full checkpoint, M: merge.`;
+    by("files-about").textContent = `Store ${placeOf(found)}: versions across, files down, newest first. A bar goes from the first to the last version that needs the file; a file without a bar waits for the clean-up. F: full checkpoint, M: merge.`;
     place.replaceChildren(picture, el("details", {}, el("summary", { class: "small" }, "As a table"), el("table", { class: "data" }, el("caption", { class: "hidden" }, "Files"),
       el("thead", {}, el("tr", {}, ...["File", "Bytes", "Written at", "Needed by", "From", "To"].map((t, i) => el("th", { scope: "col", class: i ? "number" : null }, t)))),
       el("tbody", {}, ...files.map((f) => el("tr", {}, el("td", { class: "mono" }, f.path), el("td", { class: "number" }, size(f.bytes)), el("td", { class: "number" }, count(f.origin)), el("td", { class: "number" }, count(f.count)), el("td", { class: "number" }, count(f.first)), el("td", { class: "number" }, count(f.last))))))));

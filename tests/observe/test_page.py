@@ -1,0 +1,262 @@
+"""The page in a real browser: what it shows, what its button does, who can use it.
+
+`STATE_STORE_PICTURES=docs/pictures` writes the pictures of the documents.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from query_directory import QueryDirectory, rows
+from service import Served, serving
+
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL
+
+TEXT = "document.querySelector('#state-store').innerText"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Yield a browser."""
+    chromium = Browser()
+    yield chromium
+    chromium.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Browser:
+    """Return the browser as a desk has it, without anything noted."""
+    browser.size(1280, 900)
+    browser.problems.clear()
+    browser.requested.clear()
+    return browser
+
+
+@pytest.fixture(scope="module")
+def skewed(tmp_path_factory: pytest.TempPathFactory) -> QueryDirectory:
+    """Return a query of 12 partitions of different sizes, 40 versions, with merges and a full checkpoint."""
+    root = tmp_path_factory.mktemp("skewed")
+    query = QueryDirectory(root / "flights-by-airport", root / "scratch", partitions=12)
+    for version in range(1, 41):
+        query.version = version
+        query._write(
+            f"offsets/{version - 1}", {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}, "{}"
+        )
+        for number, key in enumerate(query.keys):
+            count = (9000 if version == 1 else 150 + 31 * (version % 9)) * (number + 2) // 9
+            first = 0 if version == 1 else 20_000 + (version % 16) * 800
+            query.newest[key] = query.write_version(key, rows(first, count), query.newest.get(key))
+        query._log_commit()
+        if version % 7 == 0:
+            for key in query.keys:
+                query.merge(key, FULL if version == 14 else INCREMENTAL)
+    return query
+
+
+@pytest.fixture(scope="module")
+def shown(skewed: QueryDirectory) -> Iterator[Served]:
+    """Yield a service of the skewed query."""
+    service = serving(skewed.location, every_s=1.0)
+    yield service
+    service.stop()
+
+
+def pictured(browser: Browser, name: str, tmp_path: Path, *, high: int | None = None) -> Path:
+    """Write a picture, where the documents have it if they are being made."""
+    path = Path(os.environ.get("STATE_STORE_PICTURES", tmp_path)) / f"{name}.png"
+    browser.picture(path, high=high)
+    assert path.stat().st_size > 10_000
+    return path
+
+
+def test_the_verdict_comes_first_and_everything_is_shown(
+    page: Browser, shown: Served, tmp_path: Path
+) -> None:
+    page.open(shown.url)
+    page.wait("document.querySelectorAll('#state-store .uplot canvas').length === 3")
+    text = page.evaluate(TEXT)
+    assert text.index("Fine: batch 39") < text.index("Slowest restore") < text.index("Stores")
+    assert page.evaluate("document.querySelectorAll('#ss-stores tbody tr').length") == 12
+    assert page.evaluate("document.querySelector('#ss-stores tbody tr').innerText").startswith("0/11/default")
+    assert page.evaluate("document.querySelectorAll('#ss-drawing rect.shared').length") > 0
+    assert page.evaluate("document.querySelectorAll('#ss-history tbody tr').length") == 20
+    assert "restoreObjective" in page.evaluate("document.querySelector('#ss-config').textContent")
+    pictured(page, "checkpoints-page", tmp_path)
+    page.size(1280, 900, dark=True)
+    page.evaluate("new Promise((after) => setTimeout(after, 700))")
+    pictured(page, "checkpoints-page-dark", tmp_path, high=900)
+
+
+def test_it_asks_its_own_service_only_and_breaks_no_rule_of_its_policy(page: Browser, shown: Served) -> None:
+    page.open(shown.url)
+    page.wait("document.querySelectorAll('#state-store .uplot canvas').length === 3")
+    assert page.requested and all(url.startswith(shown.url) for url in page.requested)
+    assert page.problems == []
+
+
+def test_the_button_makes_a_full_checkpoint_and_the_page_shows_it(
+    page: Browser, query: QueryDirectory, tmp_path: Path
+) -> None:
+    service = serving(query.location, every_s=1.0)
+    try:
+        page.open(service.url)
+        before = page.evaluate("document.querySelectorAll('#ss-history .tag.full').length")
+        page.click("#ss-full")
+        page.wait("document.querySelector('#state-store').dataset.full === 'done'")
+        status = page.evaluate("document.querySelector('#ss-status').textContent")
+        assert status.startswith("Full checkpoint of version 12: 2 of 2 stores in ")
+        page.wait(f"document.querySelectorAll('#ss-history .tag.full').length === {before + 1}")
+        assert "full" in page.evaluate("document.querySelector('#ss-history tbody tr').innerText")
+        pictured(page, "checkpoints-after-full", tmp_path, high=560)
+        assert page.problems == []
+    finally:
+        service.stop()
+
+
+def test_what_is_wrong_is_said_with_the_remedy(page: Browser, query: QueryDirectory, tmp_path: Path) -> None:
+    for path in query.files(query.keys[0]):
+        if path.parent.name == "delta":
+            path.unlink()
+    service = serving(query.location, objective_ms=1)
+    try:
+        page.open(service.url)
+        text = page.evaluate("document.querySelector('#ss-verdict').innerText")
+        assert text.index("cannot be restored") < text.index("state-store repair DIR")
+        assert text.index("critical") < text.index("warning")
+        assert page.evaluate("document.title").startswith("(critical)")
+        assert "cannot be restored" in page.evaluate(
+            "document.querySelector('#ss-stores tbody tr').innerText"
+        )
+        pictured(page, "checkpoints-wrong", tmp_path, high=620)
+    finally:
+        service.stop()
+
+
+def test_a_failed_request_is_said(page: Browser, query: QueryDirectory) -> None:
+    service = serving(query.location)
+    try:
+        page.open(service.url)
+        for path in query.files(query.keys[0]):
+            if path.parent.name == "delta":
+                path.unlink()
+        page.click("#ss-full")
+        page.wait("document.querySelector('#state-store').dataset.full")
+        assert "failed for 1 stores" in page.evaluate("document.querySelector('#ss-status').textContent")
+    finally:
+        service.stop()
+
+
+def test_a_token_is_asked_for_and_kept_out_of_the_address(page: Browser, query: QueryDirectory) -> None:
+    token = "0123456789abcdef-secret"
+    service = serving(query.location, host="0.0.0.0", token=token, allowed_hosts=("127.0.0.1",))
+    url = service.url.replace("0.0.0.0", "127.0.0.1")
+    try:
+        page.call("Page.navigate", url=url)
+        page.wait("document.querySelector('#ss-token') !== null")
+        page.evaluate(f"document.querySelector('#ss-token').value = '{token}'")
+        page.click("#ss-verdict button")
+        page.wait("document.querySelector('#state-store').dataset.ready")
+        assert token not in page.evaluate("location.href")
+        assert not any(token in requested for requested in page.requested)
+        page.click("#ss-full")
+        page.wait("document.querySelector('#state-store').dataset.full === 'done'")
+    finally:
+        service.stop()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(("wide", "phone"), [(1280, False), (390, True)])
+def test_it_is_accessible(page: Browser, shown: Served, dark: bool, wide: int, phone: bool) -> None:
+    page.size(wide, 900, dark=dark, phone=phone)
+    page.open(shown.url)
+    page.wait("document.querySelectorAll('#state-store .uplot canvas').length === 3")
+    axe = (resources.files("axe_core_python") / "axe.min.js").read_text(encoding="utf-8")
+    page.call("Runtime.evaluate", expression=axe)
+    found = page.evaluate(
+        "axe.run(document).then((r) => r.violations.map((v) => [v.id, v.nodes.map((n) => n.html)]))"
+    )
+    assert found == []
+
+
+def test_it_can_be_used_with_the_keyboard_alone(page: Browser, shown: Served) -> None:
+    page.open(shown.url)
+    names = []
+    for _ in range(30):
+        page.press("Tab", 9)
+        names.append(page.evaluate("document.activeElement.dataset.focus || document.activeElement.id"))
+    assert names[0] == "ss-full"
+    assert "sort-deltas" in names and "0/11/default" in names
+    page.evaluate("document.querySelector('[data-focus=\"0/3/default\"]').focus()")
+    page.press("Enter", 13)
+    page.wait("document.querySelector('#ss-files-about').textContent.startsWith('Store 0/3/default')")
+    assert page.evaluate("document.activeElement.id") == "ss-h-files"
+    page.evaluate("document.querySelector('[data-focus=\"sort-deltas\"]').focus()")
+    page.press("Enter", 13)
+    page.wait("document.querySelector('#ss-stores th[aria-sort] button').dataset.focus === 'sort-deltas'")
+    assert page.evaluate("document.activeElement.dataset.focus") == "sort-deltas", "focus stays"
+
+
+def test_it_works_on_a_telephone(page: Browser, shown: Served, tmp_path: Path) -> None:
+    page.size(390, 844, phone=True)
+    page.open(shown.url)
+    page.wait("document.querySelectorAll('#state-store .uplot canvas').length === 3")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390, "nothing is wider than the screen"
+    assert page.evaluate("document.querySelector('#ss-full').getBoundingClientRect().height") >= 44
+    pictured(page, "checkpoints-telephone", tmp_path, high=1500)
+
+
+def test_hostile_names_stay_texts(page: Browser, grown: QueryDirectory, tmp_path: Path) -> None:
+    root = tmp_path / "<img src=x onerror=document.body.dataset.owned=1>"
+    hostile = grown.copied(root)
+    meta = root / "state/0/_metadata/metadata"
+    name = "<script>document.body.dataset.owned=1</script>"
+    meta.write_text(
+        meta.read_text().replace("applyInPandasWithState", name).replace("flatMapGroupsWithState", name)
+    )
+    for path in hostile.files(hostile.keys[0]):
+        if path.parent.name == "delta":
+            path.unlink()
+    service = serving(str(root))
+    try:
+        page.open(service.url)
+        assert name in page.evaluate(TEXT)
+        assert page.evaluate("document.body.dataset.owned") is None
+        assert page.evaluate("document.querySelectorAll('#state-store img, #state-store script').length") == 0
+    finally:
+        service.stop()
+
+
+def test_a_thousand_stores_are_paged(page: Browser, tmp_path: Path) -> None:
+    query = QueryDirectory(tmp_path / "many", tmp_path / "scratch", partitions=1)
+    for version in range(1, 9):
+        query.commit(rows(version * 1000, 800 if version == 1 else 20))
+        if version == 5:
+            query.merge(query.keys[0], FULL)
+    query.multiply(1000)
+    service = serving(query.location)
+    try:
+        began = time.monotonic()
+        page.open(service.url)
+        page.wait("document.querySelectorAll('#state-store .uplot canvas').length === 3")
+        took = time.monotonic() - began
+        assert page.evaluate("document.querySelectorAll('#ss-stores tbody tr').length") == 25
+        assert page.evaluate("document.querySelector('#ss-pages').innerText").endswith("1 to 25 of 1,000")
+        page.click("[data-focus='Next']")
+        page.wait("document.querySelector('#ss-pages').innerText.endsWith('26 to 50 of 1,000')")
+        page.evaluate("document.querySelector('#ss-filter').value = '777'")
+        page.evaluate("document.querySelector('#ss-filter').dispatchEvent(new Event('input'))")
+        page.wait("document.querySelectorAll('#ss-stores tbody tr').length === 1")
+        assert "0/777/default" in page.evaluate("document.querySelector('#ss-stores').innerText")
+        metrics = service.http.get("metrics").text
+        assert 'partition="1' not in metrics
+        assert metrics.count("\nstate_store_chain_deltas{") == 1, "aggregated above 500 stores"
+        print(f"1,000 stores: page shown after {took:.2f} s")
+        assert took < 10
+    finally:
+        service.stop()
