@@ -1,4 +1,4 @@
-"""Adds to the package what setuptools does not know of: the Scala sources, and the jars.
+"""Build script that adds the Scala sources and the jars to the package.
 
 A jar that the tree has already (`make wheel`) is taken if it is of the sources as they are. If pyspark can
 be imported during the build, its jar is made. An isolated build has neither: the installed package compiles
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 class BuildPackage(build_py):
-    """Copies the package, and then the sources and jars below it. An editable install stays as it is."""
+    """Copy the package, and then the sources and jars below it. An editable install stays as it is."""
 
     def run(self) -> None:
         package = Path(self.build_lib) / "state_store"
@@ -38,13 +38,13 @@ class BuildPackage(build_py):
 
 
 def carry_sources(package: Path) -> None:
-    """Copies the Scala sources and resources into the package."""
+    """Copy the Scala sources and resources into the package."""
     target = package / sources.CARRIED.relative_to(sources.PACKAGE)
     shutil.copytree(sources.CHECKOUT, target, ignore=shutil.ignore_patterns("__pycache__"))
 
 
 def carry_jars(target: Path) -> None:
-    """Puts the jars of the tree that are up to date into the package, and that for the pyspark at hand."""
+    """Put the up-to-date jars of the tree and the jar for the installed pyspark into the package."""
     for jar in sorted(build.JAR_DIRECTORY.glob("*.jar")):
         stamp = build.stamped(jar)
         if stamp is not None and stamp == build.current(stamp.spark):

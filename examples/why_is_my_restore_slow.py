@@ -1,4 +1,4 @@
-"""Why a restore of a query's state takes long: a notebook as a script, without Spark.
+"""Reasons for a slow restore: a notebook as a script, without Spark.
 
     python examples/why_is_my_restore_slow.py /data/checkpoint
 
@@ -34,10 +34,10 @@ for heading, lines in history.groups():
     print(f"{heading}: {len(lines)} versions, {sum(line.new_bytes for line in lines)} bytes written for them")
 
 # %% How much of that is state, and how much is history: files against the rows that they have.
-begun = time.perf_counter()
+started = time.perf_counter()
 with state_store.open(checkpoint, slowest.operator, slowest.name, partitions=[slowest.partition]) as state:
     found = state.stats(sample=None)
-    taken_s = time.perf_counter() - begun
+    taken_s = time.perf_counter() - started
 rows_bytes = found.average_bytes * found.rows
 print(f"{found.rows} rows of {found.average_bytes:.0f} bytes in {found.size_bytes} bytes of files")
 print(f"brought and read from here in {taken_s:.2f} s")

@@ -1,4 +1,4 @@
-"""Checks how Scala sources are formatted: no tabs, no trailing blanks, at most 130 characters a line.
+"""Check the format of Scala sources: no tabs, no trailing blanks, at most 130 characters a line.
 
     python scripts/check_scala.py DIRECTORY...
 

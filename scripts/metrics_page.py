@@ -1,4 +1,4 @@
-"""Writes docs/metrics.md from the declarations in StoreMetrics.scala.
+"""Write docs/metrics.md from the declarations in StoreMetrics.scala.
 
     python scripts/metrics_page.py [DIRECTORY]
 
@@ -43,7 +43,7 @@ _METRIC = re.compile(r'\b(sum|size|time|largest|oldest)\(\s*"(\w+)",\s*"((?:[^"\
 
 @dataclass(frozen=True)
 class Metric:
-    """One declared metric; `kind` is the function that declares it."""
+    """A declared metric; `kind` is the function that declares it."""
 
     group: str
     kind: str
@@ -52,7 +52,7 @@ class Metric:
 
 
 def declared(source: str) -> list[Metric]:
-    """The metrics of StoreMetrics.scala, in their order. Raises ValueError for a group without a heading."""
+    """Return the metrics of StoreMetrics.scala in order; raise ValueError for a group without a heading."""
     starts = list(_GROUP.finditer(source))
     metrics = []
     for start, following in zip(starts, [*starts[1:], None], strict=True):
@@ -65,13 +65,13 @@ def declared(source: str) -> list[Metric]:
 
 
 def source_file(checkout: Path) -> Path:
-    """Where the metrics are declared."""
+    """Return the file that declares the metrics."""
     (path,) = (checkout / "jvm_bridge/scala").rglob("StoreMetrics.scala")
     return path
 
 
 def page(checkout: Path) -> str:
-    """The page, Markdown."""
+    """Return the page as Markdown."""
     metrics = declared(source_file(checkout).read_text(encoding="utf-8"))
     return _INTRODUCTION + "".join(_sections(metrics))
 

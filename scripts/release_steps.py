@@ -1,4 +1,4 @@
-"""Looks whether a release can be published, and prints the steps: python scripts/release_steps.py DIST.
+"""Check that a release can be published, and print the steps: python scripts/release_steps.py DIST.
 
 It publishes nothing. The exit status is 1 where something is missing, and each such thing is said.
 """
@@ -17,9 +17,13 @@ import state_store  # noqa: E402
 
 
 def missing(version: str, changes: str, changed_files: str, tags: list[str]) -> list[str]:
-    """What keeps `version` from being published, a sentence each.
+    """Return a sentence for each thing that keeps `version` from being published.
 
-    changes: the text of CHANGELOG.md. changed_files: what `git status --porcelain` prints.
+    Args:
+        version: the version, such as `1.2.3`.
+        changes: the text of CHANGELOG.md.
+        changed_files: the output of `git status --porcelain`.
+        tags: the tags of the repository.
     """
     found = []
     if not re.fullmatch(r"\d+\.\d+\.\d+", version):

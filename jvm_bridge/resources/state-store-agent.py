@@ -9,7 +9,7 @@ import sys
 
 
 def choose(archive: str, version: str) -> None:
-    """Makes `import state_store` find the agent's code of this version."""
+    """Make `import state_store` find the agent's code of this version."""
     try:
         import state_store
 

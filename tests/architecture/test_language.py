@@ -26,10 +26,7 @@ NAMES = {
 
 UNFINISHED = (
     "benchmarks/",
-    "examples/",
     "jvm_bridge/",
-    "scripts/",
-    "setup.py",
     "state_store/agent/",
     "state_store/cli/",
     "state_store/core/compat.py",
