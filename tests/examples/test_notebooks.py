@@ -26,7 +26,7 @@ def test_why_is_my_restore_slow(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["notebook", str(checkpoint("flights", tmp_path))])
     runpy.run_path(str(EXAMPLES / "why_is_my_restore_slow.py"), run_name="__main__")
     told = capsys.readouterr().out
-    assert "store 0/0/default: from the merge checkpoint 2 and 2 deltas" in told
+    assert "store 0/0/default: from the merge checkpoint 3 and 1 deltas" in told
     assert "operator 0 (" in told and "2 partitions: 4 versions, " in told
     assert "much is history" in told
 
