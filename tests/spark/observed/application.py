@@ -118,8 +118,8 @@ def main() -> None:
     conf.update(asked.get("options", {}))
     builder = SparkSession.builder.master(asked.get("master", "local[2]")).config(map=conf)
     spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("INFO" if asked.get("log") else "WARN")
     context = spark.sparkContext
+    context.setLogLevel(conf["spark.log.level"])
     print(json.dumps({"ui": context.uiWebUrl, "application": context.applicationId}), flush=True)
     application = Application(spark)
     for line in sys.stdin:

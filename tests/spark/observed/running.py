@@ -19,13 +19,14 @@ import quick_java
 from queries import settings
 
 HERE = Path(__file__).resolve().parent
-PATIENCE_S = 120
+PATIENCE_S = 600
 T = TypeVar("T")
 
 SETTINGS = {"maxDeltas": "3", "minPauseBetweenMerges": "0s", "fullAfterMerges": "3", "memoryBudget": "64m"}
 OPTIONS = {
     "spark.ui.enabled": "true",
     "spark.ui.port": "0",
+    "spark.log.level": "WARN",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     "spark.driver.host": "127.0.0.1",
@@ -57,7 +58,7 @@ def ask(url: str, method: str = "GET", body: Any = None, headers: Mapping[str, s
         sent.setdefault("Content-Type", "application/json")
     request = urllib.request.Request(url, data=data, method=method, headers=sent)
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=120) as answer:
             return Answer(answer.status, answer.read().decode(), dict(answer.headers))
     except urllib.error.HTTPError as error:
         return Answer(error.code, error.read().decode(), dict(error.headers))
@@ -82,6 +83,7 @@ class Running:
         room: Path,
         master: str = "local[2]",
         settings_: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] | None = None,
         **options: str,
     ) -> None:
         room.mkdir(parents=True, exist_ok=True)
@@ -101,14 +103,14 @@ class Running:
                 **options,
             },
         }
-        environment = {**os.environ, "PYTHONPATH": settings.python_path(), "PYSPARK_PYTHON": sys.executable}
+        own = {"PYTHONPATH": settings.python_path(), "PYSPARK_PYTHON": sys.executable}
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "application.py"), json.dumps(asked)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log.open("w"),
             cwd=room,
-            env=environment,
+            env={**os.environ, **(environment or {}), **own},
             text=True,
         )
 
@@ -158,3 +160,27 @@ class Running:
         line = self._process.stdout.readline()
         assert line, f"the application ended: {self.log.read_text()[-4000:]}"
         return json.loads(line)
+
+
+def version(app: Running, query: str) -> int | None:
+    """Return the version that the API shows of a query."""
+    answer = app.get(f"queries/{query}/stores")
+    return answer.json["version"] if answer.status == 200 else None
+
+
+def request_full(app: Running, query: str, **body: Any) -> str:
+    """Request full checkpoints, and return the request's id."""
+    answer = app.get(f"queries/{query}/checkpoints", method="POST", body=body)
+    assert answer.status == 202, answer.text
+    return str(answer.json["request-id"])
+
+
+def outcome(app: Running, query: str, request: str) -> dict[str, Any]:
+    """Return the operation when it has ended."""
+    path = f"queries/{query}/checkpoints/triggers/{request}"
+
+    def ended() -> dict[str, Any] | None:
+        operation: dict[str, Any] = app.get(path).json
+        return operation if operation["status"]["id"] == "COMPLETED" else None
+
+    return awaited(ended, f"{path} has ended")

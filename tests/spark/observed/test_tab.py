@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from observed.running import Running, awaited
+from observed.running import Running, awaited, outcome, request_full, version
 from observed.schema import check
 
 from state_store.core.checkpoint.names import SnapshotName
@@ -36,28 +36,6 @@ def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         running.feed(HOSTILE, 2)
         awaited(lambda: version(running, "totals") == 6, "the last batch is shown")
         yield running
-
-
-def version(app: Running, query: str) -> int | None:
-    answer = app.get(f"queries/{query}/stores")
-    return answer.json["version"] if answer.status == 200 else None
-
-
-def request_full(app: Running, query: str, **body: Any) -> str:
-    answer = app.get(f"queries/{query}/checkpoints", method="POST", body=body)
-    assert answer.status == 202, answer.text
-    return str(answer.json["request-id"])
-
-
-def outcome(app: Running, query: str, request: str) -> dict[str, Any]:
-    """Return the operation when it has ended."""
-    path = f"queries/{query}/checkpoints/triggers/{request}"
-
-    def ended() -> dict[str, Any] | None:
-        operation: dict[str, Any] = app.get(path).json
-        return operation if operation["status"]["id"] == "COMPLETED" else None
-
-    return awaited(ended, f"{path} has ended")
 
 
 def full_snapshots(directory: Path, operator: int = 0) -> dict[str, set[int]]:
@@ -111,7 +89,7 @@ def test_history_has_every_batch_with_its_merges(app: Running) -> None:
     answer = app.get("queries/totals/checkpoints").json
     assert [one["version"] for one in answer["history"]] == [6, 5, 4, 3, 2, 1]
     assert all(one["wrote"]["delta"] == 2 for one in answer["history"])
-    merged = [one for one in answer["history"] if one["wrote"]["merge"] or one["wrote"]["full"]]
+    merged = [one for one in answer["history"] if one["wrote"].keys() & {"merge", "full"}]
     assert merged
     assert all(one["reasons"] for one in merged)
     page = app.get("queries/totals/checkpoints?limit=2&before=5").json

@@ -380,9 +380,9 @@
       if (merges) showMerges(merges);
       showHistory(history);
       const place = state.place || stores.stores[0];
-      if (place) {
+      if (state.service.source !== "serve") by("files-card").hidden = true; // it does not read storage
+      else if (place) {
         const files = await ask(`${base}/files?operator=${place.operator}&partition=${place.partition}&store=${encodeURIComponent(place.store)}`).catch((error) => error);
-        by("files-card").hidden = files instanceof Error && state.service.source !== "serve";
         if (!(files instanceof Error)) showFiles(files);
       }
       showConfig(await ask(`${base}/config`));

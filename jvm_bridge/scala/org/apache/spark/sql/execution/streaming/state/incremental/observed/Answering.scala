@@ -77,8 +77,7 @@ private[observed] final class Answering(queries: Queries) {
   private def service: ObjectNode = Json.present(
     "api" -> Model.api, "release" -> AgentDirectory.version, "source" -> queries.source,
     "full_checkpoints" -> queries.observatory.isDefined,
-    "full_checkpoints_because" -> queries.observatory.fold(Option(Answering.NotHere))(_ => None),
-    "documentation" -> Model.documentation)
+    "full_checkpoints_because" -> queries.observatory.fold(Option(Answering.NotHere))(_ => None))
 
   private def query(name: String): KnownQuery = queries.find(name).getOrElse {
     val known = queries.all.map(_.address)
@@ -119,7 +118,7 @@ private[observed] final class Answering(queries: Queries) {
     val limit = parameters.number("limit", 1, Answering.MostHistory).getOrElse(100L).toInt
     val before = parameters.number("before", 0, Long.MaxValue).getOrElse(Long.MaxValue)
     val records = recordsOf(query)
-    val all = Documents.checkpoints(records)
+    val all = Documents.checkpoints(records, since(query))
     val older = all.filter(_.path("version").asLong < before)
     Json.present(
       "counts" -> Documents.counts(all, records), "summary" -> Documents.summary(query.record.totals),
@@ -144,8 +143,10 @@ private[observed] final class Answering(queries: Queries) {
       throw new Problem(404, "missing", s"Of version $version only its figures in sum are kept here. Ask storage: " +
         s"`state-store checkpoints ${query.record.checkpoint}`")
     }
-    Json.present(page(record, parameters) :+ ("checkpoint" -> Documents.checkpoints(records)(place)): _*)
+    Json.present(page(record, parameters) :+ ("checkpoint" -> Documents.checkpoints(records, since(query))(place)): _*)
   }
+
+  private def since(query: KnownQuery): MergesBetween = query.live.fold(MergesBetween())(_.between)
 
   // The newest batch of a running query may not have come to the status store yet.
   private def recordsOf(query: KnownQuery): Seq[BatchRecord] = {

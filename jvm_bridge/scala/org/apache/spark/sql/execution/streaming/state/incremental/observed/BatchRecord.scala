@@ -92,7 +92,7 @@ private[observed] object BatchRecord {
   /** The text of a record, with as many stores as fit. */
   def text(record: BatchRecord): String = {
     val head = new String(Json.bytes(encode(record.copy(stores = Nil, omitted = 0))), "UTF-8")
-    var left = LongestText - head.length
+    var left = LongestText - head.length - 16 // the number of those that are left out is longer than that in head
     val fitting = record.stores.map(store => store -> Json.bytes(row(store)).length).takeWhile { case (_, length) =>
       left -= length + 1
       left > 0

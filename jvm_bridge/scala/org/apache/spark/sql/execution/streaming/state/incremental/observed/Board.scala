@@ -3,6 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.observed
 import scala.collection.mutable
 
 import org.apache.spark.internal.Logging
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
 /**
  * A query as its listener knows it.
@@ -59,6 +60,7 @@ private[observed] object MergesBetween {
  *                the first ends
  * @param stores  the stores that were reported, ordered by operator, partition and name
  * @param merges  merges that ended, newest first
+ * @param between merges that ended since the newest batch was reported to Spark's listeners
  * @param tallies counters and histograms since the run began
  * @param error   why the run ended; None if it runs or was stopped
  */
@@ -69,6 +71,7 @@ private[observed] final case class RunView(
     stores: Seq[StoreView],
     merges: Seq[MergeReport],
     tallies: Tallies,
+    between: MergesBetween,
     ended: Boolean,
     error: Option[String]) {
   def version: Option[Long] = batch.map(_ + 1)
@@ -95,7 +98,7 @@ private[observed] final class Board extends Logging {
 
     def view: RunView = RunView(
       facts, batch, batchMs, stores.values.toSeq.sortBy(s => (s.key.operator, s.key.partition, s.key.store)),
-      merges, tallies, ended, error)
+      merges, tallies, between, ended, error)
   }
 
   private val runs = mutable.LinkedHashMap.empty[String, Run]
@@ -117,6 +120,7 @@ private[observed] final class Board extends Logging {
         of.merges = (r +: of.merges).take(Board.MostMerges)
         of.tallies = of.tallies.merged(r)
         of.between = of.between.plus(r)
+        if (r.failure.isEmpty) of.stores.updateWith(r.key)(_.map(published(_, r)))
       case _: FullReport => ()
     }
   }
@@ -166,6 +170,17 @@ private[observed] final class Board extends Logging {
 
   /** All runs, those that were heard of last at the end. */
   def views: Seq[RunView] = synchronized(runs.values.map(_.view).toSeq)
+
+  // Until its next commit, a store's newest snapshot is younger than its newest report.
+  private def published(store: StoreView, merge: MergeReport): StoreView = {
+    val since = Some(store.report.atMs - merge.atMs)
+    val report = merge.kind match {
+      case Declarations.fullMerge => store.report.copy(sinceSnapshotMs = since, sinceFullMs = since)
+      case Declarations.ingestMerge => store.report
+      case _ => store.report.copy(sinceSnapshotMs = since)
+    }
+    store.copy(report = report)
+  }
 
   private def committed(of: Run, store: StoreView): Unit = {
     val known = of.stores.get(store.key)

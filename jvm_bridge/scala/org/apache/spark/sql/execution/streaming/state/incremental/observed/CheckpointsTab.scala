@@ -52,8 +52,12 @@ private[observed] final class CheckpointsPage(tab: CheckpointsTab, token: String
   override def render(request: HttpServletRequest): Seq[Node] = {
     val base = UIUtils.prependBaseUri(request, tab.basePath) + s"/${CheckpointsTab.Path}"
     val content =
+      <link rel="stylesheet" href={s"$base/assets/uPlot.min.css"}/>
+      <link rel="stylesheet" href={s"$base/assets/page.css"}/>
       <div id="state-store" data-api={s"$base/api/${Model.api}"} data-token={token}
         data-token-header={ApiServlet.TokenHeader}></div>
+      <script src={s"$base/assets/uPlot.iife.min.js"}></script>
+      <script src={s"$base/assets/page.js"}></script>
     UIUtils.headerSparkPage(request, "Checkpoints", content, tab)
   }
 }

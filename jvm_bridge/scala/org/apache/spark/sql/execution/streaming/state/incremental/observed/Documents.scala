@@ -74,21 +74,23 @@ private[observed] object Documents {
    * `Checkpoint` of each record of a query.
    *
    * @param records the records of the query, newest first
+   * @param since   merges that ended after the newest of them
    */
-  def checkpoints(records: Seq[BatchRecord]): Seq[ObjectNode] = {
-    val counts = records.flatMap(_.merges.counts).groupMapReduce(_._1)(_._2)(_ + _)
-    val reasons = records.flatMap(_.merges.reasons).groupMap(_._1)(_._2)
+  def checkpoints(records: Seq[BatchRecord], since: MergesBetween): Seq[ObjectNode] = {
+    val merges = since +: records.map(_.merges)
+    val counts = merges.flatMap(_.counts).groupMapReduce(_._1)(_._2)(_ + _)
+    val reasons = merges.flatMap(_.reasons).groupMap(_._1)(_._2)
     records.map { record =>
       val published = counts.toSeq.collect {
         case ((version, kind, true), count) if version == record.version && kind != Declarations.ingestMerge => kind -> count
       }
-      val (fulls, merges) = published.partition(_._1 == Declarations.fullMerge)
+      val (fulls, others) = published.partition(_._1 == Declarations.fullMerge)
+      val wrote = Seq("delta" -> record.totals.stores.toLong, "merge" -> others.map(_._2).sum, "full" -> fulls.map(_._2).sum)
       val spreads = record.totals.spreads
       Json.present(
         "version" -> record.version, "batch" -> record.batch, "made_ms" -> record.atMs,
         "stores" -> record.totals.stores,
-        "wrote" -> Json.obj(
-          "delta" -> record.totals.stores, "merge" -> merges.map(_._2).sum, "full" -> fulls.map(_._2).sum),
+        "wrote" -> Json.obj(wrote.filter(_._2 > 0): _*),
         "deltas" -> spreads.get("deltas").fold(0L)(_.max.toLong), "deltas_since_full" -> record.totals.deltasSinceFull,
         "files" -> spreads.get("files").fold(0L)(_.sum.toLong), "bytes" -> spreads.get("bytes").fold(0L)(_.sum.toLong),
         "new_bytes" -> record.totals.newBytes,
@@ -160,6 +162,10 @@ private[observed] object Documents {
           "outcome" -> (if (one.failure.isDefined) "failed" else if (one.already) "already" else "made"),
           "version" -> one.version, "duration_ms" -> one.tookMs, "failure" -> one.failure.map(failure))
       }),
+      "operation" -> request.endedMs.map { _ =>
+        Json.present(
+          "checkpointId" -> outcomes.flatMap(_.version).maxOption, "failureCause" -> request.failure.map(_.message))
+      },
       "failure" -> request.failure.map(failure))
   }
 

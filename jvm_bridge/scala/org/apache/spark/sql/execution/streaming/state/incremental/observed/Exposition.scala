@@ -45,7 +45,7 @@ private[observed] object Exposition {
   }
 
   private def storeSamples(metric: Metric, of: Figures, field: String): Seq[String] =
-    if (of.stores.size <= Model.mostStores) of.stores.flatMap { store =>
+    if (of.stores.size <= Model.maxStores) of.stores.flatMap { store =>
       number(store, field).map(value => sample(metric.name, place(metric, of, store), value * metric.scale))
     }
     else of.stores.groupBy(one => (one.path("operator").asLong, one.path("store").asText)).toSeq.sortBy(_._1).flatMap {

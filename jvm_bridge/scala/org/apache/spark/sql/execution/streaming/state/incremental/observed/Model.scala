@@ -51,14 +51,11 @@ private[observed] object Model {
   /** The version of the API. */
   val api: String = root.path("api").asText
 
-  /** Where the documentation is, to which the links of remedies are relative. */
-  val documentation: String = root.path("documentation").asText("docs/")
-
   /** A store of fewer bytes is never called too large for its group. */
   val skewLeastBytes: Double = root.path("skew_least_bytes").asDouble(64 << 20)
 
   /** Above so many stores of a query, metrics of stores are aggregated over the partitions. */
-  val mostStores: Int = root.path("most_stores").asInt
+  val maxStores: Int = root.path("max_stores").asInt
 
   /** The labels of the metrics of a subject. */
   val labels: Map[String, Seq[String]] =

@@ -1,0 +1,20 @@
+"""Without a UI and an event log nobody could see reports: none are sent, and queries run as ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from observed.running import Running
+
+pytestmark = pytest.mark.spark
+
+
+def test_queries_of_an_application_without_a_ui_run_without_a_word(tmp_path: Path) -> None:
+    with Running(tmp_path / "app", **{"spark.ui.enabled": "false"}) as app:
+        assert app.ui is None
+        app.start("totals")
+        assert app.feed("totals", 5)["batch"] == 4
+    log = (tmp_path / "app/log").read_text()
+    assert "Exception" not in log
+    assert "incremental" not in log

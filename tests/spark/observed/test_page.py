@@ -1,0 +1,61 @@
+"""The tab's page in a real browser: what it shows, and what its button does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from observed.running import Running, awaited, version
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "observe"))
+
+from browser import Browser
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.older(more=("4.0",)),
+    pytest.mark.skipif(shutil.which("chromium") is None, reason="needs Debian's chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with Running(tmp_path_factory.mktemp("page"), settings_={"maxDeltas": "100"}) as running:
+        running.start("flights by airport", "processed")
+        running.feed("flights by airport", 5)
+        awaited(lambda: version(running, "flights%20by%20airport") == 5, "the last batch is shown")
+        yield running
+
+
+@pytest.fixture
+def browser() -> Iterator[Browser]:
+    chromium = Browser()
+    chromium.size(1280, 900)
+    yield chromium
+    chromium.close()
+
+
+def test_the_page_shows_the_query_and_its_button_makes_a_full_checkpoint(
+    app: Running, browser: Browser, tmp_path: Path
+) -> None:
+    browser.open(f"{app.ui}/checkpoints/")
+    browser.wait("document.querySelectorAll('#state-store .uplot canvas').length === 3")
+    text = browser.evaluate("document.querySelector('#state-store').innerText")
+    assert text.index("Fine: batch 4") < text.index("Slowest restore") < text.index("Stores")
+    assert text.index("sums") < text.index("$"), "the user's variables come before internal ones"
+    assert browser.evaluate("document.querySelectorAll('#ss-stores tbody tr').length") == 2
+    browser.click("#ss-full")
+    browser.wait("document.querySelector('#state-store').dataset.full === 'done'", 60)
+    status = browser.evaluate("document.querySelector('#ss-status').textContent")
+    assert status.startswith("Full checkpoint of version 5: 2 of 2 stores in "), status
+    shown = "document.querySelector('#ss-history tbody tr .tag.full') !== null"
+    browser.wait(shown)
+    assert "never" not in browser.evaluate("document.querySelector('#ss-stores').innerText")
+    browser.picture(Path(os.environ.get("STATE_STORE_PICTURES", tmp_path)) / "checkpoints-tab.png")
+    assert browser.requested
+    assert [url for url in browser.requested if not url.startswith((app.ui, "data:", "blob:"))] == []
+    assert browser.problems == []
