@@ -89,9 +89,13 @@ class Job:
 
     def lines(self) -> Iterator[dict]:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith("{"):
-                yield json.loads(line)
+        for text in self._process.stdout:
+            if text.startswith("{"):
+                line = json.loads(text)
+                if "ui" in line:
+                    print(f"The tab of checkpoints in Spark's UI, while it runs: {line['ui']}", flush=True)
+                else:
+                    yield line
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -89,8 +89,16 @@ def side_by_side(spark: SparkSession, source: str, work: Path) -> dict[str, Any]
 
 def main(store: str, source: str, checkpoint: str, sink: str, compare: str = "") -> None:
     conf = {**state_store.spark_conf(SETTINGS), **SPARKS_OWN.get(store, {})}
-    spark = flights.session({**conf, "spark.sql.streaming.stateStore.maintenanceInterval": "2s"})
+    ui = {
+        "spark.ui.enabled": "true",
+        "spark.ui.port": "0",
+        "spark.driver.host": "127.0.0.1",  # the UI is for this machine alone
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    spark = flights.session({**conf, **ui, "spark.sql.streaming.stateStore.maintenanceInterval": "2s"})
     spark.sparkContext.setLogLevel("WARN")
+    if store == "incremental":
+        say({"ui": f"{spark.sparkContext.uiWebUrl}/checkpoints/"})
     listener = Progress()
     spark.streams.addListener(listener)
     flights.start(spark, source, checkpoint, sink).awaitTermination()
