@@ -12,9 +12,17 @@ if TYPE_CHECKING:
     from state_store.core.settings.options import Options as Options
     from state_store.data.dataset.chains import chain as chain
     from state_store.data.dataset.checkpoints import checkpoints as checkpoints
+    from state_store.data.dataset.functions import diff as diff
+    from state_store.data.dataset.functions import export as export
+    from state_store.data.dataset.functions import get as get
+    from state_store.data.dataset.functions import history as history
+    from state_store.data.dataset.functions import stats as stats
     from state_store.data.dataset.opening import open as open
     from state_store.data.dataset.querying import sql as sql
     from state_store.data.dataset.rewriting.bootstrapping import bootstrap as bootstrap
+    from state_store.data.dataset.rewriting.copying import copy as copy
+    from state_store.data.dataset.rewriting.importing import import_state as import_state
+    from state_store.data.dataset.rewriting.repartition import repartition as repartition
     from state_store.data.dataset.state import State as State
     from state_store.data.embedded.store import EmbeddedStore as EmbeddedStore
     from state_store.data.estimation.estimate import Estimate as Estimate
@@ -22,12 +30,14 @@ if TYPE_CHECKING:
     from state_store.data.estimation.measured import Measured as Measured
     from state_store.data.estimation.measured import measure as measure
     from state_store.data.estimation.workload import Workload as Workload
+    from state_store.data.maintenance.files import files as files
     from state_store.data.maintenance.full_checkpoints import FullCheckpoints as FullCheckpoints
     from state_store.data.maintenance.full_checkpoints import full_checkpoint as full_checkpoint
     from state_store.data.maintenance.repair import Repairs as Repairs
     from state_store.data.maintenance.repair import repair as repair
     from state_store.data.maintenance.verification import Verification as Verification
     from state_store.data.maintenance.verification import verify as verify
+    from state_store.data.migration.migrate import migrate as migrate
     from state_store.data.query.progress import ProgressUpdate as ProgressUpdate
     from state_store.errors import StateStoreError as StateStoreError
     from state_store.functions import BadResultError as BadResultError
@@ -65,6 +75,16 @@ _HOMES = {
     "jar_path": "state_store.session.jar",
     "measure": "state_store.data.estimation.measured",
     "open": "state_store.data.dataset.opening",
+    "copy": "state_store.data.dataset.rewriting.copying",
+    "diff": "state_store.data.dataset.functions",
+    "export": "state_store.data.dataset.functions",
+    "get": "state_store.data.dataset.functions",
+    "history": "state_store.data.dataset.functions",
+    "stats": "state_store.data.dataset.functions",
+    "files": "state_store.data.maintenance.files",
+    "import_state": "state_store.data.dataset.rewriting.importing",
+    "migrate": "state_store.data.migration.migrate",
+    "repartition": "state_store.data.dataset.rewriting.repartition",
     "repair": "state_store.data.maintenance.repair",
     "sql": "state_store.data.dataset.querying",
     "configure": "state_store.session.configuration",

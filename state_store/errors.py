@@ -132,6 +132,10 @@ def from_json(fields: ErrorFields) -> StateStoreError:
     return cls(message, file=fields.get("file"), option=fields.get("option"))
 
 
+class Interrupted(KeyboardInterrupt):
+    """An interrupt from the keyboard whose message says what was left behind, and how to go on."""
+
+
 def as_store_error(error: StateStoreError | OSError) -> StateStoreError:
     """Return the error itself, or a StorageError for a failure of the operating system (a full disk, say)."""
     if isinstance(error, StateStoreError):

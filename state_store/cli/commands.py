@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from state_store.cli.stores.files import files
 from state_store.cli.stores.full import full
 from state_store.cli.stores.repair import repair
 from state_store.cli.stores.verify import verify
+from state_store.errors import Interrupted
 
 
 @click.group(
@@ -86,6 +88,8 @@ def execute(arguments: Sequence[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
-    except click.Abort:
+    except click.Abort as abort:
+        if isinstance(abort.__cause__, Interrupted):
+            print(f"{PROGRAM}: interrupted: {abort.__cause__}", file=sys.stderr)
         return exit_codes.INTERRUPTED
     return code if isinstance(code, int) else exit_codes.OK

@@ -7,7 +7,7 @@ import click
 from state_store.cli.command import DIRECTORIES, command, json_option
 from state_store.cli.output import output, print_json, size
 from state_store.cli.progress import Meter
-from state_store.data.dataset.rewriting.copying import copy_checkpoint
+from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.query import Query
 
 
@@ -27,7 +27,7 @@ def cp(checkpoint: str, target: str, as_json: bool) -> None:
     off goes on with the same command. A lease holds the files meanwhile.
     """
     with Meter("copied", len(Query.open(checkpoint).stores())) as meter:
-        done = copy_checkpoint(checkpoint, target, progress=meter)
+        done = copy(checkpoint, target, progress=meter)
     if as_json:
         print_json(
             {"version": done.version, "files": done.files, "bytes": done.size_bytes, "present": done.present}

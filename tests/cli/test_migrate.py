@@ -203,8 +203,8 @@ def test_a_query_that_goes_on_meanwhile_is_refused(tmp_path, program):
     source, target = query_of(tmp_path, HDFS), tmp_path / "target"
     program.meanwhile = staticmethod(lambda: (source / f"offsets/{VERSIONS}").write_text("v1\n{}\n"))
     error = refused(ConflictError, source, target, "incremental")
-    assert "gone on meanwhile" in error.message and "remove it" in error.message
-    assert not (target / "commits").exists() and not (target / "offsets").exists()
+    assert "gone on meanwhile" in error.message
+    assert not target.exists()
 
 
 def test_a_batch_that_had_begun_is_none_that_goes_on(tmp_path, program):
@@ -220,8 +220,8 @@ def test_what_the_jvm_tells_is_raised_and_nothing_counts(tmp_path, program):
     source, target = query_of(tmp_path, HDFS), tmp_path / "target"
     program.events_ = ({"error": {"kind": "missing", "message": "2.delta is gone"}},)
     message = refused(MissingError, source, target, "incremental").message
-    assert "2.delta is gone" in message and "is incomplete: remove it" in message
-    assert not (target / "commits").exists()
+    assert message == "2.delta is gone"
+    assert not target.exists()
 
 
 def test_to_format_2_ids_come_into_the_commit_log(tmp_path, program):

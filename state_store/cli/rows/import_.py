@@ -14,7 +14,7 @@ from state_store.cli.progress import Meter
 from state_store.cli.rows.chosen import state_command
 from state_store.core.compat import zip
 from state_store.data.dataset.packages import require_arrow
-from state_store.data.dataset.rewriting.importing import import_rows
+from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.query import DEFAULT_NAME, Query
 from state_store.errors import OptionError
 
@@ -46,7 +46,9 @@ def import_(
     require_arrow()
     given = _given(rows, store)
     with Meter("written", len(Query.open(checkpoint).stores())) as meter:
-        done = import_rows(checkpoint, given, target, operator, store, progress=meter)
+        done = import_state(
+            checkpoint, given, target, operator, None if store == DEFAULT_NAME else store, progress=meter
+        )
     if as_json:
         print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
     else:

@@ -18,7 +18,7 @@ import click
 
 from state_store.cli.command import json_option
 from state_store.cli.output import number_column, output, print_table, text_column
-from state_store.data.dataset.places import local_path, new_file
+from state_store.data.dataset.table_files import local_path, new_file
 from state_store.errors import ConflictError, OptionError
 
 if TYPE_CHECKING:

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
-
 import click
 
 from state_store.cli.command import query_command
-from state_store.cli.output import (
-    number_column,
-    output,
-    print_json,
-    print_table,
-    runs,
-    size,
-    text_column,
-    version_json,
-)
-from state_store.core.checkpoint.names import VersionId, origin_of
-from state_store.data.dataset.found import FoundStore
-from state_store.data.query import Filter, Query, StoreKey
-from state_store.errors import MissingError
+from state_store.cli.output import number_column, output, print_json, print_table, runs, size, text_column
+from state_store.data.maintenance.files import HeldFile
+from state_store.data.maintenance.files import files as files_of
+from state_store.data.query import Filter
 
 _COLUMNS = (
     text_column("store"),
@@ -32,26 +18,6 @@ _COLUMNS = (
     number_column("count"),
     text_column("needed by versions"),
 )
-
-
-@dataclass(frozen=True)
-class HeldFile:
-    """A file of a store and the checkpoints that keep it alive."""
-
-    key: StoreKey
-    path: str
-    bytes: int
-    origin: int
-    holders: tuple[VersionId, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "bytes": self.bytes,
-            "origin": self.origin,
-            "count": len(self.holders),
-            "holders": [version_json(version) for version in self.holders],
-        }
 
 
 @query_command(
@@ -77,52 +43,16 @@ def files(
     their versions. A file with count 0 is not needed: it was written by an attempt that Spark never
     committed, or waits for the next clean-up.
     """
-
-    def wanted(file: HeldFile) -> bool:
-        if unneeded and file.holders:
-            return False
-        return needed_by is None or any(version.number == needed_by for version in file.holders)
-
-    query = Query.open(checkpoint)
-    taken = query.for_each(query.stores(chosen), FoundStore.read)
-    restorable = sorted({version.number for one in taken for version in one.registry.checkpoints()})
-    if needed_by is not None and needed_by not in restorable:
-        there = runs(restorable) or "none"
-        raise MissingError(f"version {needed_by} cannot be restored; versions that can be: {there}")
-    by_store = {one.key: [file for file in held_files(one) if wanted(file)] for one in taken}
+    found = files_of(
+        checkpoint, chosen.operator, chosen.partition, chosen.name, unneeded=unneeded, needed_by=needed_by
+    )
     if as_json:
-        print_json(_json(query, by_store))
+        print_json(found.to_json())
         return
-    listed = [file for key in sorted(by_store) for file in by_store[key]]
-    print_table(_COLUMNS, (_row(file) for file in listed))
-    output().print(f"\n{len(listed)} files, {size(sum(file.bytes for file in listed))}")
-
-
-def held_files(store: FoundStore) -> Iterator[HeldFile]:
-    """Every SST and snapshot archive of a store, by path."""
-    sizes = store.contents.listing.sst_bytes()
-    sizes.update({snapshot.path: size for snapshot, size in store.contents.listing.snapshots.items()})
-    origins = {snapshot.path: snapshot.version for snapshot in store.contents.listing.snapshots}
-    for path in sorted(sizes):
-        origin = origins[path] if path in origins else origin_of(path)
-        yield HeldFile(store.key, path, sizes[path], origin, tuple(store.registry.holders(path)))
+    print_table(_COLUMNS, map(_row, found.all))
+    output().print(f"\n{len(found.all)} files, {size(sum(file.bytes for file in found.all))}")
 
 
 def _row(file: HeldFile) -> tuple[object, ...]:
     versions = runs(sorted({version.number for version in file.holders}))
     return str(file.key), file.path, file.bytes, file.origin, len(file.holders), versions or "-"
-
-
-def _json(query: Query, by_store: dict[StoreKey, list[HeldFile]]) -> dict[str, Any]:
-    return {
-        "checkpoint": query.location,
-        "stores": [
-            {
-                "operator": key.operator,
-                "partition": key.partition,
-                "name": key.name,
-                "files": [file.to_json() for file in by_store[key]],
-            }
-            for key in sorted(by_store)
-        ],
-    }

@@ -103,9 +103,14 @@ def parallel(
                 failures[number] = error
 
     others = [runtime.start(go_on, name="transfer") for _ in range(min(threads, len(todo)) - 1)]
-    go_on()
-    for other in others:
-        other.join()
+    try:
+        go_on()
+        for other in others:
+            other.join()
+    except BaseException as error:  # an interrupt: nothing may go on once the caller cleans up
+        failures[-1] = error
+        for other in others:
+            other.join()
     if failures:
         raise failures[min(failures)]
     return [results[number] for number in sorted(results)]

@@ -58,15 +58,15 @@ def _keys_in(file: str | None, view: View, family: ColumnFamily, storage: Storag
     if low > family.id or high < family.id:
         return "the damaged file has none of them, but the version cannot be made without it"
     texts = [
-        f"{side} {_shown(view, bound)}"
+        f"{side} {shown_key(view, bound)}"
         for side, bound, family_id in zip(("from", "to"), bounds, (low, high), strict=True)
         if family_id == family.id
     ]
     return f"the damaged file has rows with keys {' '.join(texts)}" if texts else None
 
 
-def _shown(view: View, key: bytes) -> str:
-    """A key as a user writes it."""
+def shown_key(view: View, key: bytes) -> str:
+    """Return a key, with the id of a column family in front, as a user writes it: `name = value`, ..."""
     columns = Columns(view)
     return ", ".join(
         f"{name} = {column[0].as_py()!r}"

@@ -3,43 +3,85 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from state_store.data.dataset.places import local_path, new_directory
-from state_store.errors import ConflictError, OptionError
+from state_store.core.runtime import SYSTEM, Runtime
+from state_store.data.dataset.table_files import local_path, new_directory
+from state_store.data.query.arguments import Location, checked_location
+from state_store.data.query.targets import refuse_nested
+from state_store.errors import ConflictError, Interrupted, OptionError, as_store_error
 
 if TYPE_CHECKING:
     import pyarrow
 
 METADATA = b"state_store"
-"""Key of the metadata of each file's schema: JSON with checkpoint, operator, store, version, batch."""
+"""Key of the metadata of each file's schema: JSON.
+
+It has the checkpoint, operator, store, version, batch and watermark, and the numbers of all partitions.
+"""
+
+SUCCESS = "_SUCCESS"
+"""The file that is written last: JSON with the number of rows and the partitions that were skipped."""
 
 
-def export(
-    target: str | Path,
+def write_export(
+    target: Location,
     schema: pyarrow.Schema,
     described: Mapping[str, Any],
     partitions: Iterable[tuple[int, Iterable[pyarrow.RecordBatch]]],
+    lost: Callable[[], Iterable[int]] = tuple,
+    *,
+    runtime: Runtime = SYSTEM,
 ) -> int:
-    """Writes the batches of each partition to `part-<number>.parquet` in a new directory; gives the number of
-    rows. `described` is what the files say of themselves.
+    """Write the rows of each partition to `part-<number>.parquet` in a new directory.
 
-    `target` is a path or a URI that `open_storage` knows; files for another storage are made in the directory
-    of temporary files. Raises ConflictError where the directory exists, OptionError for a type that Parquet
-    has not, StorageError as the storage does. What was written stays when it fails half way, without the file
-    `_SUCCESS`.
+    A directory of this machine is written beside its place, under a name that begins with a dot, and renamed
+    when it is whole. Files for another storage are made in the directory of temporary files (`TMPDIR`);
+    `_SUCCESS` comes last. If it fails or is interrupted, nothing is left.
+
+    Args:
+        target: a path, or a URI that `open_storage` knows; it must not exist.
+        schema: the schema of all batches.
+        described: what the files say of themselves, as values for JSON; `checkpoint` is a directory that the
+            target must not be inside of, nor around.
+        partitions: the number and the batches of each partition.
+        lost: returns the partitions that were skipped because they are damaged, when all were read.
+        runtime: randomness.
+
+    Returns:
+        The number of rows.
+
+    Raises:
+        ConflictError: the directory exists.
+        OptionError: Parquet does not have a type, or the target is no name of a directory.
+        StorageError: as the storage raises it.
     """
+    location = checked_location(target, "target")
+    refuse_nested(str(described["checkpoint"]), location)
     schema = schema.with_metadata({METADATA: json.dumps(described).encode()})
     directory = local_path(target)
-    if directory is None:
-        with new_directory(str(target)) as remote:
-            return _write_all(partitions, schema, remote.scratch, remote.move)
-    if directory.exists():
-        raise ConflictError(f"'{directory}' exists already; it is not replaced", file=str(directory))
-    directory.mkdir(parents=True)
-    return _write_all(partitions, schema, directory, lambda _: None)
+    try:
+        if directory is None:
+            with new_directory(location) as remote:
+                return _write_all(partitions, schema, remote.scratch, remote.move, lost)
+        if directory.exists():
+            raise ConflictError(f"'{directory}' exists already; it is not replaced", file=str(directory))
+        aside = directory.with_name(f".{directory.name}.{runtime.unique(4)}.incomplete")
+        try:
+            aside.mkdir(parents=True)
+            rows = _write_all(partitions, schema, aside, lambda _: None, lost)
+            aside.rename(directory)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        return rows
+    except KeyboardInterrupt as error:
+        raise Interrupted(f"nothing is left of '{location}'") from error
+    except OSError as error:
+        raise as_store_error(error) from error
 
 
 def _write_all(
@@ -47,15 +89,16 @@ def _write_all(
     schema: pyarrow.Schema,
     directory: Path,
     written: Callable[[Path], None],
+    lost: Callable[[], Iterable[int]],
 ) -> int:
-    """Writes the files of all partitions and calls `written` for each."""
+    """Write the files of all partitions into `directory`, and call `written` for each; return the rows."""
     rows = 0
     for number, batches in partitions:
         path = directory / f"part-{number:05}.parquet"
         rows += _write(batches, schema, path)
         written(path)
-    success = directory / "_SUCCESS"
-    success.touch()
+    success = directory / SUCCESS
+    success.write_text(json.dumps({"rows": rows, "lost": sorted(lost())}) + "\n", encoding="utf-8")
     written(success)
     return rows
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.manifest import FileEntry
 from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import DELTA_DIRECTORY, SNAPSHOT_DIRECTORY, DeltaName, VersionId
 from state_store.core.deletion.lease import DEFAULT_EXPIRY_MS, Lease
@@ -21,6 +22,7 @@ from state_store.core.deletion.reading import listing_of, read_archive
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.engine.table import read_metadata
 from state_store.core.files.local_cache import LocalCache
+from state_store.core.files.transfer import Wanted, difference
 from state_store.core.files.workspace import Workspace
 from state_store.core.planning.chain import ChainDelta
 from state_store.core.runtime import SYSTEM, Runtime
@@ -33,7 +35,7 @@ from state_store.core.storage.contract import Entry, Storage
 from state_store.core.storage.forwarding import ForwardingStorage
 from state_store.data.dataset.versions import identified
 from state_store.data.query import Progress, StoreKey
-from state_store.errors import MissingError, StateStoreError, StorageError
+from state_store.errors import DamagedError, MissingError, StateStoreError, StorageError
 
 MOST_OPEN_FILES = 512
 _TRIES = 3
@@ -62,6 +64,9 @@ class PinnedVersion:
         """The SST files that are held: below the store's directory."""
         self.archives: dict[str, bytes] = {}
         """The archive of the snapshot that the version starts from, by its path; none without one."""
+        self.archive_error: StateStoreError | None = None
+        """The reason why that archive cannot be read; a restore raises it."""
+        self._checksums: dict[str, DeltaName | FileEntry] = {}
         self.lineage: list[DeltaName] = []
         """The deltas after `since` that the version came from, oldest first, as far as they are there."""
         self._since = since
@@ -102,6 +107,18 @@ class PinnedVersion:
         context.fetch([wanted])
         context.verify([wanted])
         return wanted.target
+
+    def check(self, path: str, local: Path) -> None:
+        """Compare a local copy of a file in `paths` with its checksum. Raises DamagedError."""
+        known = self._checksums[path]
+        if isinstance(known, DeltaName):
+            wanted = Wanted(path, self._sizes[known], local, crc32=known.crc)
+        else:
+            wanted = Wanted(path, known.size_bytes, local, sha256=known.sha256)
+        reason = difference(wanted)
+        if reason is not None:
+            file = f"{self.storage.location}/{path}"
+            raise DamagedError(f"'{file}' is damaged: {reason}", file=file)
 
     def metadata(self, delta: DeltaName, directory: Path) -> DeltaMetadata:
         """What a delta says of its version; below `directory`, which is removed. Raises DamagedError."""
@@ -173,12 +190,18 @@ class PinnedVersion:
             self.lineage = [delta for delta in deltas if delta is not None]
         kept = self.archives = {}
         wanted = {delta.path for delta in (*plan.deltas, *self.lineage)}
+        self.archive_error = None
+        self._checksums = {delta.path: delta for delta in (*plan.deltas, *self.lineage)}
         if plan.snapshot is not None:
             kept[plan.snapshot.path] = self.storage.read(plan.snapshot.path)
-            with contextlib.suppress(StateStoreError):  # the restore says what is wrong with it
+            try:
                 archive = read_archive(_Pinned(self.storage, entries, kept), plan.snapshot)
+            except StateStoreError as error:
+                self.archive_error = error
+            else:
                 wanted |= {entry.path for entry in archive.manifest.files}
                 self._snapshot_bytes = sum(entry.size_bytes for entry in archive.manifest.files)
+                self._checksums.update((entry.path, entry) for entry in archive.manifest.files)
         self._hold(wanted)
         self.paths = frozenset(wanted)
         return version, _Pinned(self.storage, entries, kept)

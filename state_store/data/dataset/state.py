@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.data.dataset.changes import Changes
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns
 from state_store.data.dataset.expiry import Expiry
-from state_store.data.dataset.export import export
+from state_store.data.dataset.export import write_export
 from state_store.data.dataset.history import KeyVersion
 from state_store.data.dataset.html import table
 from state_store.data.dataset.keys import Key, key_columns, key_filter
@@ -26,7 +25,8 @@ from state_store.data.dataset.sql.tables import StateTable, key_of, pruned, stat
 from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics, statistics
 from state_store.data.dataset.versions import version_number
 from state_store.data.dataset.views import View
-from state_store.data.query import Progress, Query
+from state_store.data.query import Progress, ProgressOption, Query, reporting
+from state_store.data.query.arguments import Location
 from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
 
 if TYPE_CHECKING:
@@ -209,15 +209,28 @@ class State:
         with self._partitions.read(partition):
             yield from self._decoded(self.columns, partition, BATCH_ROWS)
 
-    def export(self, target: str | Path) -> int:
-        """Writes a Parquet file for each partition into a new directory; gives the number of rows.
+    def export(self, target: Location, *, progress: ProgressOption = None) -> int:
+        """Write a Parquet file for each partition into a new directory; return the number of rows.
 
         The metadata of each file's schema (`state_store.data.dataset.export`) say of which query, store and
-        version it is. Raises ConflictError where the directory exists, OptionError for a type that Parquet
-        has not.
+        version it is. If it fails, nothing is left.
+
+        Args:
+            target: a path or a URI; it must not exist.
+            progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+
+        Raises:
+            ConflictError: the directory exists.
+            OptionError: Parquet does not have a type, or the target is inside of the checkpoint.
         """
+        described = {**self.described(), "partitions": list(self.partitions)}
         parts = ((number, self.of_partition(number)) for number in self.partitions)
-        return export(target, self.schema, self.described(), parts)
+        with reporting(progress, "exported", len(self.partitions)) as meter:
+            if meter is not None:
+                self.follow(meter)
+            return write_export(
+                target, self.schema, described, parts, lambda: self.lost, runtime=self._runtime
+            )
 
     def described(self) -> dict[str, Any]:
         """Where the rows are from: checkpoint, operator, store, version, batch and watermark."""

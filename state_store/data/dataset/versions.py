@@ -9,6 +9,7 @@ from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.names import VersionId
 from state_store.data.dataset.moments import Moment, as_moment, format_moment, milliseconds_of
 from state_store.data.query import Query
+from state_store.data.query.arguments import check_number
 from state_store.errors import MissingError, OptionError
 
 
@@ -25,6 +26,9 @@ def version_number(
         raise OptionError(
             "a version is given by its number, by its batch or by a time, not by several of them"
         )
+    for name, given in (("version", version), ("batch", batch)):
+        if given is not None:
+            check_number(name, given)
     newest = query.committed_batch()
     if newest is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")

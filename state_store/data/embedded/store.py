@@ -1,17 +1,17 @@
-"""The store without a JVM: the same checkpoints, read and written from Python.
+"""The store without a JVM: the same files, read and written from Python.
 
     with EmbeddedStore.open("/checkpoints/q/state/0/0") as store:
         store.put(b"key", b"value")
         store.commit()
 
-It starts at the newest version that can be restored. Changes are visible at once to its own reads, to nobody
-else before `commit`, and gone after `abort`. Keys and values are bytes; where Spark wrote them, those of its
-encoders. Every version has an id: one as Spark's checkpoint format 2 has them or, with
-`has_checkpoint_ids=False`, one as the store makes them for checkpoint format 1, where a version is meant by
-its number alone.
+A store opens at the newest version that can be restored. Its own reads see changes at once, other programs
+after `commit`; `abort` drops them. Keys and values are bytes; where Spark wrote them, they are in its
+encoding of rows. Every version has an id: as in Spark's checkpoint format 2, or as the store makes them for
+checkpoint format 1 (`has_checkpoint_ids=False`), where a number alone names a version.
 
-A store belongs to one thread at a time. It must not write where a query is running: the
-query's own next commit would then be of the same version with another id.
+Of two programs that commit the same version, at most one succeeds; the other gets a ConflictError. A store
+belongs to one thread at a time. It must not write where a query is running: the query's own next commit would
+be of the same version with another id.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.core.storage.open import open_storage
 from state_store.data.embedded.changes import Changes, after
+from state_store.data.query.arguments import Location, checked_location
 from state_store.data.rows.decoder import decode
 from state_store.data.rows.raw import to_table
-from state_store.errors import InternalError
+from state_store.errors import ConflictError, InternalError, OptionError
 
 if TYPE_CHECKING:
     import pyarrow
@@ -57,11 +58,10 @@ EMPTY = VersionId(0, None)
 
 
 class EmbeddedStore:
-    """One store, at one version. Use as a context manager: local files go at its end.
+    """A store at one version. Use it as a context manager: local files go at its end.
 
-    Methods raise StateStoreErrors: MissingError and DamagedError for versions that cannot be
-    restored, ConflictError where somebody else committed the same version of a store without
-    Spark's ids, StorageError as the storage does.
+    Methods raise StateStoreErrors: MissingError and DamagedError for versions that cannot be restored,
+    OptionError for arguments of a wrong type, StorageError as the storage does.
     """
 
     def __init__(
@@ -81,6 +81,7 @@ class EmbeddedStore:
         )
         self._has_checkpoint_ids = has_checkpoint_ids
         self._seen: ObservedAttempts = frozenset()
+        self._known: frozenset[DeltaName] = frozenset()
         self._directory = directory
         self._version = EMPTY
         self._changes = Changes(EMPTY, {})
@@ -90,11 +91,23 @@ class EmbeddedStore:
     @classmethod
     @local_disk_errors()
     def open(
-        cls, location: str, *, version: VersionId | None = None, has_checkpoint_ids: bool = True
+        cls, location: Location, *, version: VersionId | None = None, has_checkpoint_ids: bool = True
     ) -> EmbeddedStore:
-        """The store whose directory is at `location` (a path or URI), at `version` (None: the newest)."""
+        """Open a store.
+
+        Args:
+            location: its directory, a path or a URI. It is made by the first commit.
+            version: the version; None: the newest that can be restored.
+            has_checkpoint_ids: False for a store of a query with checkpoint format 1.
+
+        Raises:
+            OptionError: the directory is the checkpoint of a query, not of one of its stores.
+            MissingError: the version cannot be restored.
+        """
+        _check_version(version)
+        text = checked_location(location, "location")
         store = cls(
-            open_storage(location),
+            open_storage(text),
             Path(tempfile.mkdtemp(prefix="state-store-")),
             has_checkpoint_ids=has_checkpoint_ids,
         )
@@ -114,7 +127,7 @@ class EmbeddedStore:
         self.close()
 
     def close(self) -> None:
-        """Drops what was not committed, and the local files."""
+        """Drop the changes since the last commit, and the local files."""
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -138,9 +151,17 @@ class EmbeddedStore:
 
     @local_disk_errors()
     def load(self, version: VersionId | None = None) -> VersionId:
-        """Goes to `version`, by default to the newest; changes since the last commit are dropped."""
+        """Go to another version, by default to the newest; changes since the last commit are dropped.
+
+        Raises:
+            MissingError: the version cannot be restored.
+            OptionError: the directory is the checkpoint of a query.
+        """
+        _check_version(version)
         if version is None:
             listing = read_listing(self._context.storage)
+            if not listing.deltas and not listing.snapshots:
+                self._refuse_checkpoint()
             versions = Lineages(listing.deltas, listing.snapshots).restorable()
             newest = max(versions, key=lambda version: version.number, default=EMPTY)
             meant = listing.attempts.resolve(newest.number)
@@ -151,32 +172,38 @@ class EmbeddedStore:
     # ---- rows --------------------------------------------------------------------------------------------
 
     def get(self, key: bytes, family: str = DEFAULT_FAMILY) -> bytes | None:
-        """The value, None where there is none. Raises MissingError for an unknown column family."""
+        """Return the value of a key, None without one. Raises MissingError for an unknown column family."""
+        key = _checked_bytes(key, "key")
         full = self._changes.full_key(key, family)
         return self._changes[full] if full in self._changes else self._open.get(full)
 
     def put(self, key: bytes, value: bytes, family: str = DEFAULT_FAMILY) -> None:
-        """Sets the value of the key. Raises MissingError for an unknown column family."""
+        """Set the value of a key. Raises MissingError for an unknown column family."""
+        key, value = _checked_bytes(key, "key"), _checked_bytes(value, "value")
         self._changes.put(key, family, value, was_there=self.get(key, family) is not None)
 
     def remove(self, key: bytes, family: str = DEFAULT_FAMILY) -> None:
-        """Removes the key; one that is not there is fine."""
+        """Remove a key; it need not be there. Raises MissingError for an unknown column family."""
+        key = _checked_bytes(key, "key")
         self._changes.put(key, family, None, was_there=self.get(key, family) is not None)
 
     def scan(
         self, start: bytes = b"", end: bytes | None = None, family: str = DEFAULT_FAMILY
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Keys from `start` up to `end` (excluded; None: all) in order, with their values.
+        """Return the keys from `start` up to `end` (excluded; None: all) in order, with their values.
 
-        What is changed meanwhile is not seen by the iterator.
+        The iterator does not see changes that are made meanwhile.
         """
+        start = _checked_bytes(start, "start")
+        end = None if end is None else _checked_bytes(end, "end")
         prefix = self._changes.full_key(b"", family)
         until = prefix + end if end is not None else after(prefix)
         stored = self._open.scan(prefix + start, until)
         return ((key[2:], value) for key, value in self._changes.over(stored, prefix + start, until))
 
     def prefix(self, prefix: bytes, family: str = DEFAULT_FAMILY) -> Iterator[tuple[bytes, bytes]]:
-        """Keys that start with `prefix`, in order, with their values."""
+        """Return the keys that start with `prefix`, in order, with their values."""
+        prefix = _checked_bytes(prefix, "prefix")
         return self.scan(prefix, after(prefix) if prefix.strip(b"\xff") else None, family)
 
     def to_arrow(
@@ -186,8 +213,12 @@ class EmbeddedStore:
         key: pyarrow.Schema | None = None,
         value: pyarrow.Schema | None = None,
     ) -> pyarrow.Table:
-        """All rows in order of their keys: Spark's rows as columns of the schemas given, a column `key` or
-        `value` of bytes for the side that has none.
+        """Return all rows in the order of their keys.
+
+        Args:
+            family: the column family.
+            key: the schema of Spark's rows in keys; None: one column `key` of bytes.
+            value: the schema of Spark's rows in values; None: one column `value` of bytes.
         """
         import pyarrow
 
@@ -202,14 +233,19 @@ class EmbeddedStore:
         return pyarrow.table(columns)
 
     def create_family(self, name: str) -> None:
-        """Makes a column family; one that exists is fine."""
+        """Make a column family, unless it exists."""
         self._changes.create_family(name)
 
     # ---- versions ----------------------------------------------------------------------------------------
 
     @local_disk_errors()
     def commit(self) -> VersionId:
-        """Makes the changes the next version, durably; gives it."""
+        """Make the changes the next version, durably; return it.
+
+        Raises:
+            ConflictError: another program has committed that version, or a later one, since this store was
+                loaded. The changes are kept; `load` goes to the other version and drops them.
+        """
         version = VersionId(self._version.number + 1, self._new_id())
         parent = parent_of(self._version)
         families, puts, removes = self.families, self._changes.puts, self._changes.removes
@@ -223,6 +259,7 @@ class EmbeddedStore:
             name = DeltaName(version.number, version.checkpoint_id, parent, crc)
             if self._has_checkpoint_ids:
                 self._context.storage.upload(path, name.path)
+                self._refuse_second(name)
             else:
                 self._seen = store_attempt(
                     self._context.storage,
@@ -238,12 +275,16 @@ class EmbeddedStore:
         return version
 
     def abort(self) -> None:
-        """Drops the changes since the last commit."""
+        """Drop the changes since the last commit."""
         self._changes = Changes(self._version, self._committed)
 
     @local_disk_errors()
     def checkpoint(self, *, full: bool = False) -> Published:
-        """Publishes a snapshot of the committed version, with `full` one that shares no file with another."""
+        """Publish a snapshot of the committed version.
+
+        Args:
+            full: the snapshot shares no file with another.
+        """
         restored = restore(self._context, self._version).base
         try:
             merged = merge(self._context, restored, [], self._version, FULL if full else INCREMENTAL).base
@@ -255,7 +296,40 @@ class EmbeddedStore:
         finally:
             shutil.rmtree(merged.directory, ignore_errors=True)
 
+    def _refuse_checkpoint(self) -> None:
+        """Raise OptionError if the directory is the checkpoint of a query."""
+        storage = self._context.storage
+        if storage.list_files("offsets") or storage.list_files("commits") or storage.exists("metadata"):
+            raise OptionError(
+                f"'{storage.location}' is the checkpoint of a query: its stores are below it, such as "
+                f"'{storage.location}/state/0/0'",
+                file=storage.location,
+                option="location",
+            )
+
+    def _refuse_second(self, own: DeltaName) -> None:
+        """Raise ConflictError, and take the delta back, if another program has committed since the load.
+
+        Whoever sees the other's delta gives way. A delta is listed after it is uploaded, so of two writers at
+        least one sees the other.
+        """
+        listing = read_listing(self._context.storage)
+        others = [
+            delta
+            for delta in listing.deltas
+            if delta.version >= own.version and delta != own and delta not in self._known
+        ]
+        if others:
+            self._context.storage.delete(own.path)
+            raise ConflictError(
+                f"version {own.version} of '{self._context.storage.location}' was committed by another "
+                f"program meanwhile, as '{others[0].path}'",
+                file=others[0].path,
+            )
+        self._known = frozenset(listing.deltas)
+
     def _open_at(self, version: VersionId) -> None:
+        self._known = frozenset(read_listing(self._context.storage).deltas)
         restored = restore(self._context, version)
         base = restored.base
         if self._database is not None:
@@ -277,3 +351,15 @@ class EmbeddedStore:
         if self._database is None:
             raise InternalError("the store is closed")
         return self._database
+
+
+def _checked_bytes(value: bytes, name: str) -> bytes:
+    """Return the bytes of an argument. Raises OptionError for what has none, such as a text."""
+    if not isinstance(value, (bytes, bytearray, memoryview)):
+        raise OptionError(f"{name} is bytes, not {value!r}", option=name)
+    return bytes(value)
+
+
+def _check_version(version: VersionId | None) -> None:
+    if version is not None and not isinstance(version, VersionId):
+        raise OptionError(f"version is a VersionId, not {version!r}", option="version")

@@ -1,13 +1,27 @@
-"""What the JVM program that copies stores is asked, and what it tells: `jvm_bridge/scala/.../migration`."""
+"""The request to the JVM program that copies stores, and its events: `jvm_bridge/scala/.../migration`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
 from state_store.data.query import StoreKey
 from state_store.errors import StateStoreError, from_json
+
+
+class RowProgress(Protocol):
+    """Receives the progress of the copying. Called by one thread."""
+
+    def expect(self, rows: int) -> None:
+        """Note that work on a store begins, which has about this many rows."""
+
+    def moved(self, rows: int) -> None:
+        """Add to the rows that were copied."""
+
+    def store_done(self) -> None:
+        """Note that one more store is done."""
+
 
 PROGRAM = "org.apache.spark.sql.execution.streaming.state.incremental.migration.Migration"
 """Its class."""
@@ -15,7 +29,7 @@ PROGRAM = "org.apache.spark.sql.execution.streaming.state.incremental.migration.
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two state stores: where its checkpoint is, and the configuration that its provider gets."""
+    """A side of the copy: a checkpoint directory, and the configuration that its provider gets."""
 
     location: str
     conf: Mapping[str, str]
@@ -26,11 +40,16 @@ class Side:
 
 @dataclass(frozen=True)
 class CopiedStore:
-    """A store of an operator; `partitions` are the ids of its versions in the source, by partition.
+    """A store of an operator.
 
-    `prefix_columns` of the key are its prefix, where Spark's schema does not say so. `lists` are the column
-    families whose keys have several values, `internal` those that Spark keeps for itself beside the ones
-    whose names say so. `schema_files` describe them, the newest last; none: the store has a file of its own.
+    Attributes:
+        operator: Spark's number of the operator.
+        name: Spark's name of the store.
+        prefix_columns: columns of the key that are its prefix, where Spark's schema does not say so.
+        lists: the column families whose keys have several values.
+        internal: column families that Spark keeps for itself beside those whose names say so.
+        schema_files: files that describe the families, the newest last; none: the store has its own file.
+        partitions: the id of the version in the source, by partition.
     """
 
     operator: int
@@ -49,14 +68,15 @@ class CopiedStore:
             "lists": [*self.lists],
             "internal": [*self.internal],
             "schema_files": [*self.schema_files],
-            "partitions": [{"partition": number, "id": one} for number, one in enumerate(self.partitions)],
+            "partitions": [{"partition": number, "id": id_} for number, id_ in enumerate(self.partitions)],
         }
 
 
 @dataclass(frozen=True)
 class CopyRequest:
-    """What to copy: the version of that number of all stores, `threads` of them at the same time. `hadoop`
-    are settings beside those that the JVM finds.
+    """A request to copy one version of all stores, `threads` of them at a time.
+
+    `hadoop` are settings beside those that the JVM finds.
     """
 
     version: int
@@ -79,21 +99,21 @@ class CopyRequest:
 
 @dataclass(frozen=True)
 class StoreBegun:
-    """A store is begun with, which has about this many rows."""
+    """Work on a store begins, which has about this many rows."""
 
     rows: int
 
 
 @dataclass(frozen=True)
 class RowsCopied:
-    """This many rows were copied so far, of all stores."""
+    """Rows of all stores that were copied so far."""
 
     rows: int
 
 
 @dataclass(frozen=True)
 class StoreDone:
-    """A store was copied; `checkpoint_id` is that of its version in the target, where it has one."""
+    """A store was copied; `checkpoint_id` is the id of its version in the target, if it has one."""
 
     key: StoreKey
     rows: int
@@ -102,7 +122,7 @@ class StoreDone:
 
 @dataclass(frozen=True)
 class CopyFailed:
-    """The program ends with that."""
+    """The program ends with an error."""
 
     error: StateStoreError
 
@@ -111,7 +131,7 @@ CopyEvent = Union[StoreBegun, RowsCopied, StoreDone, CopyFailed]
 
 
 def event_of(fields: Mapping[str, Any]) -> CopyEvent:
-    """One line that the program told. Raises KeyError for one of another program."""
+    """Return the event in a line of the program. Raises KeyError for a line of another program."""
     if "error" in fields:
         return CopyFailed(from_json(fields["error"]))
     if "done" in fields:

@@ -8,30 +8,39 @@ themselves, in a JVM (`jvm_bridge/scala/.../migration`); Spark's logs come last.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from state_store.core.settings.option import PREFIX
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
-from state_store.core.storage import open_storage
+from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.rewriting import logs
 from state_store.data.migration.copying import (
     PROGRAM,
     CopiedStore,
     CopyFailed,
     CopyRequest,
+    RowProgress,
     RowsCopied,
     Side,
     StoreBegun,
     StoreDone,
     event_of,
 )
-from state_store.data.migration.presence import check_present
-from state_store.data.migration.stores import INCREMENTAL, ROCKSDB, STORES, StateStore, of_provider
-from state_store.data.query import Operator, Query, StoreKey
-from state_store.errors import ConflictError, MissingError, OptionError, StateStoreError, from_json
+from state_store.data.migration.stores import (
+    INCREMENTAL,
+    ROCKSDB,
+    STORES,
+    StateStore,
+    check_present,
+    of_provider,
+)
+from state_store.data.query import Operator, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query.arguments import Location, checked_location
+from state_store.data.query.targets import Stopped, new_checkpoint
+from state_store.errors import MissingError, OptionError
 from state_store.session.installed import installed_spark
 from state_store.session.program import JvmProgram
 
@@ -42,25 +51,23 @@ _INDEXES = tuple(f"{side}-tsWithKey" for side in _SIDES)
 """Column families of a join, format 4, that Spark keeps for itself. Their keys have several values."""
 _LISTS = (*(f"{side}-keyWithTsToValues" for side in _SIDES), *_INDEXES)
 """All of its column families whose keys have several values."""
-MOST_THREADS = 4
-
-
-class RowProgress(Protocol):
-    """Hears of the copying. Called by one thread."""
-
-    def expect(self, rows: int) -> None:
-        """A store is begun with, which has about this many rows."""
-
-    def moved(self, rows: int) -> None:
-        """Adds to the rows that were copied."""
-
-    def store_done(self) -> None:
-        """One more store is done."""
+MAX_THREADS = 4
+_HEAP = re.compile(r"([1-9][0-9]{0,8})([kKmMgGtT]?)")
+_LEAST_HEAP_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Migrated:
-    """What was copied: from which store to which, in which checkpoint format, the version and its rows."""
+    """The result of a migration.
+
+    Attributes:
+        source: the state store that the query had.
+        target: the state store that the copy has.
+        checkpoint_format: the copy's.
+        version: the version that was copied.
+        stores: how many stores there are.
+        rows: rows in all stores.
+    """
 
     source: str
     target: str
@@ -71,38 +78,76 @@ class Migrated:
 
 
 def migrate(
-    checkpoint: str,
-    target: str,
+    checkpoint: Location,
+    target: Location,
     to: str,
     *,
     checkpoint_format: int | None = None,
     threads: int | None = None,
     memory: str | None = None,
     conf: Mapping[str, str] | None = None,
-    progress: RowProgress | None = None,
+    progress: ProgressOption = None,
 ) -> Migrated:
-    """Copies the checkpoint of a stopped query to the directory `target`, which must be empty, for the state
-    store `to`: `incremental`, `rocksdb` or `hdfs`.
+    """Copy the checkpoint of a stopped query to another directory, for another state store.
 
-    checkpoint_format: Spark's, 1 or 2. Default: 2, where the store has it.
-    threads: how many stores are copied at a time. Default: one a core, 4 at most.
-    memory: the heap of the JVM that copies, such as `4g`. Default: Java's, a quarter of the machine's memory.
-    conf: configuration for both stores; what begins with `spark.hadoop.` is Hadoop's.
+    If it fails, nothing is left in the target. Any thread may call it, one at a time for a target.
 
-    Raises, before anything is written: MissingError where there is no state, or the version is gone;
-    OptionError for a store, an operator or a format that does not go together, and where Java or Spark lack;
-    ConflictError where the target has something. Later: ConflictError where the query has gone on meanwhile;
-    StateStoreError as the stores do. What is in the target then is no query's checkpoint.
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        target: an empty directory, a path or a URI.
+        to: the other state store: `incremental`, `rocksdb` or `hdfs`.
+        checkpoint_format: Spark's, 1 or 2. Default: 2, if the store has it.
+        threads: stores that are copied at a time. Default: one a core, 4 at most.
+        memory: the heap of the JVM that copies, such as `4g`. Default: Java's, a quarter of the machine's.
+        conf: configuration for both stores; keys that begin with `spark.hadoop.` are Hadoop's.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`, of rows.
+
+    Raises:
+        MissingError: there is no state, or the version is gone.
+        OptionError: an argument is wrong; a store, an operator and a format do not go together; Java or Spark
+            lack.
+        ConflictError: the target has something, or the query has gone on meanwhile.
+        StateStoreError: as the stores raise it.
     """
-    made = _Migration(checkpoint, target, to, checkpoint_format, dict(conf or {}))
-    return made.run(threads or min(os.cpu_count() or 1, MOST_THREADS), memory, progress)
+    if to not in STORES:
+        raise OptionError(f"to is {', '.join(STORES)}, not {to!r}", option="to")
+    for name, number, most in (("checkpoint_format", checkpoint_format, 2), ("threads", threads, 1024)):
+        if number is not None and (
+            isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most
+        ):
+            raise OptionError(f"{name} is a number from 1 to {most}, not {number!r}", option=name)
+    _check_memory(memory)
+    for key, value in (conf or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise OptionError(f"conf has texts as keys and values, not {key!r}: {value!r}", option="conf")
+    migration = _Migration(checkpoint, target, to, checkpoint_format, dict(conf or {}))
+    at_once = threads or min(os.cpu_count() or 1, MAX_THREADS)
+    with reporting(progress, "copied", migration.stores, "rows") as meter:
+        return migration.run(target, at_once, memory, meter)
+
+
+def _check_memory(memory: str | None) -> None:
+    """Raise OptionError for what is no size of a heap, or too small a one for a JVM with Spark's classes."""
+    if memory is None:
+        return
+    match = _HEAP.fullmatch(memory) if isinstance(memory, str) else None
+    if match is None:
+        raise OptionError(f"memory is a size such as 512m or 4g, not {memory!r}", option="memory")
+    size_bytes = int(match[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[match[2].lower()]
+    if not _LEAST_HEAP_BYTES <= size_bytes < 1 << 50:
+        raise OptionError(f"memory is {memory}: a JVM needs at least 64m here", option="memory")
 
 
 class _Migration:
-    """One migration; all that can be refused is refused when it is made."""
+    """A migration; all that can be refused is refused when it is made."""
 
     def __init__(
-        self, checkpoint: str, target: str, to: str, checkpoint_format: int | None, conf: dict[str, str]
+        self,
+        checkpoint: Location,
+        target: Location,
+        to: str,
+        checkpoint_format: int | None,
+        conf: dict[str, str],
     ) -> None:
         self._query = Query.of_any_store(checkpoint)
         self._pinned = self._query.logs.pinned_conf()
@@ -120,36 +165,42 @@ class _Migration:
         self._versions = self._query.committed()
         check_present(self._query, self._from, self._versions)
         self._check_archives()
-        location = target.rstrip("/")
-        self._source, self._target = open_storage(self._query.location), open_storage(location)
-        self._location = logs.hadoop_uri(location)
-        if not _is_empty(location):
-            raise ConflictError(f"'{location}' is not empty: it is not written over", file=location)
+        self._source = open_storage(self._query.location)
+        self._location = logs.hadoop_uri(checked_location(target, "target"))
+        self._stopped = Stopped(self._query.logs, self._query.location)
 
-    def run(self, threads: int, memory: str | None, progress: RowProgress | None) -> Migrated:
-        planned = self._query.logs.newest_begun()
-        try:
-            with JvmProgram(PROGRAM, self._request(threads).to_json(), memory=memory) as program:
-                for operator in self._query.operators:
-                    logs.copy_operator(self._source, self._target, operator)
-                ids, rows = _heard(program, progress)
-            self._check_stopped(planned)
-            logs.copy_logs(
-                self._source,
-                self._target,
-                self._batch,
-                conf=self._new_pins(),
-                ids=self._by_operator(ids) if self._format > 1 else None,
-                checkpoint_format=self._format,
-            )
-        except StateStoreError as error:
-            if self._target.directories():
-                advice = f"'{self._target.location}' is incomplete: remove it before you try again"
-                raise from_json({**error.to_json(), "message": f"{error.message}. {advice}"}) from error
-            raise
+    @property
+    def stores(self) -> int:
+        """How many stores the query has."""
+        return len(self._versions)
+
+    def run(
+        self, target: Location, threads: int, memory: str | None, progress: RowProgress | None
+    ) -> Migrated:
+        """Copy all stores, and then Spark's logs."""
+        with (
+            new_checkpoint("migrate", self._query.location, target) as (storage, _),
+            JvmProgram(PROGRAM, self._request(threads).to_json(), memory=memory) as program,
+        ):
+            rows = self._copy(program, storage, progress)
         return Migrated(
             self._from.name, self._to.name, self._format, self._batch + 1, len(self._versions), rows
         )
+
+    def _copy(self, program: JvmProgram, target: Storage, progress: RowProgress | None) -> int:
+        for operator in self._query.operators:
+            logs.copy_operator(self._source, target, operator)
+        ids, rows = _followed(program, progress)
+        self._stopped.check()
+        logs.copy_logs(
+            self._source,
+            target,
+            self._batch,
+            conf=self._new_pins(),
+            ids=self._by_operator(ids) if self._format > 1 else None,
+            checkpoint_format=self._format,
+        )
+        return rows
 
     def _check_target_store(self) -> None:
         to = self._to
@@ -179,14 +230,6 @@ class _Migration:
                 "Spark 4.0 has one checkpoint format of RocksDB's archives in a process, so that "
                 "they cannot get another one: migrate to another state store first, or with a later pyspark",
                 option="format",
-            )
-
-    def _check_stopped(self, planned: int | None) -> None:
-        now = self._query.logs.newest_begun()
-        if now != planned or self._query.committed_batch() != self._batch:
-            raise ConflictError(
-                f"the query of {self._query.location} has gone on meanwhile, to batch {now}: stop it first",
-                file=self._query.location,
             )
 
     def _new_pins(self) -> dict[str, str]:
@@ -229,7 +272,7 @@ class _Migration:
         )
 
     def _by_operator(self, ids: Mapping[StoreKey, str]) -> dict[str, list[list[str]]]:
-        """As the commit log has them: for each operator, for each partition, the ids of its stores."""
+        """Return the ids as the commit log has them: for each operator, for each partition one a store."""
         return {
             str(operator.id): [
                 [ids[StoreKey(operator.id, partition, store)] for store in operator.stores]
@@ -239,19 +282,17 @@ class _Migration:
         }
 
 
-def _is_empty(location: str) -> bool:
-    parent, slash, name = location.rpartition("/")
-    return not (open_storage(location).directories() or open_storage(parent or slash or ".").list_files(name))
-
-
 def _side(location: str, store: StateStore, checkpoint_format: int, conf: Mapping[str, str]) -> Side:
     return Side(location, {**conf, **dict(store.conf), FORMAT_KEY: str(checkpoint_format)})
 
 
-def _heard(program: JvmProgram, progress: RowProgress | None) -> tuple[dict[StoreKey, str], int]:
-    """The ids of the versions that were written, and how many rows there are. Raises what it tells."""
+def _followed(program: JvmProgram, progress: RowProgress | None) -> tuple[dict[StoreKey, str], int]:
+    """Follow the program to its end; return the ids of the versions that it wrote, and the number of rows.
+
+    Raises the error that the program reports.
+    """
     ids: dict[StoreKey, str] = {}
-    rows = told = announced = done = 0
+    rows = reported = announced = done = 0
     for event in map(event_of, program.events()):
         if isinstance(event, CopyFailed):
             raise event.error
@@ -265,8 +306,8 @@ def _heard(program: JvmProgram, progress: RowProgress | None) -> tuple[dict[Stor
             announced += 1
             progress.expect(event.rows)
         elif isinstance(event, RowsCopied):
-            progress.moved(event.rows - told)
-            told = event.rows
+            progress.moved(event.rows - reported)
+            reported = event.rows
         else:
             if announced < done:  # its number of rows was not known before
                 announced += 1

@@ -1,23 +1,35 @@
-"""The state stores that a query can be moved between: Spark's two and this project's. Values, safe for
-any thread.
+"""The state stores that a query can be moved between, and whether one still has a version.
+
+The stores are Spark's two and this project's: values, safe for any thread.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
+from state_store.core.checkpoint.names import VersionId
+from state_store.core.deletion.reading import read_listing
+from state_store.core.files.transfer import parallel
 from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
-from state_store.errors import OptionError
+from state_store.data.dataset.versions import identified
+from state_store.data.query import LISTED_AT_ONCE, Query, StoreKey
+from state_store.errors import MissingError, OptionError
 
 _SPARKS = "org.apache.spark.sql.execution.streaming.state"
 
 
 @dataclass(frozen=True)
 class StateStore:
-    """A state store by its short name.
+    """A state store.
 
-    formats: the checkpoint formats that it has, the preferred one first. families: whether a store of it can
-    have several column families. conf: what its provider is told, beside what the query pinned.
+    Attributes:
+        name: its short name.
+        provider: Spark's class of it.
+        formats: the checkpoint formats that it has, the preferred one first.
+        families: whether a store of it can have several column families.
+        conf: settings that its provider gets beside those that the query pinned.
     """
 
     name: str
@@ -33,21 +45,72 @@ ROCKSDB = StateStore(
     f"{_SPARKS}.RocksDBStateStoreProvider",
     formats=(2, 1),
     families=True,
-    # Where it is off, a commit uploads a snapshot, and opening a version writes nothing.
+    # If it is off, a commit uploads a snapshot, and opening a version writes nothing.
     conf=(("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false"),),
 )
 INCREMENTAL = StateStore("incremental", PROVIDER_CLASS, formats=(2, 1), families=True)
-STORES = {one.name: one for one in (INCREMENTAL, HDFS, ROCKSDB)}
+STORES = {store.name: store for store in (INCREMENTAL, HDFS, ROCKSDB)}
 
 
 def of_provider(provider: str | None, checkpoint: str) -> StateStore:
-    """The store of a provider class; raises OptionError for any other."""
-    for one in STORES.values():
-        if one.provider == provider:
-            return one
+    """Return the store of a provider class. Raises OptionError for any other."""
+    for store in STORES.values():
+        if store.provider == provider:
+            return store
     found = f"has the state store {provider}" if provider else "does not say which state store it has"
     raise OptionError(
         f"the query of {checkpoint} {found}; a query can be moved between "
         + " and ".join([", ".join(list(STORES)[:-1]), list(STORES)[-1]]),
         option=PROVIDER_KEY,
+    )
+
+
+def check_present(query: Query, store: StateStore, versions: Mapping[StoreKey, VersionId]) -> None:
+    """Look for versions by the names of files, before anything is read or written.
+
+    The files of a version with an id are named in the files of Spark's RocksDB store themselves: of those
+    only the last is looked for.
+
+    Args:
+        query: the query.
+        store: the state store that it has.
+        versions: the version of each store.
+
+    Raises:
+        MissingError: a version, or a file that it is made of, is not there.
+    """
+    parallel(LISTED_AT_ONCE, lambda key: _check(query, store, key, versions[key]), versions)
+
+
+def _check(query: Query, store: StateStore, key: StoreKey, version: VersionId) -> None:
+    if store is INCREMENTAL:
+        with closing(query.storage(key)) as storage:
+            identified(read_listing(storage), version.number, version, f"store {key}")
+        return
+    names = {entry.name for entry in query.list_files(key.path)}
+    if store is HDFS:
+        _check_chain(key, names, version.number, "snapshot", "delta")
+    elif version.checkpoint_id is None:
+        _check_chain(key, names, version.number, "zip", "changelog")
+    else:
+        file = f"{version.number}_{version.checkpoint_id}"
+        if not {f"{file}.zip", f"{file}.changelog"} & names:
+            raise _gone(key, version.number, f"{file}.zip")
+
+
+def _check_chain(key: StoreKey, names: Collection[str], version: int, whole: str, change: str) -> None:
+    """Follow a version back to one that is whole in one file; each between has a file with its changes."""
+    for number in range(version, 0, -1):
+        if f"{number}.{whole}" in names:
+            return
+        if f"{number}.{change}" not in names:
+            raise _gone(key, version, f"{number}.{change}")
+
+
+def _gone(key: StoreKey, version: int, file: str) -> MissingError:
+    path = f"{key.path}/{file}"
+    return MissingError(
+        f"version {version}, which Spark committed last, is not in store {key} any more: '{path}' does not "
+        "exist",
+        file=path,
     )

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar, Union
+from typing import TypeVar
 
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.files.transfer import parallel
 from state_store.core.storage import Entry, Storage, open_storage
+from state_store.data.query.arguments import Location, checked_location
 from state_store.data.query.keys import Filter, StoreKey
 from state_store.data.query.logs import BatchLogs
 from state_store.data.query.operators import (
@@ -23,7 +23,8 @@ from state_store.data.query.operators import (
     with_partitions,
 )
 from state_store.data.query.progress import Progress
-from state_store.errors import MissingError, OptionError, StorageError
+from state_store.data.query.targets import refuse_incomplete
+from state_store.errors import MissingError, StorageError
 from state_store.session.configuration import check_pinned
 
 LISTED_AT_ONCE = 16
@@ -31,34 +32,7 @@ LISTED_AT_ONCE = 16
 
 _SHOWN_NEIGHBOURS = 5
 
-Location = Union[str, "os.PathLike[str]"]
-"""A directory: a path, or a URI that `open_storage` knows."""
-
 T = TypeVar("T")
-
-
-def checked_location(location: Location, argument: str = "checkpoint") -> str:
-    """Return a directory as text, without a slash at its end.
-
-    Args:
-        location: a path or a URI.
-        argument: the argument that it is, for messages.
-
-    Raises:
-        OptionError: it is empty, blank, the root of a file system, or of another type than a path.
-    """
-    if not isinstance(location, (str, os.PathLike)):
-        raise OptionError(f"{argument} is a path or a URI, not {location!r}", option=argument)
-    text = os.fspath(location)
-    if not isinstance(text, str) or not text.strip():
-        raise OptionError(f"{argument} is empty: give a path or a URI", option=argument)
-    trimmed = text.rstrip("/")
-    if not trimmed or trimmed.endswith(":"):
-        raise OptionError(
-            f"{argument} is {text!r}, the root of a file system, and no directory for one query",
-            option=argument,
-        )
-    return trimmed
 
 
 def _described_absence(location: str, storage: Storage) -> str:
@@ -98,7 +72,7 @@ class Query:
         """Read what Spark says of the query in a checkpoint directory.
 
         Raises:
-            MissingError: no stateful query has run there.
+            MissingError: no stateful query has run there, or what is there is incomplete.
             OptionError: another provider keeps its state, or `location` is no directory's name.
             DamagedError: Spark's metadata cannot be read.
         """
@@ -111,6 +85,7 @@ class Query:
         """Do as `open`, whichever provider keeps the state."""
         text = checked_location(location)
         storage = open_storage(text)
+        refuse_incomplete(storage, text)
         operators = operators_of(storage)
         if not operators:
             raise MissingError(

@@ -13,9 +13,9 @@ from dataset.golden_states import VERSIONS, checkpoint, clean_up, expected, in_o
 from state_store.cli import exit_codes
 from state_store.cli.main import main
 from state_store.data.dataset.rewriting import copying
-from state_store.data.dataset.rewriting.copying import copy_checkpoint
+from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.query import Query
-from state_store.errors import ConflictError
+from state_store.errors import ConflictError, MissingError
 
 JOIN = Path(__file__).resolve().parents[2] / "golden" / "release-0.2.0"
 
@@ -44,7 +44,7 @@ def test_a_copy_is_the_query(name, tmp_path, capsys):
 @pytest.mark.parametrize("form", ["ids", "no-ids"])
 def test_a_copy_of_a_join(form, tmp_path):
     source, target = str(shutil.copytree(JOIN / form, tmp_path / form)), str(tmp_path / "target")
-    copy_checkpoint(source, target)
+    copy(source, target)
     for side in ("left", "right"):
         with state_store.open(source, store=side) as before, state_store.open(target, store=side) as after:
             assert in_order(after.to_arrow().to_pylist()) == in_order(before.to_arrow().to_pylist())
@@ -64,10 +64,11 @@ def test_a_copy_that_broke_off_goes_on(tmp_path, monkeypatch):
 
     monkeypatch.setattr(copying, "_copy_store", fails)
     with pytest.raises(ConflictError, match="broke off"):
-        copy_checkpoint(source, str(target))
+        copy(source, str(target))
     monkeypatch.undo()
-    assert not (target / "commits").exists()
-    done = copy_checkpoint(source, str(target))
+    with pytest.raises(MissingError, match=r"incomplete: copy of .* goes on where it broke off"):
+        state_store.open(str(target))
+    done = copy(source, str(target))
     assert done.present > 0 and done.files > 0
     assert rows(str(target)) == expected("flights", VERSIONS[-1])
 
@@ -89,5 +90,5 @@ def test_clean_ups_take_nothing_away_meanwhile(tmp_path, monkeypatch):
         return whole(pin, *rest)
 
     monkeypatch.setattr(copying, "_copy_store", after_a_clean_up)
-    assert copy_checkpoint(str(source), target).version == 2
+    assert copy(str(source), target).version == 2
     assert rows(target) == expected("flights", 2)

@@ -14,7 +14,7 @@ import state_store
 from dataset.golden_states import VERSIONS, checkpoint, expected, in_order, shown
 from state_store.cli import exit_codes
 from state_store.cli.main import main
-from state_store.data.dataset.rewriting.importing import import_rows
+from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.embedded.store import EmbeddedStore
 from state_store.data.query import Query
 from state_store.errors import MissingError, OptionError
@@ -35,7 +35,7 @@ def stored(directory: str) -> list[dict[bytes, bytes]]:
 def test_the_same_rows_make_the_same_state(name, tmp_path):
     source, target = str(checkpoint(name, tmp_path)), str(tmp_path / "target")
     with state_store.open(source) as state:
-        done = import_rows(source, state, target)
+        done = import_state(source, state, target)
     assert (done.version, done.rows) == (VERSIONS[-1], len(expected(name, VERSIONS[-1])))
     assert stored(target) == stored(source)
     assert main(["verify", target]) == 0
@@ -103,14 +103,14 @@ def test_rows_that_do_not_fit(tmp_path):
     with state_store.open(source) as state:
         whole = state.to_arrow()
     with pytest.raises(MissingError, match="no column 'delay'"):
-        import_rows(source, whole.drop_columns("delay"), target)
+        import_state(source, whole.drop_columns("delay"), target)
     with pytest.raises(OptionError, match="column 'worst' of the rows has type"):
         wrong = pa.array(["x"] * len(whole))
-        import_rows(source, whole.set_column(whole.schema.get_field_index("worst"), "worst", wrong), target)
+        import_state(source, whole.set_column(whole.schema.get_field_index("worst"), "worst", wrong), target)
     with pytest.raises(OptionError, match="a key twice"):
-        import_rows(source, pa.concat_tables([whole, whole.slice(0, 1)]), target)
+        import_state(source, pa.concat_tables([whole, whole.slice(0, 1)]), target)
     with pytest.raises(MissingError, match="there is no"):
-        import_rows(source, str(tmp_path / "nothing"), target)
+        import_state(source, str(tmp_path / "nothing"), target)
     assert not (tmp_path / "target" / "commits").exists()
 
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.snapshots.merge import MOST_RUNS
 from state_store.data.embedded.store import EmbeddedStore
-from state_store.errors import LocalDiskError, MissingError
+from state_store.errors import ConflictError, LocalDiskError, MissingError, OptionError
 
 KEYS = st.one_of(st.binary(max_size=3), st.sampled_from([b"", b"\xff", b"\xff\xff", b"a", b"ab", b"a\xff"]))
 FAMILIES = st.sampled_from(["default", "index"])
@@ -234,3 +234,46 @@ def test_a_full_local_disk_is_an_error_of_the_store(tmp_path, monkeypatch, step)
         assert store.get(b"b") == b"2"
         store.commit()
         assert store.get(b"b") == b"2"
+
+
+def test_the_second_writer_of_a_version_gets_an_error(tmp_path: Path) -> None:
+    directory = str(tmp_path / "state")
+    with EmbeddedStore.open(directory) as first, EmbeddedStore.open(directory) as second:
+        first.put(b"a", b"1")
+        second.put(b"a", b"2")
+        first.commit()
+        with pytest.raises(ConflictError, match="committed by another program meanwhile"):
+            second.commit()
+        assert len(list((tmp_path / "state/delta").iterdir())) == 1
+        assert second.get(b"a") == b"2"
+        second.load()
+        assert second.get(b"a") == b"1"
+        second.put(b"a", b"3")
+        assert second.commit().number == 2
+        first.put(b"b", b"4")
+        with pytest.raises(ConflictError):
+            first.commit()
+    with EmbeddedStore.open(directory) as store:
+        assert dict(store.scan()) == {b"a": b"3"}
+
+
+def test_the_checkpoint_of_a_query_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint/offsets").mkdir(parents=True)
+    (tmp_path / "checkpoint/offsets/0").write_text("v1")
+    with pytest.raises(OptionError, match="the checkpoint of a query: its stores are below it"):
+        EmbeddedStore.open(str(tmp_path / "checkpoint"))
+
+
+def test_wrong_types_are_refused(tmp_path: Path) -> None:
+    with EmbeddedStore.open(str(tmp_path / "state")) as store:
+        for wrong in ("fox", 3, None):
+            with pytest.raises(OptionError, match="key is bytes"):
+                store.get(wrong)  # type: ignore[arg-type]
+            with pytest.raises(OptionError, match="value is bytes"):
+                store.put(b"fox", wrong)  # type: ignore[arg-type]
+            with pytest.raises(OptionError, match="prefix is bytes"):
+                store.prefix(wrong)  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="version is a VersionId"):
+            store.load(1)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="location is empty"):
+        EmbeddedStore.open("")

@@ -6,11 +6,16 @@ from mutants.mutant import Mutant
 
 TESTS = ("tests/cli/test_migrate.py",)
 MIGRATE = "state_store/data/migration/migrate.py"
+TARGETS = "state_store/data/query/targets.py"
 LOGS = "state_store/data/dataset/rewriting/logs.py"
 
 MUTANTS = [
     Mutant(
-        "a migration writes into what is there", MIGRATE, "if not _is_empty(location):", "if False:", TESTS
+        "a migration writes into what is there",
+        TARGETS,
+        "if names or _has_files(storage, location):",
+        "if False:",
+        TESTS,
     ),
     Mutant(
         "a migration begins with a version that is gone",
@@ -21,15 +26,15 @@ MUTANTS = [
     ),
     Mutant(
         "a version may lack what it is made of",
-        "state_store/data/migration/presence.py",
+        "state_store/data/migration/stores.py",
         'if f"{number}.{change}" not in names:',
         "if False:",
         TESTS,
     ),
     Mutant(
         "a query that runs is moved",
-        MIGRATE,
-        "if now != planned or self._query.committed_batch() != self._batch:",
+        TARGETS,
+        "if started != self._started or self._logs.newest_committed() != self._committed:",
         "if False:",
         TESTS,
     ),

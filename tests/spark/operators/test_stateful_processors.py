@@ -20,7 +20,7 @@ import state_store
 from state_store.core.checkpoint.metadata import ColumnFamily
 from state_store.core.engine.rows import rows as rows_of
 from state_store.data.dataset.partitions import READING, Partitions
-from state_store.data.dataset.rewriting.importing import import_rows
+from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.dataset.views import view, views
 from state_store.data.query import Query
@@ -104,7 +104,7 @@ def write_anew(flow: Flow) -> None:
             taken[name] = state.to_arrow()
             rows = taken[name].to_pylist()
             assert rows and (name in LISTS or all(state.get(_key_of(state, row)) == row for row in rows))
-    import_rows(moved, taken, filled)
+    import_state(moved, taken, filled)
     assert raw(filled) == raw(moved)
     for name in everything(before):
         assert contents(filled, name) == contents(moved, name), name

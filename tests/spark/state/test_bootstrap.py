@@ -26,7 +26,7 @@ from queries.small.census import FAR_MS, WITH_TTL, in_rows
 from queries.small.flow import Flow, session_options
 
 import state_store
-from state_store.data.dataset.rewriting.repartition import Repartitioned
+from state_store.data.dataset.rewriting.repartition import Rewritten
 from state_store.errors import ConflictError, MissingError, OptionError
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def writer_of(flow: Flow, frames: list[int] | None = None) -> Any:
     return writer.foreachBatch(collect)
 
 
-def bootstrapped_in_time(writer: Any, checkpoint: str, rows: Any) -> Repartitioned:
+def bootstrapped_in_time(writer: Any, checkpoint: str, rows: Any) -> Rewritten:
     for _ in range(late_workers.MOST):
         try:
             return state_store.bootstrap(writer, checkpoint, rows)

@@ -18,7 +18,7 @@ from queries.scenarios.scenario import Scenario
 from queries.small.flow import session_options
 
 import state_store
-from state_store.data.dataset.rewriting.importing import import_rows
+from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.dataset.views import views
 from state_store.data.query import Operator, Query
@@ -69,7 +69,7 @@ class Goings:
         for operator in operators:
             target = after if operator is operators[-1] else f"{after}-{operator.id}"
             taken = {name: _table(at, operator.id, name) for name in _given(at, operator)}
-            import_rows(at, taken, target, operator.id)
+            import_state(at, taken, target, operator.id)
             at = target
 
     def _feed(self, part: slice) -> None:

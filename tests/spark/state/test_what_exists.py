@@ -15,8 +15,8 @@ from queries.small.flow import session_options
 from queries.stores import HDFS, OURS, OURS_IDS, ROCKSDB_IDS, Store
 
 import state_store
-from state_store.data.dataset.rewriting.copying import copy_checkpoint
-from state_store.data.dataset.rewriting.importing import import_rows
+from state_store.data.dataset.rewriting.copying import copy
+from state_store.data.dataset.rewriting.importing import import_state
 from state_store.data.dataset.rewriting.repartition import repartition
 from state_store.data.migration.migrate import migrate
 from state_store.data.query import Query
@@ -115,13 +115,13 @@ def test_every_reader_finds_the_partitions_that_exist(
     assert state_store.repair(str(checkpoint)).ok
     assert len(state_store.checkpoints(str(checkpoint))) == len(state_store.chain(str(checkpoint)))
     assert state_store.measure(str(checkpoint)).workload.partitions == PARTITIONS_OF[name][0]
-    copy_checkpoint(str(checkpoint), str(tmp_path / "copy"))
+    copy(str(checkpoint), str(tmp_path / "copy"))
     assert state_store.verify(str(tmp_path / "copy")).ok
     repartition(str(checkpoint), str(tmp_path / "five"), 5)
     assert rows(tmp_path / "five") == found
     with state_store.open(str(checkpoint)) as state:
         assert state.export(tmp_path / "exported") == len(found)
-        import_rows(str(checkpoint), state, str(tmp_path / "imported"))
+        import_state(str(checkpoint), state, str(tmp_path / "imported"))
     assert rows(tmp_path / "imported") == found
 
 

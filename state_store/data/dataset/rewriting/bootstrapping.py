@@ -16,10 +16,13 @@ from contextlib import suppress
 from typing import Any
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.storage import Storage, open_storage
-from state_store.data.dataset.rewriting.importing import import_rows
-from state_store.data.dataset.rewriting.repartition import Repartitioned, refuse_used
-from state_store.data.query import DEFAULT_NAME
+from state_store.core.storage import Storage
+from state_store.data.dataset.packages import require_arrow
+from state_store.data.dataset.rewriting.importing import write_imported
+from state_store.data.dataset.rewriting.repartition import Rewritten
+from state_store.data.query import ProgressOption, Query
+from state_store.data.query.arguments import Location
+from state_store.data.query.targets import SCRATCH_PREFIX, new_checkpoint
 from state_store.errors import FormatError, OptionError, StateStoreError
 
 _OTHER_NUMBER = re.compile(r"now there are \[(\d+)\] sources")
@@ -30,56 +33,67 @@ Start = Callable[[Any], Any]
 
 def bootstrap(
     writer: Any,
-    checkpoint: str,
+    checkpoint: Location,
     rows: Any,
     operator: int = 0,
-    store: str = DEFAULT_NAME,
+    store: str | None = None,
     *,
     start: Start = lambda writer: writer.start(),
+    progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
-) -> Repartitioned:
-    """Makes the checkpoint of a query that has never run, with `rows` as its state.
+) -> Rewritten:
+    """Make the checkpoint of a query that has never run, with `rows` as its state.
 
         writer = counted.writeStream.outputMode("update").foreachBatch(store_batch)
         state_store.bootstrap(writer, "/data/checkpoint", "rows.parquet")
         query = writer.trigger(availableNow=True).start()
 
-    writer: PySpark's `DataStreamWriter` of the query, with its sink; the session is one of this store. Spark
-    runs batch 0 of the query over nothing: the sink gets it, empty, and the sources are not read. Afterwards
-    the writer's `checkpointLocation` is `checkpoint`, and its trigger Spark's default.
+    Spark runs batch 0 of the query over nothing: the sink gets it, empty, and the sources are not read. A
+    function of `foreachBatch` has to read its batch. Afterwards the writer's `checkpointLocation` is
+    `checkpoint`, and its trigger Spark's default. If it fails, nothing is left in the directory. Until this
+    returns, no query may be started there.
 
-    checkpoint: where the query has not run yet; a path or URI that both Spark and `state_store.open` know.
-    Until this returns, no query may be started there.
+    Args:
+        writer: PySpark's `DataStreamWriter` of the query, with its sink; the session is one of this store.
+        checkpoint: an empty directory; a path or URI that both Spark and `state_store.open` know.
+        rows: as for `import_state`.
+        operator: the number of the stateful operator in the query.
+        store: the store that the rows are of. Default: as for `open`.
+        start: starts the query and returns it, if not by `writer.start()`: for example
+            `lambda writer: writer.toTable("t")`.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+        runtime: clocks, randomness and threads.
 
-    rows, operator, store: as in `state_store.data.dataset.rewriting.importing.import_rows`.
-
-    start: how the query is started, where not by `writer.start()`, such as
-    `lambda writer: writer.toTable("t")`; it gives the query.
-
-    Raises ConflictError where a query has run, OptionError where the query has no state or another store
-    keeps it, whatever Spark raises where the query cannot run, and as `import_rows`.
+    Raises:
+        ConflictError: the directory has something.
+        OptionError: the query has no state, another store keeps it, its sink does not read its batch, or the
+            rows do not fit.
+        Exception: what Spark raises if the query cannot run.
     """
     if not hasattr(writer, "_df"):
         raise OptionError(
-            "a DataStreamWriter of a session with a JVM of its own is needed, not of Spark Connect"
+            "a DataStreamWriter of a session with a JVM of its own is needed, not of Spark Connect",
+            option="writer",
         )
-    location = checkpoint.rstrip("/")
-    storage = open_storage(location)
-    refuse_used(storage, location)
-    scratch = f".bootstrap-{runtime.unique(4)}"
-    try:
-        _run_first_batch(writer, storage, f"{location}/{scratch}", scratch, start, runtime)
-        return import_rows(f"{location}/{scratch}/query", rows, location, operator, store, runtime=runtime)
-    finally:
-        writer.option("checkpointLocation", location).trigger(processingTime="0 seconds")
-        with suppress(StateStoreError):  # nobody reads what is left there
-            storage.delete_directory(scratch)
+    require_arrow()
+    with new_checkpoint("bootstrap", None, checkpoint) as (storage, location):
+        scratch = f"{SCRATCH_PREFIX}{runtime.unique(4)}"
+        try:
+            _run_first_batch(writer, storage, f"{location}/{scratch}", scratch, start, runtime)
+            query = Query.open(f"{location}/{scratch}/query")
+            return write_imported(
+                query, rows, storage, location, operator, store, progress=progress, runtime=runtime
+            )
+        finally:
+            writer.option("checkpointLocation", location).trigger(processingTime="0 seconds")
+            with suppress(StateStoreError):  # nothing reads what is left there
+                storage.delete_directory(scratch)
 
 
 def _run_first_batch(
     writer: Any, storage: Storage, location: str, scratch: str, start: Start, runtime: Runtime
 ) -> None:
-    """Runs batch 0 of the query over nothing, in `<location>/query`."""
+    """Run batch 0 of the query over nothing, in `<location>/query`."""
     header = _pinned(writer, storage, location, scratch)
     metadata = json.dumps({"id": runtime.uuid()}, separators=(",", ":"))
     storage.write(f"{scratch}/query/metadata", metadata.encode())
@@ -93,6 +107,12 @@ def _run_first_batch(
             query.awaitTermination()
             break
         except Exception as error:
+            if "CheckpointInfo length: 0" in str(error):
+                raise OptionError(
+                    "the sink did not read its first batch, which is empty: a function of foreachBatch has "
+                    "to read the batch that it gets, for instance by batch.count()",
+                    option="writer",
+                ) from error
             other = _OTHER_NUMBER.search(str(error))
             if other is None or int(other[1]) == sources:
                 raise
@@ -105,8 +125,9 @@ def _run_first_batch(
 
 
 def _pinned(writer: Any, storage: Storage, location: str, scratch: str) -> list[str]:
-    """The first lines of an entry of the offset log, as the writer's session makes them for a query without
-    state: what Spark pins of the configuration.
+    """Return the first lines of an entry of the offset log: the configuration that Spark pins.
+
+    They are what the writer's session makes them for a query without state.
     """
     probe = (
         writer._df.sparkSession.readStream.format("rate-micro-batch")

@@ -1,7 +1,7 @@
 """A checkpoint copied to other storage while its query runs: one version of all stores, and Spark's logs.
 
-The files of the version are held by leases while they are copied, as they are when it is read. What is in the
-target already is not copied again, so that a copy that broke off goes on where it was.
+Leases hold the files of the version while they are copied. Each file is compared with its checksum on the
+way. A file that is in the target already is not copied again, so a copy that broke off goes on where it was.
 """
 
 from __future__ import annotations
@@ -16,15 +16,24 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import open_storage
 from state_store.data.dataset.pinned import PinnedVersion
 from state_store.data.dataset.rewriting import logs
-from state_store.data.query import LISTED_AT_ONCE, Progress, Query, StoreKey
-from state_store.errors import ConflictError, MissingError
+from state_store.data.query import LISTED_AT_ONCE, Progress, ProgressOption, Query, StoreKey, reporting
+from state_store.data.query.arguments import Location
+from state_store.data.query.targets import COPY, new_checkpoint
+from state_store.errors import MissingError
 
 _THREADS = 8
 
 
 @dataclass(frozen=True)
 class Copied:
-    """The version; files and bytes of the state that were copied, and files that were there already."""
+    """The result of a copy.
+
+    Attributes:
+        version: the version that was copied.
+        files: files of the state that were copied.
+        size_bytes: bytes of these files.
+        present: files that were in the target already.
+    """
 
     version: int
     files: int
@@ -32,73 +41,89 @@ class Copied:
     present: int
 
 
-def copy_checkpoint(
-    checkpoint: str,
-    target: str,
+def copy(
+    checkpoint: Location,
+    target: Location,
     *,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> Copied:
-    """Copies the version that Spark committed last to the directory `target`. The query may run meanwhile.
+    """Copy the version that Spark committed last, with Spark's logs. The query may run meanwhile.
 
-    A query that is started on the copy goes on from that version. `progress` hears of the files that are
-    moved and of the stores that are done. Raises MissingError where there is no state, ConflictError where
-    the target is a query's checkpoint already, StorageError as the storages do.
+    A query that is started on the copy goes on from that version. If the copy breaks off, the target is
+    marked as incomplete, and the same call goes on with it. Any thread may call it.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        target: a directory, a path or a URI: empty, or with a part of the same copy.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+        runtime: clocks and threads.
+
+    Raises:
+        MissingError: there is no state.
+        ConflictError: the target has something else.
+        OptionError: the target is inside of the checkpoint, or around it.
+        DamagedError: a file is not what its checksum says; the target stays incomplete.
+        StorageError: as the storages raise it.
     """
     query = Query.open(checkpoint)
     batch = query.committed_batch()
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
-    source, location = open_storage(query.location), target.rstrip("/")
-    storage = open_storage(location)
-    if storage.list_files("commits"):
-        raise ConflictError(
-            f"'{location}' is the checkpoint of a query: it is not written over", file=location
-        )
     versions = query.committed()
     keys = query.stores()
 
     def pin(key: StoreKey) -> PinnedVersion:
         return PinnedVersion(key, query.storage(key), batch + 1, versions[key], runtime=runtime)
 
-    with ExitStack() as held:
+    with (
+        reporting(progress, "copied", len(keys)) as meter,
+        new_checkpoint(COPY, query.location, target) as (storage, location),
+        ExitStack() as held,
+    ):
         pins = parallel(LISTED_AT_ONCE, pin, keys, runtime=runtime)
-        for one in pins:
-            held.callback(one.release)
-        done = []
-        for one in pins:
-            done.append(_copy_store(one, f"{location}/{one.key.path}", progress, runtime))
-            if progress is not None:
-                progress.store_done()
-    for operator in query.operators:
-        logs.copy_operator(source, storage, operator)
-    logs.copy_logs(source, storage, batch)
+        for pinned in pins:
+            held.callback(pinned.release)
+        copies = []
+        for pinned in pins:
+            copies.append(_copy_store(pinned, f"{location}/{pinned.key.path}", meter, runtime))
+            if meter is not None:
+                meter.store_done()
+        source = open_storage(query.location)
+        for operator in query.operators:
+            logs.copy_operator(source, storage, operator)
+        logs.copy_logs(source, storage, batch)
     return Copied(
         batch + 1,
-        sum(one.files for one in done),
-        sum(one.size_bytes for one in done),
-        sum(one.present for one in done),
+        sum(copied.files for copied in copies),
+        sum(copied.size_bytes for copied in copies),
+        sum(copied.present for copied in copies),
     )
 
 
-def _copy_store(pin: PinnedVersion, location: str, progress: Progress | None, runtime: Runtime) -> Copied:
-    """The files that a restore of the version needs; the archive of the snapshot last."""
+def _copy_store(pin: PinnedVersion, location: str, meter: Progress | None, runtime: Runtime) -> Copied:
+    """Copy the files that a restore of the version needs, the archive of the snapshot last."""
+    if pin.archive_error is not None:
+        raise pin.archive_error
     target = open_storage(location)
-    source = pin.storage if progress is None else progress.metered(pin.storage)
+    source = pin.storage if meter is None else meter.metered(pin.storage)
+    if meter is not None:
+        meter.expect(pin.size_bytes)
     try:
         with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
 
-            def copy(path: str) -> int | None:
+            def copy_file(path: str) -> int | None:
                 if target.exists(path):
                     return None
                 local = Path(scratch) / path.replace("/", "@")
                 source.download(path, local)
+                pin.check(path, local)
                 size_bytes = local.stat().st_size
                 target.upload(local, path)
                 local.unlink(missing_ok=True)
                 return size_bytes
 
-            sizes = parallel(_THREADS, copy, sorted(pin.paths), runtime=runtime)
+            sizes = parallel(_THREADS, copy_file, sorted(pin.paths), runtime=runtime)
             for path, archive in pin.archives.items():
                 if not target.exists(path):
                     target.write(path, archive)

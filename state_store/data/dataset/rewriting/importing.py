@@ -2,83 +2,279 @@
 
 from __future__ import annotations
 
+import difflib
+import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.data.dataset.places import brought_files, local_path
-from state_store.data.dataset.rewriting.repartition import Repartitioned, rewrite
+from state_store.core.storage import Storage
+from state_store.data.dataset.columns import Columns
+from state_store.data.dataset.export import METADATA, SUCCESS
+from state_store.data.dataset.packages import require_arrow
+from state_store.data.dataset.rewriting.repartition import Rewritten, rewrite
 from state_store.data.dataset.rewriting.replacing import Replacement
-from state_store.data.dataset.views import view, views
-from state_store.data.query import DEFAULT_NAME, Progress, Query
-from state_store.errors import MissingError
+from state_store.data.dataset.table_files import fetched_files, listed_names, local_path
+from state_store.data.dataset.views import View, default_name, view, views
+from state_store.data.query import ProgressOption, Query
+from state_store.data.query.arguments import Location
+from state_store.data.query.targets import new_checkpoint
+from state_store.errors import MissingError, OptionError
 
 if TYPE_CHECKING:
     import pyarrow
 
 BATCH_ROWS = 1 << 16
 
+_PARQUET = ".parquet"
 
-def import_rows(
-    checkpoint: str,
+
+def import_state(
+    checkpoint: Location,
     rows: Any,
-    target: str,
+    target: Location,
     operator: int = 0,
-    store: str = DEFAULT_NAME,
+    store: str | None = None,
     *,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
-) -> Repartitioned:
-    """Writes the checkpoint of a stopped query to `target`, which must be empty, with `rows` in place of what
-    the state has; everything else, its sources' offsets above all, is as it was.
+) -> Rewritten:
+    """Write the checkpoint of a stopped query to another directory, with other rows as its state.
 
-    rows: a file or directory of Parquet (a path or a URI), or anything that gives Arrow batches
-    (`__arrow_c_stream__`), with the columns that the state has; `partition_id` does not count. They take the
-    place of those of `store`. Or a mapping from names of stores to such rows: several stores at once, such as
-    both sides of a join. What has no rows here stays as it is. A key must not come twice, but in lists and in
-    the sides of joins.
+    Everything but the rows, such as the offsets of its sources, is as it was. Start the query with the new
+    checkpoint directory, and never again with the old one. Needs memory for the rows of a partition, and
+    local disk for all rows in the directory of temporary files (`TMPDIR`). If it fails, nothing is left in
+    the target. `bootstrap` makes the checkpoint of a query that has never run.
 
-    Rows whose time to live was over when the last batch ran are left out.
+    Rows whose time to live was over when the last batch ran are left out. A row need not say whether it has
+    matched (`matched` of a join: it has not), nor when its state expires (`timeoutTimestamp`: never).
 
-    A row need not say whether it has matched (`matched` of a join: it has not), nor when its state expires
-    (`timeoutTimestamp`: never).
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        rows: a Parquet file or a directory of such files (a path or a URI), or any object that gives Arrow
+            batches (`__arrow_c_stream__`), with the columns of the state; `partition_id` does not count. Or a
+            mapping from names of stores to such rows: several stores at once, such as both sides of a join.
+            Stores without rows stay as they are.
+        target: an empty directory, a path or a URI.
+        operator: the number of the stateful operator in the query.
+        store: the store that the rows are of. Default: as for `open`.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+        runtime: clocks and threads.
 
-    So a query can begin with a state: `bootstrap` makes the checkpoint of one that has never run. Needs
-    memory for the rows of a partition, and disk for all rows.
-
-    Raises MissingError for a column that lacks, OptionError for a column of another type, a key that comes
-    twice, a row with a time to live that does not say when it expires, or a store whose rows follow from
-    those of others, and as `repartition`.
+    Raises:
+        MissingError: there is no state, no such store, or a column lacks.
+        ConflictError: the target has something, or the query has gone on meanwhile.
+        OptionError: a column is unknown or has another type; a key comes twice (but in lists and in the sides
+            of joins); a row with a time to live does not say when it expires; rows of a store follow from
+            those of others; a file is no Parquet, or one of an export that is not whole.
     """
+    require_arrow()
     query = Query.open(checkpoint)
+    replacements = replacements_of(query, rows, operator, store)
+    with new_checkpoint("import", query.location, target) as (storage, location):
+        return rewrite(query, storage, location, None, replacements, progress=progress, runtime=runtime)
+
+
+def write_imported(
+    query: Query,
+    rows: Any,
+    storage: Storage,
+    location: str,
+    operator: int,
+    store: str | None,
+    *,
+    progress: ProgressOption = None,
+    runtime: Runtime = SYSTEM,
+) -> Rewritten:
+    """Do as `import_state`, into the directory of a new checkpoint."""
+    replacements = replacements_of(query, rows, operator, store)
+    return rewrite(query, storage, location, None, replacements, progress=progress, runtime=runtime)
+
+
+def replacements_of(query: Query, rows: Any, operator: int, store: str | None) -> list[Replacement]:
+    """Return the rows for each store that is given some, before any row is read.
+
+    Raises:
+        MissingError: there is no such store or file.
+        OptionError: the rows are none, or of a store whose rows follow from others.
+    """
     batch = query.committed_batch()
     expired_ms = None if batch is None else query.logs.batch_ms(batch)
-    given = rows if isinstance(rows, Mapping) else {store: rows}
+    if isinstance(rows, Mapping):
+        if store is not None:
+            raise OptionError(
+                "rows by the names of stores and a store for them exclude each other", option="store"
+            )
+        given = dict(rows)
+    else:
+        given = {default_name(query, operator) if store is None else store: rows}
     replacements = []
-    for name, one in given.items():
-        meant = view(query, operator, name)
-        replacements.append(Replacement(meant, _batches(one), views(query, meant.operator), expired_ms))
-    return rewrite(query, target, None, replacements, progress=progress, runtime=runtime)
+    for name, table in given.items():
+        chosen = view(query, operator, name)
+        batches = _checked(chosen, _batches(table))
+        replacements.append(Replacement(chosen, batches, views(query, chosen.operator), expired_ms))
+    return replacements
+
+
+def _checked(view: View, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the batches. Raises OptionError for a column that the state does not have, or has twice."""
+    known = [*Columns(view).schema.names]
+    for batch in batches:
+        names = batch.schema.names
+        unknown = next((name for name in names if name not in known), None)
+        if unknown is not None:
+            close = difflib.get_close_matches(unknown.lower(), [name.lower() for name in known], 1, 0.6)
+            similar = next((name for name in known if close and name.lower() == close[0]), None)
+            hint = f"; is it '{similar}'?" if similar else "."
+            raise OptionError(
+                f"the rows have a column '{unknown}', which '{view.name}' does not have{hint} "
+                f"Its columns are: {', '.join(known)}",
+                option="rows",
+            )
+        double = next((name for name in names if names.count(name) > 1), None)
+        if double is not None:
+            raise OptionError(f"the rows have two columns '{double}'", option="rows")
+        yield batch
 
 
 def _batches(rows: Any) -> Iterator[pyarrow.RecordBatch]:
+    """Return the batches of a table. Raises OptionError or MissingError for what is none, at once."""
     import pyarrow
 
-    if isinstance(rows, (str, Path)):
-        batches = _of_files(rows)
-    else:
-        batches = iter(pyarrow.RecordBatchReader.from_stream(rows))
+    if isinstance(rows, (str, os.PathLike)):
+        return _sliced(_of_files(str(rows)))
+    if not hasattr(rows, "__arrow_c_stream__"):
+        raise OptionError(
+            "rows are a Parquet file, a directory of such files, or an Arrow table, not "
+            f"{type(rows).__name__}",
+            option="rows",
+        )
+    return _sliced(iter(pyarrow.RecordBatchReader.from_stream(rows)))
+
+
+def _sliced(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
     for batch in batches:
         for first in range(0, batch.num_rows, BATCH_ROWS):
             yield batch.slice(first, BATCH_ROWS)
 
 
-def _of_files(location: str | Path) -> Iterator[pyarrow.RecordBatch]:
-    import pyarrow.dataset
-
+def _of_files(location: str) -> Iterator[pyarrow.RecordBatch]:
+    """Return the batches of Parquet files. Raises at once as `_checked_files`."""
     path = local_path(location)
-    if path is not None and not path.exists():
-        raise MissingError(f"there is no '{location}'", file=str(location))
-    for one in brought_files(str(location), ".parquet") if path is None else [path]:
-        yield from pyarrow.dataset.dataset(one, format="parquet").to_batches()
+    if path is None:
+        names = listed_names(location)
+        if names:
+            _check_names(location, names)
+        return _of_remote_files(location, names)
+    if not path.exists():
+        raise MissingError(f"there is no '{location}'", file=location)
+    if path.is_dir():
+        names = sorted(child.relative_to(path).as_posix() for child in path.rglob("*") if child.is_file())
+        _check_names(location, names)
+    files = [path / name for name in _tables(names)] if path.is_dir() else [path]
+    success = path / SUCCESS
+    schema_metadata = [
+        _read_metadata(file, f"{location}/{file.name}" if path.is_dir() else location) for file in files
+    ]
+    _check_whole(
+        location,
+        [file.name for file in files],
+        schema_metadata,
+        success.read_bytes() if success.is_file() else None,
+        is_directory=path.is_dir(),
+    )
+    return _rows_of(files)
+
+
+def _of_remote_files(location: str, names: list[str]) -> Iterator[pyarrow.RecordBatch]:
+    found = []
+    success = None
+    files = []
+    for name, local in fetched_files(
+        location, names and [*_tables(names), *(n for n in names if n == SUCCESS)]
+    ):
+        if name == SUCCESS:
+            success = local.read_bytes()
+            continue
+        found.append(_read_metadata(local, f"{location}/{name}" if name else location))
+        files.append(name)
+        yield from _rows_of([local])
+    _check_whole(location, files, found, success, is_directory=bool(names))
+
+
+def _tables(names: list[str]) -> list[str]:
+    """Return the names of Parquet files; Spark's and others' files of their own begin with `_` or a dot."""
+    return [name for name in names if name.endswith(_PARQUET) and name.rpartition("/")[2][0] not in "._"]
+
+
+def _check_names(location: str, names: list[str]) -> None:
+    """Raise an error for a directory without Parquet files, with others, or with an unfinished write."""
+    if any(name.startswith("_temporary/") for name in names):
+        raise OptionError(f"'{location}' has a write that is not finished: '_temporary'", file=location)
+    others = [
+        name for name in names if name.rpartition("/")[2][0] not in "._" and not name.endswith(_PARQUET)
+    ]
+    if others:
+        raise OptionError(f"'{location}/{others[0]}' is no Parquet file (*{_PARQUET})", file=others[0])
+    if not _tables(names):
+        raise MissingError(f"there is no file *{_PARQUET} in '{location}'", file=location)
+
+
+def _read_metadata(file: Path, shown: str) -> dict[str, Any] | None:
+    """Return what an export says of itself in a file; None in other files.
+
+    Raises OptionError if the file is no Parquet.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        text = (pyarrow.parquet.read_schema(file).metadata or {}).get(METADATA)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise OptionError(f"'{shown}' is no Parquet file: {error}", file=shown) from error
+    try:
+        found = None if text is None else json.loads(text)
+        return found if isinstance(found, dict) else None
+    except ValueError:
+        return None
+
+
+def _check_whole(
+    location: str,
+    names: list[str],
+    described: list[dict[str, Any] | None],
+    success: bytes | None,
+    *,
+    is_directory: bool,
+) -> None:
+    """Raise OptionError if files are some of an export, but not all."""
+    exported = next((found for found in described if found is not None and "partitions" in found), None)
+    if exported is None:
+        return
+    expected = {f"part-{number:05}{_PARQUET}" for number in exported["partitions"]}
+    if not is_directory:
+        if len(expected) > 1:
+            raise OptionError(
+                f"'{location}' is one of the {len(expected)} files of an export: give their directory",
+                file=location,
+            )
+        return
+    lacking = sorted(expected - set(names))
+    if success is None:
+        raise OptionError(f"'{location}' is an export that did not end: it has no '{SUCCESS}'", file=location)
+    if lacking:
+        raise OptionError(f"'{location}' lacks files of its export, such as '{lacking[0]}'", file=location)
+
+
+def _rows_of(files: list[Path]) -> Iterator[pyarrow.RecordBatch]:
+    import pyarrow
+    import pyarrow.parquet
+
+    for file in files:
+        try:
+            with pyarrow.parquet.ParquetFile(file) as table:
+                yield from table.iter_batches()
+        except pyarrow.ArrowInvalid as error:
+            raise OptionError(f"'{file}' is a damaged Parquet file: {error}", file=str(file)) from error

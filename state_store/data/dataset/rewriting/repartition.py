@@ -7,24 +7,33 @@ Spark committed last, each row in the partition in which Spark looks for its key
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from state_store.core.compat import zip
 from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.storage import Storage, open_storage
+from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting import logs
 from state_store.data.dataset.rewriting.replacing import Replaced, Replacement
 from state_store.data.dataset.rewriting.store_writer import StoreWriter
-from state_store.data.query import Progress, Query
-from state_store.errors import ConflictError, MissingError, OptionError, StateStoreError
+from state_store.data.query import Progress, ProgressOption, Query, reporting
+from state_store.data.query.arguments import Location
+from state_store.data.query.targets import Stopped, new_checkpoint
+from state_store.errors import MissingError, OptionError
 
 
 @dataclass(frozen=True)
-class Repartitioned:
-    """What was written: the version, and rows and bytes of all its deltas."""
+class Rewritten:
+    """A checkpoint that was written anew.
+
+    Attributes:
+        version: the version of the state.
+        rows: rows of Spark's in all stores.
+        size_bytes: bytes of all files of the state.
+    """
 
     version: int
     rows: int
@@ -32,57 +41,80 @@ class Repartitioned:
 
 
 def repartition(
-    checkpoint: str,
-    target: str,
+    checkpoint: Location,
+    target: Location,
     partitions: int,
     *,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
-) -> Repartitioned:
-    """Writes the checkpoint of a stopped query to `target`, which must be empty, with this many partitions.
+) -> Rewritten:
+    """Write the checkpoint of a stopped query to another directory, with another number of partitions.
 
     Start the query with the new checkpoint directory, and never again with the old one. A batch that had
-    begun is run again. Needs disk for the state of a store in the directory of temporary files, and memory
-    for the rows of a new partition.
+    begun is run again. Needs local disk for the state of a store in the directory of temporary files
+    (`TMPDIR`), and memory for the rows of a new partition. If it fails, nothing is left in the target.
 
-    Raises MissingError where there is no state, ConflictError where the target has something, OptionError for
-    a number below 1, FormatError for keys whose partition cannot be told.
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        target: an empty directory, a path or a URI.
+        partitions: the new number, at least 1. An operator without grouping keys stays in one partition.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+        runtime: clocks and threads.
+
+    Raises:
+        MissingError: there is no state.
+        ConflictError: the target has something, or the query has gone on meanwhile.
+        OptionError: the number is below 1, or the target is inside of the checkpoint, or around it.
+        FormatError: the partition of a key cannot be told.
     """
-    if partitions < 1:
-        raise OptionError(f"a query has at least 1 partition, not {partitions}")
-    return rewrite(Query.open(checkpoint), target, partitions, progress=progress, runtime=runtime)
+    if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
+        raise OptionError(f"partitions is a number of at least 1, not {partitions!r}", option="partitions")
+    require_arrow()
+    query = Query.open(checkpoint)
+    with new_checkpoint("repartition", query.location, target) as (storage, location):
+        return rewrite(query, storage, location, partitions, progress=progress, runtime=runtime)
 
 
 def rewrite(
     query: Query,
-    target: str,
+    storage: Storage,
+    location: str,
     partitions: int | None,
     replacements: Sequence[Replacement] = (),
     *,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
-) -> Repartitioned:
-    """See `repartition` and the module `importing`. With None, the number of partitions stays.
+) -> Rewritten:
+    """Write the state of a stopped query, and Spark's logs, into the directory of a new checkpoint.
 
-    `progress` hears of the files that are brought and written, and of each store that is written.
+    Args:
+        query: the query.
+        storage: the directory, as `new_checkpoint` gives it.
+        location: its path or URI.
+        partitions: the number of partitions; None: as before.
+        replacements: rows that take the place of rows of the query.
+        progress: as for `repartition`.
+        runtime: clocks and threads.
+
+    Raises:
+        MissingError: there is no state.
+        ConflictError: the query has gone on meanwhile.
+        StateStoreError: as the files and the rows are.
     """
     batch = query.committed_batch()
     if batch is None:
         raise MissingError(f"{query.location} has no state yet: Spark has committed no batch of the query")
-    source, location = open_storage(query.location), target.rstrip("/")
-    storage = open_storage(location)
-    refuse_used(storage, location)
+    stopped = Stopped(query.logs, query.location)
+    source = open_storage(query.location)
     has_ids = any(version.checkpoint_id for version in query.committed().values())
-    uploaded: list[str] = []
-    try:
-        ids, done = _write_stores(
-            query, location, partitions, replacements, has_ids, uploaded, progress, runtime
-        )
-    except BaseException:
-        for path in uploaded:  # a second attempt must not find them
-            with suppress(StateStoreError):
-                storage.delete(path)
-        raise
+    counts = {
+        operator.id: operator.partitions if partitions is None or operator.is_in_one_partition else partitions
+        for operator in query.operators
+    }
+    stores = sum(counts[operator.id] * len(operator.stores) for operator in query.operators)
+    with reporting(progress, "written", stores) as meter:
+        ids, done = _write_stores(query, location, counts, replacements, has_ids, meter, runtime)
+    stopped.check()
     for operator in query.operators:
         count = None if operator.is_in_one_partition else partitions
         logs.copy_operator(source, storage, operator, count)
@@ -91,45 +123,40 @@ def rewrite(
     return done
 
 
-def refuse_used(storage: Storage, location: str) -> None:
-    """Raises ConflictError where a query has begun to write to a checkpoint directory."""
-    if storage.list_files("offsets") or storage.list_files("commits") or storage.exists("metadata"):
-        raise ConflictError(f"'{location}' is not empty: it is not written over", file=location)
-
-
 def _write_stores(
     query: Query,
     location: str,
-    partitions: int | None,
+    counts: Mapping[int, int],
     replacements: Sequence[Replacement],
     has_ids: bool,
-    uploaded: list[str],
     progress: Progress | None,
     runtime: Runtime,
-) -> tuple[dict[str, list[list[str]]], Repartitioned]:
-    """Writes all stores; gives the ids of their versions by operator and partition, and what was written. The
-    files are in `uploaded` as soon as they may be there.
+) -> tuple[dict[str, list[list[str]]], Rewritten]:
+    """Write all stores, in `counts` partitions by operator.
+
+    Returns:
+        The ids of the versions by operator, for each partition one a store, and the result.
     """
     version = (query.committed_batch() or 0) + 1
     ids: dict[str, list[list[str]]] = {}
-    done = Repartitioned(version, 0, 0)
+    done = Rewritten(version, 0, 0)
     for operator in query.operators:
-        count = operator.partitions if partitions is None or operator.is_in_one_partition else partitions
+        count = counts[operator.id]
         by_store: list[list[str]] = []
         with tempfile.TemporaryDirectory(prefix="state-store-") as root, ExitStack() as opened:
             replaced = []
-            for number, one in enumerate(replacements):
-                if one.view.operator.id == operator.id:
+            for number, replacement in enumerate(replacements):
+                if replacement.view.operator.id == operator.id:
                     directory = Path(root) / str(number)
                     directory.mkdir()
-                    replaced.append(Replaced(one, count, directory))
+                    replaced.append(Replaced(replacement, count, directory))
                     opened.callback(replaced[-1].close)
             for store in operator.stores:
                 writer = StoreWriter(query, operator, store, location, version, has_ids, progress, runtime)
-                written = writer.write(count, replaced, uploaded)
+                written = writer.write(count, replaced)
                 by_store.append(written.ids)
                 done = replace(
                     done, rows=done.rows + written.rows, size_bytes=done.size_bytes + written.size_bytes
                 )
-        ids[str(operator.id)] = [list(one) for one in zip(*by_store, strict=True)]
+        ids[str(operator.id)] = [list(partition) for partition in zip(*by_store, strict=True)]
     return ids, done

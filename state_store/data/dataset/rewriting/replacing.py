@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from state_store.core.compat import zip
-from state_store.data.dataset.columns import Columns
+from state_store.data.dataset.columns import FAMILY_BYTES, Columns
+from state_store.data.dataset.damage import shown_key
 from state_store.data.dataset.keys import partitioning_columns, places_of
 from state_store.data.dataset.rewriting.companions import Companions, numbers
 from state_store.data.dataset.views import View
@@ -142,7 +143,8 @@ class Replaced:
                 yield group[0].key, merged_values([row.value for row in group])
             elif len(group) > 1:
                 raise OptionError(
-                    f"the rows have a key twice, which is {group[0].key.hex()} in Spark's encoding"
+                    f"the rows have a key twice: {shown_key(view, bytes(FAMILY_BYTES) + group[0].key)}",
+                    option="rows",
                 )
             else:
                 yield group[0].key, group[0].value

@@ -70,8 +70,8 @@ class StoreWriter:
         }
         self._families = {DEFAULT_FAMILY: ColumnFamily(0)}
 
-    def write(self, count: int, replaced: Sequence[Replaced], uploaded: list[str]) -> Written:
-        """Writes `count` partitions. The files are in `uploaded` as soon as they may be there."""
+    def write(self, count: int, replaced: Sequence[Replaced]) -> Written:
+        """Write `count` partitions."""
         given = {
             family: replacing
             for replacing in replaced
@@ -94,7 +94,7 @@ class StoreWriter:
                     new = replacing.records(self._store, family, number)
                     records += [(prefix + key, value) for key, value in new]
                 total += len(records)
-                size, id_ = self._write_partition(number, records, Path(root), uploaded)
+                size, id_ = self._write_partition(number, records, Path(root))
                 sizes.append(size)
                 ids.append(id_)
         return Written(total, sum(sizes), ids)
@@ -166,7 +166,7 @@ class StoreWriter:
         return known.id
 
     def _write_partition(
-        self, number: int, records: list[tuple[bytes, bytes]], scratch: Path, uploaded: list[str]
+        self, number: int, records: list[tuple[bytes, bytes]], scratch: Path
     ) -> tuple[int, str]:
         families = {
             name: replace(family, keys=sum(key[:FAMILY_BYTES] == _range(family)[0] for key, _ in records))
@@ -185,7 +185,6 @@ class StoreWriter:
             open_storage(f"{self._location}/{key.path}"),
             DeltaName(self._version, id_, EMPTY_PARENT, crc),
         )
-        uploaded.append(f"{key.path}/{delta.path}")
         progress = self._progress
         if progress is not None:
             progress.expect(size_bytes)

@@ -1,0 +1,132 @@
+"""Files and directories of tables, wherever they are: a path, or a URI that `open_storage` knows."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from state_store.core.storage import Storage, open_storage
+from state_store.core.storage.local import LocalStorage
+from state_store.data.query.arguments import Location, checked_location
+from state_store.errors import ConflictError, MissingError, StateStoreError, StorageError
+
+
+def local_path(location: Location) -> Path | None:
+    """Return the path of a location on this machine; None if it is in another storage.
+
+    Raises:
+        OptionError: the location is empty or the root, or its scheme is unknown.
+        StorageError: as `open_storage` raises it.
+    """
+    text = checked_location(location, "location")
+    if isinstance(location, os.PathLike) or ":/" not in text:
+        return Path(text)
+    storage = open_storage(text)
+    return storage.directory if isinstance(storage, LocalStorage) else None
+
+
+@contextmanager
+def new_directory(location: str) -> Iterator[NewDirectory]:
+    """Yield a directory in another storage, for new files, which are removed again if the body fails.
+
+    Raises ConflictError if it has files already.
+    """
+    storage, name = _parted(location)
+    try:
+        if storage.list_files(name):
+            raise ConflictError(f"'{location}' exists already; it is not replaced", file=location)
+        with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
+            directory = NewDirectory(storage, name, Path(scratch))
+            try:
+                yield directory
+            except BaseException:
+                directory.remove()
+                raise
+    finally:
+        storage.close()
+
+
+class NewDirectory:
+    """A directory whose files are made in `scratch`, a local directory, and moved from there."""
+
+    def __init__(self, storage: Storage, name: str, scratch: Path) -> None:
+        self.scratch = scratch
+        self._storage = storage
+        self._name = name
+        self._moved: list[str] = []
+
+    def move(self, local: Path) -> None:
+        """Store a file of `scratch` under its own name."""
+        path = f"{self._name}/{local.name}"
+        self._moved.append(path)
+        self._storage.upload(local, path)
+        local.unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove the files that were moved."""
+        for path in self._moved:
+            with suppress(StateStoreError):
+                self._storage.delete(path)
+
+
+@contextmanager
+def new_file(location: str) -> Iterator[Path]:
+    """Yield a local path for the bytes of a file in another storage, which is there when the body has ended.
+
+    Raises ConflictError if it exists.
+    """
+    storage, name = _parted(location)
+    try:
+        if storage.exists(name):
+            raise ConflictError(f"'{location}' exists already; it is not replaced", file=location)
+        with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
+            local = Path(scratch) / name
+            yield local
+            storage.upload(local, name)
+    finally:
+        storage.close()
+
+
+def listed_names(location: str) -> list[str]:
+    """Return the names of the files directly in a directory of another storage; none if it is a file.
+
+    Raises MissingError if there is neither.
+    """
+    storage, name = _parted(location)
+    try:
+        try:
+            names = [entry.name for entry in storage.list_files(name)]
+        except StorageError:  # HDFS refuses to list a file
+            names = []
+        if not names and not storage.exists(name):
+            raise MissingError(f"there is no '{location}'", file=location)
+        return names
+    finally:
+        storage.close()
+
+
+def fetched_files(location: str, names: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """Yield files of a directory in another storage, each with a local copy that goes when the next comes.
+
+    Args:
+        location: the directory, or, without names, one file.
+        names: names in the directory; none: the location is a file, and its name here is empty.
+    """
+    storage, name = _parted(location)
+    try:
+        for file in names or [""]:
+            with tempfile.TemporaryDirectory(prefix="state-store-") as scratch:
+                local = Path(scratch) / "file"
+                storage.download(f"{name}/{file}" if file else name, local)
+                yield file, local
+    finally:
+        storage.close()
+
+
+def _parted(location: str) -> tuple[Storage, str]:
+    """Return the storage of the directory that a location is in, and its name there."""
+    parent, _, name = location.rstrip("/").rpartition("/")
+    return open_storage(parent), name

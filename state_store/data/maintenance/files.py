@@ -1,0 +1,164 @@
+"""The files of a query's state, and the checkpoints that need each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from state_store.core.checkpoint.names import VersionId, origin_of
+from state_store.data.dataset.found import FoundStore
+from state_store.data.dataset.html import table
+from state_store.data.query import Filter, Query, StoreKey
+from state_store.data.query.arguments import Location
+from state_store.errors import MissingError, OptionError
+
+
+@dataclass(frozen=True)
+class HeldFile:
+    """A file of a store and the checkpoints that keep it alive.
+
+    Attributes:
+        key: the store.
+        path: its path below the store's directory.
+        bytes: its size.
+        origin: the version that it was written at.
+        holders: the versions that can be restored and need it; none: no checkpoint needs it.
+    """
+
+    key: StoreKey
+    path: str
+    bytes: int
+    origin: int
+    holders: tuple[VersionId, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the file as values for JSON."""
+        return {
+            "path": self.path,
+            "bytes": self.bytes,
+            "origin": self.origin,
+            "count": len(self.holders),
+            "holders": [{"version": holder.number, "id": holder.checkpoint_id} for holder in self.holders],
+        }
+
+
+class Files(Mapping[StoreKey, "tuple[HeldFile, ...]"]):
+    """The files of each store, by path. Notebooks show a line for each file."""
+
+    def __init__(self, checkpoint: str, found: Mapping[StoreKey, tuple[HeldFile, ...]]) -> None:
+        self.checkpoint = checkpoint
+        self._found = dict(sorted(found.items()))
+
+    def __getitem__(self, key: StoreKey) -> tuple[HeldFile, ...]:
+        return self._found[key]
+
+    def __iter__(self) -> Iterator[StoreKey]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @property
+    def all(self) -> tuple[HeldFile, ...]:
+        """The files of all stores, one after the other."""
+        return tuple(file for files in self._found.values() for file in files)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the files as values for JSON."""
+        return {
+            "checkpoint": self.checkpoint,
+            "stores": [
+                {
+                    "operator": key.operator,
+                    "partition": key.partition,
+                    "name": key.name,
+                    "files": [file.to_json() for file in files],
+                }
+                for key, files in self.items()
+            ],
+        }
+
+    def __repr__(self) -> str:
+        files = self.all
+        return f"Files({len(self)} stores: {len(files)} files, {sum(file.bytes for file in files)} bytes)"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (
+                file.key,
+                file.path,
+                file.bytes,
+                file.origin,
+                ", ".join(str(holder.number) for holder in file.holders),
+            )
+            for file in self.all
+        ]
+        return table(repr(self), ("store", "file", "bytes", "written at", "needed by versions"), rows)
+
+
+def files(
+    checkpoint: Location,
+    operator: int | None = None,
+    partition: int | None = None,
+    name: str | None = None,
+    *,
+    unneeded: bool = False,
+    needed_by: int | None = None,
+) -> Files:
+    """Return the files of a query's state with the restorable checkpoints that need each.
+
+    A file that no checkpoint needs was written by an attempt that Spark never committed, or waits for the
+    next clean-up.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        operator: only the stores of this stateful operator.
+        partition: only the stores of this partition.
+        name: only the stores of this name: Spark's, a side of a join, or a state variable.
+        unneeded: only files that no checkpoint needs.
+        needed_by: only files that this version needs.
+
+    Raises:
+        MissingError: there is no such query or store, or the version cannot be restored.
+        OptionError: another provider keeps the query's state, or `needed_by` is no number.
+    """
+    if needed_by is not None and (isinstance(needed_by, bool) or not isinstance(needed_by, int)):
+        raise OptionError(f"needed_by is the number of a version, not {needed_by!r}", option="needed_by")
+    query = Query.open(checkpoint)
+    stores = query.for_each(query.stores(Filter(operator, partition, name)), FoundStore.read)
+    restorable = sorted({version.number for store in stores for version in store.registry.checkpoints()})
+    if needed_by is not None and needed_by not in restorable:
+        known = runs(restorable) or "none"
+        raise MissingError(f"version {needed_by} cannot be restored; versions that can be: {known}")
+
+    def is_chosen(file: HeldFile) -> bool:
+        if unneeded and file.holders:
+            return False
+        return needed_by is None or any(version.number == needed_by for version in file.holders)
+
+    return Files(
+        query.location,
+        {store.key: tuple(file for file in held_files(store) if is_chosen(file)) for store in stores},
+    )
+
+
+def held_files(store: FoundStore) -> Iterator[HeldFile]:
+    """Yield every SST file and snapshot archive of a store, by path."""
+    sizes = store.contents.listing.sst_bytes()
+    sizes.update({snapshot.path: size for snapshot, size in store.contents.listing.snapshots.items()})
+    origins = {snapshot.path: snapshot.version for snapshot in store.contents.listing.snapshots}
+    for path in sorted(sizes):
+        origin = origins[path] if path in origins else origin_of(path)
+        yield HeldFile(store.key, path, sizes[path], origin, tuple(store.registry.holders(path)))
+
+
+def runs(versions: list[int]) -> str:
+    """Return ascending numbers with runs folded: `3-7 9`."""
+    parts: list[list[int]] = []
+    for version in versions:
+        if parts and version == parts[-1][-1] + 1:
+            parts[-1].append(version)
+        else:
+            parts.append([version])
+    return " ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)

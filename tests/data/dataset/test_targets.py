@@ -1,0 +1,283 @@
+"""Whatever writes a checkpoint or an export leaves it whole, or nothing, or a marker that readers refuse."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import state_store
+from dataset.golden_states import checkpoint
+from state_store.core.snapshots.assembly import StateStoreError
+from state_store.data.dataset.rewriting import copying, repartition
+from state_store.data.query.targets import MARKER, Stopped, new_checkpoint, refuse_nested
+from state_store.errors import ConflictError, DamagedError, Interrupted, MissingError, OptionError
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return Path(checkpoint("flights", tmp_path))
+
+
+WAYS = {
+    "copy": lambda source, target: state_store.copy(source, target),
+    "repartition": lambda source, target: state_store.repartition(source, target, 3),
+    "import_state": lambda source, target: state_store.import_state(
+        source, state_store.open(str(source)), target
+    ),
+    "export": lambda source, target: state_store.export(source, target),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("target", ["", "  ", "/", "///", "file:///"])
+def test_an_empty_target_and_the_root_are_refused(source: Path, way: str, target: str) -> None:
+    with pytest.raises(OptionError, match="target is"):
+        WAYS[way](source, target)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_targets_inside_of_the_checkpoint_and_around_it_are_refused(source: Path, way: str) -> None:
+    before = _files(source)
+    for target in (source, source / "state/copy", source / ".." / source.name / "x", source.parent):
+        with pytest.raises((OptionError, ConflictError), match=r"checkpoint itself|inside"):
+            WAYS[way](source, target)
+    link = source.parent / "link"
+    link.symlink_to(source)
+    with pytest.raises(OptionError, match="inside the checkpoint"):
+        WAYS[way](source, link / "copy")
+    link.unlink()
+    assert _files(source) == before
+
+
+def _files(source: Path) -> list[Path]:
+    return sorted(path for path in source.rglob("*") if path.is_file() and path.parent.name != "lease")
+
+
+def test_locations_of_other_storages_are_compared_by_name() -> None:
+    refuse_nested("s3://bucket/a", "s3://bucket/ab")
+    for target in ("s3://bucket//a/b", "S3://bucket/a", "s3://bucket"):
+        with pytest.raises(OptionError, match="the target"):
+            refuse_nested("s3://bucket/a", target)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("failure", [DamagedError("lost"), KeyboardInterrupt(), OSError(28, "full")])
+def test_nothing_is_left_after_a_failure_but_a_copy_that_goes_on(
+    source: Path, way: str, failure: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "target"
+    if way == "export":
+        monkeypatch.setattr("state_store.data.dataset.export._write", _raising(failure, after=1))
+    elif way == "copy":
+        monkeypatch.setattr(copying, "_copy_store", _raising(failure, copying._copy_store, after=1))
+    else:
+        monkeypatch.setattr(repartition.logs, "copy_logs", _raising(failure))
+    with pytest.raises((StateStoreError, OSError, Interrupted)) as raised:
+        WAYS[way](source, target)
+    monkeypatch.undo()
+    assert list(tmp_path.glob(".*")) == []
+    if way != "copy":
+        assert not target.exists()
+        if isinstance(failure, KeyboardInterrupt):
+            assert "nothing is left" in str(raised.value)
+        WAYS[way](source, target)
+        return
+    if not isinstance(failure, OSError):
+        assert "the same command goes on" in str(raised.value)
+    with pytest.raises(MissingError, match="is incomplete"):
+        state_store.open(str(target))
+    with pytest.raises(ConflictError, match=r"what copy of .* has written so far"):
+        state_store.repartition(source, target, 3)
+    assert state_store.copy(source, target).present > 0
+    assert state_store.verify(str(target)).ok
+
+
+def _raising(failure: BaseException, whole=None, after: int = 0):
+    calls: list[object] = []
+
+    def act(*arguments, **named):
+        calls.append(arguments)
+        if len(calls) <= after:
+            return whole(*arguments, **named) if whole else 0
+        raise failure
+
+    return act
+
+
+@pytest.mark.parametrize("kind", ["delta", "snapshot", "shared"])
+def test_a_copy_compares_checksums_on_the_way(source: Path, tmp_path: Path, kind: str) -> None:
+    state_store.full_checkpoint(str(source))
+    if kind == "delta":
+        for path in (source / "state/0/0/snapshot").iterdir():
+            path.unlink()
+    damaged = max((source / f"state/0/0/{kind}").iterdir())
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.unlink()
+    damaged.write_bytes(bytes(data))
+    with pytest.raises(StateStoreError, match="damaged") as raised:
+        state_store.copy(source, tmp_path / "target")
+    assert damaged.name in str(raised.value)
+    with pytest.raises(MissingError, match="is incomplete"):
+        state_store.open(str(tmp_path / "target"))
+
+
+def test_a_killed_writer_leaves_a_marker_that_every_reader_refuses(source: Path, tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    program = (
+        "import os, sys, state_store\n"
+        "from state_store.data.dataset.rewriting import repartition\n"
+        "repartition.logs.copy_logs = lambda *given, **named: os._exit(9)\n"
+        "state_store.repartition(sys.argv[1], sys.argv[2], 3)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program, source, target], check=False).returncode == 9
+    assert json.loads((target / MARKER).read_text()) == {"operation": "repartition", "source": str(source)}
+    readers = [
+        state_store.open,
+        state_store.checkpoints,
+        state_store.chain,
+        state_store.files,
+        state_store.verify,
+        state_store.repair,
+        state_store.full_checkpoint,
+        state_store.measure,
+        lambda directory: state_store.copy(directory, tmp_path / "other"),
+        lambda directory: state_store.migrate(directory, tmp_path / "other", "hdfs"),
+        lambda directory: state_store.sql(directory, "select 1"),
+    ]
+    for reader in readers:
+        with pytest.raises(MissingError, match=r"incomplete: repartition of .* remove the directory"):
+            reader(str(target))
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("way", ["repartition", "import_state"])
+@pytest.mark.parametrize("log", ["offsets", "commits"])
+def test_a_query_that_goes_on_meanwhile_is_refused(
+    source: Path, tmp_path: Path, way: str, log: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check = Stopped.check
+    newest = max((source / log).glob("[0-9]*"), key=lambda path: int(path.name))
+
+    def after_a_batch(stopped: Stopped) -> None:
+        shutil.copyfile(newest, newest.with_name(str(int(newest.name) + 1)))
+        check(stopped)
+
+    monkeypatch.setattr(Stopped, "check", after_a_batch)
+    with pytest.raises(ConflictError, match=r"has gone on meanwhile, to batch .*: stop it first"):
+        WAYS[way](source, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_an_empty_directory_that_was_there_stays_after_a_failure(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    with pytest.raises(DamagedError), new_checkpoint("import", None, target) as (storage, _):
+        storage.write("metadata", b"x")
+        storage.write("state/0/0/delta/x.sst", b"x")
+        raise DamagedError("x")
+    assert list(target.iterdir()) == []
+    (target / "file").write_text("x")
+    with pytest.raises(ConflictError, match="is not empty"), new_checkpoint("import", None, target):
+        pass
+    with pytest.raises(OptionError, match="is a file"), new_checkpoint("import", None, target / "file"):
+        pass
+    assert (target / "file").read_text() == "x"
+
+
+def rows_of(source: Path) -> pa.Table:
+    with state_store.open(str(source)) as state:
+        return state.to_arrow()
+
+
+def test_unknown_and_double_columns_are_refused(source: Path, tmp_path: Path) -> None:
+    rows = rows_of(source)
+    wrong = rows.rename_columns(["Flights" if name == "flights" else name for name in rows.column_names])
+    with pytest.raises(OptionError, match="column 'Flights', which 'default' does not have; is it 'flights'"):
+        state_store.import_state(source, wrong, tmp_path / "target")
+    with pytest.raises(OptionError, match="column 'zzz'"):
+        state_store.import_state(source, rows.append_column("zzz", rows["flights"]), tmp_path / "target")
+    with pytest.raises(OptionError, match="two columns 'flights'"):
+        state_store.import_state(source, rows.append_column("flights", rows["flights"]), tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_key_that_comes_twice_is_named(source: Path, tmp_path: Path) -> None:
+    rows = rows_of(source)
+    first = rows["carrier"][0].as_py()
+    with pytest.raises(OptionError, match=f"a key twice: carrier = '{first}'"):
+        state_store.import_state(source, pa.concat_tables([rows, rows.slice(0, 1)]), tmp_path / "target")
+
+
+@pytest.mark.parametrize("content", [b"a,b\n1,2\n", b"", b"PAR1garbagePAR1"])
+@pytest.mark.parametrize("name", ["rows.parquet", "directory/rows.parquet", "directory/rows.csv"])
+def test_files_that_are_no_parquet_are_refused(
+    source: Path, tmp_path: Path, content: bytes, name: str
+) -> None:
+    file = tmp_path / name
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content)
+    with pytest.raises(OptionError, match="no Parquet file"):
+        state_store.import_state(source, tmp_path / name.split("/")[0], tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+
+
+def test_partial_exports_are_refused(source: Path, tmp_path: Path) -> None:
+    exported, target = tmp_path / "exported", tmp_path / "target"
+    state_store.export(source, exported)
+    assert json.loads((exported / "_SUCCESS").read_text())["lost"] == []
+    with pytest.raises(OptionError, match="is one of the 2 files of an export"):
+        state_store.import_state(source, exported / "part-00000.parquet", target)
+    (exported / "part-00001.parquet").rename(tmp_path / "kept")
+    with pytest.raises(OptionError, match=r"lacks files of its export, such as 'part-00001.parquet'"):
+        state_store.import_state(source, exported, target)
+    (tmp_path / "kept").rename(exported / "part-00001.parquet")
+    (exported / "_SUCCESS").rename(tmp_path / "kept")
+    with pytest.raises(OptionError, match="is an export that did not end"):
+        state_store.import_state(source, exported, target)
+    (tmp_path / "kept").rename(exported / "_SUCCESS")
+    (exported / "_temporary").mkdir()
+    (exported / "_temporary/0").write_text("")
+    with pytest.raises(OptionError, match="a write that is not finished"):
+        state_store.import_state(source, exported, target)
+    shutil.rmtree(exported / "_temporary")
+    assert state_store.import_state(source, exported, target).rows == len(rows_of(source))
+
+
+def test_an_export_that_breaks_off_leaves_no_file(source: Path, tmp_path: Path) -> None:
+    damaged = max((source / "state/0/1/delta").glob("*"))
+    damaged.unlink()
+    with pytest.raises(StateStoreError):
+        state_store.export(source, tmp_path / "exported")
+    assert not [path for path in tmp_path.iterdir() if "exported" in path.name]
+    rows = state_store.export(source, tmp_path / "exported", on_damage="skip")
+    assert json.loads((tmp_path / "exported/_SUCCESS").read_text()) == {"rows": rows, "lost": [1]}
+    assert pq.read_table(tmp_path / "exported").num_rows == rows
+
+
+@pytest.mark.parametrize(
+    ("named", "option"),
+    [
+        ({"to": "mysql"}, "to"),
+        ({"to": "hdfs", "memory": "abc"}, "memory"),
+        ({"to": "hdfs", "memory": "1k"}, "memory"),
+        ({"to": "hdfs", "memory": 4}, "memory"),
+        ({"to": "hdfs", "threads": 0}, "threads"),
+        ({"to": "hdfs", "checkpoint_format": 3}, "checkpoint_format"),
+        ({"to": "hdfs", "conf": {"a": 1}}, "conf"),
+    ],
+)
+def test_arguments_of_a_migration_are_checked_before_anything_is_written(
+    source: Path, tmp_path: Path, named: dict[str, object], option: str
+) -> None:
+    with pytest.raises(OptionError) as raised:
+        state_store.migrate(source, tmp_path / "target", **named)  # type: ignore[arg-type]
+    assert raised.value.option == option
+    assert not (tmp_path / "target").exists()
