@@ -1,5 +1,6 @@
-"""`python -m benchmarks`: runs scenarios, writes their results, makes the report,
-compares ratios with the recorded ones.
+"""The program of the benchmarks, `python -m benchmarks`.
+
+It runs scenarios, writes their results, makes the pages, and compares ratios with the recorded ones.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ KEPT = Path(__file__).resolve().parent / "measured"
 """The results that the pages are made of, a file for each scenario."""
 
 BESIDE = ("queries", "vectorized", "merges", "hdfs")
-"""What the quick extent runs in a second process, beside the others: about half of its time."""
+"""The scenarios that the quick extent runs in a second process; they take about half of its time."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Exits with 1 when a scenario failed or a store returned wrong content; a fallen ratio only warns."""
+    """Run the command line and exit.
+
+    The exit code is 1 if a scenario failed or a store returned wrong content. A ratio that fell only warns.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends with it
     parser = _parser()
     asked = parser.parse_args(arguments)
@@ -64,8 +68,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _keep(names: Sequence[str], out: Path, *, is_part: bool) -> None:
-    """Keeps the results of these scenarios, but for those that failed: what was known of them stays. Of a
-    part, what was known of the rest stays, too.
+    """Keep the results of these scenarios, except of those that failed.
+
+    Earlier results stay for a scenario that failed, and for the other cases if only a part was measured.
     """
     KEPT.mkdir(exist_ok=True)
     measured, known = results.load(out).scenarios, results.load(KEPT).scenarios
@@ -121,8 +126,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run_all(names: Sequence[str], extent: Extent, out: Path) -> bool:
-    """Whether all went well. What the quick extent measures counts for nothing, so that it may run two at a
-    time; the others run one after the other.
+    """Run scenarios and return True if all succeeded.
+
+    The quick extent runs two at a time, because its figures mean nothing; the others run one by one.
     """
     beside = [name for name in BESIDE if name in names] if extent.is_quick else []
     if not beside or len(beside) == len(names):
@@ -142,7 +148,7 @@ def _run_each(names: Sequence[str], extent: Extent, out: Path) -> bool:
 
 
 def _run(name: str, extent: Extent, out: Path) -> bool:
-    """Runs one scenario and writes its result file; says on standard output how it went."""
+    """Run a scenario, write its result file, and print its outcome."""
     ours = providers.jar_for(pyspark.__version__) is not None
     started, cpu = time.monotonic(), _cpu_seconds()
     result: dict[str, Any] = {
@@ -168,6 +174,6 @@ def _run(name: str, extent: Extent, out: Path) -> bool:
 
 
 def _cpu_seconds() -> float:
-    """Of this process and of those it started that have ended."""
+    """Return the CPU seconds of this process and of its children that have ended."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)

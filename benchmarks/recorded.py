@@ -12,7 +12,7 @@ FALL = 0.5
 
 
 def write(results: Results, file: Path = FILE) -> None:
-    """Keeps all ratios of these results, apart by extent: quick runs are compared with quick runs."""
+    """Keep all ratios of these results by extent, so that quick runs are compared with quick runs."""
     known = read(file)
     known[results.bench] = results.all_ratios()
     file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n")
@@ -23,7 +23,7 @@ def read(file: Path = FILE) -> dict[str, dict[str, float]]:
 
 
 def warnings(results: Results, file: Path = FILE) -> list[str]:
-    """One sentence for each ratio that is less than half of the recorded one."""
+    """Return a sentence for each ratio that is less than half of the recorded ratio."""
     before = read(file).get(results.bench, {})
     now = results.all_ratios()
     return [

@@ -26,7 +26,7 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as long a peer takes as we do: of the medians, and the range over paired segments."""
+    """How many times as long as this store a peer takes: of medians, and the range over segments."""
 
     value: float
     low: float | None = None
@@ -102,14 +102,15 @@ class Results:
 
 
 def load(directory: Path) -> Results:
-    """Reads every `<scenario>.json` of a directory."""
+    """Read every `<scenario>.json` of a directory."""
     files = sorted(directory.glob("*.json"))
     return Results({file.stem: json.loads(file.read_text()) for file in files})
 
 
 def joined(known: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-    """A scenario's result with what was measured later in its place: each step of each store that `later`
-    has. `parts` of the result say which those are, on which machine, and when.
+    """Return a scenario's result in which the steps of `later` replace the earlier ones.
+
+    `parts` of the result names the replaced steps, their machine and time.
     """
     cases = {
         case: {label: {**one} for label, one in labels.items()} for case, labels in known["cases"].items()
@@ -134,7 +135,7 @@ def joined(known: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]
 
 
 def errors(result: Mapping[str, Any]) -> list[str]:
-    """What went wrong in a scenario: by case, step and provider."""
+    """Return the errors of a scenario by case, step and provider."""
     found = []
     for case, labels in result.get("cases", {}).items():
         for label, subjects in labels.items():

@@ -1,4 +1,4 @@
-"""How each scenario is run: its name, and the function that runs it and returns its result, JSON-ready."""
+"""The scenarios by name, each with the function that runs it and returns its result as JSON-ready values."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ def _store_level(name: str) -> Callable[[Extent, bool, Path], Result]:
 def run_cases(
     runs: list[store_level.Run], extent: Extent, log: Path, more_classes: Sequence[Path] = ()
 ) -> Result:
-    """Runs store-level cases; specifications and statistics by case. Cases
-    of one name (one JVM each) are joined.
+    """Run store-level cases; return specifications and statistics by case.
+
+    Cases of one name (a JVM each) are joined.
     """
     log.unlink(missing_ok=True)
     measured = _Measured(extent, log)
@@ -53,7 +54,7 @@ def run_cases(
 
 
 class _Measured:
-    """What JVMs that ran one after the other measured."""
+    """The measurements of JVMs that ran one after the other."""
 
     def __init__(self, extent: Extent, log: Path) -> None:
         self._extent = extent
@@ -113,8 +114,10 @@ def _queries(extent: Extent, ours: bool, out: Path) -> Result:
 
 
 def _vectorized(extent: Extent, ours: bool, out: Path) -> Result:
-    """In a process of its own; on our store, on Spark's default one unless that will do, and on both of
-    Spark's in the full extent.
+    """Run it in a process of its own.
+
+    It runs on this store, on Spark's default store unless that is left out, and on both of Spark's in the
+    full extent.
     """
     found = out / "vectorized.json"
     theirs = {"quick": [] if ours else ["hdfs"], "standard": ["hdfs"], "full": ["hdfs", "rocksdb-changelog"]}
@@ -156,4 +159,4 @@ RUNNERS: dict[str, Callable[[Extent, bool, Path], Result]] = {
 }
 
 USUAL = [name for name in RUNNERS if name != services.SCENARIO]
-"""What is run where no scenario is named: services take minutes, and jars that Maven fetches."""
+"""The scenarios of a run that names none. `services` takes minutes, and jars that Maven fetches."""

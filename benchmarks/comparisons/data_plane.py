@@ -30,7 +30,7 @@ COMPARISON = Comparison(
 
 
 def measure(settings: Sequence[str], beside: Path | None = None, turns: int = 1) -> list[Figure]:
-    """A figure for each phase of each run, in the order of the runs. Raises DriverError when one fails."""
+    """Return a figure for each phase of each run, in order; raise DriverError if one fails."""
     jars = {OWN: None} if beside is None else {OWN: None, BESIDE: beside}
     return [
         {"subject": subject, **figure}
@@ -41,7 +41,7 @@ def measure(settings: Sequence[str], beside: Path | None = None, turns: int = 1)
 
 
 def table(figures: Iterable[Figure]) -> str:
-    """The figures as Markdown: a line for each phase, in microseconds, and multiples of our own."""
+    """Return the figures as Markdown: a line for each phase, in microseconds, and multiples of this store."""
     by_phase: dict[str, dict[str, list[Figure]]] = {}
     for figure in figures:
         by_phase.setdefault(figure["what"], {}).setdefault(figure["subject"], []).append(figure)

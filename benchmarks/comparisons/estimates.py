@@ -70,7 +70,7 @@ def _compared(
     files: float,
     restore_ms: float,
 ) -> dict[str, Any]:
-    """What was estimated, as multiples of what was."""
+    """Return the estimates as multiples of the measured values."""
     estimated = state_store.estimate(
         measured.workload, options, retain=RETAIN, maintenance_ms=MAINTENANCE_S * 1000, cost=measured.cost
     )
@@ -85,7 +85,7 @@ def _compared(
 
 
 def _write_input(directory: Path, keys: int, writes: int, files: int) -> None:
-    """The first file has every key, the others some, low numbers more often."""
+    """Write the input: the first file has every key, the others some, low numbers more often."""
     import pyarrow
     import pyarrow.parquet
 
@@ -139,8 +139,9 @@ def _stored(checkpoint: Path) -> tuple[int, int]:
 
 
 def _restore_ms(checkpoint: Path) -> float:
-    """Of every partition at every version that is retained; the quicker of two, for the first finds nothing
-    warm.
+    """Measure a restore of every partition at every retained version.
+
+    The quicker of two restores counts, because the first one finds cold caches.
     """
     query = Query.open(str(checkpoint))
     newest = query.committed_batch()

@@ -20,9 +20,14 @@ Figure = dict[str, Any]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The comparison of a module of this package. `name` is that of the module and of the directory of its
-    Scala, `main` the class to run, `opened` packages of the JDK that it needs, `settings` those that the
-    module gives beside its user's. With `is_inside`, its sources use classes of the store.
+    """The comparison of a module of this package.
+
+    Args:
+        name: the module, and the directory of its Scala sources.
+        main: the class to run.
+        opened: packages of the JDK that it needs.
+        settings: settings of the module, beside those of its user.
+        is_inside: True if its sources use classes of the store.
     """
 
     name: str
@@ -38,8 +43,9 @@ class Comparison:
     def measure(
         self, settings: Sequence[str], *, jar: Path | None = None, timeout_s: int = 1800
     ) -> list[Figure]:
-        """Runs it with this jar of the state store, or else the checkout's; a figure for each thing measured
-        and subject. Raises DriverError when it fails.
+        """Run it and return a figure for each thing measured and each subject.
+
+        Without a jar it uses the checkout's. Raises DriverError if it fails.
         """
         jar = jar or providers.jar_for(pyspark.__version__)
         if jar is None:

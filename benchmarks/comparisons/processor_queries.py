@@ -78,7 +78,7 @@ def in_pandas(purchases: DataFrame) -> DataFrame:
 
 
 def measure(groups: int, pandas_groups: int, batches: int) -> list[dict[str, Any]]:
-    """A figure for each query and store. Raises RuntimeError when the outputs differ."""
+    """Return a figure for each query and store; raise RuntimeError if the outputs differ."""
     sources = processors.COMPARISON.sources
     jar = jvm.compiled_sources("processors", sources)
     found = []
@@ -119,7 +119,7 @@ def _session(work: Path, jar: Path) -> SparkSession:
 
 
 def _write(directory: Path, groups: int, batches: int) -> None:
-    """A file for each batch: a row for each of `groups` keys out of five times as many."""
+    """Write a file for each batch: a row for each of `groups` keys out of five times as many."""
     rng = random.Random(7)
     directory.mkdir()
     for number in range(batches):

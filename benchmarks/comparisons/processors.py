@@ -26,7 +26,7 @@ COMPARISON = Comparison(
 
 
 def table(figures: Iterable[Figure]) -> str:
-    """The figures as Markdown: a line for each kind, milliseconds of a batch, multiples of our own."""
+    """Return the figures as Markdown: a line a kind, milliseconds of a batch, multiples of this store."""
     by_kind: dict[str, dict[str, dict[str, float]]] = {}
     for figure in figures:
         by_kind.setdefault(figure["kind"], {})[figure["subject"]] = figure["ms"]

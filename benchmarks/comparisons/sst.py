@@ -24,7 +24,7 @@ COMPARISON = Comparison(
 
 
 def table(figures: Iterable[Figure]) -> str:
-    """The figures as Markdown: a line for each operation, CPU nanoseconds and multiples of our own."""
+    """Return the figures as Markdown: a line for each operation, CPU nanoseconds, multiples of this store."""
     by_operation: dict[str, list[Figure]] = {}
     for figure in figures:
         by_operation.setdefault(figure["what"], []).append(figure)

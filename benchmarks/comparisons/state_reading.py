@@ -111,7 +111,7 @@ def _session() -> SparkSession:
 
 
 def _make(spark: SparkSession, checkpoint: str, rows: int) -> None:
-    """One batch of that many keys."""
+    """Return a batch with this many keys."""
     from pyspark.sql import functions as F
 
     source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=rows, numPartitions=1)

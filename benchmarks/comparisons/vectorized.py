@@ -52,7 +52,7 @@ STATE = "n long, s double"
 
 
 def frames(key: Any, pdfs: Any, state: Any) -> Any:
-    """Counts and sums a group's rows, one call a group."""
+    """Count and sum a group's rows, a call for each group."""
     n, s = state.get if state.exists else (0, 0.0)
     for pdf in pdfs:
         n += len(pdf)
@@ -62,7 +62,7 @@ def frames(key: Any, pdfs: Any, state: Any) -> Any:
 
 
 def plain_rows(key: Any, rows: Any, state: Any) -> Any:
-    """The same with plain rows, one call a group."""
+    """Count and sum a group's plain rows, a call for each group."""
     n, s = state.get if state.exists else (0, 0.0)
     for row in rows:
         n += 1
@@ -72,7 +72,7 @@ def plain_rows(key: Any, rows: Any, state: Any) -> Any:
 
 
 def many_groups(rows: pa.Table, states: pa.Table, context: Any) -> Result:
-    """The same for all groups of a call, in numpy."""
+    """Count and sum the rows of all groups of a call, in numpy."""
     group, groups = rows[GROUP].to_numpy(), states.num_rows
     n = np.bincount(group, minlength=groups) + states["n"].fill_null(0).to_numpy()
     s = (
@@ -84,7 +84,10 @@ def many_groups(rows: pa.Table, states: pa.Table, context: Any) -> Result:
 
 
 def python_loop(rows: pa.Table, states: pa.Table, context: Any) -> Result:
-    """The same with a loop over rows in Python: what a vectorised function costs that is none."""
+    """Count and sum the rows of all groups of a call in a loop of Python.
+
+    It shows the cost of a vectorised function that does not use vectors.
+    """
     n = [v or 0 for v in states["n"].to_pylist()]
     s = [v or 0.0 for v in states["s"].to_pylist()]
     for group, value in zip(rows[GROUP].to_pylist(), rows["v"].to_pylist(), strict=True):
@@ -140,7 +143,7 @@ QUICK = (
 
 
 def batch(scenario: Scenario, number: int) -> pa.Table:
-    """One batch of input: `k` (string), `v` (a whole number as double, so that sums are exact)."""
+    """Return a batch of input: `k` (text) and `v` (a whole number as double, so that sums are exact)."""
     random = np.random.default_rng(1000 + number)
     chosen = random.choice(scenario.keys, scenario.groups, replace=False)
     keys = np.repeat(chosen, scenario.rows)
@@ -184,7 +187,7 @@ class CpuTimes(StreamingQueryListener):
 
 
 class Query:
-    """One form of the query on one store, in its own checkpoint."""
+    """A form of the query on a store, with a checkpoint of its own."""
 
     def __init__(self, spark: Any, cpu: CpuTimes, directory: Path, store: str, form: str) -> None:
         self._spark = spark
@@ -198,7 +201,7 @@ class Query:
         self._measured: list[tuple[Any, float]] = []
 
     def run(self, batches: list[Path], counts: bool) -> None:
-        """One turn: runs `batches`, which come after those of the turns before."""
+        """Run `batches`, which follow those of the turns before."""
         for path in batches:
             (self._source / path.name).hardlink_to(path)
         query = self._started()
@@ -242,7 +245,7 @@ class Query:
         return found
 
     def state(self, batch_id: int) -> Any:
-        """The state after a batch as (key, n, s), sorted by key."""
+        """Return the state after a batch as (key, n, s), sorted by key."""
         self._use_store()
         reader = self._spark.read.format("statestore").option("batchId", batch_id)
         found = reader.load(str(self._checkpoint)).selectExpr("key.k as k", "value.groupState.*")
@@ -270,7 +273,7 @@ class Query:
 def run_scenario(
     spark: Any, cpu: CpuTimes, scenario: Scenario, stores: list[str], directory: Path
 ) -> dict[str, Any]:
-    """Runs all forms on all stores, turn by turn, and compares what they leave."""
+    """Run all forms on all stores in turns, and compare their outputs and states."""
     spark.conf.set("spark.sql.shuffle.partitions", str(scenario.partitions))
     batches = write_batches(scenario, directory / "batches")
     queries = [
@@ -300,7 +303,7 @@ def run_scenario(
 
 
 def write_batches(scenario: Scenario, directory: Path) -> list[Path]:
-    """The batches of the form that runs most, a file each, in the order in which Spark reads them."""
+    """Write the batches of the form that runs most, a file each, in the order in which Spark reads them."""
     directory.mkdir(parents=True)
     files = []
     for number in range(max(map(sum, scenario.turns.values()))):
@@ -311,7 +314,7 @@ def write_batches(scenario: Scenario, directory: Path) -> list[Path]:
 
 
 def content_equal(queries: list[Query]) -> bool:
-    """Whether all queries have the same outputs, as far as they went, and the same states."""
+    """Return True if all queries have the same outputs, as far as they went, and the same states."""
     longest = max((query.checksums for query in queries), key=len)
     common = min(len(query.checksums) for query in queries)
     first, *others = queries
@@ -322,7 +325,7 @@ def content_equal(queries: list[Query]) -> bool:
 
 
 def ratios(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """How many times faster, and sparing of CPU, each form is than Spark's on the same store, by medians."""
+    """Return how many times faster than Spark's each form is on a store, and how much less CPU it takes."""
     stock = {f["store"]: f for f in figures if f["form"] == "stock"}
     return [
         {
@@ -337,7 +340,7 @@ def ratios(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def session(directory: Path) -> Any:
-    """A local session on two cores with the extension and, where its jar has it, this project's store."""
+    """Return a local session on two cores with the extension and, if its jar is there, this store."""
     from pyspark.sql import SparkSession
 
     from state_store.session.configuration import spark_conf

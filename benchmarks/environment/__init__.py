@@ -1,1 +1,1 @@
-"""What the scenarios run in: the providers, their JVM, a cluster, and what the machine is."""
+"""The environment of the scenarios: providers, their JVM, a cluster, and facts about the machine."""

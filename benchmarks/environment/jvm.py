@@ -1,5 +1,6 @@
-"""The driver JVM of the store-level scenarios: compiled with the Scala compiler
-that pyspark carries, run on its jars.
+"""The driver JVM of the store-level scenarios.
+
+It is compiled with the Scala compiler that pyspark carries, and runs on pyspark's jars.
 """
 
 from __future__ import annotations
@@ -27,19 +28,21 @@ MAIN = "statestore.benchmark.Main"
 
 
 class DriverError(RuntimeError):
-    """The driver did not compile, or a run of it ended before its last case;
-    the message holds the end of its log.
+    """The driver did not compile, or a run of it ended before its last case.
+
+    The message holds the end of its log.
     """
 
 
 def compiled() -> Path:
-    """The jar of the driver for the pyspark at hand; compiles when anything of it is new."""
+    """Return the jar of the driver for the installed pyspark; compile it if a source has changed."""
     return compiled_sources("driver", sorted(SOURCES.glob("*.scala")))
 
 
 def compiled_sources(name: str, sources: Sequence[Path], against: Sequence[Path] = ()) -> Path:
-    """The jar of these sources, compiled against Spark's jars and those in `against`; one that was compiled
-    before from the same is taken. Raises DriverError with the compiler's words.
+    """Return the jar of these sources, compiled against Spark's jars and those in `against`.
+
+    A jar of the same sources is reused. Raises DriverError with the compiler's words.
     """
     digest = hashlib.sha256(pyspark.__version__.encode())
     for source in [*sources, *against]:
@@ -68,12 +71,19 @@ def run(
     more_classes: Sequence[Path] = (),
     archived: bool = False,
 ) -> list[dict[str, Any]]:
-    """Runs cases in one JVM and returns its events in order.
+    """Run cases in one JVM and return its events in order.
 
-    `touch_heap` makes the whole heap resident from the start, so that what the resident size grows by is
-    native memory. `more_classes` are jars beside the driver's own. With `archived`, classes come from an
-    archive (class data sharing), which the first such JVM leaves: for runs that are mostly starts. Raises
-    DriverError when the JVM fails or does not end within `timeout_s` seconds.
+    Args:
+        cases: the cases, as the driver reads them.
+        log: gets the output of the JVM.
+        heap_mb: the size of the heap.
+        touch_heap: make the whole heap resident from the start, so that growth is native memory.
+        more_classes: jars beside the driver's own.
+        archived: take classes from an archive that the first such JVM leaves, for short runs.
+        timeout_s: the time after which the JVM is killed.
+
+    Raises:
+        DriverError: the JVM fails, or does not end in time.
     """
     classes = [compiled(), *more_classes]
     with tempfile.TemporaryDirectory(prefix="state-store-benchmark-") as name:
@@ -122,7 +132,7 @@ def _command(
 
 
 def _archive_option(jars: Sequence[Path]) -> str:
-    """Makes a JVM with these jars take its classes from an archive, or write it when it ends."""
+    """Return the options with which a JVM takes its classes from an archive, or writes it when it ends."""
     digest = hashlib.sha256(f"{pyspark.__version__} {pyspark.__file__}".encode())
     for jar in jars:
         digest.update(f"{jar} {jar.stat().st_size} {jar.stat().st_mtime_ns}".encode())

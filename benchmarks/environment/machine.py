@@ -1,4 +1,4 @@
-"""What the figures depend on: processor, memory, disk, versions. Goes into every result file."""
+"""Facts that the figures depend on: processor, memory, disk, versions. Every result file has them."""
 
 from __future__ import annotations
 
@@ -55,8 +55,10 @@ def _file_system() -> str:
 
 
 def _fsync_ms(rounds: int = 20) -> dict[str, float]:
-    """What a commit waits for on a local disk: medians for a new file of 160 KB (a delta of a thousand rows)
-    that is written, synced, linked to its name, and whose directory is synced.
+    """Measure the wait of a commit on a local disk, as medians in milliseconds.
+
+    A new file of 160 KB (a delta of a thousand rows) is written, synced and linked to its name, and its
+    directory is synced.
     """
     phases: dict[str, list[float]] = {"write": [], "file": [], "link": [], "directory": []}
     with tempfile.TemporaryDirectory() as work:

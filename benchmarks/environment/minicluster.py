@@ -1,6 +1,4 @@
-"""A real HDFS on the loopback: NameNode and DataNode of Hadoop's own mini cluster,
-of the version that pyspark carries.
-"""
+"""A real HDFS on the loopback: NameNode and DataNode of Hadoop's mini cluster, of pyspark's version."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ def jar() -> Path:
 
 @contextlib.contextmanager
 def started(cluster_jar: Path, log: Path) -> Iterator[str]:
-    """Runs the cluster for the `with` block; yields its `hdfs://` URI."""
+    """Run the cluster for the `with` block, and yield its `hdfs://` URI."""
     with tempfile.TemporaryDirectory(prefix="minicluster-") as work, open(log, "wb") as sink:
         written = Path(work) / "started.xml"
         command = [

@@ -33,8 +33,9 @@ _WRITE_BUFFER_MB = 64
 
 @dataclass(frozen=True)
 class Variant:
-    """One measured provider. `conf` holds SQL options; `{dir}` in one
-    stands for a local directory of its own.
+    """A measured provider.
+
+    `conf` holds SQL options; `{dir}` in a value stands for a local directory of its own.
     """
 
     name: str
@@ -113,6 +114,6 @@ def peers(budget_mb: int, stores: int = 1) -> list[Variant]:
 
 
 def jar_for(spark_version: str) -> Path | None:
-    """The jar of our provider for this Spark, or None where it has not been built."""
+    """Return the jar of this store for this Spark, or None if it has not been built."""
     jar = build.JAR_DIRECTORY / releases.jar_name(spark_version)
     return jar if jar.is_file() else None

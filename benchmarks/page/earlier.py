@@ -1,6 +1,6 @@
-"""What the page said before, which stays where a scenario has no results that are kept.
+"""The earlier pages, whose sections stay for scenarios without kept results.
 
-Some scenarios take half an hour: their sections say when they were run, and stay until that is done again.
+Some scenarios take half an hour. Their sections say when they were run, and stay until they run again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EarlierPage:
         return cls(sections, {(one.setting, one.against): one for one in found})
 
     def of(self, one: Outcome) -> Outcome:
-        """The outcome, or the earlier one where it was not measured now, and was then with the same aim."""
+        """Return the outcome, or the earlier one with the same aim if there is no new measurement."""
         then = self.goals.get((one.setting, one.against))
         return then if one.met is None and then is not None and then.aim == one.aim else one
 

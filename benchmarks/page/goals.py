@@ -1,6 +1,4 @@
-"""What this store is to reach, computed from a run: each row of the goals' table
-measured, met or missed by how much.
-"""
+"""The goals of this store, each computed from a run: measured, met or missed by how much."""
 
 from __future__ import annotations
 
@@ -148,7 +146,7 @@ def _services(results: Results) -> list[Outcome]:
 
 
 def _ages(results: Results) -> list[Outcome]:
-    """The age at which the quickest peer comes nearest."""
+    """Return the age at which the quickest peer comes nearest."""
     rows = []
     for kind, setting in (("batch", "a batch at every age"), ("restore", "a restore at every age")):
         ratios = [
@@ -174,7 +172,7 @@ _NEAR_ENOUGH_MS = 10
 
 
 def _predicted(results: Results) -> list[Outcome]:
-    """The prediction that is furthest from what the agent measured then, of the last restore of each step."""
+    """Return the prediction that is furthest from the measured time, over the last restores of all steps."""
     setting, against = "time of a restore without local files, as predicted", "as measured by the agent"
     aim = f"<= 30 % or {_NEAR_ENOUGH_MS} ms apart"
     apart: list[tuple[float, str]] = []
@@ -226,7 +224,7 @@ def _heap(results: Results) -> list[Outcome]:
 
 
 def native_megabytes(results: Results, subject: str, label: str) -> float | None:
-    """What the JVM grew by beyond its heap, which was resident before, and the agent."""
+    """Return the growth of the JVM beyond its heap, which was resident before, and of the agent."""
     step = results.scenarios.get("memory", {}).get("cases", {}).get("memory", {})
     empty, full = (step.get(one, {}).get(subject, {}).get("memory") for one in ("empty", label))
     if not empty or not full:
@@ -299,8 +297,10 @@ def _cpu(results: Results) -> list[Outcome]:
 
 
 def store_share(results: Results, query: str, subject: str) -> float | None:
-    """The store's part of a micro-batch: its commits as the query reports them, and for each key written what
-    get and put take at store level, over what its tasks had: the batch's time on each partition.
+    """Return the store's part of a micro-batch.
+
+    It is the commits as the query reports them, and for each written key the time of get and put at store
+    level, over the time of the tasks: the batch's time on each partition.
     """
     measured = results.scenarios.get("queries", {}).get("queries", {}).get(query, {}).get(subject, {})
     rows_us = _any_median(results, subject, "row_us")

@@ -1,4 +1,4 @@
-"""What the sections of the page are made of: tables, pictures, medians with their spread."""
+"""The pieces of the pages' sections: tables, pictures, medians with their spread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWN = (OURS, "incremental-full", "incremental-1g")
 
 
 def comparison(results: Results, scenario: str, case: str) -> str:
-    """A row a step: the median of each provider, and how many times as long as ours the peers take."""
+    """Return a table with a row a step: each provider's median, and its multiple of this store's."""
     labels = results.scenarios.get(scenario, {}).get("cases", {}).get(case, {})
     rows = []
     subjects = [name for name in NAMES if any(name in steps for steps in labels.values())]

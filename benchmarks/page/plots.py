@@ -152,7 +152,7 @@ def _over_age(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], what
 
 
 def _restore_over_age(results: Results) -> Drawn:
-    """The second picture of the README."""
+    """Draw the second picture of the page."""
     lines = _ages(results, "restore at ", "restore", "total_ms")
     if not lines:
         return None
@@ -215,7 +215,7 @@ def _growth(results: Results) -> Drawn:
 
 
 def _phases(results: Results) -> Drawn:
-    """Where the time of a batch goes; the commit of ours by its own metrics beside."""
+    """Draw the phases of a batch, with this store's commit by its own metrics beside."""
     labels = [
         label for label in ("uniform 20k", "uniform 1k", "uniform 2k") if results.step("store", "base", label)
     ]

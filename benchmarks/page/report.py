@@ -101,13 +101,13 @@ _FACTS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
 
 
 def _syncs(results: Results) -> str:
-    """The median of what was measured before each scenario."""
+    """Return the medians of the syncs that were measured before each scenario."""
     measured = [one["machine"]["fsync_ms"] for one in results.scenarios.values()]
     return ", ".join(f"{name} {median(one[name] for one in measured):g}" for name in measured[0])
 
 
 def _told(results: Results, text: Callable[[Mapping[str, Any]], str]) -> str:
-    """What is true of all scenarios, or what is true of which."""
+    """Return the text that is true of all scenarios, or each text with its scenarios."""
     names: dict[str, list[str]] = {}
     for name, one in results.scenarios.items():
         names.setdefault(text(one), []).append(name)
@@ -121,7 +121,7 @@ def _of_machines(results: Results, text: Callable[[Mapping[str, Any]], str]) -> 
 
 
 def _sources(results: Results) -> str:
-    """The commits and when each began to be measured, with the scenarios where there are several."""
+    """Return the commits and the begin of their measurements, with the scenarios if there are several."""
     times: dict[str, str] = {}
     for one in results.scenarios.values():
         commit, time = one["machine"]["commit"], one["machine"]["time"]
@@ -197,4 +197,4 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Results, Mapping[str, str]], str]], .
     ("hdfs", "On HDFS", stores.hdfs),
     ("merges", "The merge alone", stores.merges),
 )
-"""Of each scenario."""
+"""The scenarios with the heading and the function of their section."""

@@ -86,7 +86,7 @@ def on_services(results: Results, titles: Mapping[str, str]) -> str:
 
 
 def _lazy(results: Results, scenario: str, case: str, labels: Mapping[str, Any]) -> str:
-    """How many times as long as a lazy restore the others take; as an eager one where none is lazy."""
+    """Return how many times as long as a lazy restore the others take; as an eager one if none is lazy."""
     is_lazy = any(_LAZY in subjects for subjects in labels.values())
     ours, eager = (_LAZY, [("eager", (OURS,))]) if is_lazy else (OURS, [])
     against = [*eager, ("HDFS-backed", (HDFS,)), ("RocksDB", (ROCKSDB,)), ("RocksDB + changelog", CHANGELOG)]

@@ -173,7 +173,7 @@ def one_large_store(results: Results, titles: Mapping[str, str]) -> str:
 
 
 def _projection(results: Results) -> str:
-    """Of a billion keys, in stores of the largest size that was measured."""
+    """Return a sentence about a billion keys, in stores of the largest measured size."""
     where, steps = (large_store.SCENARIO, large_store.SCENARIO), large_store.labels(results)
     found = results.step(*where, f"{steps[-1]}, storage").get(OURS, {}).get("storage")
     own = results.median(*where, steps[-1], OURS, "batch", "wall_ms")

@@ -1,1 +1,1 @@
-"""What is measured: each scenario as data, or with what runs it; `runner` runs them all."""
+"""The scenarios: each as data, or with the function that runs it; `runner` runs them all."""

@@ -30,7 +30,7 @@ _HANDLES = ("threads", "descriptors")
 
 
 def numbers(extent: Extent) -> tuple[int, ...]:
-    """How many stores an executor has, ascending; the first number is what the others are compared with."""
+    """The numbers of stores of an executor, ascending; the others are compared with the first."""
     return {"quick": (2,), "standard": (10, USUAL), "full": (10, USUAL, MANY)}[extent.name]
 
 
@@ -70,25 +70,26 @@ def _many(count: int, subjects: list[Variant], extent: Extent, ours: bool) -> Ca
 
 
 def name(count: int) -> str:
-    """Of the case with this many stores."""
+    """Return the name of the case with this many stores."""
     return f"{count} stores"
 
 
 def where(count: int) -> tuple[str, str, str]:
-    """The batches of this many stores, as a step of the results."""
+    """Return the step of the results with the batches of this many stores."""
     return SCENARIO, name(count), BATCH
 
 
 def counts(results: Results) -> list[int]:
-    """The numbers of stores that were measured, ascending."""
+    """Return the measured numbers of stores, ascending."""
     cases: Mapping[str, Any] = results.scenarios.get(SCENARIO, {}).get("specs", {})
     return sorted(one["stores"] for one in cases.values())
 
 
 @dataclass(frozen=True)
 class Floor:
-    """What each store takes beyond what all stores share: bytes, by where they are; threads and descriptors
-    of JVM and agent together.
+    """Return the costs of each store beyond those that all stores share.
+
+    Bytes are grouped by place; threads and descriptors are those of JVM and agent together.
     """
 
     heap_bytes: float
@@ -139,7 +140,7 @@ def _memory(results: Results, subject: str, count: int) -> Mapping[str, Any] | N
 
 
 def row(results: Results, subject: str, count: int) -> tuple[str, ...] | None:
-    """Of the page's table: memory, handles, a batch, CPU a commit, the first batch after a loss."""
+    """Return a row of the table: memory, handles, a batch, CPU a commit, the first batch after a loss."""
     step = results.step(*where(count)).get(subject, {})
     if "segments" not in step:
         return None

@@ -1,7 +1,7 @@
-"""One store that is many times as large as its memory: a batch, what a look-up reads, what is written.
+"""A store many times as large as its memory: a batch, reads of a look-up, written bytes.
 
-The memory is a gigabyte for 50 million keys, and as much less for fewer. A tenth of the keys, which memory
-about holds, is what the whole is compared with.
+The memory is a gigabyte for 50 million keys, and proportionally less for fewer. The whole is compared with a
+tenth of the keys, which about fits into memory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def size(extent: Extent, ours: bool) -> list[Run]:
 
 
 def settle(extent: Extent, keys: int) -> Step:
-    """What the load left to merge is merged: three batches in succession that make nobody write much."""
+    """Run batches until the merges that the load left are done: three quiet batches in succession."""
     return {
         "do": "settle",
         "label": f"{label(keys)}, settling",
@@ -83,17 +83,18 @@ def stored(keys: int) -> str:
 
 
 def labels(results: Results) -> list[str]:
-    """Of the steps of batches, as they were run: the smaller size, the larger one, many batches on that."""
+    """The steps of batches in order: the smaller size, the larger one, many batches on that."""
     steps = results.scenarios.get(SCENARIO, {}).get("specs", {}).get(SCENARIO, {}).get("steps", [])
     return [step["label"] for step in steps if step["do"] == "batches"]
 
 
 @dataclass(frozen=True)
 class Amplification:
-    """What stands behind a row that was asked for and written, over a step's batches.
+    """Work per row and per byte, over the batches of a step.
 
-    Of a look-up that memory does not answer: files whose filters it asked, blocks that it read. Of a byte of
-    change: bytes that appeared in checkpoint storage. Of a live byte: bytes held there at the end.
+    For a look-up that memory does not answer: the files whose filters it asked, and the blocks that it
+    read. For a byte of change: the bytes that appeared in checkpoint storage. For a live byte: the bytes
+    held at the end.
     """
 
     misses_share: float
@@ -104,7 +105,7 @@ class Amplification:
 
 
 def amplification(results: Results, step: str) -> Amplification | None:
-    """This store's; None where the step was not measured."""
+    """Return the figures of this store, or None if the step was not measured."""
     own = results.step(SCENARIO, SCENARIO, step).get(OURS, {})
     if "segments" not in own:
         return None
@@ -123,7 +124,7 @@ def amplification(results: Results, step: str) -> Amplification | None:
 
 
 def growth(results: Results) -> float | None:
-    """How many times as long a batch takes on all keys, of the many, as on a tenth of them."""
+    """Return how many times as long a batch takes on all keys as on a tenth of them."""
     found = labels(results)
     if len(found) < 2:
         return None

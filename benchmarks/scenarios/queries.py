@@ -39,7 +39,7 @@ class QueryJobError(RuntimeError):
 
 
 def run(extent: Extent, ours: bool, log: Path) -> dict[str, Any]:
-    """Runs all queries with all providers; statistics by query and provider, and which outputs differed."""
+    """Run all queries with all providers; return statistics, and the queries whose outputs differed."""
     subjects = [providers.HDFS]
     if not extent.is_quick:
         subjects.append(providers.CHANGELOG)

@@ -191,7 +191,7 @@ def _run(
 
 
 def _content(spark: SparkSession) -> dict[str, str]:
-    """Number of output rows, and the sum of their hashes: the same for the same rows in any order."""
+    """Return the number of output rows and the sum of their hashes, which no order of rows changes."""
     table = spark.table("output")
     hashed = table.select(F.xxhash64(*table.columns).cast("decimal(38,0)").alias("hash"))
     row = hashed.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).first()

@@ -118,7 +118,7 @@ def _through_all(work: Path, inputs: _Inputs, kind: str, group: int) -> dict[str
 def _merge(
     base: Path, deltas: list[Path], target: Path, kind: str, settings: DatabaseSettings
 ) -> dict[str, Any]:
-    """One merge in a directory of hard links, as the agent makes it."""
+    """Make a merge in a directory of hard links, as the agent does."""
     links = target.with_suffix(".links")
     links.mkdir()
     started, cpu = time.perf_counter(), _cpu_seconds()

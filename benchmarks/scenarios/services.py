@@ -37,8 +37,9 @@ HDFS_CASE, S3_CASE, LOCAL_CASE = "recovery, HDFS", "recovery, S3", "recovery, lo
 
 
 def sizes(extent: Extent) -> list[int]:
-    """Keys of the stores that are recovered: 500,000 (60 MB), and the larger ones up to `--largest`:
-    5 million (600 MB), and 10 million with values that make them 6 GB.
+    """The numbers of keys of the recovered stores.
+
+    They are 500,000 (60 MB) and, up to `--largest`, 5 million (600 MB) and 10 million of 6 GB.
     """
     if extent.is_quick:
         return [1_000]
@@ -46,7 +47,7 @@ def sizes(extent: Extent) -> list[int]:
 
 
 def first_batch(keys: int, size: int = _BATCH, local: str = "absent") -> str:
-    """The step that goes on with a batch of this size where local files are, or are not."""
+    """Return the name of the step that goes on with a batch of this size, with or without local files."""
     return f"{_first_row(keys, local)}, batch of {short(size)}"
 
 
@@ -64,8 +65,9 @@ class Part:
 
 
 def parts(extent: Extent, ours: bool, name: str) -> list[Part]:
-    """Of a case: one for each size, and of the largest one for each store: a disk need not hold the files
-    of several. On the local disk there is only the largest.
+    """Return the runs of a case: a run for each size, and for the largest size one for each store.
+
+    A disk need not hold the largest files of several stores. On the local disk there is only the largest size.
     """
     if extent.cases and name not in extent.cases:
         return []
@@ -86,8 +88,10 @@ def parts(extent: Extent, ours: bool, name: str) -> list[Part]:
 
 
 def hdfs_run(part: Part, extent: Extent, uri: str) -> Run:
-    """A part on this cluster. The file manager that can be delayed has one client for all stores: they
-    all ask for a closed file as soon as this store does for its own.
+    """Return a part on this cluster.
+
+    The file manager that can be delayed has one client for all stores, so all of them ask for a closed file as
+    soon as this store does.
     """
     conf = {
         **FAR["hadoop_conf"],
@@ -102,12 +106,12 @@ def hdfs_run(part: Part, extent: Extent, uri: str) -> Run:
 
 
 def s3_run(part: Part, extent: Extent, properties: dict[str, str]) -> Run:
-    """A part on this service."""
+    """Return a part on this service."""
     return _run(S3_CASE, part, extent, storage="s3a://bucket/benchmark", hadoop_conf=properties)
 
 
 def local_run(part: Part, extent: Extent) -> Run:
-    """A part on the local disk, with and without the files of the task before."""
+    """Return a part on the local disk, with and without the files of the earlier task."""
     return _run(LOCAL_CASE, part, extent, where=("absent", "present"))
 
 
@@ -129,8 +133,10 @@ def _run(name: str, part: Part, extent: Extent, where: Sequence[str] = ("absent"
 
 
 def _subjects(keys: int, name: str) -> list[Variant]:
-    """A heap of 4 GB does not hold the largest in the HDFS-backed store. What is local is linked at once, so
-    that a restore from the local disk is never lazy.
+    """Return the subjects of a size.
+
+    A heap of 4 GB does not hold the largest state in the HDFS-backed store. Local files are linked at once, so a
+    restore from the local disk is never lazy.
     """
     peers = [ROCKSDB, CHANGELOG] if keys == LARGE else [HDFS, ROCKSDB, CHANGELOG]
     if name == LOCAL_CASE:
@@ -141,14 +147,14 @@ def _subjects(keys: int, name: str) -> list[Variant]:
 
 @contextlib.contextmanager
 def hdfs(out: Path) -> Iterator[str]:
-    """A cluster for the context; its URI."""
+    """Run a cluster for the context, and yield its URI."""
     with minicluster.started(minicluster.jar(), out / "minicluster.log") as uri:
         yield uri
 
 
 @contextlib.contextmanager
 def s3() -> Iterator[dict[str, str]]:
-    """A service in a process of its own for the context; what S3A is configured with."""
+    """Run a service in a process of its own for the context, and yield the configuration of S3A."""
     command = [sys.executable, "-m", "minis3", str(REQUEST_MS), str(STREAM_BYTES)]
     process = subprocess.Popen(
         command,
@@ -169,13 +175,13 @@ def s3() -> Iterator[dict[str, str]]:
 
 
 def s3a_jars() -> list[Path]:
-    """What a driver JVM needs for `s3a:` URIs."""
+    """Return the jars that a driver JVM needs for `s3a:` URIs."""
     found: list[Path] = _of_tests("maven_jars").s3a_jars()
     return found
 
 
 def _of_tests(name: str) -> Any:
-    """A module that tests have, too."""
+    """Import a module that the tests share."""
     if str(_TESTS) not in sys.path:
         sys.path.append(str(_TESTS))
     return importlib.import_module(name)

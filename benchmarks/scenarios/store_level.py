@@ -31,7 +31,7 @@ RETAINED = 10
 
 @dataclass(frozen=True)
 class Run:
-    """One driver JVM. `touch_heap` is for runs that measure resident memory."""
+    """A run of a driver JVM. `touch_heap` is for runs that measure resident memory."""
 
     cases: Sequence[Case]
     heap_mb: int = 3072
@@ -40,10 +40,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of each scenario is run: `quick`, `standard` or `full`.
+    """The extent of a run of each scenario: `quick`, `standard` or `full`.
 
-    `largest` is how many keys a store has that is larger than its memory. Only `cases` and `stores` of these
-    names are measured; none: all.
+    `largest` is the number of keys of a store that is larger than its memory. `cases` and `stores` name those to
+    measure; if they are empty, all are.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Extent:
         return self.name == "full"
 
     def asked(self, cases: Iterable[Case]) -> list[Case]:
-        """Those of these cases that are measured, with the stores that are."""
+        """Return the measured cases with their measured stores."""
         some = [
             {**one, "subjects": [each for each in one["subjects"] if self.measures(each["name"])]}
             for one in cases
@@ -83,8 +83,9 @@ EXTENTS = {
 
 
 def case(name: str, subjects: Iterable[Variant], steps: Sequence[Step], *, ours: bool, **shape: Any) -> Case:
-    """A case as the driver reads it. Retention is the same for all;
-    without our jar our variants are left out.
+    """Return a case as the driver reads it.
+
+    Retention is the same for all. Without the jar of this store its variants are left out.
     """
     retain = {"spark.sql.streaming.minBatchesToRetain": str(RETAINED)}
     present = [one for one in subjects if ours or not one.is_ours]
@@ -100,8 +101,9 @@ def load(keys: int) -> Step:
 
 
 def batches(extent: Extent, pattern: str, size: int, **changes: Any) -> Step:
-    """Segments of batches, the first of which warms up (but in the quick extent);
-    small batches come in larger numbers.
+    """Return segments of batches; the first warms up, except in the quick extent.
+
+    Small batches come in larger numbers.
     """
     many = extent.batches if size > 5_000 or extent.is_quick else extent.batches * 3
     step = {
@@ -126,8 +128,9 @@ def short(count: int) -> str:
 
 
 def store(extent: Extent, ours: bool) -> list[Run]:
-    """Number of keys, size of values, size of batches, pattern of access and
-    number of stores, each varied alone.
+    """Return cases that vary one thing each.
+
+    They vary the number of keys, the size of values and batches, the pattern of access and the number of stores.
     """
     quick = extent.is_quick
     base = extent.keys
@@ -193,8 +196,9 @@ def history(extent: Extent) -> list[Variant]:
 
 
 def growth(extent: Extent, ours: bool) -> list[Run]:
-    """Cost of a batch while the state grows, and at the largest size once more with four times the memory,
-    in a JVM of its own: the memory budget is that of an executor.
+    """Return cases of a growing state, and of the largest size with four times the memory.
+
+    The latter has a JVM of its own, because the memory budget is that of an executor.
     """
     points = {
         "quick": (10_000, 40_000),
@@ -258,8 +262,9 @@ def age(extent: Extent, ours: bool) -> list[Run]:
 
 
 def restore(extent: Extent, ours: bool) -> list[Run]:
-    """Time to the first row on a new and on the same machine, by the number
-    of changes since the last maintenance.
+    """Return cases that time the first row on a new and on the same machine.
+
+    They vary the number of changes since the last maintenance.
     """
     quick = extent.is_quick
     keys, size = (5_000, 200) if quick else (extent.keys, 1_000)
@@ -290,9 +295,10 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
 
 
 def recovery(extent: Extent, ours: bool) -> list[Run]:
-    """A query goes on elsewhere: time to the first row, and to the end of the first batch, by size; with
-    storage on the local disk, and with storage that takes its time for each request: of a young state, which
-    is one large change and a few small ones, and of one that came in many changes and was merged.
+    """Return cases in which a query goes on elsewhere, by size.
+
+    They time the first row and the end of the first batch, on the local disk and on storage with slow requests: of
+    a young state, which is one large change and a few small ones, and of one that was merged from many changes.
     """
     quick = extent.is_quick
     sizes = (1_000, 10_000) if quick else (500_000, 5_000_000)
@@ -360,8 +366,9 @@ def storage(extent: Extent, ours: bool) -> list[Run]:
 
 
 def memory(extent: Extent, ours: bool) -> list[Run]:
-    """Heap, native and resident memory: one provider a JVM, its whole heap
-    touched before, so that growth is native.
+    """Return cases of heap, native and resident memory, a provider a JVM.
+
+    The whole heap is touched before, so that growth is native.
     """
     quick = extent.is_quick
     sizes = (20_000,) if quick else (500_000, 2_000_000)
@@ -394,8 +401,9 @@ def memory(extent: Extent, ours: bool) -> list[Run]:
 
 
 def hdfs(extent: Extent, ours: bool) -> list[Run]:
-    """Scenarios `store` and `restore` in small, with checkpoints in a real
-    HDFS; the caller adds its URI and jar.
+    """Return the scenarios `store` and `restore` in small, with checkpoints on a real HDFS.
+
+    The caller adds its URI and jar.
     """
     quick = extent.is_quick
     keys, size = (2_000, 200) if quick else (100_000, 5_000)
