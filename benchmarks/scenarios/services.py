@@ -67,7 +67,8 @@ class Part:
 def parts(extent: Extent, ours: bool, name: str) -> list[Part]:
     """Return the runs of a case: a run for each size, and for the largest size one for each store.
 
-    A disk need not hold the largest files of several stores. On the local disk there is only the largest size.
+    A disk need not hold the largest files of several stores. On the local disk there is only the largest
+    size.
     """
     if extent.cases and name not in extent.cases:
         return []
@@ -90,8 +91,8 @@ def parts(extent: Extent, ours: bool, name: str) -> list[Part]:
 def hdfs_run(part: Part, extent: Extent, uri: str) -> Run:
     """Return a part on this cluster.
 
-    The file manager that can be delayed has one client for all stores, so all of them ask for a closed file as
-    soon as this store does.
+    The file manager that can be delayed has one client for all stores, so all of them ask for a closed
+    file as soon as this store does.
     """
     conf = {
         **FAR["hadoop_conf"],
@@ -135,8 +136,8 @@ def _run(name: str, part: Part, extent: Extent, where: Sequence[str] = ("absent"
 def _subjects(keys: int, name: str) -> list[Variant]:
     """Return the subjects of a size.
 
-    A heap of 4 GB does not hold the largest state in the HDFS-backed store. Local files are linked at once, so a
-    restore from the local disk is never lazy.
+    A heap of 4 GB does not hold the largest state in the HDFS-backed store. Local files are linked at
+    once, so a restore from the local disk is never lazy.
     """
     peers = [ROCKSDB, CHANGELOG] if keys == LARGE else [HDFS, ROCKSDB, CHANGELOG]
     if name == LOCAL_CASE:

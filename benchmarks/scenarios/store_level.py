@@ -42,8 +42,8 @@ class Run:
 class Extent:
     """The extent of a run of each scenario: `quick`, `standard` or `full`.
 
-    `largest` is the number of keys of a store that is larger than its memory. `cases` and `stores` name those to
-    measure; if they are empty, all are.
+    `largest` is the number of keys of a store that is larger than its memory. `cases` and `stores` name
+    those to measure; if they are empty, all are.
     """
 
     name: str
@@ -130,7 +130,8 @@ def short(count: int) -> str:
 def store(extent: Extent, ours: bool) -> list[Run]:
     """Return cases that vary one thing each.
 
-    They vary the number of keys, the size of values and batches, the pattern of access and the number of stores.
+    They vary the number of keys, the size of values and batches, the pattern of access and the number of
+    stores.
     """
     quick = extent.is_quick
     base = extent.keys
@@ -297,8 +298,9 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
 def recovery(extent: Extent, ours: bool) -> list[Run]:
     """Return cases in which a query goes on elsewhere, by size.
 
-    They time the first row and the end of the first batch, on the local disk and on storage with slow requests: of
-    a young state, which is one large change and a few small ones, and of one that was merged from many changes.
+    They time the first row and the end of the first batch, on the local disk and on storage with slow
+    requests: of a young state, which is one large change and a few small ones, and of one that was merged
+    from many changes.
     """
     quick = extent.is_quick
     sizes = (1_000, 10_000) if quick else (500_000, 5_000_000)

@@ -1,4 +1,4 @@
-"""The answers by which tools see a running agent: `status`, `merge`, and the prediction in `commit`."""
+"""The answers by which tools see a running agent: `status`, `full`, and the prediction in `commit`."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def test_a_commit_predicts_the_restore_of_its_version(tmp_path: Path) -> None:
 def test_a_full_checkpoint_by_hand_waits_in_the_queue_and_is_of_a_committed_version(tmp_path: Path) -> None:
     job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
     job.commit(rows())
-    with pytest.raises(MissingError, match="no version yet that Spark has committed"):
-        job.call("merge")
+    with pytest.raises(MissingError, match="version 7 is not among those"):
+        job.call("full", version=7)
     job.commit(rows())
-    asked = job.call("merge", reason="an operator asked")
-    assert asked == {"version": 1, "id": job.versions[1][0], "kind": "full", "reason": "an operator asked"}
+    asked = job.call("full", version=1, reason="an operator asked")
+    assert asked == {"version": 1, "id": job.versions[1][0], "state": "queued"}
     (event,) = job.events()
     assert (event["merged"]["kind"], event["merged"]["base"]["version"]) == ("full", 1)
     assert event["merged"]["reason"] == "an operator asked"
@@ -67,7 +67,7 @@ def test_two_requests_by_hand_are_joined(tmp_path: Path) -> None:
     job.commit(rows())
     job.events(1)  # from now on the next merge waits for an hour
     job.commit(rows())
-    asked = [job.call("merge")["version"] for _ in range(2)]
+    asked = [job.call("full", version=2)["version"] for _ in range(2)]
     assert asked == [2, 2]
     (status,) = job.client.call("status", options=False)["stores"]
     (waiting,) = status["merges"]["waiting"]
