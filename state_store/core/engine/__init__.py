@@ -1,9 +1,9 @@
 """RocksDB behind one door: the only package that imports `rocksdict`.
 
-`database` opens, ingests, compacts and reads; `sst` writes delta files; `table` and `pages` read tables
-without RocksDB, `rows` and `merging` those of a database, page by page; `settings` has the table options that
-both planes rely on; `failures` turns rocksdict's bare exceptions into ours. `rocksdict` is loaded when a
-database is first opened; `require` tells at once whether it can be.
+`database` opens, ingests, compacts and reads. `delta_writer` writes deltas. `sst`, `table` and `page_reader`
+read tables without RocksDB; `rows` and `sorted_runs` read those of a database page by page. `settings` has
+the table options that both planes rely on. `failures` turns rocksdict's bare exceptions into ours.
+`rocksdict` is loaded when a database is first opened; `require` tells at once whether that can be done.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROCKSDB_VERSION = "9.8.4"
 
 
 def require() -> None:
-    """Raises InternalError, naming this interpreter and the fix, when `rocksdict` is not installed."""
+    """Raise InternalError, which names this interpreter and the remedy, if `rocksdict` is not installed."""
     if importlib.util.find_spec("rocksdict") is None:
         raise InternalError(
             f"the Python at {sys.executable} lacks the package 'rocksdict', which the state store needs on "

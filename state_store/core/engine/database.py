@@ -37,7 +37,7 @@ class TableFile:
 
 
 class Database:
-    """An open database. Raises what `failures.translated` says. Use as a context manager: it closes."""
+    """An open database; a context manager that closes it. Every method raises as `failures.translated`."""
 
     def __init__(self, directory: Path, settings: DatabaseSettings, *, create: bool = False) -> None:
         import rocksdict
@@ -60,7 +60,7 @@ class Database:
         self.close()
 
     def close(self) -> None:
-        """Stops compactions and closes; again is fine."""
+        """Stop compactions and close the database; a second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -72,10 +72,12 @@ class Database:
                 raise
 
     def ingest(self, paths: Sequence[Path]) -> list[str]:
-        """Adds SST files, oldest first, by moving them into the directory;
-        gives their new names in that order.
+        """Add SST files, oldest first, by moving them into the directory.
 
         On failure none of them is part of the database.
+
+        Returns:
+            Their new names, in the same order.
         """
         if not paths:
             return []
@@ -100,8 +102,10 @@ class Database:
         return [file.name for file in added]
 
     def compact_runs(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
-        """Lets RocksDB merge young sorted runs with each other, and all of them when they have outgrown the
-        oldest; waits for the end. Raises BusyError when `deadline()` says so before.
+        """Let RocksDB compact young sorted runs, or all runs if the young ones have outgrown the oldest.
+
+        Raises:
+            BusyError: If `deadline()` returns true before the end.
         """
         with translated("compact", str(self.directory)):
             self._db.set_options({"disable_auto_compactions": "false"})
@@ -111,9 +115,10 @@ class Database:
                 self._db.set_options({"disable_auto_compactions": "true"})
 
     def compact_all(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
-        """Rewrites every record into new files of the oldest run; removed keys go for good.
+        """Rewrite all records into new files of the oldest run, without removed keys.
 
-        Raises BusyError when `deadline()` says so before the end.
+        Raises:
+            BusyError: If `deadline()` returns true before the end.
         """
         import rocksdict
 
@@ -124,7 +129,7 @@ class Database:
 
     @contextmanager
     def _watched(self, deadline: Callable[[], bool]) -> Iterator[None]:
-        """Cancels the compaction that runs inside once `deadline()` says so."""
+        """Cancel the compaction that runs in the block once `deadline()` returns true."""
         is_over, changed = False, SYSTEM.condition()
 
         def watch() -> None:
@@ -150,33 +155,36 @@ class Database:
             raise self._too_long()
 
     def files(self) -> list[TableFile]:
-        """The live SST files, by name."""
+        """Return the live SST files, by name."""
         with translated("list", str(self.directory)):
             tables = [
                 TableFile(
-                    one["name"].lstrip("/"),
-                    one["level"],
-                    one["size"],
-                    one["num_entries"],
+                    listed["name"].lstrip("/"),
+                    listed["level"],
+                    listed["size"],
+                    listed["num_entries"],
                 )
-                for one in self._db.live_files()
+                for listed in self._db.live_files()
             ]
         return sorted(tables, key=lambda file: table_number(file.name))
 
     def get(self, key: bytes) -> bytes | None:
-        """The value of the key; None where there is none."""
+        """Return the value of the key, or None."""
         with translated("read", str(self.directory)):
             value: bytes | None = self._db.get(key)
             return value
 
     def metadata(self) -> bytes | None:
-        """Value of the newest delta's reserved record; None in an empty database."""
+        """Return the value of the newest delta's reserved record, or None in an empty database."""
         return self.get(META_KEY)
 
     def scan(self, start: bytes = b"", end: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values from `start` up to `end` (excluded; None: all), in order; the reserved record too.
+        """Yield keys and values from `start` up to `end` (excluded; None: all), in order.
 
-        Raises DamagedError at a corrupt block rather than ending early.
+        The reserved record is among them.
+
+        Raises:
+            DamagedError: At a corrupt block; the scan never just ends early.
         """
         import rocksdict
 
@@ -192,13 +200,13 @@ class Database:
             iterator.status()
 
     def runs(self) -> list[list[TableFile]]:
-        """The sorted runs, newest first: each file of level 0 by itself, then each level, in key order."""
+        """Return the sorted runs, newest first: each file of level 0, then each level in key order."""
         with translated("list", str(self.directory)):
             listed = self._db.live_files()  # RocksDB lists level after level, and in level 0 the newest first
         files = {file.name: file for file in self.files()}
         runs: list[list[TableFile]] = []
-        for one in listed:
-            file = files[one["name"].lstrip("/")]
+        for table in listed:
+            file = files[table["name"].lstrip("/")]
             if file.level and runs and runs[-1][0].level == file.level:
                 runs[-1].append(file)
             else:
@@ -206,8 +214,9 @@ class Database:
         return runs
 
     def _wait_idle(self, deadline: Callable[[], bool]) -> None:
-        """Until nothing is compacted and nothing is left to pick; the picker may decline for good, which
-        looks like work that never starts.
+        """Wait until no compaction runs and none is pending.
+
+        RocksDB may decline a pending one for good, which looks like one that never starts.
         """
         idle_since = SYSTEM.monotonic_s()
         while True:
@@ -235,8 +244,12 @@ class Database:
 
 
 def small_files(directory: Path) -> dict[str, bytes]:
-    """RocksDB's `CURRENT` and the `MANIFEST-*` that it names, and the newest `OPTIONS-*`, by name; the
-    database is closed. Raises DamagedError when they are not there.
+    """Return RocksDB's own files of a closed database by name.
+
+    Those are `CURRENT`, the `MANIFEST-*` that it names, and the newest `OPTIONS-*`.
+
+    Raises:
+        DamagedError: If one of them is missing.
     """
     try:
         current = (directory / "CURRENT").read_bytes()
@@ -253,7 +266,7 @@ def small_files(directory: Path) -> dict[str, bytes]:
 
 
 def tidy(directory: Path, tables: set[str]) -> None:
-    """Removes from a closed database's directory all but its small files and the SSTs named."""
+    """Delete all files of a closed database's directory except RocksDB's own and the SSTs `tables`."""
     keep = {"CURRENT", *tables}
     manifest = (directory / "CURRENT").read_text("ascii").strip()
     options = _newest_options(directory)
@@ -263,13 +276,13 @@ def tidy(directory: Path, tables: set[str]) -> None:
 
 
 def rocksdb_version(options_file: bytes) -> str:
-    """The version of RocksDB that wrote an `OPTIONS-*` file; empty when it does not say."""
+    """Return the version of RocksDB that wrote an `OPTIONS-*` file; empty if the file does not say."""
     found = re.search(rb"rocksdb_version=([\d.]+)", options_file)
     return found[1].decode("ascii") if found else ""
 
 
 def written_compression(directory: Path) -> str:
-    """`DatabaseSettings.compression` with which the closed database in a directory was written last."""
+    """Return the `DatabaseSettings.compression` with which a closed database was written last."""
     options = _newest_options(directory)
     text = options.read_bytes() if options else b""
     found = re.search(rb"^\s*compression=k(\w+)Compression", text, re.MULTILINE)
@@ -277,11 +290,11 @@ def written_compression(directory: Path) -> str:
 
 
 def _newest_options(directory: Path) -> Path | None:
-    """Numbers have six digits, later more: they are compared as numbers."""
+    """Return the `OPTIONS-*` file with the highest number; numbers have six digits or more."""
     found = [path for path in directory.glob("OPTIONS-*") if path.name.rpartition("-")[2].isdigit()]
     return max(found, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
 
 
 def table_number(name: str) -> int:
-    """The number in the name of an SST of a database, such as `000012.sst`: names have six digits or more."""
+    """Return the number in the name of an SST of a database, such as `000012.sst`."""
     return int(name.partition(".")[0])

@@ -17,8 +17,16 @@ def write_delta(
     metadata: DeltaMetadata,
     settings: DatabaseSettings | None = None,
 ) -> tuple[int, int]:
-    """Writes `path`, which must not exist, from records in strictly ascending order of keys (None: the key is
-    removed). Gives bytes and CRC-32 of the file. Not synced: storing it does that.
+    """Write a delta; it is not synced, since storing it does that.
+
+    Args:
+        path: the file, which must not exist.
+        records: keys, in strictly ascending order, and values (None: the key is removed).
+        metadata: the reserved record.
+        settings: how tables are written; None: the default.
+
+    Returns:
+        The bytes and the CRC-32 of the file.
     """
     import rocksdict
 

@@ -1,6 +1,4 @@
-"""Errors of RocksDB in our terms. rocksdict raises bare exceptions
-whose text starts with RocksDB's status.
-"""
+"""Errors of RocksDB as ours: rocksdict raises bare exceptions whose text starts with RocksDB's status."""
 
 from __future__ import annotations
 
@@ -23,24 +21,32 @@ _SST = re.compile(r"[\w./-]*?(\d{6,}\.sst)")
 
 
 @contextmanager
-def translated(what: str, directory: str) -> Iterator[None]:
-    """Turns what rocksdict raises inside into StateStoreErrors that name the database, or the file in it.
+def translated(action: str, directory: str) -> Iterator[None]:
+    """Turn exceptions of rocksdict in the block into errors that name the database, or the file in it.
 
-    A corruption becomes DamagedError, an input/output error StorageError, a lock or a cancelled compaction
-    BusyError, anything else InternalError.
+    Args:
+        action: the verb of the message, such as "open".
+        directory: the directory of the database, or the file.
+
+    Raises:
+        DamagedError: For a corruption.
+        LocalDiskError: For a full disk.
+        StorageError: For another input/output error.
+        BusyError: For a lock or a cancelled compaction.
+        InternalError: For anything else.
     """
     try:
         yield
     except StateStoreError:
         raise
     except Exception as error:
-        raise _translate(what, directory, str(error)) from error
+        raise _translate(action, directory, str(error)) from error
 
 
-def _translate(what: str, directory: str, text: str) -> StateStoreError:
+def _translate(action: str, directory: str, text: str) -> StateStoreError:
     found = _SST.search(text)
     file = f"{directory}/{found[1]}" if found else directory
-    message = f"cannot {what} '{file}': RocksDB says: {text}"
+    message = f"cannot {action} '{file}': RocksDB says: {text}"
     status = text.partition(":")[0].strip().lower()
     if status == "corruption" or "corrupt" in text.lower() or "checksum mismatch" in text.lower():
         return DamagedError(message, file=file)

@@ -1,8 +1,8 @@
-"""Many records of a table at once, with numpy: RocksDB's iterator makes Python objects of each key and value.
+"""Reader of many records of a table at once, with numpy; RocksDB's iterator makes objects of each key.
 
-A data block has records after each other, each with what its key does not share with the key before, and at
-its end where those begin that share nothing (its restarts, every 16 records). So the first records after all
-restarts of many blocks are read at once, then the second ones, and so on.
+A data block is a sequence of records. Each has the part of its key that differs from the key before. At the
+end of the block are its restarts, the positions of records that share nothing (every 16th). So the first
+records after all restarts of many blocks are read at once, then the second ones, and so on.
 """
 
 from __future__ import annotations
@@ -18,17 +18,24 @@ from state_store.core.engine.table import KEY_FOOTER_BYTES, PUT, REMOVED, UNCOMP
 from state_store.errors import DamagedError, FormatError
 
 PAGE_BYTES = 2 << 20
-"""Of blocks that are read at once."""
+"""Bytes of the blocks that are read at once."""
 _MATRIX_BYTES = 256 << 20
-_ROOM = 256
-"""Bytes before the first block and after the last one, so that whole words are read wherever keys are."""
+_PADDING = 256
+"""Bytes before the first and after the last block, so that words can be read at any key."""
 
 
 def pages(path: Path, start: bytes, end: bytes, page_bytes: int = PAGE_BYTES) -> Iterator[Page]:
-    """The records of a table with keys from `start` up to `end` (excluded), both of two bytes; a page is of
-    `page_bytes` bytes or a little more.
+    """Yield the records of a table in a range of keys, page by page.
 
-    Raises DamagedError for a file that is no table, FormatError for one of another kind.
+    Args:
+        path: the table.
+        start: the first key, two bytes.
+        end: the key after the last one, two bytes.
+        page_bytes: bytes of the blocks of a page, or a little more.
+
+    Raises:
+        DamagedError: If the file is no table.
+        FormatError: If it has records or blocks of an unknown kind.
     """
     import numpy
 
@@ -40,7 +47,7 @@ def pages(path: Path, start: bytes, end: bytes, page_bytes: int = PAGE_BYTES) ->
         blocks = _Blocks.of(*index_of(data, path))
         separators = blocks.separators
         low, high = int.from_bytes(start, "big"), int.from_bytes(end, "big")
-        first, last = (int(one) for one in numpy.searchsorted(separators, (low, high)))
+        first, last = (int(number) for number in numpy.searchsorted(separators, (low, high)))
         blocks = blocks.between(first, last + 1)
         reached = numpy.cumsum(blocks.sizes) // page_bytes
     except IndexError as error:
@@ -84,9 +91,7 @@ def _damaged(path: Path) -> DamagedError:
 
 
 class _Blocks(NamedTuple):
-    """Data blocks in order: where they begin, their sizes, and the first two bytes, as a number, of what no
-    key of theirs is above.
-    """
+    """Data blocks in order: offsets, sizes, and the first two bytes of their separators as numbers."""
 
     offsets: Any
     sizes: Any
@@ -94,10 +99,10 @@ class _Blocks(NamedTuple):
 
     @classmethod
     def of(cls, index: bytes, has_lengths: bool) -> _Blocks:
-        """From the content of an index, and whether its entries tell the size of their value."""
+        """Return the blocks of an index; `has_lengths`: its entries contain the length of their value."""
         import numpy
 
-        data = numpy.frombuffer(index + bytes(_ROOM), numpy.uint8)
+        data = numpy.frombuffer(index + bytes(_PADDING), numpy.uint8)
         count = int.from_bytes(index[-4:], "little")
         table = len(index) - 4 - 4 * count
         if not 0 < count < 1 << 31 or table < 0:
@@ -112,35 +117,40 @@ class _Blocks(NamedTuple):
         return cls(offsets, sizes, data[key_at].astype(numpy.int64) << 8 | second)
 
     def between(self, first: int, last: int | None) -> _Blocks:
-        """Blocks number `first` to `last` (excluded; None: the end)."""
-        return _Blocks(*(one[first:last] for one in self))
+        """Return the blocks from number `first` to `last` (excluded; None: the end)."""
+        return _Blocks(*(column[first:last] for column in self))
 
 
 def _content(data: mmap.mmap, blocks: _Blocks) -> tuple[Any, Any, Any]:
-    """The blocks, uncompressed, and where each begins and ends there; without a copy where that can be."""
+    """Return the uncompressed blocks and the index at which each begins and ends; no copy if possible."""
     import numpy
 
     if (numpy.frombuffer(data, numpy.uint8)[blocks.offsets + blocks.sizes] == UNCOMPRESSED).all():
         first, last = int(blocks.offsets[0]), int(blocks.offsets[-1] + blocks.sizes[-1])
-        before, after = min(first, _ROOM), min(len(data) - last, _ROOM)
+        before, after = min(first, _PADDING), min(len(data) - last, _PADDING)
         content = numpy.frombuffer(data, numpy.uint8, before + last - first + after, first - before)
-        if before < _ROOM or after < _ROOM:
-            lacks = numpy.zeros(_ROOM - before, numpy.uint8), numpy.zeros(_ROOM - after, numpy.uint8)
-            content = numpy.concatenate([lacks[0], content, lacks[1]])
-        begins = blocks.offsets + (_ROOM - first)
+        if before < _PADDING or after < _PADDING:
+            padding = numpy.zeros(_PADDING - before, numpy.uint8), numpy.zeros(_PADDING - after, numpy.uint8)
+            content = numpy.concatenate([padding[0], content, padding[1]])
+        begins = blocks.offsets + (_PADDING - first)
         return content, begins, begins + blocks.sizes
     places = zip(blocks.offsets.tolist(), blocks.sizes.tolist(), strict=True)
     parts = [content_of(data, offset, size) for offset, size in places]
     lengths = numpy.array([len(part) for part in parts], numpy.int64)
-    ends = numpy.cumsum(lengths) + _ROOM
-    content = numpy.frombuffer(b"".join([bytes(_ROOM), *parts, bytes(_ROOM)]), numpy.uint8)
+    ends = numpy.cumsum(lengths) + _PADDING
+    content = numpy.frombuffer(b"".join([bytes(_PADDING), *parts, bytes(_PADDING)]), numpy.uint8)
     return content, ends - lengths, ends
 
 
 class _Walk(NamedTuple):
-    """The records after all restarts: in row n what is of the n-th ones, a column for each restart. What a
-    key shares with the one before, where the rest of it and the value are, and the size of the value;
-    `exists` says where there is a record, `shared` is 0 elsewhere.
+    """The records after all restarts: row n has the n-th records, a column for each restart.
+
+    Attributes:
+        shared: bytes that a key shares with the one before; 0 if there is no record.
+        key_at: index of the rest of the key.
+        value_at: index of the value.
+        value_bytes: bytes of the value.
+        exists: mask of the records that exist.
     """
 
     shared: Any
@@ -151,8 +161,9 @@ class _Walk(NamedTuple):
 
 
 def _records(data: Any, begins: Any, ends: Any) -> tuple[ByteSlices, ByteSlices, Any] | None:
-    """Keys without footer, values and kinds of all records of the blocks; None where that takes too much
-    memory, and there are several blocks.
+    """Return keys without footer, values and kinds of all records of the blocks.
+
+    Return None if that takes too much memory and there are several blocks.
     """
     import numpy
 
@@ -173,7 +184,7 @@ def _records(data: Any, begins: Any, ends: Any) -> tuple[ByteSlices, ByteSlices,
     flat = _key_bytes(data, walk, longest, width)
     starts = numpy.flatnonzero(exists) * (WORD * width) + KEY_PLACE
     lengths, value_at, value_bytes = (
-        numpy.ascontiguousarray(one.T)[exists] for one in (key_bytes, walk.value_at, walk.value_bytes)
+        numpy.ascontiguousarray(matrix.T)[exists] for matrix in (key_bytes, walk.value_at, walk.value_bytes)
     )
     lengths -= KEY_FOOTER_BYTES
     kinds = data[value_at - KEY_FOOTER_BYTES] if has_own_footers else flat[starts + lengths]
@@ -208,9 +219,7 @@ def _walked(data: Any, restarts: Any, limits: Any) -> _Walk:
 
 
 def _long_heads(data: Any, at: Any, exists: Any) -> tuple[Any, Any, Any, Any]:
-    """The three numbers before a key, of any size, and where the key is; the place alone where there is
-    no record.
-    """
+    """Return the three numbers before each key, of any size, and the index of the key."""
     import numpy
 
     places = numpy.flatnonzero(exists)
@@ -226,16 +235,17 @@ def _long_heads(data: Any, at: Any, exists: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def _key_bytes(data: Any, walk: _Walk, longest: int, width: int) -> Any:
-    """The keys, each in `width` words from `KEY_PLACE` on, all of a restart one after the other; what a key
-    shares with the one before is taken from there. The last one is followed by a word more.
+    """Return the keys, each in `width` words from `KEY_PLACE` on, those of a restart one after the other.
+
+    The bytes that a key shares with the one before are copied from there. A word follows the last key.
     """
     import numpy
 
     lead = 0
-    if longest + 8 > _ROOM or WORD * width + 8 > _ROOM:  # else the data have that room
+    if longest + 8 > _PADDING or WORD * width + 8 > _PADDING:  # else the data have that padding
         lead = longest + 8
-        room = numpy.zeros(lead, numpy.uint8), numpy.zeros(WORD * width + 8, numpy.uint8)
-        data = numpy.concatenate([room[0], data, room[1]])
+        padding = numpy.zeros(lead, numpy.uint8), numpy.zeros(WORD * width + 8, numpy.uint8)
+        data = numpy.concatenate([padding[0], data, padding[1]])
     places = numpy.arange(WORD * width) - KEY_PLACE
     own = numpy.where(places >= numpy.arange(longest + 1)[:, None], 0xFF, 0).astype(numpy.uint8).reshape(-1)
     steps, restarts = walk.exists.shape
@@ -244,18 +254,18 @@ def _key_bytes(data: Any, walk: _Walk, longest: int, width: int) -> Any:
     key: Any = None
     for number in range(steps):
         shared = walk.shared[number]
-        begins = numpy.where(walk.exists[number], walk.key_at[number] - shared, _ROOM)
-        here = gather_bytes(data, begins + (lead - KEY_PLACE), WORD * width).view("<u8").reshape(-1, width)
-        if key is not None and shared.any():  # of the key before where bytes are shared
-            here ^= key
-            here &= gather_bytes(own, shared * (WORD * width), WORD * width).view("<u8").reshape(-1, width)
-            here ^= key
-        matrix[:, number] = key = here
+        begins = numpy.where(walk.exists[number], walk.key_at[number] - shared, _PADDING)
+        current = gather_bytes(data, begins + (lead - KEY_PLACE), WORD * width).view("<u8").reshape(-1, width)
+        if key is not None and shared.any():  # shared bytes come from the key before
+            current ^= key
+            current &= gather_bytes(own, shared * (WORD * width), WORD * width).view("<u8").reshape(-1, width)
+            current ^= key
+        matrix[:, number] = key = current
     return words.view(numpy.uint8)
 
 
 def _restarts(data: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
-    """Where records begin that share nothing with the one before, and where the records of each end."""
+    """Return the index of each restart, and that at which its records end."""
     import numpy
 
     counts = _words(data, ends - 4)
@@ -274,14 +284,14 @@ def _restarts(data: Any, begins: Any, ends: Any) -> tuple[Any, Any]:
 
 
 def _words(data: Any, places: Any) -> Any:
-    """32-bit numbers, wherever they are."""
+    """Return the 32-bit numbers at these indexes."""
     import numpy
 
     return gather_bytes(data, places, 4).view("<u4").astype(numpy.int64)
 
 
 def _varints(data: Any, at: Any) -> tuple[Any, Any]:
-    """The numbers that begin at these places, 7 bits a byte, and where they end."""
+    """Return the numbers that begin at these indexes, 7 bits a byte, and the indexes after them."""
     import numpy
 
     byte = data[at]

@@ -1,4 +1,4 @@
-"""Records of a table as numpy has them, many at a time: keys and values lie in a few arrays of bytes."""
+"""Many records of a table as numpy arrays: keys and values are slices of a few arrays of bytes."""
 
 from __future__ import annotations
 
@@ -14,27 +14,34 @@ if TYPE_CHECKING:
 
 WORD = 8
 KEY_PLACE = 5
-"""Where keys begin, modulo 8: three bytes later, after the id of a column family and the version of a row, is
-a multiple of 8."""
+"""Offset of keys modulo 8: three bytes later, after the id of a column family and the version of a row, is a
+multiple of 8."""
 
 
 class ByteSlices(NamedTuple):
-    """Parts of `data` (numpy bytes): `lengths[i]` bytes from `starts[i]`."""
+    """Slices of an array of bytes: slice i has `lengths[i]` bytes from `starts[i]`.
+
+    Attributes:
+        data: numpy array of uint8.
+        starts: numpy array of int64.
+        lengths: numpy array of int64.
+    """
 
     data: Any
     starts: Any
     lengths: Any
 
     def take(self, chosen: Any) -> ByteSlices:
+        """Return some of the slices: by their numbers, a slice, or a mask."""
         return ByteSlices(self.data, self.starts[chosen], self.lengths[chosen])
 
     def value(self, number: int) -> bytes:
-        """One of them."""
+        """Return the bytes of a slice."""
         start = int(self.starts[number])
         return bytes(self.data[start : start + int(self.lengths[number])])
 
     def to_arrow(self) -> pyarrow.Array:
-        """Their bytes, copied: they come one after the other in `data`."""
+        """Return an array of large_binary with copies; slices follow each other in `data`."""
         import numpy
         import pyarrow
 
@@ -42,11 +49,11 @@ class ByteSlices(NamedTuple):
         bounds = numpy.empty(2 * count, numpy.int64)
         bounds[::2], bounds[1::2] = self.starts, self.starts + self.lengths
         buffers = [None, pyarrow.py_buffer(bounds), pyarrow.py_buffer(self.data)]
-        stretches = pyarrow.Array.from_buffers(pyarrow.large_binary(), max(0, 2 * count - 1), buffers)
-        return stretches.take(pyarrow.array(numpy.arange(0, 2 * count, 2)))
+        slices_and_gaps = pyarrow.Array.from_buffers(pyarrow.large_binary(), max(0, 2 * count - 1), buffers)
+        return slices_and_gaps.take(pyarrow.array(numpy.arange(0, 2 * count, 2)))
 
     def to_list(self) -> list[bytes]:
-        """Each of them."""
+        """Return the bytes of all slices."""
         data = self.data.tobytes()
         bounds = zip(self.starts.tolist(), (self.starts + self.lengths).tolist(), strict=True)
         return [data[start:end] for start, end in bounds]
@@ -54,7 +61,7 @@ class ByteSlices(NamedTuple):
 
 @dataclass(frozen=True)
 class Page:
-    """Records in order of their keys; `removed` says of each whether it removes its key."""
+    """Records in order of their keys; `removed` is a mask of those that remove their key."""
 
     keys: ByteSlices
     values: ByteSlices
@@ -64,16 +71,16 @@ class Page:
         return len(self.removed)
 
     def between(self, first: int, end: int) -> Page:
-        """Records number `first` to `end` (excluded)."""
+        """Return the records from number `first` to `end` (excluded)."""
         return self.take(slice(first, end))
 
     def take(self, chosen: Any) -> Page:
-        """Some of the records: numbers, a slice, or true for each that is wanted."""
+        """Return some of the records: by their numbers, a slice, or a mask."""
         return Page(self.keys.take(chosen), self.values.take(chosen), self.removed[chosen])
 
 
 def concatenate(parts: Sequence[Page]) -> Page:
-    """The records of pages, one after the other; that of one as it is."""
+    """Return the records of pages as one page; a single page is not copied."""
     import numpy
 
     if len(parts) == 1:
@@ -87,25 +94,25 @@ def concatenate(parts: Sequence[Page]) -> Page:
 
 
 def _concatenate_slices(parts: Sequence[ByteSlices]) -> ByteSlices:
-    """Each part of which comes one after the other in its data; what begins at a multiple of 8 still does."""
+    """Return slices one after the other; a slice that begins at a multiple of 8 still does."""
     import numpy
 
     data, starts, size = [], [], 0
     for part in parts:
         first = int(part.starts[0]) // WORD * WORD
-        whole = part.data[first : int(part.starts[-1] + part.lengths[-1])]
-        room = -len(whole) % WORD
-        data += [whole, numpy.zeros(room, numpy.uint8)]
+        used = part.data[first : int(part.starts[-1] + part.lengths[-1])]
+        padding = -len(used) % WORD
+        data += [used, numpy.zeros(padding, numpy.uint8)]
         starts.append(part.starts + (size - first))
-        size += len(whole) + room
+        size += len(used) + padding
     lengths = numpy.concatenate([part.lengths for part in parts])
     return ByteSlices(numpy.concatenate(data), numpy.concatenate(starts), lengths)
 
 
 def gather_bytes(data: Any, places: Any, size: int) -> Any:
-    """`size` bytes of `data` from each place on, as a new array of things of this many bytes.
+    """Return `size` bytes of `data` from each of the indexes `places`, as a new array of voids of that size.
 
-    Numpy copies such things several times as fast as numbers that do not lie at multiples of their size.
+    Numpy copies voids several times as fast as numbers that are not aligned.
     """
     import numpy
 

@@ -12,23 +12,34 @@ from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.engine.sorted_runs import merged
 
 _YOUNG_BYTES = 32 << 20
-"""Of pages of younger runs, of all of them together, where there are not very many."""
+"""Bytes of the pages of all younger runs together, unless there are very many runs."""
 
 _LEAST_PAGE_BYTES = 256 << 10
 
 
 def rows(directory: Path, settings: DatabaseSettings, start: bytes, end: bytes) -> Iterator[Page]:
-    """The rows with keys from `start` up to `end` (excluded), both of two bytes; no page has a removal.
+    """Yield the rows of a range of keys, without removals, in no order.
 
-    In no order; in that of their keys where there is one sorted run. Nobody else uses the directory. Memory
-    is for a page of each run. Raises DamagedError for a damaged file, FormatError for one that is not known.
+    They are in the order of their keys if there is one sorted run. The memory is that of a page of each run.
+
+    Args:
+        directory: the database; nobody else uses it.
+        settings: how the database is opened.
+        start: the first key, two bytes.
+        end: the key after the last one, two bytes.
+
+    Raises:
+        DamagedError: If a file is damaged.
+        FormatError: If a file has records or blocks of an unknown kind.
     """
     with Database(directory, settings) as database:
         runs = database.runs()
     few = min(PAGE_BYTES, max(_LEAST_PAGE_BYTES, _YOUNG_BYTES // max(1, len(runs))))
     yield from merged(
         [
-            _of_run(directory, run, start, end, PAGE_BYTES if run is runs[-1] else few)  # it has most rows
+            _of_run(
+                directory, run, start, end, PAGE_BYTES if run is runs[-1] else few
+            )  # the oldest has most rows
             for run in runs
         ]
     )

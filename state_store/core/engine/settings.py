@@ -1,7 +1,7 @@
 """Options of every RocksDB database and SST file that this program makes.
 
-What both planes rely on is fixed here (docs/format.md): block-based tables of `format_version` 5, full bloom
-filters of 10 bits over whole keys, the bytewise comparator. The rest is measured (docs/decisions).
+Settings that both planes rely on are fixed (docs/format.md): block-based tables of `format_version` 5, full
+bloom filters of 10 bits over whole keys, the bytewise comparator. The others were measured (docs/decisions).
 """
 
 from __future__ import annotations
@@ -12,20 +12,25 @@ from typing import Any
 FORMAT_VERSION = 5
 BLOOM_BITS_PER_KEY = 10
 SIZE_RATIO_PERCENT = 20
-"""By how much a sorted run may be larger than the younger ones together and still be merged with them."""
+"""Percent by which a sorted run may exceed the younger ones together and still be compacted with them."""
 
 _NEVER_STALL = 1 << 30
 
 
 @dataclass(frozen=True)
 class DatabaseSettings:
-    """How databases are written. Immutable; safe for any thread.
+    """Settings with which databases are written. Immutable; safe for any thread.
 
-    `compression` is `none`, `lz4`, or None: as the database was written last, `none` for a new one.
-    `max_runs` is the number of sorted runs above which an incremental merge compacts;
-    `size_amplification_percent` the size of all younger runs, relative to the oldest, at which everything is
-    rewritten. `rate_limit_bytes` per second bounds what compaction writes (0: no bound); `max_open_files` how
-    many tables an open database keeps open (-1: all of them).
+    Attributes:
+        compression: `none`, `lz4`, or None: as the database was written last, `none` for a new one.
+        block_bytes: bytes of a data block.
+        file_bytes: bytes of a table at which the next one is begun.
+        threads: threads of a compaction.
+        max_runs: sorted runs above which an incremental merge compacts.
+        size_amplification_percent: size of all younger runs, in percent of the oldest, at which everything
+            is rewritten.
+        rate_limit_bytes: bytes per second that compactions write at most; 0: no limit.
+        max_open_files: tables that an open database keeps open at most; -1: all.
     """
 
     compression: str | None = None
@@ -39,7 +44,7 @@ class DatabaseSettings:
 
 
 def rocks_options(settings: DatabaseSettings, *, create: bool = False) -> Any:
-    """The `rocksdict.Options` of a database or an SST writer; automatic compaction is off."""
+    """Return the `rocksdict.Options` of a database or an SST writer, with automatic compaction off."""
     import rocksdict
 
     options = rocksdict.Options(raw_mode=True)

@@ -1,8 +1,7 @@
-"""Sorted runs merged while they are read: of each key its newest record, with numpy and Arrow.
+"""Merge of sorted runs while they are read: the newest record of each key, with numpy and Arrow.
 
-All runs are read side by side, a page of each at a time. What lies between two bounds that all of them have
-reached is merged; where only one run has something, its records go through as they are. So memory is for a
-page of each run, however large they are.
+All runs are read at the same time, a page of each. Records up to a key that all pages have reached are
+merged; if only one run has records there, they are not copied. So the memory is that of a page of each run.
 """
 
 from __future__ import annotations
@@ -14,12 +13,14 @@ from typing import Any
 from state_store.core.engine.pages import ByteSlices, Page, concatenate
 
 _FEW = 64
-"""A page with more than this many times the records of all newer ones is searched for their keys."""
+"""Ratio of a page's records to those of all newer pages above which it is searched for their keys."""
 
 
 def merged(runs: Sequence[Iterator[Page]]) -> Iterator[Page]:
-    """The records of sorted runs, the newest run first, each with pages in order of their keys: of each key
-    that of the newest run, unless it removes the key. In no order.
+    """Yield the newest record of each key, unless it removes the key, in no order.
+
+    Args:
+        runs: the pages of each sorted run, in order of their keys; the newest run first.
     """
     cursors = [cursor for cursor in map(_Cursor, runs) if cursor.has_more]
     while len(cursors) > 1:
@@ -32,8 +33,8 @@ def merged(runs: Sequence[Iterator[Page]]) -> Iterator[Page]:
             yield from _newest([page])
 
 
-class _Texts(Sequence[bytes]):
-    """The keys of a page, each made when it is asked for."""
+class _Keys(Sequence[bytes]):
+    """The keys of a page, as a sequence that makes each key on access."""
 
     def __init__(self, page: Page) -> None:
         self._page = page
@@ -48,7 +49,7 @@ class _Texts(Sequence[bytes]):
 
 
 class _Cursor:
-    """How far a run has been read."""
+    """A position in a run."""
 
     def __init__(self, pages: Iterator[Page]) -> None:
         self.pages = pages
@@ -61,45 +62,45 @@ class _Cursor:
 
     @property
     def last_key(self) -> bytes:
-        """Of the page; the run may have more."""
+        """The last key of the page; the run may have more."""
         assert self._page is not None
         return self._page.keys.value(len(self._page) - 1)
 
     def up_to(self, bound: bytes) -> Page:
-        """What there is up to a key, which is not beyond the page."""
+        """Return the records up to a key, which is at most the last one of the page."""
         page, first = self._page, self._at
         assert page is not None
         if page.keys.value(first) > bound:
             return page.between(first, first)
-        end = bisect.bisect_right(_Texts(page), bound, lo=first)
+        end = bisect.bisect_right(_Keys(page), bound, lo=first)
         self._at = end
         if end == len(page):
             self._page, self._at = next(self.pages, None), 0
         return page.between(first, end)
 
     def rest(self) -> Page:
-        """What is left of the page."""
+        """Return the remaining records of the page."""
         assert self._page is not None
         return self._page.between(self._at, len(self._page))
 
 
 def _newest(parts: Sequence[Page]) -> Iterator[Page]:
-    """Of pages with keys between the same bounds, the newest first, what counts of each key."""
-    left = [part for part in parts if len(part)]
-    if len(left) < 2:
-        for page in left:
+    """Yield the newest record of each key of pages in one range of keys, the newest page first."""
+    pages = [part for part in parts if len(part)]
+    if len(pages) < 2:
+        for page in pages:
             yield from _kept(page, ~page.removed)
-    elif sum(map(len, left[:-1])) * _FEW < len(left[-1]):
-        newer, oldest = concatenate(left[:-1]), left[-1]
-        yield from _kept(newer, _first_ones(newer.keys))
-        yield from _kept(oldest, ~_among(_Texts(oldest), _Texts(newer)))
+    elif sum(map(len, pages[:-1])) * _FEW < len(pages[-1]):
+        newer, oldest = concatenate(pages[:-1]), pages[-1]
+        yield from _kept(newer, _first_occurrences(newer.keys))
+        yield from _kept(oldest, ~_among(_Keys(oldest), _Keys(newer)))
     else:
-        page = concatenate(left)
-        yield from _kept(page, _first_ones(page.keys))
+        page = concatenate(pages)
+        yield from _kept(page, _first_occurrences(page.keys))
 
 
 def _kept(page: Page, stays: Any) -> Iterator[Page]:
-    """What stays of a page, but what removes its key."""
+    """Yield the records of a page that stay, without removals."""
     stays = stays & ~page.removed
     if stays.all():
         yield page
@@ -108,7 +109,7 @@ def _kept(page: Page, stays: Any) -> Iterator[Page]:
 
 
 def _among(texts: Sequence[bytes], keys: Iterable[bytes]) -> Any:
-    """Which of the texts, which are in order, are among a few keys."""
+    """Return a mask of the sorted keys `texts` that are among a few `keys`."""
     import numpy
 
     are_among = numpy.zeros(len(texts), bool)
@@ -118,9 +119,10 @@ def _among(texts: Sequence[bytes], keys: Iterable[bytes]) -> Any:
     return are_among
 
 
-def _first_ones(keys: ByteSlices) -> Any:
-    """Which of the keys have not been there before. Arrow numbers different keys in the order in which they
-    come: a key that is new has a number above all before it.
+def _first_occurrences(keys: ByteSlices) -> Any:
+    """Return a mask of the keys that did not occur before.
+
+    Arrow numbers different keys in the order of their first occurrence, so a new key has the highest number.
     """
     import numpy
 

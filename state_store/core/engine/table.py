@@ -1,7 +1,7 @@
-"""Delta files read record by record, removals included, which an open database no longer shows; and blocks.
+"""Reader of delta files record by record, including removals, which an open database does not show.
 
 Deltas are RocksDB's block-based tables of `format_version` 5, uncompressed, with an index of one level whose
-entries stand each by itself (docs/format.md). Whoever reads one has compared its checksum before.
+entries share nothing with each other (docs/format.md). The caller has compared the checksum of the file.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from state_store.core.engine.sst import FOOTER_BYTES, PROPERTIES, entries_of, fo
 from state_store.errors import DamagedError, FormatError
 
 KEY_FOOTER_BYTES = 8
-"""After each key: its type, and a number of its order in 7 bytes."""
+"""Bytes after each key: the type of the record and its sequence number (7 bytes)."""
 
 UNCOMPRESSED, _LZ4 = 0, 4
-"""How a block is compressed, in the byte after it."""
+"""Compressions of a block, in the byte after it."""
 
 REMOVED = (0, 7)
 """RocksDB's types of records that remove a key."""
@@ -29,9 +29,10 @@ _DELTA_ENCODED = b"rocksdb.index.value.is.delta.encoded"
 
 
 def read_records(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
-    """Keys in order and their values, None for a removed key; the reserved record is left out.
+    """Yield keys in order and their values (None: removed), without the reserved record.
 
-    Raises DamagedError for a file that is no such table, or goes on after the reserved record.
+    Raises:
+        DamagedError: If the file is no such table, or lacks the reserved record.
     """
     for key, value in _records(path.read_bytes(), path):
         if key == META_KEY:
@@ -41,7 +42,7 @@ def read_records(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
 
 
 def read_metadata(path: Path) -> bytes:
-    """The value of the reserved record, which is the last. Raises DamagedError where it is not."""
+    """Return the value of the reserved record. Raises DamagedError if it is not the last record."""
     data = path.read_bytes()
     last = None
     for block in blocks(data, path):
@@ -56,8 +57,12 @@ def read_metadata(path: Path) -> bytes:
 
 
 def key_bounds(path: Path) -> tuple[bytes, bytes]:
-    """The first and the last key of a table, as its index and these blocks tell: for files that are damaged
-    somewhere. Raises DamagedError where that cannot be told.
+    """Return the first and the last key of a table that is damaged somewhere.
+
+    They are read from its index and its first and last block.
+
+    Raises:
+        DamagedError: If these are damaged.
     """
     data = path.read_bytes()
     data_blocks = list(blocks(data, path))
@@ -72,7 +77,7 @@ def key_bounds(path: Path) -> tuple[bytes, bytes]:
         )
     except (IndexError, ValueError) as error:
         raise _damaged(path, "its blocks do not fit") from error
-    separators = [one.separator for one in data_blocks[:-1]]
+    separators = [block.separator for block in data_blocks[:-1]]
     keys = [*first[:1], *separators, *last[-1:]]
     if not keys or keys != sorted(keys) or first != sorted(first) or last != sorted(last):
         raise _damaged(path, "its keys are in no order")
@@ -80,7 +85,7 @@ def key_bounds(path: Path) -> tuple[bytes, bytes]:
 
 
 class Block(NamedTuple):
-    """A data block; its keys are not above `separator`, and those of the next one are."""
+    """A data block; its keys are at most `separator`, and those of the next block are above it."""
 
     separator: bytes
     offset: int
@@ -103,7 +108,7 @@ def _records(data: bytes, path: Path) -> Iterator[tuple[bytes, bytes | None]]:
 
 
 def blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
-    """The data blocks of a table in order. Raises DamagedError where there is no index of them."""
+    """Yield the data blocks of a table in order. Raises DamagedError if its index cannot be read."""
     try:
         yield from _blocks(data, path)
     except (IndexError, ValueError) as error:
@@ -111,8 +116,10 @@ def blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
 
 
 def index_of(data: bytes | mmap.mmap, path: Path) -> tuple[bytes, bool]:
-    """The block that has an entry for each data block, and whether entries tell the size of their value.
-    Raises DamagedError where there is none.
+    """Return the index of a table, and whether its entries contain the length of their value.
+
+    Raises:
+        DamagedError: If the table has none.
     """
     try:
         return _index_of(data, path)
@@ -145,7 +152,7 @@ def _blocks(data: bytes | mmap.mmap, path: Path) -> Iterator[Block]:
 
 
 def _has_value_lengths(data: bytes | mmap.mmap, offset: int, size: int) -> bool:
-    """Whether entries of the index tell the size of their value."""
+    """Return whether entries of the index contain the length of their value."""
     for name, handle in entries_of(content_of(data, offset, size)):
         if name == PROPERTIES:
             properties = dict(entries_of(content_of(data, *handle_at(handle, 0)[0])))
@@ -154,14 +161,14 @@ def _has_value_lengths(data: bytes | mmap.mmap, offset: int, size: int) -> bool:
 
 
 def content_of(data: bytes | mmap.mmap, offset: int, size: int) -> bytes:
-    """The content of a block of a table. Raises FormatError for a compression that is not known."""
+    """Return the content of a block. Raises FormatError for an unknown compression."""
     import pyarrow
 
     kind, content = data[offset + size], data[offset : offset + size]
     if kind == UNCOMPRESSED:
         return content
     if kind != _LZ4:
-        raise FormatError(f"a block is compressed in a way ({kind}) that is not known")
+        raise FormatError(f"a block has a compression ({kind}) that is not known")
     length, at = varint_at(content, 0)
     return bytes(pyarrow.Codec("lz4_raw").decompress(content[at:], length).to_pybytes())
 

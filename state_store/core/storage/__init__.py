@@ -1,4 +1,4 @@
-"""Where checkpoints are kept: one contract, several backends, one kit of tests (`conformance`)."""
+"""Checkpoint storage: one contract, several backends, one kit of tests (`state_store.testing.storage`)."""
 
 from state_store.core.storage.contract import Entry, Storage
 from state_store.core.storage.open import open_storage

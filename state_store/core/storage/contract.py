@@ -1,8 +1,7 @@
 """The contract of checkpoint storage: few operations, all atomic; every backend passes the same tests.
 
-Paths are relative to the store's directory, with `/` between parts. All methods may be called from any
-thread. What is visible is whole: a file appears with all its bytes or not at all, and where the backend can
-promise it, durably.
+Paths are relative to the store's directory, with `/` between parts. All methods are safe for any thread. A
+file appears with all its bytes or not at all, and durably if the backend can promise that.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from state_store.errors import ConflictError, StorageError
 
 @dataclass(frozen=True)
 class Entry:
-    """A file of a listing. `modified_ms` is by the storage's clock, milliseconds since 1970 UTC."""
+    """A file in a listing; `modified_ms` is the storage's time, milliseconds since 1970 UTC."""
 
     name: str
     size_bytes: int
@@ -29,54 +28,78 @@ class Entry:
 
 
 class Storage(ABC):
-    """The files of one store. Subclasses say in their own words which parts
-    of the contract their service limits.
+    """The files of one store. The page of a subclass says which parts of the contract its service limits.
 
-    Every method raises StorageError when the storage refuses or fails, and UnknownOutcomeError when a write
-    may or may not have happened.
+    Every method raises StorageError if the storage refuses or fails, UnknownOutcomeError if a write may or
+    may not have happened, and LocalDiskError if a disk of this machine fails.
     """
 
     location: str
     """The URI (or local path) of the store's directory, for messages."""
 
     is_local = False
-    """Whether `download` is a hard link or a copy of this machine's, so that parts of a file are not worth
-    asking for."""
+    """True if `download` links or copies a file of this machine, so that fetching parts has no use."""
 
     @abstractmethod
     def list_files(self, directory: str) -> list[Entry]:
-        """The files directly in `directory`, sorted by name; empty when it does
-        not exist. Subdirectories are left out.
+        """Return the files directly in `directory`, sorted by name, without subdirectories.
+
+        The list is empty if the directory does not exist.
         """
 
     @abstractmethod
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
-        """The bytes from `offset`, at most `length` of them (None: to the end). Raises MissingError."""
+        """Return the bytes from `offset`, at most `length` of them (None: to the end).
+
+        Raises:
+            MissingError: If the file does not exist.
+        """
 
     @abstractmethod
     def write(self, path: str, data: bytes, *, overwrite: bool = False) -> None:
-        """Makes the file with exactly these bytes; directories are made as needed.
+        """Create a file with exactly these bytes, and its directories.
 
-        With `overwrite` an existing file is replaced in one step; otherwise it raises ConflictError.
+        Args:
+            path: the file.
+            data: its bytes.
+            overwrite: replace an existing file in one step.
+
+        Raises:
+            ConflictError: If the file exists and `overwrite` is false.
         """
 
     @abstractmethod
     def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
-        """Like `write`, from the local file, which must never be modified
-        again: it may become the stored file.
+        """Create a file as `write` does, with the bytes of a local file.
+
+        The local file must never be modified afterwards: it may become the stored file.
         """
 
     @abstractmethod
     def download(self, path: str, local: Path) -> None:
-        """Makes the local file `local`, which must not exist, with the bytes of `path`. Raises MissingError.
+        """Create the local file `local`, which must not exist, with the bytes of `path`.
 
         `local` may share its bytes with the stored file (a hard link): never modify it in place.
+
+        Raises:
+            MissingError: If `path` does not exist.
         """
 
     def download_part(self, path: str, local: Path, offset: int, length: int) -> int:
-        """Writes the bytes of `path` from `offset` on, at most `length`, to the same place of the file
-        `local`, which must exist; how many there were. Raises MissingError when `path` does not exist,
-        StorageError when the local disk fails.
+        """Copy a part of `path` to the same offset of the file `local`, which must exist.
+
+        Args:
+            path: the stored file.
+            local: the local file.
+            offset: the first byte.
+            length: bytes at most.
+
+        Returns:
+            The number of bytes copied.
+
+        Raises:
+            MissingError: If `path` does not exist.
+            LocalDiskError: If the local disk fails.
         """
         data = self.read(path, offset, length)
         write_at(local, data, offset)
@@ -84,22 +107,27 @@ class Storage(ABC):
 
     @abstractmethod
     def delete(self, path: str) -> None:
-        """Removes the file; a missing one is fine."""
+        """Delete a file; do nothing if it does not exist."""
 
     @abstractmethod
     def exists(self, path: str) -> bool:
-        """Whether the file exists; not to be asked of a directory."""
+        """Return whether a file exists; `path` is never a directory."""
 
     def directories(self, directory: str | None = None) -> list[str]:
-        """Names of the directories directly in `directory` (None: in the store's directory), sorted.
+        """Return the names of the directories directly in `directory` (None: the store's), sorted.
 
-        For programs that look for stores. Raises StorageError where the storage cannot tell: through the JVM.
+        It is for programs that look for stores.
+
+        Raises:
+            StorageError: If the storage cannot tell, as through the JVM.
         """
         raise StorageError(f"'{self.location}' cannot be searched for directories", file=self.location)
 
     def delete_directory(self, directory: str) -> None:
-        """Removes a directory with all that is below it; a missing one is fine. Not at once: a reader may see
-        a part. Raises StorageError as `directories` does.
+        """Delete a directory and its contents, not in one step; do nothing if it does not exist.
+
+        Raises:
+            StorageError: As `directories` does.
         """
         for entry in self.list_files(directory):
             self.delete(f"{directory}/{entry.name}")
@@ -107,11 +135,11 @@ class Storage(ABC):
             self.delete_directory(f"{directory}/{name}")
 
     def close(self) -> None:  # noqa: B027 -- most backends hold nothing
-        """Gives back connections; the storage is not used afterwards."""
+        """Close connections; the storage is not used afterwards."""
 
 
 def check_path(path: str) -> str:
-    """`path` itself. Raises StorageError unless it is relative and stays below the store's directory."""
+    """Return `path`. Raises StorageError unless it is relative and stays below the store's directory."""
     parts = path.split("/")
     if not path or any(part in ("", ".", "..") for part in parts) or "\0" in path:
         raise StorageError(f"'{path}' is not a path below a store's directory", file=path)
@@ -120,7 +148,12 @@ def check_path(path: str) -> str:
 
 @contextmanager
 def new_local_file(local: Path) -> Iterator[IO[bytes]]:
-    """The new file `local`, open for writing; removed again when the block fails. Raises ConflictError."""
+    """Yield the new file `local`, open for writing; delete it if the block fails.
+
+    Raises:
+        ConflictError: If it exists.
+        LocalDiskError: If it cannot be made, or its disk is full.
+    """
     with ExitStack() as opened:
         try:
             file = opened.enter_context(open(local, "xb"))

@@ -1,10 +1,10 @@
 """Files on a local disk that appear atomically and durably: the one way in which this program makes them.
 
-A file is written under a temporary name (`<name>.<random>.tmp`, in the same directory), synced, given its
-name in one step, and the directory is synced: after a return, the file survives a power cut; before it, the
-name is either absent or what it was. On failure the temporary file is removed; after a crash it stays, and
-retention sweeps it by age. A name that exists already is synced too before FileExistsError says so: the
-process that made it may have died before it did that, and the caller may take the file for its own.
+A file is written under a temporary name (`<name>.<random>.tmp`, in the same directory), synced, and renamed
+in one step; then the directory is synced. After the return the file survives a power cut; before it the name
+is absent or what it was. On failure the temporary file is deleted; after a crash it stays, and retention
+sweeps it by age. Before FileExistsError is raised, the directory is synced, too: the process that made the
+file may have died before that, and the caller may take the file for its own.
 """
 
 from __future__ import annotations
@@ -23,12 +23,15 @@ from state_store.core.runtime import SYSTEM
 StrPath = Union[str, os.PathLike[str]]
 
 _LOG = logging.getLogger(__name__)
-_SAID_OF: set[int] = set()
+_LOGGED: set[int] = set()
 
 
 def write_durable(path: Path, data: bytes, *, overwrite: bool) -> None:
-    """Makes `path` with exactly `data`. Raises FileExistsError unless
-    `overwrite`, and OSError as the system does.
+    """Create `path` with exactly `data`.
+
+    Raises:
+        FileExistsError: If it exists and `overwrite` is false.
+        OSError: If the system fails.
     """
 
     def fill(temporary: Path) -> None:
@@ -43,7 +46,7 @@ def write_durable(path: Path, data: bytes, *, overwrite: bool) -> None:
 
 
 def place_durable(source: StrPath, path: StrPath, *, overwrite: bool) -> None:
-    """Makes `path` a hard link to `source`, or a copy of it where the file system cannot link the two.
+    """Make `path` a hard link to `source`, or a copy if the file system cannot link the two.
 
     `source` must not be modified afterwards. Raises as `write_durable` does.
     """
@@ -61,7 +64,7 @@ def place_durable(source: StrPath, path: StrPath, *, overwrite: bool) -> None:
 
 
 def link_or_copy(source: StrPath, target: StrPath, *, sync: bool = False) -> None:
-    """Makes `target`, which must not exist, a hard link to `source`, or a copy (synced if asked to)."""
+    """Make `target`, which must not exist, a hard link to `source`, or a copy (synced if `sync` is set)."""
     if _link(source, target):
         return
     try:
@@ -78,7 +81,7 @@ def link_or_copy(source: StrPath, target: StrPath, *, sync: bool = False) -> Non
 
 
 def make_directory(directory: Path) -> None:
-    """Makes `directory` and its parents, durably: the parent of each directory that is made is synced."""
+    """Make `directory` and its parents durably: the parent of each new directory is synced."""
     if directory.is_dir():
         return
     make_directory(directory.parent)
@@ -98,24 +101,24 @@ def _appear(path: Path, fill: Callable[[Path], None], *, overwrite: bool) -> Non
         _sync(path.parent)
         raise
     finally:
-        # After a link the temporary name is left over; so it is after a rename between two links of one file.
+        # A link leaves the temporary name, and so does a rename between two links of one file.
         temporary.unlink(missing_ok=True)
     _sync(path.parent)
 
 
 def _rename_new(temporary: Path, path: Path) -> None:
-    """Without hard links the name is looked up first: of two writers at the same moment the later wins."""
-    _say_that_files_are_copied(path.parent)
+    """Rename without hard links: look the name up first; of two concurrent writers the later wins."""
+    _log_that_files_are_copied(path.parent)
     if path.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
     temporary.rename(path)
 
 
-def _say_that_files_are_copied(directory: Path) -> None:
-    """Once for a file system."""
+def _log_that_files_are_copied(directory: Path) -> None:
+    """Log once for a file system that it has no hard links."""
     device = directory.stat().st_dev
-    if device not in _SAID_OF:
-        _SAID_OF.add(device)
+    if device not in _LOGGED:
+        _LOGGED.add(device)
         _LOG.warning(
             "the file system of '%s' has no hard links: files are copied, and two writers of one name are "
             "told apart only if one of them was earlier",
@@ -124,7 +127,7 @@ def _say_that_files_are_copied(directory: Path) -> None:
 
 
 def _link(source: StrPath, target: StrPath) -> bool:
-    """False when these two places cannot be linked; FileExistsError when the target exists."""
+    """Link; return False if these two paths cannot be linked. Raises FileExistsError."""
     try:
         os.link(source, target)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""File requests to the JVM and its answers, as docs/protocol.md has them."""
+"""File requests to the JVM and their answers, as in docs/protocol.md."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ class _Named(TypedDict):
     path: str
 
 
-class FileRequest(_Named, total=False):
-    """`fs` says what is to be done with `path`, a URI; which of the others are there depends on that."""
+_Page = TypedDict("_Page", {"after": "str | None", "most": int}, total=False)  # noqa: UP013 -- a field that no attribute may be named after
+"""Page of a listing: the name after which it begins, and its files at most."""
+
+
+class FileRequest(_Named, _Page, total=False):
+    """A request: `fs` is the operation on `path`, a URI; the other fields depend on it."""
 
     store: int
-    after: str | None
-    most: int
     offset: int
     length: int | None
     overwrite: bool
@@ -24,7 +26,7 @@ class FileRequest(_Named, total=False):
 
 
 class ListedFile(TypedDict):
-    """A file of an answer to `list`."""
+    """A file in the answer to `list`."""
 
     name: str
     bytes: int
@@ -32,9 +34,7 @@ class ListedFile(TypedDict):
 
 
 class FileAnswer(TypedDict, total=False):
-    """The `ok` object: `entries` and `more` for `list`, `bytes` for parts of a `download`, `exists`
-    for that.
-    """
+    """The `ok` object: `entries` and `more` of `list`, `bytes` of a part of `download`, `exists`."""
 
     entries: list[ListedFile]
     more: bool
@@ -43,10 +43,11 @@ class FileAnswer(TypedDict, total=False):
 
 
 class FileSystemCalls(Protocol):
-    """The JVM's side: one file request, safe for any thread.
+    """The JVM as it answers file requests. Safe for any thread."""
 
-    Takes the request and a body; gives the `ok` object of the answer and a body.
-    Raises the StateStoreError that the `error` object stands for.
-    """
+    def fs(self, operation: FileRequest, body: bytes) -> tuple[FileAnswer, bytes]:
+        """Return the `ok` object of the answer, and a body.
 
-    def fs(self, operation: FileRequest, body: bytes) -> tuple[FileAnswer, bytes]: ...
+        Raises:
+            StateStoreError: The error of the answer.
+        """

@@ -1,8 +1,8 @@
 """Checkpoint storage on any URI that Spark's Hadoop configuration can write, through the executor's JVM.
 
-The JVM does the work with Spark's own credentials; docs/protocol.md has the file requests. Files are
-made by Spark's checkpoint file manager, so what is atomic and durable is what Spark's checkpoints get there.
-On S3A they are put under their own names, on condition that the name is free.
+The JVM does the work with Spark's own credentials; docs/protocol.md has the file requests. Spark's checkpoint
+file manager makes the files, so they are as atomic and durable as Spark's checkpoints there. On S3A they are
+put under their own names, on condition that the name is free.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from state_store.core.storage.remedies import with_remedy
 from state_store.errors import ConflictError, MissingError, StorageError
 
 CHUNK_BYTES = 32 << 20
-"""Most bytes that one frame carries here; the protocol's limit is 64 MiB."""
+"""Bytes of a frame at most; the protocol's limit is 64 MiB."""
 
 PAGE_ENTRIES = 20_000
-"""Files that one answer to `list` names; with names of 100 characters, about 3.5 MB."""
+"""Files in an answer to `list` at most; with names of 100 characters, about 3.5 MB."""
 
 
 class HadoopStorage(Storage):
@@ -33,25 +33,25 @@ class HadoopStorage(Storage):
         self._lock = runtime.lock()
 
     def list_files(self, directory: str) -> list[Entry]:
-        """In pages, in the order of their names. A file that comes or goes meanwhile may be in it or not."""
+        """Return the files of a directory, in pages by name; one that changes meanwhile may be missing."""
         entries: list[Entry] = []
         more = True
         while more:
             after = entries[-1].name if entries else None
             answer, _ = self._call({"fs": "list", "path": directory, "after": after, "most": PAGE_ENTRIES})
-            entries += [Entry(one["name"], one["bytes"], one["modified_ms"]) for one in answer["entries"]]
+            entries += [Entry(file["name"], file["bytes"], file["modified_ms"]) for file in answer["entries"]]
             more = answer["more"]
         return sorted(entries, key=lambda entry: entry.name)
 
     def read(self, path: str, offset: int = 0, length: int | None = None) -> bytes:
         parts: list[bytes] = []
-        left = length
-        while left is None or left > 0:
-            asked = CHUNK_BYTES if left is None else min(left, CHUNK_BYTES)
+        remaining = length
+        while remaining is None or remaining > 0:
+            asked = CHUNK_BYTES if remaining is None else min(remaining, CHUNK_BYTES)
             _, part = self._call({"fs": "read", "path": path, "offset": offset, "length": asked})
             parts.append(part)
             offset += len(part)
-            left = None if left is None else left - len(part)
+            remaining = None if remaining is None else remaining - len(part)
             if len(part) < asked:
                 break
         return b"".join(parts)
@@ -90,7 +90,7 @@ class HadoopStorage(Storage):
         return bool(answer["exists"])
 
     def _make_parent(self, path: str) -> None:
-        """Makes the directory of `path`, once for each in the life of this object."""
+        """Make the directory of `path`, unless this object has made it before."""
         parent = check_path(path).rpartition("/")[0]
         with self._lock:
             if parent in self._made:
@@ -100,7 +100,7 @@ class HadoopStorage(Storage):
             self._made.add(parent)
 
     def _call(self, request: FileRequest, body: bytes = b"") -> tuple[FileAnswer, bytes]:
-        """`path` of the request is below this storage's location."""
+        """Send a request, whose `path` is below this storage's location."""
         operation, uri = request["fs"], f"{self.location}/{check_path(request['path'])}"
         try:
             return self._jvm.fs({**request, "path": uri}, body)

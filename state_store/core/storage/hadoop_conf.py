@@ -1,4 +1,4 @@
-"""Where the NameNodes of an `hdfs://` URI serve WebHDFS, from the Hadoop configuration at HADOOP_CONF_DIR.
+"""WebHDFS endpoints of the NameNodes of an `hdfs://` URI, from the configuration at HADOOP_CONF_DIR.
 
 Property names are those of Hadoop's `hdfs-default.xml`.
 """
@@ -16,10 +16,16 @@ _DEFAULT_PORTS = {"http": 9870, "https": 9871}
 
 
 def webhdfs_endpoints(authority: str, environment: Mapping[str, str] = os.environ) -> list[str]:
-    """`http(s)://host:port` of each NameNode behind `authority` (`host[:port]`, or a name service).
+    """Return `http(s)://host:port` of each NameNode behind `authority`.
 
-    Without a configuration that says more: port 9870 of the URI's host. Raises OptionError when the
-    configuration cannot be read or names observers, or when there is no authority and no default.
+    Without a configuration that is port 9870 of the host.
+
+    Args:
+        authority: `host[:port]`, a name service, or empty: that of `fs.defaultFS`.
+        environment: has HADOOP_CONF_DIR.
+
+    Raises:
+        OptionError: If the configuration cannot be read or names observers, or if there is no authority.
     """
     properties = read_properties(environment)
     scheme = "https" if properties.get("dfs.http.policy", "").upper() == "HTTPS_ONLY" else "http"
@@ -49,7 +55,7 @@ def webhdfs_endpoints(authority: str, environment: Mapping[str, str] = os.enviro
 
 
 def read_properties(environment: Mapping[str, str]) -> dict[str, str]:
-    """Properties of `core-site.xml` and `hdfs-site.xml` in HADOOP_CONF_DIR; none when it is not set."""
+    """Return the properties of `core-site.xml` and `hdfs-site.xml` in HADOOP_CONF_DIR, if that is set."""
     directory = environment.get("HADOOP_CONF_DIR")
     properties: dict[str, str] = {}
     for name in ("core-site.xml", "hdfs-site.xml"):
@@ -71,6 +77,6 @@ def _read(path: Path) -> dict[str, str]:
 
 
 def _reachable(address: str, authority: str) -> str:
-    """The address, with the URI's host in place of the wildcard that a NameNode may listen on."""
+    """Return the address, with the URI's host in place of a wildcard."""
     host, _, port = address.rpartition(":")
     return f"{authority.partition(':')[0]}:{port}" if host in ("0.0.0.0", "") else address

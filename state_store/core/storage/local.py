@@ -16,12 +16,12 @@ from state_store.errors import ConflictError, MissingError, StorageError
 
 
 class LocalStorage(Storage):
-    """Files below `directory`, which is made by the first write.
+    """Files below `directory`, which the first write makes.
 
-    Durable: when a write returns, the file survives a power cut. `upload` and `download`
-    hard-link where source and target are on one file system. Where the file system has no hard
-    links (gcsfuse, s3fs), files are copied, which the log says once, and a write without `overwrite`
-    looks the name up first: of two writers at the same moment the later wins.
+    A file survives a power cut once its write has returned. `upload` and `download` make hard links if source
+    and target are on one file system. If that has no hard links (gcsfuse, s3fs), files are copied, which is
+    logged once. A write without `overwrite` then looks the name up first: of two concurrent writers the later
+    wins.
     """
 
     is_local = True
@@ -101,8 +101,8 @@ class LocalStorage(Storage):
         return self.directory / check_path(path)
 
     @contextmanager
-    def _translated(self, what: str, path: str) -> Iterator[None]:
-        """Turns the system's errors into ours, naming the file that they are about."""
+    def _translated(self, action: str, path: str) -> Iterator[None]:
+        """Turn the system's errors into ours, which name the file."""
         file = f"{self.location}/{path}"
         try:
             yield
@@ -113,11 +113,11 @@ class LocalStorage(Storage):
         except FileNotFoundError as error:
             raise MissingError(f"'{error.filename or file}' does not exist", file=file) from error
         except OSError as error:
-            raise StorageError(f"cannot {what} '{file}': {_advise(error)}", file=file) from error
+            raise StorageError(f"cannot {action} '{file}': {_advise(error)}", file=file) from error
 
 
 def _entry(item: os.DirEntry[str]) -> Entry | None:
-    """None for what is not a file, or is gone since the directory was read."""
+    """Return the entry of a file; None for anything else, or if it is gone since it was listed."""
     try:
         if not item.is_file():
             return None

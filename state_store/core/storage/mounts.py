@@ -1,4 +1,4 @@
-"""Which mounted file systems may show old attributes, and so break the protocol of docs/deletion.md."""
+"""Mounted file systems that may show old attributes, which breaks the protocol of docs/deletion.md."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 
 _LOG = logging.getLogger(__name__)
 _MOUNTS = Path("/proc/self/mountinfo")
-_SAID_OF: set[str] = set()
+_LOGGED: set[str] = set()
 
 
 def warn_of_cached_attributes(directory: Path, mounts: Path = _MOUNTS) -> None:
-    """Says in the log, once for a mount, that `directory` is on an NFS that caches attributes."""
+    """Log, once for a mount, that `directory` is on an NFS that caches attributes."""
     try:
         point = cached_mount(directory, mounts.read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return
-    if point is not None and point not in _SAID_OF:
-        _SAID_OF.add(point)
+    if point is not None and point not in _LOGGED:
+        _LOGGED.add(point)
         _LOG.warning(
             "'%s' is an NFS that caches attributes: executors may not see each other's files at once, and a "
             "clean-up may delete what is still needed. Mount it with 'noac', or with "
@@ -28,8 +28,11 @@ def warn_of_cached_attributes(directory: Path, mounts: Path = _MOUNTS) -> None:
 
 
 def cached_mount(directory: Path, mountinfo: str) -> str | None:
-    """The mount point of `directory` if it is an NFS with attribute caching, by the text of
-    `/proc/self/mountinfo`; else None.
+    """Return the mount point of `directory` if it is an NFS with attribute caching, else None.
+
+    Args:
+        directory: any directory.
+        mountinfo: the text of `/proc/self/mountinfo`.
     """
     real = os.path.realpath(directory)
     mount: tuple[str, str, set[str]] | None = None

@@ -1,10 +1,9 @@
 """Checkpoint storage on S3, Google Cloud Storage or Azure through `pyarrow.fs`, for programs without a JVM.
 
-An object appears whole when its upload is completed, so nothing is renamed. What these services do not
-offer through `pyarrow.fs` is creation on condition that the name is free: without `overwrite`, the name
-is looked up first, and of two writers who do this at the same moment the later wins. Nothing here
-depends on more: a name carries an id or a random part wherever two writers could meet, and leases and
-tombstones are made to be written twice.
+An object appears with all its bytes when its upload is completed, so nothing is renamed. Through `pyarrow.fs`
+these services cannot create an object on condition that the name is free. Without `overwrite` the name is
+looked up first, and of two concurrent writers the later wins. Nothing depends on more: a name has an id or a
+random part if two writers could choose it, and leases and tombstones may be written twice.
 
 File systems of `pyarrow.fs` that are not object stores get a temporary name and a rename instead.
 """
@@ -126,7 +125,7 @@ class ArrowStorage(Storage):
             raise
 
     def _put(self, full: str, data: Any) -> None:
-        # In one write: a stream that failed half-way must not be completed by its close.
+        # In a single write: the close must not complete a stream that failed half-way.
         with self._filesystem.open_output_stream(full) as stream:
             stream.write(data)
 
@@ -143,11 +142,11 @@ class ArrowStorage(Storage):
         return f"{self.location}/{path}"
 
     @contextmanager
-    def _translated(self, what: str, path: str) -> Iterator[None]:
+    def _translated(self, action: str, path: str) -> Iterator[None]:
         file = self._uri(path)
         try:
             yield
         except FileNotFoundError as error:
             raise MissingError(f"'{file}' does not exist", file=file) from error
         except OSError as error:
-            raise StorageError(f"cannot {what} '{file}': {with_remedy(str(error))}", file=file) from error
+            raise StorageError(f"cannot {action} '{file}': {with_remedy(str(error))}", file=file) from error

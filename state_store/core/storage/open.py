@@ -1,4 +1,4 @@
-"""From the URI of a store's directory to its storage."""
+"""Choice of the storage for the URI of a store's directory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,18 @@ _SUPPORTED = "a path, file:, hdfs:, webhdfs:, swebhdfs:, s3:, s3a:, gs:, abfs: a
 
 
 def open_storage(uri: str, *, jvm: FileSystemCalls | None = None) -> Storage:
-    """The storage of the directory at `uri`: a local path or `file:` URI directly, any other through the JVM
-    if one is given, else by a client of this process. No connection is made before the first use.
+    """Return the storage of the directory at `uri`. No connection is made before the first use.
 
-    URIs are taken in Hadoop's form, that is, not percent-decoded. Raises OptionError for a scheme that is not
-    known, StorageError when the client's package is not installed.
+    A local path or `file:` URI is used directly, any other through the JVM if there is one, else by a client
+    of this process.
+
+    Args:
+        uri: a path or a URI in Hadoop's form, which is not percent-decoded.
+        jvm: the JVM of an executor.
+
+    Raises:
+        OptionError: If the scheme is unknown.
+        StorageError: If the package of the client is not installed.
     """
     match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", uri)
     scheme = match[1].lower() if match else "file"

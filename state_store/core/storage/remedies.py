@@ -1,4 +1,4 @@
-"""What to do about the failures of checkpoint storage that are known by their words."""
+"""Advice on failures of checkpoint storage that are recognised by their text."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KNOWN = tuple((re.compile(words, re.IGNORECASE | re.DOTALL), remedy) for words,
 
 
 def with_remedy(why: str) -> str:
-    """The first line of the storage's own words, and what to do where that is known."""
+    """Return the first line of a storage's message, with advice if the failure is known."""
     first = why.partition("\n")[0].rstrip()
     for words, remedy in _KNOWN:
         if words.search(first):

@@ -1,9 +1,9 @@
 """Checkpoint storage on HDFS over its REST interface, for programs without a JVM; needs the package `hdfs`.
 
-A file is written under a temporary name and renamed by the NameNode in one step (`renameoptions`:
-none, or `OVERWRITE`), which HttpFS gateways do not know: with those, replacing a file is refused.
-The bytes are as durable as the cluster's `dfs.datanode.synconclose` makes closed files.
-Authentication is Hadoop's simple one (user name).
+A file is written under a temporary name, and the NameNode renames it in one step (`renameoptions`: none, or
+`OVERWRITE`). HttpFS gateways do not know that option: with them, replacing a file is refused. The bytes are
+as durable as the cluster's `dfs.datanode.synconclose` makes closed files. Authentication is Hadoop's simple
+one (user name).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from state_store.errors import (
 TIMEOUT_S = 60.0
 _CHUNK_BYTES = 1 << 20
 _DATANODE_ATTEMPTS = 4
-"""Until the NameNode notices that a DataNode is dead it sends clients there; the next attempt is likely to be
-sent to another."""
+"""Attempts at a request. A NameNode may send clients to a dead DataNode at first; the next attempt is likely
+to be sent to another one."""
 
 T = TypeVar("T")
 
@@ -43,7 +43,13 @@ class _DataNodeError(StorageError):
 
 
 class WebHdfsStorage(Storage):
-    """Files below `directory`; `endpoints` are `http://host:port` of the NameNodes, standby ones as well."""
+    """Files below `directory`.
+
+    Args:
+        endpoints: `http://host:port` of the NameNodes, also of standby ones.
+        directory: the path on HDFS.
+        user: the user name; None: HADOOP_USER_NAME, else that of the process.
+    """
 
     def __init__(self, endpoints: list[str], directory: str, *, user: str | None = None) -> None:
         self._endpoints = endpoints
@@ -83,7 +89,7 @@ class WebHdfsStorage(Storage):
 
     def upload(self, local: Path, path: str, *, overwrite: bool = False) -> None:
         try:
-            file = open(local, "rb")  # noqa: SIM115 -- closed below, opened here to tell apart whose error it is
+            file = open(local, "rb")  # noqa: SIM115 -- opened apart from its use, so that its error is
         except OSError as error:
             raise StorageError(f"cannot upload '{local}': {error.strerror}", file=str(local)) from error
         with file:
@@ -128,7 +134,7 @@ class WebHdfsStorage(Storage):
 
     @property
     def _client(self) -> Any:
-        """A client of this thread alone: the sessions below it are not made for sharing."""
+        """The client of this thread: its sessions are not safe for several threads."""
         if not hasattr(self._local, "client"):
             try:
                 from hdfs import InsecureClient
@@ -167,16 +173,21 @@ class WebHdfsStorage(Storage):
             with self._translated("write", path):
                 answer = self._client._rename(source, destination=target, renameoptions=options)
         except (StorageError, MissingError, ConflictError) as error:
-            self._settle(temporary, path, error)
+            self._resolve_rename(temporary, path, error)
             return
         if answer.content and answer.json().get("boolean") is False:
             if not overwrite and self.exists(path):
                 raise ConflictError(f"'{self._uri(path)}' exists already", file=self._uri(path))
             raise self._failed("write", path, "the rename was refused; a gateway cannot replace files")
 
-    def _settle(self, temporary: str, path: str, error: StateStoreError) -> None:
-        """After a rename whose answer did not come, or was that of a repetition at another NameNode: the
-        temporary name is there if and only if it did not happen.
+    def _resolve_rename(self, temporary: str, path: str, error: StateStoreError) -> None:
+        """Find out whether a rename happened whose answer did not come, or came from a repetition.
+
+        The temporary name exists if and only if it did not happen.
+
+        Raises:
+            StateStoreError: `error`, if it did not happen.
+            UnknownOutcomeError: If that cannot be found out.
         """
         try:
             happened = not self.exists(temporary) and self.exists(path)
@@ -201,15 +212,15 @@ class WebHdfsStorage(Storage):
     def _uri(self, path: str) -> str:
         return f"{self.location}/{path}"
 
-    def _failed(self, what: str, path: str, why: str) -> StorageError:
-        return StorageError(f"cannot {what} '{self._uri(path)}': {with_remedy(why)}", file=self._uri(path))
+    def _failed(self, action: str, path: str, why: str) -> StorageError:
+        return StorageError(f"cannot {action} '{self._uri(path)}': {with_remedy(why)}", file=self._uri(path))
 
-    def _ask(self, what: str, path: str, question: Callable[[str], T]) -> T:
-        with self._translated(what, path):
+    def _ask(self, action: str, path: str, question: Callable[[str], T]) -> T:
+        with self._translated(action, path):
             return question(self._full(path))
 
     @contextmanager
-    def _translated(self, what: str, path: str) -> Iterator[None]:
+    def _translated(self, action: str, path: str) -> Iterator[None]:
         from hdfs.util import HdfsError
         from requests.exceptions import RequestException
         from urllib3.exceptions import HTTPError
@@ -221,18 +232,20 @@ class WebHdfsStorage(Storage):
                 raise MissingError(f"'{self._uri(path)}' does not exist", file=self._uri(path)) from error
             if error.exception == "FileAlreadyExistsException":
                 raise ConflictError(f"'{self._uri(path)}' exists already", file=self._uri(path)) from error
-            raise self._failed(what, path, _text(error.message)) from error
+            raise self._failed(action, path, _text(error.message)) from error
         except (RequestException, HTTPError, OSError) as error:
-            failed = self._failed(what, path, str(error))
+            failed = self._failed(action, path, str(error))
             # A body that breaks off comes from a DataNode; such an error names no request.
             if isinstance(error, HTTPError) or self._was_sent_on(error):
                 raise _DataNodeError(failed.message, file=failed.file) from error
             raise failed from error
 
     def _was_sent_on(self, error: Exception) -> bool:
-        """Whether the request that failed went to a DataNode."""
+        """Return whether the request that failed went to a DataNode."""
         request = getattr(error, "request", None)
-        return request is not None and not request.url.startswith(tuple(f"{one}/" for one in self._endpoints))
+        return request is not None and not request.url.startswith(
+            tuple(f"{endpoint}/" for endpoint in self._endpoints)
+        )
 
 
 def _at_any_datanode(action: Callable[[], T]) -> T:

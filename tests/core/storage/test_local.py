@@ -55,7 +55,7 @@ class TestHardLinks:
             raise OSError(errno.EPERM, "Operation not permitted", str(source), None, str(target))
 
         monkeypatch.setattr(os, "link", refuse)
-        durable._SAID_OF.clear()
+        durable._LOGGED.clear()
         source = tmp_path / "source"
         source.write_bytes(b"abc")
         for name in ("shared/a", "shared/b"):

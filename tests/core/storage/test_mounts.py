@@ -48,7 +48,7 @@ def test_the_log_says_so_once(
 ) -> None:
     listing = tmp_path / "mountinfo"
     listing.write_text(mountinfo((str(tmp_path), "nfs4", "")))
-    monkeypatch.setattr(mounts, "_SAID_OF", set())
+    monkeypatch.setattr(mounts, "_LOGGED", set())
     for _ in range(2):
         warn_of_cached_attributes(tmp_path / "store", listing)
     (said,) = caplog.messages

@@ -12,7 +12,7 @@ MUTANTS = [
     Mutant(
         "rows of younger runs come twice",
         "state_store/core/engine/sorted_runs.py",
-        "yield from _kept(page, _first_ones(page.keys))",
+        "yield from _kept(page, _first_occurrences(page.keys))",
         "yield from _kept(page, ~page.removed)",
         ROWS,
     ),
