@@ -28,7 +28,7 @@ MORE = 2
 
 
 def accelerated_command(command: bytes) -> tuple[Callable[..., Any], Any]:
-    """The pickled (function, return type) in `command`, with a function of record batches in its place.
+    """Return the pickled (function, return type) with a function of record batches in its place.
 
     The JVM writes a call of this function into the plan when the session
     accelerates functions without a mark.
@@ -44,7 +44,7 @@ def accelerated_command(command: bytes) -> tuple[Callable[..., Any], Any]:
 
 
 def run(function: Callable[..., Any], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Calls `function` for every group of the stream, in order."""
+    """Call `function` for every group of the stream, in order."""
     first = next(batches, None)
     if first is not None:
         header = Header.parse(first.column(0)[0].as_py())
@@ -56,7 +56,7 @@ def run(function: Callable[..., Any], batches: Iterator[pa.RecordBatch]) -> Iter
 
 
 class GroupLoop:
-    """One pass over the groups of a partition. Not thread-safe; used by the one thread of a worker."""
+    """A pass over the groups of a partition. Used by the one thread of a worker."""
 
     def __init__(
         self, function: Callable[..., Any], header: Header, batches: Iterator[pa.RecordBatch]
@@ -72,7 +72,7 @@ class GroupLoop:
         self._number = -1
 
     def answers(self) -> Iterator[pa.RecordBatch]:
-        """The batches for the JVM: when enough output has come together, and after each input batch."""
+        """Yield the batches for the JVM: when enough output has come together, and after each input batch."""
         while (batch := self._next()) is not None:
             yield from self._answer(batch)
 
@@ -105,7 +105,7 @@ class GroupLoop:
         self._results.change(self._number, state, self._pickled)
 
     def _pieces(self, first: Any) -> Iterator[Any]:
-        """The frames of a group that goes on in the batches to come, read as the function asks for them."""
+        """Yield the frames of a group that goes on in the next batches, as the function asks for them."""
         yield first
         more = True
         while more:
@@ -126,7 +126,7 @@ class GroupLoop:
 
 
 def _group_state(header: Header) -> Callable[..., Any]:
-    """PySpark's own `GroupState`, to be called with what a group has alone."""
+    """Return PySpark's own `GroupState`, to be called with what a group has alone."""
     from pyspark.sql.streaming.state import GroupState
 
     return functools.partial(
@@ -151,7 +151,7 @@ def _pickle_serializer() -> Any:
 
 
 def _frames_of(result: Any, header: Header) -> Iterator[Any]:
-    """The frames that a function returned, each checked as Spark's worker does, with its errors."""
+    """Yield the frames that a function returned, each checked as Spark's worker does, with its errors."""
     if isinstance(result, pd.DataFrame):
         raise _wrong_type("iterable of pandas.DataFrame", "DataFrame")
     try:
@@ -206,11 +206,11 @@ class Results:
         return self._frames.rows
 
     def add(self, frame: Any) -> None:
-        """Notes a frame that the function gave."""
+        """Note a frame that the function gave."""
         self._frames.add(frame)
 
     def change(self, number: int, state: Any, pickled: Callable[[Any], bytes]) -> None:
-        """Notes what the function did to `state`, the `GroupState` of the group with this number."""
+        """Note what the function did to `state`, the `GroupState` of the group with this number."""
         timeout = state._timeout_timestamp
         if state._removed:
             change = REMOVE if timeout == NO_TIMESTAMP else CLEAR
@@ -226,7 +226,7 @@ class Results:
         self._timeouts.append(int(timeout))
 
     def flush(self, done: int) -> pa.RecordBatch:
-        """One batch with all that waits; groups below `done` are finished."""
+        """Return one batch with all that waits; groups below `done` are finished."""
         output = self._no_output
         if self.rows:
             output = pandas_frames.to_struct(self._frames.runs(), self._header.output, self._header)

@@ -23,7 +23,7 @@ class ChangeWriter:
         self._schema = pa.schema([("done", pa.int64()), *zip(names, self._types, strict=True)])
 
     def write(self, changes: Changes, first: int, done: int) -> pa.RecordBatch:
-        """One batch with `changes` of the groups from `first` on; those below `done` are finished."""
+        """Return one batch with `changes` of the groups from `first` on; those below `done` are finished."""
         timed = changes.timeout != NO_TIMESTAMP
         change = np.full(len(timed), -1, dtype=np.int8)
         change[timed] = KEEP
@@ -41,12 +41,12 @@ class ChangeWriter:
         )
 
     def write_output(self, output: pa.StructArray, done: int) -> pa.RecordBatch:
-        """One batch of output alone; groups below `done` are finished."""
+        """Return one batch of output alone; groups below `done` are finished."""
         nothing = [pa.array([], list_type.value_type) for list_type in self._types[1:]]
         return self.write_lists(done, output, *nothing)
 
     def write_lists(self, done: int, *lists: pa.Array) -> pa.RecordBatch:
-        """One batch of `lists` (output, group, change, timeout, state), each the one row of its column."""
+        """Return one batch of `lists` (output, group, change, timeout, state), a column of one row each."""
         columns = [
             pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, type=dtype)
             for values, dtype in zip(lists, self._types, strict=True)

@@ -19,7 +19,7 @@ from state_store.functions.result import Changes, Result
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """What a result is checked against: context, key columns of the groups, names in `states`."""
+    """The call that a result answers: context, key columns of the groups, names in `states`."""
 
     name: str
     context: Context
@@ -29,24 +29,22 @@ class Call:
     groups: int
 
     def group(self, index: int) -> str:
-        """A group as it stands in messages: its key."""
+        """Return a group as it stands in messages: its key."""
         values = ", ".join(
             f"{n}={k[index].as_py()!r}" for n, k in zip(self.key_names, self.keys, strict=True)
         )
         return f"group ({values})"
 
     def fail(self, message: str) -> BadResultError:
-        """An error that names the function. To be raised by the caller."""
+        """Return an error that names the function. To be raised by the caller."""
         return BadResultError(f"{self.name}: {message}")
 
 
 def check(result: Result, call: Call) -> Changes:
-    """The changes that `result` asks for.
+    """Return the changes that `result` asks for.
 
     Raises:
-    ------
-    BadResultError
-        The result breaks a rule. Nothing was written for this call.
+        BadResultError: The result breaks a rule. Nothing was written for this call.
     """
     updated, state = _state(result.state, call)
     removed = _removed(result.remove, call)
@@ -59,32 +57,32 @@ def check(result: Result, call: Call) -> Changes:
     return Changes(updated, removed, timeout, state, _output(result.output, call))
 
 
-def as_table(value: Any, what: str, call: Call) -> pa.Table:
-    """`value` as a table; record batches and mappings of columns are taken too."""
+def as_table(value: Any, part: str, call: Call) -> pa.Table:
+    """Return `value` as a table; record batches and mappings of columns are taken too."""
     if isinstance(value, pa.Table):
         table = value
     elif isinstance(value, pa.RecordBatch):
         table = pa.Table.from_batches([value])
     else:
-        raise call.fail(f"{what} is a {type(value).__name__}: return a pyarrow.Table.")
+        raise call.fail(f"{part} is a {type(value).__name__}: return a pyarrow.Table.")
     names = table.column_names
     if len(set(names)) != len(names):
         twice = next(n for n in names if names.count(n) > 1)
-        raise call.fail(f"{what} has column {twice!r} twice: every column once.")
+        raise call.fail(f"{part} has column {twice!r} twice: every column once.")
     return table
 
 
 def _struct(
-    table: pa.Table, schema: pa.Schema, what: str, place: Callable[[int], str], call: Call
+    table: pa.Table, schema: pa.Schema, part: str, place: Callable[[int], str], call: Call
 ) -> pa.StructArray:
     arrays = []
     for field in schema:
         if field.name not in table.column_names:
             raise call.fail(
-                f"{what} lacks column {field.name!r} ({field.type}): return columns {schema.names}."
+                f"{part} lacks column {field.name!r} ({field.type}): return columns {schema.names}."
             )
         try:
-            arrays.append(conform(table.column(field.name), field, what, place))
+            arrays.append(conform(table.column(field.name), field, part, place))
         except BadResultError as error:
             raise call.fail(str(error)) from error.__cause__
     return pa.StructArray.from_arrays(arrays, fields=list(struct_type(schema)))
@@ -134,19 +132,19 @@ def _state(state: Any, call: Call) -> tuple[np.ndarray, pa.StructArray]:
     return updated, _struct(table, schema, "Result.state", lambda row: call.group(int(groups[row])), call)
 
 
-def _indexes(values: Any, what: str, call: Call) -> np.ndarray:
-    array = _array(values, what, call)
+def _indexes(values: Any, part: str, call: Call) -> np.ndarray:
+    array = _array(values, part, call)
     if not pa.types.is_integer(array.type):
-        raise call.fail(f"{what} is {array.type}: give group indexes, as in states[{GROUP!r}].")
+        raise call.fail(f"{part} is {array.type}: give group indexes, as in states[{GROUP!r}].")
     if array.null_count:
         raise call.fail(
-            f"{what} has a null at {pc.index(array.is_null(), True).as_py()}: give group indexes."
+            f"{part} has a null at {pc.index(array.is_null(), True).as_py()}: give group indexes."
         )
     groups = array.to_numpy(zero_copy_only=False).astype(np.int64)
     unknown = np.flatnonzero((groups < 0) | (groups >= call.groups))
     if len(unknown):
         raise call.fail(
-            f"{what} names group {groups[unknown[0]]}, which is unknown: "
+            f"{part} names group {groups[unknown[0]]}, which is unknown: "
             f"states has groups 0 to {call.groups - 1}."
         )
     return groups
@@ -235,7 +233,7 @@ def _first(mask: np.ndarray) -> int | None:
     return int(found[0]) if len(found) else None
 
 
-def _array(values: Any, what: str, call: Call) -> pa.Array:
+def _array(values: Any, part: str, call: Call) -> pa.Array:
     if isinstance(values, pa.ChunkedArray):
         return values.combine_chunks() if values.num_chunks != 1 else values.chunk(0)
     if isinstance(values, pa.Array):
@@ -243,7 +241,7 @@ def _array(values: Any, what: str, call: Call) -> pa.Array:
     try:
         return pa.array(values, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError, TypeError) as error:
-        raise call.fail(f"{what} is a {type(values).__name__} that is no column ({error}).") from None
+        raise call.fail(f"{part} is a {type(values).__name__} that is no column ({error}).") from None
 
 
 STATE_EXTRAS = frozenset((GROUP, EXISTS, TIMEOUT))

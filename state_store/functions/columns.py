@@ -13,35 +13,33 @@ from state_store.functions.errors import BadResultError
 
 
 def conform(
-    column: pa.ChunkedArray | pa.Array, field: pa.Field, what: str, place: Callable[[int], str]
+    column: pa.ChunkedArray | pa.Array, field: pa.Field, part: str, place: Callable[[int], str]
 ) -> pa.Array:
-    """`column` as one array of the type of `field`, with nulls allowed at any depth of the type.
+    """Return `column` as one array of the type of `field`, with nulls allowed at any depth of the type.
 
     Types that hold every value of the column's type are cast (a narrower integer, a plain or
     large or dictionary string, another unit or zone of a timestamp); others are refused, as
     are nulls where `field` forbids them.
 
-    `what` names the table in messages ("Result.state"), `place(i)` the row i of it.
+    `part` names the table in messages ("Result.state"), `place(i)` the row i of it.
 
     Raises:
-    ------
-    BadResultError
-        The type differs, a value does not fit, or a null is where none may be.
+        BadResultError: The type differs, a value does not fit, or a null is where none may be.
     """
     array = _single(column)
     target = nullable(field.type)
     if array.type != target:
-        array = _cast(array, pa.field(field.name, target), what, place)
+        array = _cast(array, pa.field(field.name, target), part, place)
     row = first_forbidden_null(array, field)
     if row is not None:
         raise BadResultError(
-            f"{what}: column {field.name!r} has a null for {place(row)}, but the schema says NOT NULL."
+            f"{part}: column {field.name!r} has a null for {place(row)}, but the schema says NOT NULL."
         )
     return array
 
 
 def nullable(dtype: pa.DataType) -> pa.DataType:
-    """`dtype` with nulls allowed everywhere in it: what arrays travel as, whatever the schema forbids."""
+    """Return `dtype` with nulls allowed everywhere in it, as arrays travel."""
     if pa.types.is_struct(dtype):
         return pa.struct([pa.field(f.name, nullable(f.type)) for f in dtype])
     if pa.types.is_map(dtype):
@@ -52,7 +50,7 @@ def nullable(dtype: pa.DataType) -> pa.DataType:
 
 
 def struct_type(schema: pa.Schema) -> pa.StructType:
-    """The type of one row of `schema`, nullable everywhere."""
+    """Return the type of one row of `schema`, nullable everywhere."""
     return nullable(pa.struct(list(schema)))
 
 
@@ -64,17 +62,17 @@ def _single(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], type=column.type)
 
 
-def _cast(array: pa.Array, field: pa.Field, what: str, place: Callable[[int], str]) -> pa.Array:
+def _cast(array: pa.Array, field: pa.Field, part: str, place: Callable[[int], str]) -> pa.Array:
     if not _may_cast(array.type, field.type):
         raise BadResultError(
-            f"{what}: column {field.name!r} is {array.type}, but the schema says {field.type}: cast it."
+            f"{part}: column {field.name!r} is {array.type}, but the schema says {field.type}: cast it."
         )
     try:
         return array.cast(field.type)
     except pa.ArrowInvalid as error:
         row = _first_that_fails(array, field.type)
         raise BadResultError(
-            f"{what}: column {field.name!r} is {array.type} and its value for {place(row)} does not fit "
+            f"{part}: column {field.name!r} is {array.type} and its value for {place(row)} does not fit "
             f"{field.type} ({error})."
         ) from None
 
@@ -103,7 +101,7 @@ def _is(dtype: pa.DataType, kinds: tuple[Callable[[pa.DataType], bool], ...]) ->
 
 
 def _may_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether a checked cast from `source` changes how values are held, and not what they are."""
+    """Return whether a checked cast from `source` changes how values are held, and not what they are."""
     if source == target or pa.types.is_null(source):
         return True
     if pa.types.is_dictionary(source):
@@ -138,14 +136,15 @@ def _structs_may_cast(source: pa.StructType, target: pa.StructType) -> bool:
 
 
 def bounds(lists: pa.Array) -> np.ndarray:
-    """Where each list or map begins among its values, and where the last ends. An empty column that Java
-    wrote has no offsets: Arrow would read what lies in memory there.
+    """Return where each list or map begins among its values, and where the last ends.
+
+    An empty column that Java wrote has no offsets: Arrow would read whatever lies in memory there.
     """
     return lists.offsets.to_numpy() if len(lists) else np.zeros(1, np.int32)
 
 
 def first_forbidden_null(array: pa.Array, field: pa.Field) -> int | None:
-    """The first row of `array` with a null, at any depth, that `field` forbids; `None` without."""
+    """Return the first row of `array` with a null, at any depth, that `field` forbids; `None` without."""
     if not _forbids_null(field):
         return None
     if not field.nullable and array.null_count:

@@ -1,4 +1,4 @@
-"""What a call knows besides rows and states: the JVM's header, and the context that functions get."""
+"""The JVM's header of a stream of groups, and the context that functions get."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_TIMESTAMP = -1
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """What is the same for all groups of a call.
+    """The facts that are the same for all groups of a call.
 
     batch_time_ms
         Start of the micro-batch, milliseconds since the epoch; the same when a batch is run again.
@@ -49,7 +49,7 @@ class Context:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What is the same for all batches of a stream, as the JVM wrote it into the first row of the stream.
+    """The facts that are the same for all batches of a stream, as the JVM wrote them into its first row.
 
     Schemas are Spark's (`pyspark.sql.types.StructType`); times are milliseconds, -1 for none;
     `runner` is the worker configuration of Spark's pandas functions.
@@ -72,7 +72,7 @@ class Header:
 
     @staticmethod
     def parse(text: str) -> Header:
-        """The header in `text`, a JSON object with the fields of this class."""
+        """Return the header in `text`, a JSON object with the fields of this class."""
         from pyspark.sql.types import StructType
 
         fields = json.loads(text)
@@ -81,7 +81,7 @@ class Header:
         return Header(**fields)
 
     def arrow(self, schema: Any) -> pa.Schema:
-        """A schema of Spark as pyarrow has it, with moments in the session's time zone."""
+        """Return a schema of Spark as pyarrow has it, with moments in the session's time zone."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         from state_store.functions import older_spark
@@ -92,30 +92,30 @@ class Header:
 
     @functools.cached_property
     def state_schema(self) -> pa.Schema:
-        """Of the state, as pyarrow has it."""
+        """The schema of the state, as pyarrow has it."""
         return self.arrow(self.state)
 
     @functools.cached_property
     def output_schema(self) -> pa.Schema:
-        """Of the function's output, as pyarrow has it."""
+        """The schema of the function's output, as pyarrow has it."""
         return self.arrow(self.output)
 
     @functools.cached_property
     def row_schema(self) -> pa.Schema:
-        """Of the input rows, as pyarrow has it."""
+        """The schema of the input rows, as pyarrow has it."""
         return self.arrow(self.rows)
 
     @functools.cached_property
     def key_schema(self) -> pa.Schema:
-        """Of the grouping columns, as pyarrow has it."""
+        """The schema of the grouping columns, as pyarrow has it."""
         return self.arrow(self.key)
 
     def flag(self, name: str) -> bool:
-        """A boolean setting of the worker, false where Spark does not have it."""
+        """Return a boolean setting of the worker, false where Spark does not have it."""
         return self.runner.get(name, "false") == "true"
 
     def context(self, *, continued: bool = False, more: bool = False) -> Context:
-        """The context of one call."""
+        """Return the context of one call."""
         return Context(
             batch_time_ms=self.batch_time_ms,
             watermark_ms=self.watermark_ms if self.watermark_present else None,

@@ -29,13 +29,13 @@ class BatchedFunction(MarkedFunction):
         self.schemas: BoundSchemas | None = None
 
     def bind(self, schemas: BoundSchemas) -> MarkedFunction:
-        """A copy of this function that knows these schemas."""
+        """Return a copy of this function that knows these schemas."""
         bound = restore_marked(type(self), dict(self.__dict__))
         bound.schemas = schemas
         return bound
 
     def caller(self, header: Any) -> Caller:
-        """What calls this function for the groups of a stream with this header."""
+        """Return what calls this function for the groups of a stream with this header."""
         raise NotImplementedError
 
     def _batches(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -68,7 +68,7 @@ class VectorizedFunction(BatchedFunction):
         self.stored_timeout = stored_timeout
 
     def caller(self, header: Any) -> Caller:
-        """What hands over the tables of a call, or frames made of them."""
+        """Return what hands over the tables of a call, or frames made of them."""
         from state_store.functions.stream import TableCaller
 
         return TableCaller(self, header)
@@ -83,7 +83,7 @@ class PerGroupFunction(BatchedFunction):
         super().__init__(func, "arrow", split_groups)
 
     def caller(self, header: Any) -> Caller:
-        """What takes the tables of a call apart into groups."""
+        """Return what takes the tables of a call apart into groups."""
         from state_store.functions.plain.calls import GroupCaller
 
         return GroupCaller(self.func, header)
@@ -133,23 +133,21 @@ def vectorized(
     one row for each group of the call: the grouping columns, the state columns (null without state; a
     grouping column whose name a state column has too is called `key.<name>`), `__exists` and `__group`.
 
-    Parameters
-    ----------
-    frame
-        `"arrow"`: rows and states are `pyarrow.Table`; `"pandas"`: `pandas.DataFrame`; `"polars"`:
-        `polars.DataFrame`, with the package polars here and on the executors.
-    split_groups
-        Accept a group whose rows exceed `...vectorized.maxGroupBytes` in several calls, each of which sees
-        the state that the call before returned. Without it such a group is an error that names it.
-    stored_timeout
-        Add `__timeout_ms` to `states`: the timeout that the group has from earlier batches, null for
-        none. Needs the session extension, because Spark's own operator does not tell it: without the
-        extension it is an error.
+    Args:
+        func: the function, where the decorator has no arguments.
+        frame: the type of rows and states: `"arrow"` for `pyarrow.Table`, `"pandas"` for
+            `pandas.DataFrame`, `"polars"` for `polars.DataFrame`, with the package polars here and on the
+            executors.
+        split_groups: accept a group whose rows exceed `...vectorized.maxGroupBytes` in several calls, each
+            of which sees the state that the call before returned. Without it such a group is an error.
+        stored_timeout: add `__timeout_ms` to `states`: the timeout that the group has from earlier batches,
+            null for none. Needs the session extension, without which it is an error.
+
+    Returns:
+        The marked function, or a decorator that makes one.
 
     Raises:
-    ------
-    BadResultError
-        In the query, when the result breaks a rule; nothing of the call is written then.
+        BadResultError: In the query, when the result breaks a rule; nothing of the call is written then.
     """
 
     def mark(function: Callable[..., Any]) -> VectorizedFunction:
@@ -179,16 +177,17 @@ def per_group(func: Callable[..., Any] | None = None, *, split_groups: bool = Fa
     lists with a value for each column, or dicts by column, where a column that is missing is null. The same
     goes for `state.update`.
 
-    Parameters
-    ----------
-    split_groups
-        Call the function several times for a group whose rows exceed `...vectorized.maxGroupBytes`, with the
-        state that the call before left. Without it such a group is an error that names it.
+    Args:
+        func: the function, where the decorator has no arguments.
+        split_groups: call the function several times for a group whose rows exceed
+            `...vectorized.maxGroupBytes`, with the state that the call before left. Without it such a group
+            is an error that names it.
+
+    Returns:
+        The marked function, or a decorator that makes one.
 
     Raises:
-    ------
-    BadResultError
-        In the query, when a row or a state does not fit its schema.
+        BadResultError: In the query, when a row or a state does not fit its schema.
     """
 
     def mark(function: Callable[..., Any]) -> PerGroupFunction:
@@ -198,8 +197,7 @@ def per_group(func: Callable[..., Any] | None = None, *, split_groups: bool = Fa
 
 
 def accelerate(func: Callable[..., Any]) -> AcceleratedFunction:
-    """Mark an ordinary `applyInPandasWithState` function (key, iterator of
-    frames, `GroupState`) to run faster.
+    """Mark an ordinary `applyInPandasWithState` function (key, frames, `GroupState`) to run faster.
 
     The function stays as it is, and so do its results and errors: it is still called once for each
     group, but frames and states are made for many groups at once. Option

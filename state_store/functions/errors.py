@@ -1,4 +1,4 @@
-"""What goes wrong with a vectorised function, as the user sees it."""
+"""Errors of vectorised functions, as the user sees them."""
 
 from __future__ import annotations
 

@@ -38,12 +38,10 @@ if TYPE_CHECKING:
 def run(
     function: ManyGroups, key: tuple[Any, ...], frames: Iterable[pd.DataFrame], state: GroupState
 ) -> Iterator[pd.DataFrame]:
-    """Calls `function` for one group and applies its result to `state`; yields its output as one frame.
+    """Call `function` for one group and apply its result to `state`; yield its output as one frame.
 
     Raises:
-    ------
-    BadResultError
-        The function needs what only the extension gives, or its result breaks a rule.
+        BadResultError: The function needs what only the extension gives, or its result breaks a rule.
     """
     if function.schemas is None:
         raise BadResultError(
@@ -68,7 +66,7 @@ def run(
 def _states(
     function: ManyGroups, header: Header, key: tuple[Any, ...], state: GroupState
 ) -> tuple[pa.Table, Call]:
-    """The table `states` of a call with one group, and the call."""
+    """Return the table `states` of a call with one group, and the call."""
     keys = [_key_column(value, field, header) for field, value in zip(header.key.fields, key, strict=True)]
     names = key_names(header.key.names, header.state.names)
     check_names(header, False, function.__name__)
@@ -99,7 +97,7 @@ def _rows(pdfs: list[pd.DataFrame], header: Header) -> pa.Table:
 
 
 def _stored(state: GroupState, header: Header) -> list[pa.Array]:
-    """The state as arrays of length 1, null without state."""
+    """Return the state as arrays of length 1, null without state."""
     value = state.getOption
     if value is None:
         return [pa.nulls(1, field.type) for field in header.state_schema]
@@ -110,7 +108,7 @@ def _stored(state: GroupState, header: Header) -> list[pa.Array]:
 
 
 def _to_arrow(value: Any, dtype: pa.DataType) -> Any:
-    """A value of `GroupState` for pyarrow. Rows go by position: Spark's worker lowers nested names."""
+    """Return a value of `GroupState` for pyarrow. Rows go by position: Spark's worker lowers nested names."""
     if value is None:
         return None
     if pa.types.is_struct(dtype):
@@ -144,7 +142,7 @@ def _python(states: pa.StructArray) -> tuple[Any, ...]:
 
 
 def _frame(output: pa.StructArray, header: Header) -> pd.DataFrame:
-    """The output as a frame from which Spark gets the same values back: integers with nulls stay integers."""
+    """Return the output as a frame from which Spark gets the same values: integers stay integers."""
     exact = dataclasses.replace(
         header, runner={"spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "true"}
     )
@@ -153,7 +151,7 @@ def _frame(output: pa.StructArray, header: Header) -> pd.DataFrame:
 
 @functools.lru_cache(maxsize=8)
 def _prepared(function: ManyGroups, times: tuple[tuple[str, Any], ...]) -> tuple[Header, Caller]:
-    """What the JVM would say of a pass over groups, and what calls the function in it: the same for all."""
+    """Return the header that the JVM would send, and the caller of the function: the same for all groups."""
     from pyspark.sql.types import StructType
 
     schemas = function.schemas
@@ -190,7 +188,7 @@ def _time_zone() -> str | None:
 
 
 def _times(state: GroupState) -> tuple[tuple[str, Any], ...]:
-    """What is the same for all groups of a pass, as the fields of a `Header`."""
+    """Return what is the same for all groups of a pass, as the fields of a `Header`."""
     return (
         ("timeout_conf", state._timeout_conf),
         ("timed_out", state.hasTimedOut),
@@ -204,7 +202,7 @@ _warned = False
 
 
 def _warn_once(function: ManyGroups) -> None:
-    """One line in the executor's log for a worker process, where the driver has not warned already."""
+    """Write one line to the log of a worker process, if the driver has not warned already."""
     global _warned
     if not _warned and function.schemas is not None and not function.schemas.warned:
         print(

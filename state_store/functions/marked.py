@@ -1,4 +1,4 @@
-"""What a marked function is: a user's function, its name in the plan, and the schemas of its query."""
+"""The parts of a marked function: a user's function, its name in the plan, and the schemas of its query."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class BoundSchemas:
 
 
 class MarkedFunction:
-    """What both kinds of marked functions share: the user's function and the name in the plan.
+    """The parts that both kinds of marked functions share: the user's function and the name in the plan.
 
     Instances are pickled with the plan, so they hold nothing but the function, its settings and the schemas
     that the driver bound to it.
@@ -51,7 +51,7 @@ class MarkedFunction:
         raise TypeError(f"{self.__name__} is called by Spark; call .func to try the function itself")
 
     def bind(self, schemas: BoundSchemas) -> MarkedFunction:
-        """This function with the schemas of the query that it was passed to."""
+        """Return this function with the schemas of the query that it was passed to."""
         return self
 
     def _batches(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -67,14 +67,14 @@ class Caller(Protocol):
     def call(
         self, rows: Any, states: Any, call: Any, emit: Callable[[Any], Any]
     ) -> Generator[Any, None, Any]:
-        """Calls it for the groups of two tables; yields `emit(output)` for output that comes early.
+        """Call the function for the groups of two tables; yield `emit(output)` for output that comes early.
 
         Returns the `Changes`; raises `BadResultError` before anything of them is applied.
         """
 
 
 class ManyGroups(Protocol):
-    """What the worker needs of a function that gets its groups many at a time."""
+    """The worker's view of a function that gets its groups many at a time."""
 
     __name__: str
     func: Callable[..., Any]
@@ -84,13 +84,13 @@ class ManyGroups(Protocol):
     schemas: BoundSchemas | None
 
     def caller(self, header: Any) -> Caller:
-        """What calls this function for the groups of a stream with this header."""
+        """Return what calls this function for the groups of a stream with this header."""
 
     def __hash__(self) -> int: ...
 
 
 def restore_marked(cls: type[MarkedFunction], fields: dict[str, Any]) -> Any:
-    """A marked function with these attributes: what pickle calls."""
+    """Return a marked function with these attributes: what pickle calls."""
     marked = cls.__new__(cls)
     marked.__dict__.update(fields)
     return marked

@@ -1,4 +1,4 @@
-"""What PySpark 4.0 and 4.1 have otherwise: rules for pandas frames in a serializer, Arrow types with UTC."""
+"""Differences of PySpark 4.0 and 4.1: rules for pandas frames in a serializer, Arrow types with UTC."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def is_installed() -> bool:
-    """Whether PySpark is one of these."""
+    """Return whether PySpark is one of these."""
     import pyspark
 
     return pyspark.__version__.startswith(("4.0.", "4.1."))
 
 
 def arrow_schema(schema: StructType, time_zone: str, large_types: bool) -> pa.Schema:
-    """`schema` as pyarrow has it, with moments in `time_zone`."""
+    """Return `schema` as pyarrow has it, with moments in `time_zone`."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     in_utc = to_arrow_schema(schema, prefers_large_types=large_types)
@@ -40,7 +40,7 @@ def _zoned(field: pa.Field, time_zone: str) -> pa.Field:
 
 
 def to_series(table: pa.Table | pa.RecordBatch, time_zone: str) -> list[pd.Series]:
-    """The columns of `table` as the series that `applyInPandasWithState` would get."""
+    """Return the columns of `table` as the series that `applyInPandasWithState` would get."""
     from pyspark.sql.pandas.types import _create_converter_to_pandas, from_arrow_type
 
     def converted(column: Any) -> pd.Series:
@@ -60,7 +60,7 @@ def to_series(table: pa.Table | pa.RecordBatch, time_zone: str) -> list[pd.Serie
 def to_struct(
     frame: pd.DataFrame, schema: pa.Schema, time_zone: str, *, safe: bool, by_name: bool
 ) -> pa.StructArray:
-    """`frame` as a struct array of `schema`, by PySpark's rules for results.
+    """Return `frame` as a struct array of `schema`, by PySpark's rules for results.
 
     safe: whether values that do not fit are errors. by_name: whether columns are found by their names.
     """

@@ -29,7 +29,7 @@ class OpenGroup:
 
     @staticmethod
     def split_off(changes: Changes, before: pa.StructArray) -> tuple[OpenGroup, Changes]:
-        """The last group of `changes` as an open one, and the changes without it.
+        """Return the last group of `changes` as an open one, and the changes without it.
 
         `before` is the state that the group had before this call, used where the call left it alone.
         """
@@ -50,7 +50,7 @@ class OpenGroup:
         return OpenGroup(state, updated, removed, int(changes.timeout[-1])), rest
 
     def merged_into(self, changes: Changes) -> Changes:
-        """`changes`, whose first group is this one, with what the pieces before have done to it."""
+        """Return `changes`, whose first group is this one, with what the pieces before have done to it."""
         timeout = changes.timeout.copy()
         if timeout[0] == NO_TIMESTAMP:
             timeout[0] = self.timeout

@@ -28,7 +28,7 @@ CONTINUED, MORE = 1, 2
 
 
 def run(function: ManyGroups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Calls `function` for every batch of the stream; one output batch for each, or several."""
+    """Call `function` for every batch of the stream; one output batch for each, or several."""
     stream = None
     for batch in batches:
         if stream is None:
@@ -54,7 +54,7 @@ class GroupStream:
         check_names(header, function.stored_timeout, function.__name__)
 
     def answers(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The changes and output of the groups in `batch`; output that comes early has a batch of its own."""
+        """Yield the changes and output of the groups in `batch`; early output has a batch of its own."""
         flags = batch.column(1).to_numpy()
         continued, more = bool(flags[0] & CONTINUED), bool(flags[-1] & MORE)
         first = self._next_group - continued
@@ -84,7 +84,7 @@ class GroupStream:
         yield self._writer.write(changes, first, done)
 
     def _states(self, stored: pa.StructArray, continued: bool) -> pa.StructArray:
-        """The states that a call sees: the stored ones; for a continued group what the piece before left."""
+        """Return the states that a call sees: stored, or of a continued group as the last piece left it."""
         fields = list(struct_type(self._header.state_schema))
         columns = [c.cast(f.type) for c, f in zip(stored.flatten(), fields, strict=True)]
         named = pa.StructArray.from_arrays(columns, fields=fields, mask=stored.is_null())
@@ -95,7 +95,7 @@ class GroupStream:
     def _tables(
         self, batch: pa.RecordBatch, keys: list[pa.Array], states: pa.StructArray
     ) -> tuple[pa.Table, pa.Table]:
-        """The tables `rows` and `states` of a call."""
+        """Return the tables `rows` and `states` of a call."""
         group = np.arange(batch.num_rows, dtype=np.int32)
         exists = states.is_valid()
         columns = [*keys, *states.flatten(), exists, pa.array(group)]
@@ -122,12 +122,12 @@ class GroupStream:
 
 
 def key_names(keys: list[str], state: list[str]) -> list[str]:
-    """Names of the key columns in `states`; `key.<name>` where a state column has the name too."""
+    """Return names of the key columns in `states`; `key.<name>` where a state column has the name too."""
     return [f"key.{name}" if name in state else name for name in keys]
 
 
 def check_names(header: Header, stored_timeout: bool, function: str) -> None:
-    """Refuses schemas with a column that bears one of the names that this package gives."""
+    """Refuse schemas with a column that bears one of the names that this package gives."""
     reserved = {"rows": [GROUP], "state": [GROUP, EXISTS, *([TIMEOUT] if stored_timeout else [])]}
     for part, names in reserved.items():
         for name in names:
@@ -147,7 +147,7 @@ class TableCaller:
     def call(
         self, rows: pa.Table, states: pa.Table, call: Call, emit: Any
     ) -> Generator[pa.RecordBatch, None, Changes]:
-        """Calls the function once and checks what it returns; yields nothing."""
+        """Call the function once and check what it returns; yield nothing."""
         yield from ()
         function, header = self._function, self._header
         given: list[Any] = [rows, states]

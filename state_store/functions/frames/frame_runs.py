@@ -30,7 +30,7 @@ class FrameRuns:
         self._values: list[list[Any]] = []
 
     def add(self, frame: Any) -> None:
-        """Appends the rows of `frame`, a pandas frame."""
+        """Append the rows of `frame`, a pandas frame."""
         blocks = frame._mgr.blocks
         layout = [
             (block.dtype, place if isinstance(place := block.mgr_locs.indexer, slice) else place.tolist())
@@ -46,7 +46,7 @@ class FrameRuns:
         self.rows += len(frame)
 
     def runs(self) -> list[Any]:
-        """All frames as few frames, one below the other."""
+        """Return all frames as few frames, one below the other."""
         self._end_run()
         return self._done
 

@@ -24,7 +24,7 @@ from state_store.functions.frames import pandas_frames
 
 
 def cut(batch: pa.RecordBatch, header: Header) -> GroupFrames:
-    """The frames and keys of the groups in `batch`, in the layout of the JVM's `GroupsCall`."""
+    """Return the frames and keys of the groups in `batch`, in the layout of the JVM's `GroupsCall`."""
     lists = batch.column(5)
     offsets = bounds(lists)
     values = lists.values.slice(offsets[0], offsets[-1] - offsets[0])
@@ -34,7 +34,7 @@ def cut(batch: pa.RecordBatch, header: Header) -> GroupFrames:
 
 
 class Column:
-    """One column of all groups in pandas; `some` where it has no nulls, `nullable` where it has."""
+    """A column of all groups in pandas; `some` where it has no nulls, `nullable` where it has."""
 
     def __init__(self, array: pa.Array, field: pa.Field, header: Header) -> None:
         def converted(values: pa.Array) -> Any:
@@ -50,7 +50,7 @@ class Column:
             self.some = self.nullable = converted(array)
 
     def is_nullable(self, start: int, stop: int) -> bool:
-        """Whether there is a null in rows `start` to `stop` that pandas has no place for."""
+        """Return whether there is a null in rows `start` to `stop` that pandas has no place for."""
         return self.nulls is not None and bool(self.nulls[stop] > self.nulls[start])
 
 
@@ -66,29 +66,29 @@ class GroupFrames:
         self._names = pd.Index(names)
         self._no_nulls = (False,) * len(columns)
         self._has_nulls = any(column.nulls is not None for column in columns)
-        self._wholes: dict[tuple[bool, ...], Any] = {}
+        self._frames: dict[tuple[bool, ...], Any] = {}
 
     def key(self, i: int) -> tuple[Any, ...]:
-        """The grouping values of group `i`, as scalars of the converted columns."""
+        """Return the grouping values of group `i`, as scalars of the converted columns."""
         return tuple((c.nullable if c.is_nullable(i, i + 1) else c.some).iat[i] for c in self._keys)
 
     def frame(self, i: int) -> Any:
-        """The rows of group `i` with a fresh range index; without rows a frame of objects, as Spark's."""
+        """Return the rows of group `i` with a new range index; a frame of objects without rows, as Spark."""
         start, stop = self._offsets[i], self._offsets[i + 1]
         if start == stop:
             return pd.DataFrame(columns=self._names)
-        manager = self._whole(start, stop)._mgr.get_slice(slice(start, stop), axis=1)
+        manager = self._all_rows(start, stop)._mgr.get_slice(slice(start, stop), axis=1)
         # Axes of its own: they can be given names.
         manager.axes = [self._names._view(), pd.RangeIndex._simple_new(range(stop - start))]
         return pd.DataFrame._from_mgr(manager, axes=manager.axes)
 
-    def _whole(self, start: int, stop: int) -> Any:
-        """The rows of all groups, in columns of the types that rows `start` to `stop` have alone."""
+    def _all_rows(self, start: int, stop: int) -> Any:
+        """Return the rows of all groups, in columns of the types that rows `start` to `stop` have alone."""
         nullable = self._no_nulls
         if self._has_nulls:
             nullable = tuple(column.is_nullable(start, stop) for column in self._columns)
-        whole = self._wholes.get(nullable)
-        if whole is None:
+        frame = self._frames.get(nullable)
+        if frame is None:
             parts = [c.nullable if n else c.some for c, n in zip(self._columns, nullable, strict=True)]
-            whole = self._wholes[nullable] = pd.DataFrame(dict(enumerate(parts)), copy=False)
-        return whole
+            frame = self._frames[nullable] = pd.DataFrame(dict(enumerate(parts)), copy=False)
+        return frame

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def to_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Series]:
-    """The columns of `table` as the series that `applyInPandasWithState` would get."""
+    """Return the columns of `table` as the series that `applyInPandasWithState` would get."""
     if older_spark.is_installed():
         return older_spark.to_series(table, header.time_zone)
     from pyspark.sql.conversion import ArrowBatchTransformer
@@ -36,14 +36,14 @@ def to_series(table: pa.Table | pa.RecordBatch, header: Header) -> list[pd.Serie
 
 
 def to_frame(table: pa.Table, header: Header) -> pd.DataFrame:
-    """`table` as one frame with a fresh range index."""
+    """Return `table` as one frame with a fresh range index."""
     import pandas as pd
 
     return pd.DataFrame(dict(zip(table.column_names, to_series(table, header), strict=True)), copy=False)
 
 
 def to_struct(frames: list[pd.DataFrame], schema: StructType, header: Header) -> pa.StructArray:
-    """`frames`, one below the other, as a struct array of `schema`, by PySpark's rules for results."""
+    """Return `frames`, one below the other, as a struct array of `schema`, by PySpark's rules for results."""
     import pandas as pd
 
     frame = pd.concat(frames, ignore_index=True) if len(frames) != 1 else frames[0].reset_index(drop=True)
@@ -71,7 +71,7 @@ def to_struct(frames: list[pd.DataFrame], schema: StructType, header: Header) ->
 
 
 def to_arrow_result(result: Result, call: Call, header: Header) -> Result:
-    """`result` with its frames as tables; masks and timeouts may stay series."""
+    """Return `result` with its frames as tables; masks and timeouts may stay series."""
     return Result(
         output=_to_table(result.output, header.output, "Result.output", call, header),
         state=_to_table(result.state, header.state, "Result.state", call, header),
@@ -80,13 +80,13 @@ def to_arrow_result(result: Result, call: Call, header: Header) -> Result:
     )
 
 
-def _to_table(frame: Any, schema: StructType, what: str, call: Call, header: Header) -> Any:
+def _to_table(frame: Any, schema: StructType, part: str, call: Call, header: Header) -> Any:
     import pandas as pd
 
     if frame is None:
         return None
     if not isinstance(frame, pd.DataFrame):
-        raise call.fail(f"{what} is a {type(frame).__name__}: return a pandas.DataFrame.")
+        raise call.fail(f"{part} is a {type(frame).__name__}: return a pandas.DataFrame.")
     names = [str(c) for c in frame.columns]
     fields = [f for f in schema.fields if f.name in names]
     columns: dict[str, Any] = dict.fromkeys(names)
@@ -95,7 +95,7 @@ def _to_table(frame: Any, schema: StructType, what: str, call: Call, header: Hea
         try:
             struct = to_struct([part], type(schema)(fields), header)
         except Exception as error:
-            raise call.fail(f"{what}: {error}") from error
+            raise call.fail(f"{part}: {error}") from error
         columns.update(zip([f.name for f in fields], struct.flatten(), strict=True))
     if GROUP in columns:
         columns[GROUP] = pa.array(frame[GROUP], from_pandas=True)
@@ -103,7 +103,7 @@ def _to_table(frame: Any, schema: StructType, what: str, call: Call, header: Hea
 
 
 def _naive_to_session(timeout: Any, header: Header) -> Any:
-    """Pandas shows timestamps without a zone, in the session's: read them back so."""
+    """Return `timeout` with the session's zone, in which pandas shows timestamps without one."""
     import pandas as pd
 
     if isinstance(timeout, pd.Series) and pd.api.types.is_datetime64_dtype(timeout.dtype):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def to_frame(table: pa.Table) -> pl.DataFrame:
-    """`table` as a frame, without copies where polars holds a type as Arrow does.
+    """Return `table` as a frame, without copies where polars holds a type as Arrow does.
 
     Maps are lists of structs of key and value there. Timestamps in a zone that polars does not know, such
     as an offset, are in UTC.
@@ -45,7 +45,7 @@ def _is_known(zone: str) -> bool:
 
 
 def to_arrow_result(result: Result, call: Call) -> Result:
-    """`result` with its frames as tables and its series as arrays."""
+    """Return `result` with its frames as tables and its series as arrays."""
     return Result(
         output=_to_table(result.output, call.context.output_schema, "Result.output", call),
         state=_to_table(result.state, call.context.state_schema, "Result.state", call),
@@ -54,13 +54,13 @@ def to_arrow_result(result: Result, call: Call) -> Result:
     )
 
 
-def _to_table(frame: Any, schema: pa.Schema, what: str, call: Call) -> pa.Table | None:
+def _to_table(frame: Any, schema: pa.Schema, part: str, call: Call) -> pa.Table | None:
     import polars as pl
 
     if frame is None:
         return None
     if not isinstance(frame, pl.DataFrame):
-        raise call.fail(f"{what} is a {type(frame).__name__}: return a polars.DataFrame.")
+        raise call.fail(f"{part} is a {type(frame).__name__}: return a polars.DataFrame.")
     table = frame.to_arrow()
     columns = {name: table.column(name) for name in table.column_names}
     for field in schema:
@@ -83,7 +83,7 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def _with_maps(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """`array` with maps where `kind` has them and polars has lists of structs; the rest as it is."""
+    """Return `array` with maps where `kind` has them and polars has lists of structs; the rest as it is."""
     if not _has_map(kind) or not pa.types.is_nested(array.type):
         return array
     if pa.types.is_struct(kind) and pa.types.is_struct(array.type):

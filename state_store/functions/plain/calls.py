@@ -50,12 +50,10 @@ class GroupCaller:
         self._make_state = tuple_class("State", tuple(header.state.names))
 
     def call(self, rows: pa.Table, states: pa.Table, call: Call, emit: Emit) -> Generator[Any, None, Changes]:
-        """Calls the function for each group of `states`; yields what `emit` makes of output on the way.
+        """Call the function for each group of `states`; yield what `emit` makes of output on the way.
 
         Raises:
-        ------
-        BadResultError
-            A row or a state that the function gave does not fit its schema.
+            BadResultError: A row or a state that the function gave does not fit its schema.
         """
         common = CommonState(self._header, self._state, self._zone, self._make_state, call.fail)
         output = _Output(self._output, call)
@@ -76,7 +74,7 @@ class GroupCaller:
         return self._changes(after, output, call)
 
     def _groups(self, rows: pa.Table, states: pa.Table) -> Iterable[tuple[Any, list[Any], Any]]:
-        """Key, rows and state (`None` without) of each group; the columns are in the order of the schemas."""
+        """Yield key, rows and state (or `None`) of each group; columns are in the order of the schemas."""
         count = len(self._key.names)
         columns = states.columns
         keys = self._key.tuples(columns[:count], self._make_key)
@@ -86,8 +84,8 @@ class GroupCaller:
         lengths = np.bincount(rows.column(GROUP).to_numpy(), minlength=states.num_rows)
         ends = np.cumsum(lengths).tolist()
         start = 0
-        for key, state, here, end in zip(keys, before, exists, ends, strict=True):
-            yield key, all_rows[start:end], state if here else None
+        for key, state, exists_now, end in zip(keys, before, exists, ends, strict=True):
+            yield key, all_rows[start:end], state if exists_now else None
             start = end
 
     def _changes(self, after: list[PlainState], output: _Output, call: Call) -> Changes:
@@ -115,7 +113,7 @@ class _Output:
         self._numbers: list[int] = []
 
     def add(self, row: Any, number: int, given: Any) -> None:
-        """Adds a row of the group with this number; `given` is what its function returned."""
+        """Add a row of the group with this number; `given` is what its function returned."""
         try:
             self.rows.append(self._schema.own(row))
         except UnfitValueError as unfit:
@@ -128,7 +126,7 @@ class _Output:
         self._numbers.append(number)
 
     def taken(self) -> pa.StructArray:
-        """All rows as a struct array. None are left."""
+        """Return all rows as a struct array. None are left."""
         numbers = self._numbers
         struct = self._schema.struct(
             self.rows, f"{self._call.name}: output", lambda i: self._call.group(numbers[i])
@@ -138,7 +136,7 @@ class _Output:
 
 
 def _iterable(given: Any, call: Call) -> Iterable[Any]:
-    """What a function returned, to be gone through; a single row is no iterable of rows."""
+    """Return an iterator over what a function returned; a single row is no iterable of rows."""
     if isinstance(given, (str, bytes, dict)) or hasattr(given, "_fields") or hasattr(given, "columns"):
         raise call.fail(f"returned a {type(given).__name__}: yield rows, or return a list of them.")
     try:
@@ -148,6 +146,6 @@ def _iterable(given: Any, call: Call) -> Iterable[Any]:
 
 
 def _name_group(error: Exception, call: Call, number: int) -> None:
-    """Adds the group to the traceback of an error of the user's function, where Python has notes (3.11)."""
+    """Add the group to the traceback of an error of the user's function, where Python has notes (3.11)."""
     if not isinstance(error, BadResultError) and hasattr(error, "add_note"):
         error.add_note(f"{call.name} was called for {call.group(number)}.")

@@ -32,19 +32,17 @@ class RowSchema:
         self._known_values: set[tuple[type, ...]] = set()
 
     def tuples(self, columns: list[Any], make: Callable[[Any], Any]) -> list[Any]:
-        """The rows of `columns` (arrays, chunked or not), each made by `make` of its values."""
+        """Return the rows of `columns` (arrays, chunked or not), each made by `make` of its values."""
         values = [c.values(_single(column)) for c, column in zip(self._codecs, columns, strict=True)]
         return list(map(make, zip(*values, strict=True)))
 
     def own(self, row: Any) -> tuple[Any, ...]:
-        """`row` checked, as a tuple of values that nobody else can change.
+        """Return `row` checked, as a tuple of values that nobody else can change.
 
         A row whose values have the same types as those of a row before is known to be good.
 
         Raises:
-        ------
-        UnfitValueError
-            It is no row of this schema.
+            UnfitValueError: It is no row of this schema.
         """
         if type(row) in self._known_rows and tuple(map(type, row)) in self._known_values:
             return row
@@ -73,27 +71,27 @@ class RowSchema:
     def _all_exact(self, row: tuple[Any, ...]) -> bool:
         return all(v is None or type(v) in c.exact for v, c in zip(row, self._codecs, strict=True))
 
-    def struct(self, rows: list[tuple[Any, ...]], what: str, place: Callable[[int], str]) -> pa.StructArray:
-        """Rows that `own` gave, as a struct array.
+    def struct(
+        self, rows: list[tuple[Any, ...]], part_name: str, place: Callable[[int], str]
+    ) -> pa.StructArray:
+        """Return rows that `own` gave, as a struct array.
 
-        `what` and `place(i)` name the rows and the row i in messages.
+        `part_name` and `place(i)` name the rows and the row i in messages.
 
         Raises:
-        ------
-        BadResultError
-            A value does not fit its column: too large, or a null where the schema forbids one.
+            BadResultError: A value does not fit its column, or is null against the schema.
         """
         columns = list(zip(*rows, strict=True)) or [()] * len(self.names)
         arrays = []
         for values, part, field in zip(columns, self._codecs, self._arrow, strict=True):
-            array = self._column(list(values), part, field, what, place)
-            arrays.append(conform(array, field, what, place))
+            array = self._column(list(values), part, field, part_name, place)
+            arrays.append(conform(array, field, part_name, place))
         return pa.StructArray.from_arrays(arrays, fields=list(struct_type(self._arrow)))
 
     def _column(
-        self, values: list[Any], part: Codec, field: pa.Field, what: str, place: Callable[[int], str]
+        self, values: list[Any], part: Codec, field: pa.Field, part_name: str, place: Callable[[int], str]
     ) -> pa.Array:
-        column = f"{what}: column {field.name!r} ({part.name})"
+        column = f"{part_name}: column {field.name!r} ({part.name})"
         try:
             return part.column(values)
         except (ValueError, TypeError, ArithmeticError) as error:  # Arrow's errors are of these

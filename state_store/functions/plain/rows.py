@@ -18,7 +18,7 @@ Make = Callable[[Iterable[Any]], Any]
 
 @functools.lru_cache(maxsize=256)
 def row_class(names: tuple[str, ...]) -> Make:
-    """Makes a `Row` of its values. It has quick attributes; those of a plain `Row` are looked up by name."""
+    """Make a `Row` of its values. It has quick attributes; those of a plain `Row` are looked up by name."""
     base = _named_tuple("Row", names)
     made = type("Row", (base, Row), {"__fields__": list(names), "__module__": Row.__module__})
     return functools.partial(tuple.__new__, made)
@@ -26,7 +26,7 @@ def row_class(names: tuple[str, ...]) -> Make:
 
 @functools.lru_cache(maxsize=256)
 def tuple_class(kind: str, names: tuple[str, ...]) -> Make:
-    """Makes a named tuple of its values; `kind` is the name of its class."""
+    """Make a named tuple of its values; `kind` is the name of its class."""
     return functools.partial(tuple.__new__, _named_tuple(kind, names))
 
 

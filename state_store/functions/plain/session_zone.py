@@ -29,7 +29,7 @@ class SessionZone:
         self._in_arrow = self._arrow_knows()
 
     def _arrow_knows(self) -> bool:
-        """Whether Arrow, which has no zones where the machine has none, can do the arithmetic."""
+        """Return whether Arrow, which has no zones where the machine has none, can do the arithmetic."""
         try:
             pc.local_timestamp(pa.scalar(0, self._type))
         except pa.ArrowInvalid:
@@ -37,7 +37,7 @@ class SessionZone:
         return True
 
     def datetimes(self, column: pa.Array) -> list[datetime.datetime | None]:
-        """The moments of `column`, an array of timestamps with any zone, in this zone and without it."""
+        """Return the moments of `column`, timestamps with any zone, in this zone and without it."""
         if self._in_arrow:
             moments = column.cast(self._type)
             local = pc.local_timestamp(moments)
@@ -53,7 +53,7 @@ class SessionZone:
         return (_EPOCH + us * _MICROSECOND).astimezone(self.tzinfo).replace(tzinfo=None)
 
     def moments(self, values: Sequence[datetime.datetime | None]) -> pa.Array:
-        """The opposite of `datetimes`; values with a zone of their own are the moments that they are."""
+        """Return the array for `datetimes`; values with a zone of their own are the moments that they are."""
         if self._in_arrow and all(value is None or value.tzinfo is None for value in values):
             try:
                 return pc.assume_timezone(pa.array(values, pa.timestamp("us")), self.name)
@@ -63,7 +63,7 @@ class SessionZone:
         return pa.array(micros, pa.int64()).cast(self._type)
 
     def micros(self, value: datetime.datetime) -> int:
-        """Microseconds since the epoch of `value`, which is in this zone if it has none."""
+        """Return microseconds since the epoch of `value`, which is in this zone if it has none."""
         aware = value if value.tzinfo is not None else value.replace(tzinfo=self.tzinfo)
         return (aware.astimezone(_UTC) - _EPOCH) // _MICROSECOND
 

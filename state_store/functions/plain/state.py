@@ -51,12 +51,10 @@ class PlainState(GroupState):
         return self._value if self._defined else None
 
     def update(self, newValue: Any) -> None:
-        """Makes `newValue` the state: a value for each column of the state schema, or a mapping by name.
+        """Make `newValue` the state: a value for each column of the state schema, or a mapping by name.
 
         Raises:
-        ------
-        BadResultError
-            It has too many values or too few, or one that its column cannot take.
+            BadResultError: It has too many values or too few, or one that its column cannot take.
         """
         if newValue is None:
             super().update(newValue)  # which refuses it
@@ -70,7 +68,7 @@ class PlainState(GroupState):
         self._removed = False
 
     def setTimeoutTimestamp(self, timestampMs: float | datetime.datetime) -> None:
-        """As in PySpark; a `datetime` without a zone is in the session's."""
+        """Set the timeout as PySpark does; a `datetime` without a zone is in the session's."""
         if isinstance(timestampMs, datetime.datetime):
             timestampMs = self._common.zone.micros(timestampMs) / 1000
         super().setTimeoutTimestamp(timestampMs)
@@ -78,7 +76,7 @@ class PlainState(GroupState):
 
 @dataclasses.dataclass(frozen=True)
 class CommonState:
-    """What the states of all groups of a stream have in common. `fail` makes the error with a message."""
+    """The facts that the states of all groups of a stream share. `fail` makes the error with a message."""
 
     header: Header
     schema: RowSchema

@@ -167,7 +167,7 @@ _SCALARS: tuple[tuple[Any, type[Codec], list[type], tuple[type, ...]], ...] = (
 
 
 def codec(spark: Any, arrow: pa.DataType, zone: SessionZone) -> Codec:
-    """The codec of a type of Spark (`pyspark.sql.types.DataType`) whose Arrow type is `arrow`."""
+    """Return the codec of a type of Spark (`pyspark.sql.types.DataType`) whose Arrow type is `arrow`."""
     arrow = nullable(arrow)
     for kind, scalar, exact, kinds in _SCALARS:
         if isinstance(spark, kind):
@@ -201,7 +201,7 @@ def _with_nulls(values: list[Any], column: pa.Array) -> list[Any]:
     if not column.null_count:
         return values
     valid = column.is_valid().to_pylist()
-    return [value if here else None for value, here in zip(values, valid, strict=True)]
+    return [value if is_valid else None for value, is_valid in zip(values, valid, strict=True)]
 
 
 def _mask(values: list[Any]) -> pa.Array:

@@ -37,27 +37,25 @@ class Codec:
         self._kinds = kinds
 
     def values(self, column: pa.Array) -> list[Any]:
-        """The values of `column`, an array of the type."""
+        """Return the values of `column`, an array of the type."""
         return column.to_pylist()
 
     def own(self, value: Any) -> Any:
-        """`value`, not `None`, as one that `column` takes and that the user's function cannot change.
+        """Return `value`, not `None`, as one that `column` takes and that the user's function cannot change.
 
         Raises:
-        ------
-        UnfitValueError
-            It is of another kind.
+            UnfitValueError: It is of another kind.
         """
         if isinstance(value, self._kinds) and not (isinstance(value, bool) and bool not in self.exact):
             return value
         raise self.unfit(value)
 
     def column(self, values: list[Any]) -> pa.Array:
-        """An array of values that `own` gave and of `None`; an error of Arrow where one does not fit."""
+        """Return an array of values that `own` gave, or `None`; an error of Arrow if one does not fit."""
         return pa.array(values, type=self.arrow)
 
     def unfit(self, value: Any) -> UnfitValueError:
-        """The error for a value that is of another kind."""
+        """Return the error for a value that is of another kind."""
         return UnfitValueError(f"{value!r} is of type {type(value).__name__}, and no {self.name}")
 
 
@@ -154,14 +152,12 @@ def from_numpy(value: np.generic | np.ndarray) -> Any:
 
 
 def by_position(value: Any, names: list[str]) -> tuple[Any, ...]:
-    """The values of a row or struct in the order of `names`.
+    """Return the values of a row or struct in the order of `names`.
 
     Tuples and lists have one for each name, in their order; a mapping may leave names out, which are `None`.
 
     Raises:
-    ------
-    UnfitValueError
-        It has too many or too few, a name that is unknown, or is nothing of the kind.
+        UnfitValueError: It has too many or too few, a name that is unknown, or is nothing of the kind.
     """
     if isinstance(value, dict):
         unknown = [key for key in value if key not in names]

@@ -81,14 +81,14 @@ class FrameBatch(Batch):
         super().__init__(list(zip(*columns)))
         names = list(self._frame.columns)
         self._fields = collections.namedtuple("Pandas", names, rename=True)._fields  # type: ignore[attr-defined]
-        self._whole = _whole(self._frame, batch.schema, self._fields, stream.first_value)
+        self._sliceable = _sliceable(self._frame, batch.schema, self._fields, stream.first_value)
 
     def group(self, number: int) -> Iterator[Any]:
         start, stop = self.starts[number], self.starts[number + 1]
-        if self._whole is None or not self._fits(stop - start):
+        if self._sliceable is None or not self._fits(stop - start):
             yield from self.chunks(iter([(self, number)]))
         else:
-            yield _sliced(self._whole, start, stop)
+            yield _sliced(self._sliceable, start, stop)
 
     def _fits(self, rows: int) -> bool:
         """Return whether so many rows come as one frame."""
@@ -158,7 +158,7 @@ _WIDER = {"int8": "int64", "int16": "int64", "int32": "int64", "float32": "float
 _ALIKE = frozenset(("int64", "float64", "bool", "datetime64[ns]"))
 
 
-def _whole(frame: Any, schema: pa.Schema, fields: tuple[str, ...], first: int) -> Any:
+def _sliceable(frame: Any, schema: pa.Schema, fields: tuple[str, ...], first: int) -> Any:
     """Return a frame of which a slice is what pandas makes of the slice's rows as tuples, or `None`.
 
     It has the columns that the processor gets. Pandas infers the types of columns anew from the values:
@@ -185,9 +185,9 @@ def _whole(frame: Any, schema: pa.Schema, fields: tuple[str, ...], first: int) -
         parts.append(series)
     if not parts:
         return None
-    whole = pd.DataFrame(dict(enumerate(parts)), copy=False)
-    whole.columns = pd.Index(list(fields[first:]))
-    return whole
+    joined = pd.DataFrame(dict(enumerate(parts)), copy=False)
+    joined.columns = pd.Index(list(fields[first:]))
+    return joined
 
 
 def _stays_object(kind: pa.DataType) -> bool:
@@ -196,9 +196,9 @@ def _stays_object(kind: pa.DataType) -> bool:
     return any(check(kind) for check in (*checks, pa.types.is_date, pa.types.is_decimal, pa.types.is_nested))
 
 
-def _sliced(whole: Any, start: int, stop: int) -> Any:
+def _sliced(frame: Any, start: int, stop: int) -> Any:
     import pandas as pd
 
-    manager = whole._mgr.get_slice(slice(start, stop), axis=1)
-    manager.axes = [whole.columns._view(), pd.RangeIndex._simple_new(range(stop - start))]
+    manager = frame._mgr.get_slice(slice(start, stop), axis=1)
+    manager.axes = [frame.columns._view(), pd.RangeIndex._simple_new(range(stop - start))]
     return pd.DataFrame._from_mgr(manager, axes=manager.axes)
