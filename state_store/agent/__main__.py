@@ -1,7 +1,7 @@
-"""`python -m state_store.agent`: start, life and death of the agent (docs/protocol.md).
+"""`python -m state_store.agent`: start, life and end of the agent (docs/protocol.md).
 
 It lives as long as its standard input is open. At the end of it the process leaves at once, whatever its
-threads are doing, and takes its directories with it.
+threads are doing, and removes its directories, unless another agent has taken them over.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import resource
 import shutil
 import signal
 import sys
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +22,12 @@ from typing import Any
 PROTOCOL = 2
 _STARTUP_FAILED = 3
 
+SIGNAL_GRACE_S = 5.0
+"""Time after SIGTERM in which the JVM, which gets it too, ends in order."""
+
 
 def main() -> int:
+    """Serve the JVM until its end of standard input. Returns an exit code only if the start fails."""
     from state_store.core.runtime import SYSTEM
 
     line = sys.stdin.buffer.readline()
@@ -31,7 +37,9 @@ def main() -> int:
     except Exception as error:
         _say({"ready": False, "error": _error(error)})
         return _STARTUP_FAILED
-    SYSTEM.start(partial(_leave_with_jvm, Path(start["socket"]), calls), name="end of the JVM")
+    leave = partial(_leave, Path(start["socket"]), calls)
+    SYSTEM.start(partial(_leave_with_jvm, leave), name="end of the JVM")
+    signal.signal(signal.SIGTERM, lambda *_: SYSTEM.start(partial(_leave_later, leave), name="end"))
     _say_ready()
     server.serve()
     return 0
@@ -49,35 +57,55 @@ def _start(start: dict[str, Any]) -> tuple[Any, Any]:
     require()
     from state_store.agent import log
     from state_store.agent.calls import Calls
-    from state_store.agent.files import FileConnections
+    from state_store.agent.jvm_connections import FileConnections
     from state_store.agent.wire.server import Server
 
     log.start(start.get("log_level", "INFO"))
-    for one in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(one, signal.SIG_IGN)
+    for ignored in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(ignored, signal.SIG_IGN)
     _raise_descriptor_limit()
     files = FileConnections()
-    calls = Calls(Path(start["directory"]), files)
+    directories = start.get("directories") or [start["directory"]]
+    calls = Calls([Path(directory) for directory in directories], files)
     return Server(start["socket"], start["token"], calls, files), calls
 
 
 def _raise_descriptor_limit() -> None:
-    """To what the system allows: each open database and each connection takes some."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Allow as many descriptors as the system does: each open database and each connection takes some."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _leave_with_jvm(socket: Path, calls: Any) -> None:
+def _leave_with_jvm(leave: Callable[[], object]) -> None:
+    """Wait for the end of standard input, and leave."""
+    try:
+        while os.read(0, 4096):
+            pass
+    finally:
+        leave()
+
+
+def _leave_later(leave: Callable[[], object]) -> None:
+    """Leave after a signal that the JVM gets, too: it comes first, and closes its end of standard input."""
+    time.sleep(SIGNAL_GRACE_S)
+    leave()
+
+
+def _leave(socket: Path, calls: Any) -> None:
     from state_store.agent import log
 
-    while os.read(0, 4096):
+    try:
+        log.end()
+        for _ in range(2):  # a thread may make a file while the first round removes its directory
+            for directory in calls.stores.owned_directories():
+                shutil.rmtree(directory, ignore_errors=True)
+        socket.unlink(missing_ok=True)
+        socket.parent.rmdir()  # unless another agent has its socket there
+    except OSError:
         pass
-    log.end()
-    for _ in range(2):  # a thread may make a file while the first round removes its directory
-        for directory in (socket.parent, *calls.stores.directories()):
-            shutil.rmtree(directory, ignore_errors=True)
-    os._exit(0)
+    finally:
+        os._exit(0)
 
 
 def _say_ready() -> None:

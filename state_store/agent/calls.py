@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from state_store import __version__
-from state_store.agent.cleaning import clean_up
+from state_store.agent.cleaning import clean_up, clean_up_after_merge
 from state_store.agent.committing import commit, predict
-from state_store.agent.events import EventLog
-from state_store.agent.files import FileConnections
-from state_store.agent.merges.merging import MergeRequest
-from state_store.agent.merges.scheduler import MergeScheduler
+from state_store.agent.jvm_connections import FileConnections
+from state_store.agent.merges.merge_queue import MergeRequest
+from state_store.agent.merges.scheduler import EventLog, MergeScheduler
 from state_store.agent.open_store import OpenStore
 from state_store.agent.restoring import fetch_deltas, found_damage, read_range, restore_store, seen_attempts
 from state_store.agent.stores import DatabaseSettingsOf, OpenStorage, Stores, database_settings
@@ -22,6 +21,7 @@ from state_store.agent.wire.answers import (
     Ack,
     Answer,
     Cleaned,
+    Closed,
     Committed,
     DeltaFiles,
     Events,
@@ -65,14 +65,19 @@ EVENT_WAIT_S = 30.0
 
 
 class Calls:
-    """Serves all stores of one executor; `directory` is for local files. Any thread may call `handle`.
+    """Serves all stores of one executor. Any thread may call `handle`.
 
-    `open_storage` and `runtime` are where its stores are and what it runs on.
+    Args:
+        directory: The directory for local files, or one on each disk.
+        files: Connections for files through the JVM.
+        settings: From options to the settings of databases.
+        open_storage: From a location to its storage.
+        runtime: Clocks, randomness and threads.
     """
 
     def __init__(
         self,
-        directory: Path,
+        directory: Path | Sequence[Path],
         files: FileConnections | None = None,
         *,
         settings: DatabaseSettingsOf = database_settings,
@@ -80,10 +85,11 @@ class Calls:
         runtime: Runtime = SYSTEM,
     ) -> None:
         self._runtime = runtime
+        directories = [directory] if isinstance(directory, Path) else list(directory)
         self._files = files or FileConnections(runtime=runtime)
         self.events = EventLog(runtime)
-        self.scheduler = MergeScheduler(self.events, runtime=runtime)
-        self.stores = Stores(directory, self._files, self.scheduler, settings, open_storage, runtime)
+        self.scheduler = MergeScheduler(self.events, clean=clean_up_after_merge, runtime=runtime)
+        self.stores = Stores(directories, self._files, self.scheduler, settings, open_storage, runtime)
         self._operations: dict[str, Callable[[dict[str, Any]], Answer]] = {
             "ping": self._ping,
             "events": self._events,
@@ -125,6 +131,7 @@ class Calls:
     def _events(self, request: dict[str, Any]) -> Events:
         fields = decode(EventsRequest, request)
         wait_s = EVENT_WAIT_S if fields.wait_ms is None else min(EVENT_WAIT_S, fields.wait_ms / 1000)
+        self.scheduler.wake()  # a thread that could not be started is started now
         return Events(self.events.after(fields.after, wait_s=wait_s))
 
     def _open(self, request: dict[str, Any]) -> Opened:
@@ -158,7 +165,7 @@ class Calls:
 
     def _snapshot(self, request: dict[str, Any]) -> MergedStore | Skipped:
         fields = decode(SnapshotRequest, request)
-        merge = MergeRequest(fields.version, fields.kind, fields.reason)
+        merge = MergeRequest(fields.version, fields.kind, fields.reason, by_name=True)
         return self.scheduler.merge_now(self._store(request), merge)
 
     def _full(self, request: dict[str, Any]) -> FullAsked:
@@ -195,7 +202,10 @@ class Calls:
         )
 
     def _cleanup(self, request: dict[str, Any]) -> Cleaned:
-        return clean_up(self._store(request), decode(VersionRequest, request))
+        store = self._store(request)
+        cleaned = clean_up(store, decode(VersionRequest, request).version)
+        self.scheduler.cleaned(store)
+        return cleaned
 
     def _deltas(self, request: dict[str, Any]) -> DeltaFiles:
         return fetch_deltas(self._store(request), decode(DeltasRequest, request))
@@ -208,10 +218,10 @@ class Calls:
         found_damage(self._store(request), decode(DirectoryRequest, request).directory)
         return Ack()
 
-    def _close(self, request: dict[str, Any]) -> Ack:
+    def _close(self, request: dict[str, Any]) -> Closed:
         with contextlib.suppress(BusyError):  # it is closed already
-            self.stores.close(_store_fields(request))
-        return Ack()
+            return Closed(owed=self.stores.close(_store_fields(request)))
+        return Closed(owed=False)
 
     def _released(self, request: dict[str, Any], directory: Path) -> None:
         with contextlib.suppress(BusyError):  # the store is closed, and its directories are gone

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from state_store.agent.files import background
+from state_store.agent.jvm_connections import background
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import Cleaned
-from state_store.agent.wire.requests import VersionRequest
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.contents import StoreContents
 from state_store.core.deletion.policy import Cleanup
@@ -15,13 +14,24 @@ from state_store.core.files.deadline import Deadline
 from state_store.core.settings.option import PREFIX
 
 
-def clean_up(store: OpenStore, request: VersionRequest) -> Cleaned:
-    """Deletes what is not retained, seen from the newest version; calls no storage when that is nothing.
+def clean_up_after_merge(store: OpenStore) -> Cleaned:
+    """Clean up, seen from the newest version that Spark has committed for certain.
 
-    Raises as `Retention.cleanup` does, and BusyError past the time that clean-ups have: what is left over is
-    found again the next time.
+    Raises:
+        StateStoreError: As `clean_up`.
     """
-    newest, head, retention = request.version, store.head, store.retention
+    certain = store.head.certain
+    return Cleaned(0, 0, []) if certain is None else clean_up(store, certain)
+
+
+def clean_up(store: OpenStore, newest: VersionId) -> Cleaned:
+    """Delete what is not retained, seen from the newest version; ask no storage if that is nothing.
+
+    Raises:
+        BusyError: The time for clean-ups is over; the next one finds what is left.
+        StateStoreError: As `Retention.cleanup`.
+    """
+    head, retention = store.head, store.retention
     registry = head.registry
     floor = newest.number - store.store_id.retention(store.options).keep
     due = registry is None or retention.is_due(registry, newest) or head.superseded_below(floor + 1)

@@ -54,6 +54,7 @@ class StoreHead:
         self._chain: Chain | None = None
         self._known = KnownRegistry()
         self._certain: VersionId | None = None
+        self._is_provider_closed = False
         self._restores = 0
         self._newest: LocalDatabase | None = None
         self._held: dict[Path, int] = {}
@@ -83,6 +84,15 @@ class StoreHead:
         """Newest version that Spark has committed for certain: it restored it, or built a commit on it."""
         with self._lock:
             return self._certain
+
+    @property
+    def is_provider_closed(self) -> bool:
+        """Whether the JVM has closed the provider: a merge that is owed to the store may go on."""
+        return self._is_provider_closed
+
+    def provider_closed(self) -> None:
+        """Note that the JVM has closed the provider."""
+        self._is_provider_closed = True
 
     def predict_restore_ms(self, chain: Chain) -> float:
         """Return the milliseconds that a restore of `chain` would take now, without any local file."""
@@ -220,21 +230,30 @@ class StoreHead:
         if not used and self._workspace.owns(directory):
             _remove(directory)
 
-    def saw_snapshot(self, seen: Chain, manifest: Manifest) -> None:
-        """Another process has published `manifest` on the chain: merges go on from it."""
+    def saw_snapshot(self, seen: Chain, manifest: Manifest) -> bool:
+        """Let merges go on from a snapshot that another process published on the chain.
+
+        Args:
+            seen: The chain when the snapshot was looked for.
+            manifest: The newest snapshot on it.
+
+        Returns:
+            Whether the snapshot is new.
+        """
         unused = None
         with self._lock:
             chain = self._chain
             known = None if chain is None else chain.snapshot
             if chain is None or known != seen.snapshot or manifest == known:
-                return
+                return False
             if known is not None and manifest.version < known.version:
-                return
+                return False
             self._chain = chain.publish(manifest)
             self._statistics.note_snapshot(manifest)
             self._known.forget()
             unused = self._adopt(None)
         _remove(unused)
+        return True
 
     def offer(self, base: LocalDatabase, published: Published | None) -> Chain:
         """A merge made `base`, and `published` it; the JVM holds it from now on. The chain after that.

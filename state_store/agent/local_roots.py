@@ -1,21 +1,28 @@
-"""Where an agent works on local disk, and the removal of what dead executors left there.
+"""Directories of an agent on local disks, and the removal of those that dead executors left there.
 
-Below the option `localDir` each executor has a directory `agent-<digest>` with a file `owner`, which its
-agent has locked as long as it lives, and which names the executor's JVM. An agent that starts removes those
-whose lock is free and whose JVM is gone: an executor that was killed together with its agent leaves nothing
-for long.
+Each directory has a file `owner`. The agent that works there has locked it as long as it lives, and has
+written into it who it is and which JVM it belongs to. The last agent that wrote it is the owner: an agent
+that was replaced, and wakes up late, finds another name there and removes nothing.
+
+Below the option `localDir` each executor has a directory `agent-<digest>`. An agent that starts there removes
+those whose lock is free and whose JVM is gone: an executor that was killed together with its agent leaves
+nothing for long.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
 import shutil
 import stat
+import zlib
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from state_store.agent.log import AGENT
 from state_store.core.files.workspace import make_private
@@ -26,53 +33,156 @@ from state_store.errors import OptionError
 
 OWNER = "owner"
 KEPT = "kept"
-"""Below `localDir`: files that survive an executor, for the next one."""
+"""Directory below `localDir` for files that survive an executor, for the next one."""
 
 FOREIGN_LEASE_S = 86_400.0
-"""How long the directory of an executor stays that runs, or ran, where its processes cannot be seen from
-here: in another container on the same disk."""
+"""Age at which the directory of an executor is removed whose processes cannot be seen from here: one in
+another container on the same disk.
+"""
+
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
+"""Errors of file systems without locks: Lustre without `-o flock`, NFS without lockd."""
+
+_OPTION = f"{PREFIX}localDir"
 
 
 class LocalRoots:
-    """The directories of this agent: `directory` and, for queries with `localDir`, one below that. Their
-    names are the same for an agent that replaces this one. Safe for any thread.
+    """The directories of this agent: `directories`, one on each of Spark's disks, and, for queries with
+    `localDir`, one below that. Their names are the same for an agent that replaces this one. Safe for any
+    thread.
     """
 
-    def __init__(self, directory: Path, runtime: Runtime = SYSTEM) -> None:
-        self._directory = directory
+    def __init__(self, directories: Sequence[Path], runtime: Runtime = SYSTEM) -> None:
+        self._directories = list(directories)
         self._runtime = runtime
+        self._agent = runtime.unique()
         self._lock = runtime.lock()
-        self._roots = {directory}
-        self._owners: list[int] = []
+        self._owned: dict[Path, int] = {}
+        self._given = set(self._directories)
 
-    def of(self, options: Options) -> Path:
-        """The directory for a store with these options."""
+    @property
+    def disks(self) -> int:
+        """Number of directories among which stores are spread."""
+        return len(self._directories)
+
+    def of(self, options: Options, location: str) -> Path:
+        """Return the directory for a store with these options; the same location always gets the same disk.
+
+        Raises:
+            OptionError: `localDir` cannot be used.
+            OSError: The disk is full or fails.
+        """
         if not options.local_dir:
-            return self._directory
-        parent = Path(options.local_dir)
-        root = parent / f"agent-{sha256(str(self._directory).encode('utf-8')).hexdigest()[:16]}"
+            root = self._directories[zlib.crc32(location.encode("utf-8")) % len(self._directories)]
+            self._own(root)
+            return root
+        parent = checked_local_dir(options.local_dir)
+        digest = sha256(str(self._directories[0]).encode("utf-8")).hexdigest()[:16]
+        root = parent / f"agent-{digest}"
         with self._lock:
-            if root not in self._roots:
-                make_private(parent)
-                _refuse_exchangeable(parent)
-                for directory in (root, parent / KEPT):
-                    make_private(directory)
-                    _keep_private(directory)
-                self._owners.append(_own(root))
-                self._roots.add(root)
-                _sweep(parent, root, self._runtime)
+            if root in self._owned and root.is_dir():
+                return root
+            make_private(parent)
+            _refuse_exchangeable(parent)
+            for directory in (root, parent / KEPT):
+                make_private(directory)
+                _keep_private(directory)
+            self._own(root)
+        _sweep(parent, root, self._runtime)
         return root
 
     def all(self) -> list[Path]:
-        """All that were given out, and `directory`."""
+        """Return all that were given out, and the directories of the agent."""
         with self._lock:
-            return list(self._roots)
+            return sorted(self._given)
+
+    def owned(self) -> list[Path]:
+        """Return the directories that no other agent has taken over: this agent removes them when it ends."""
+        return [root for root in self.all() if _owner(root).get("agent", self._agent) == self._agent]
+
+    def _own(self, root: Path) -> None:
+        """Lock the file that names the owner of a directory until this process ends, and write it."""
+        with self._lock:
+            if root in self._owned and (root / OWNER).exists():
+                return
+            make_private(root)
+            descriptor = os.open(root / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                _try_lock(descriptor)
+                jvm = os.getppid()
+                fields = {
+                    "jvm": jvm,
+                    "started": _start_time(jvm),
+                    "space": _process_space(),
+                    "agent": self._agent,
+                }
+                os.truncate(descriptor, 0)
+                os.pwrite(descriptor, json.dumps(fields).encode("utf-8"), 0)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            if root in self._owned:
+                os.close(self._owned[root])
+            self._owned[root] = descriptor
+            self._given.add(root)
+
+
+def checked_local_dir(text: str) -> Path:
+    """Return the directory that `localDir` names.
+
+    Raises:
+        OptionError: It is a URI, a list, or not an absolute path: the directory would be made in another
+            place than
+            the user means.
+    """
+    if "://" in text or text.startswith("file:"):
+        path = "/" + text.partition(":")[2].lstrip("/")
+        raise OptionError(f"{_OPTION} is a path, not the URI '{text}': set it to '{path}'", option=_OPTION)
+    if any(part.strip().startswith(("/", "~")) for part in text.split(",")[1:]):
+        raise OptionError(
+            f"{_OPTION} is one directory, not the list '{text}': to use several disks, leave it out and set "
+            "spark.local.dir to the list",
+            option=_OPTION,
+        )
+    if not text.startswith("/"):
+        raise OptionError(
+            f"{_OPTION} is '{text}', which is not an absolute path: write it out, without '~' or variables",
+            option=_OPTION,
+        )
+    return Path(text)
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Lock a file. Returns False where the file system has no locks, or a predecessor still has this one."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
+
+
+def _owner(root: Path) -> dict[str, Any]:
+    """Return what the owner of a directory wrote there, or nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        fields = json.loads((root / OWNER).read_text("utf-8"))
+        if isinstance(fields, dict):
+            return fields
+    return {}
 
 
 def _refuse_exchangeable(parent: Path) -> None:
-    """Raises OptionError where another user could exchange what lies in `parent`: one that is not root owns
-    it or the link that leads to it, or others may write there and it has no sticky bit. Who may write by a
-    group that this process is in is trusted.
+    """Refuse a directory in which another user could exchange files.
+
+    Users who may write by a group that this process is in are trusted.
+
+    Raises:
+        OptionError: Somebody else but root owns it or the link that leads to it, or others may write there
+            and it
+            has no sticky bit.
     """
     directory = parent.resolve()
     status = directory.lstat()
@@ -80,8 +190,8 @@ def _refuse_exchangeable(parent: Path) -> None:
         raise _refusal(parent, "belongs to another user, who could exchange what is kept there", _BELOW)
     is_others = status.st_mode & stat.S_IWGRP and status.st_gid not in {os.getegid(), *os.getgroups()}
     if (status.st_mode & stat.S_IWOTH or is_others) and not status.st_mode & stat.S_ISVTX:
-        what = "may be written by other users, who could exchange what is kept there"
-        raise _refusal(parent, what, f"{_BELOW}, or 'chmod +t' it")
+        fault = "may be written by other users, who could exchange what is kept there"
+        raise _refusal(parent, fault, f"{_BELOW}, or 'chmod +t' it")
 
 
 def _keep_private(directory: Path) -> None:
@@ -98,20 +208,8 @@ def _keep_private(directory: Path) -> None:
 _BELOW = "set localDir to a directory below it that does not exist, which is then made for this user alone"
 
 
-def _refusal(directory: Path, what: str, remedy: str) -> OptionError:
-    return OptionError(f"'{directory}' {what}: {remedy}", file=str(directory), option=f"{PREFIX}localDir")
-
-
-def _own(root: Path) -> int:
-    """Locks the file that says whose the directory is, until this process ends; its descriptor."""
-    descriptor = os.open(root / OWNER, os.O_RDWR | os.O_CREAT, 0o600)
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    jvm = os.getppid()
-    fields = {"jvm": jvm, "started": _start_time(jvm), "space": _process_space()}
-    os.truncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(fields).encode("utf-8"), 0)
-    return descriptor
+def _refusal(directory: Path, fault: str, remedy: str) -> OptionError:
+    return OptionError(f"'{directory}' {fault}: {remedy}", file=str(directory), option=_OPTION)
 
 
 def _sweep(parent: Path, own: Path, runtime: Runtime) -> None:
@@ -129,23 +227,35 @@ def _is_ours(root: Path) -> bool:
 
 def _is_abandoned(root: Path, runtime: Runtime) -> bool:
     try:
-        descriptor = os.open(root / OWNER, os.O_RDWR)
+        descriptor = os.open(root / OWNER, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
         return _age_s(root, runtime) > FOREIGN_LEASE_S
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        fields = json.loads(os.pread(descriptor, 4096, 0))
-        if fields["space"] == _process_space():
-            return bool(fields["started"] != _start_time(fields["jvm"]))
-        return _age_s(root / OWNER, runtime) > FOREIGN_LEASE_S
+        return not _is_locked(descriptor) and _is_dead(root, descriptor, runtime)
     except (OSError, ValueError, KeyError, TypeError):
-        return False  # its agent lives, or it is being made just now
+        return False  # it is being made just now
     finally:
         os.close(descriptor)
 
 
+def _is_locked(descriptor: int) -> bool:
+    """Return whether an agent that lives has locked the file; on a file system without locks nobody has."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno not in _NO_LOCKS
+    return False
+
+
+def _is_dead(root: Path, descriptor: int, runtime: Runtime) -> bool:
+    fields = json.loads(os.pread(descriptor, 4096, 0))
+    if fields["space"] == _process_space():
+        return bool(fields["started"] != _start_time(fields["jvm"]))
+    return _age_s(root / OWNER, runtime) > FOREIGN_LEASE_S
+
+
 def _start_time(process: int) -> str | None:
-    """When the process started, as the kernel counts; None where there is none."""
+    """Return when the process started, as the kernel counts, or None if there is none."""
     try:
         return Path(f"/proc/{process}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -153,7 +263,7 @@ def _start_time(process: int) -> str | None:
 
 
 def _process_space() -> str:
-    """Where process numbers mean the same: this boot and this container."""
+    """Return a name of the boot and the container, inside which a process number means one process."""
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"

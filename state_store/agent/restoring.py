@@ -46,7 +46,7 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
             thorough=thorough,
             ingest=request.ingest,
             is_lazy=store.head.is_lazy,
-            came=lambda directory, file: store.hydrations.came(
+            came=lambda directory, file: store.hydrations.add_file(
                 directory, file, _damage_teller(store, directory)
             ),
         )
@@ -80,7 +80,7 @@ def read_range(store: OpenStore, request: RangeRequest) -> ReadRange:
     """
     if not store.context.workspace.owns(request.directory):
         raise InternalError(f"'{request.directory}' is no base of this store")
-    hydration = store.hydrations.of(request.directory, _damage_teller(store, request.directory))
+    hydration = store.hydrations.get(request.directory, _damage_teller(store, request.directory))
     return ReadRange(hydration.read(request.name, request.offset, request.length))
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from state_store.agent.files import FileConnections, StoreFiles
 from state_store.agent.head import StoreHead
+from state_store.agent.jvm_connections import FileConnections, StoreFiles
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.agent.lazy.hydrations import Hydrations
 from state_store.agent.local_roots import KEPT, LocalRoots
@@ -71,7 +71,7 @@ class Stores:
 
     def __init__(
         self,
-        directory: Path,
+        directories: Sequence[Path],
         files: FileConnections,
         scheduler: MergeScheduler,
         settings: DatabaseSettingsOf,
@@ -83,7 +83,7 @@ class Stores:
         self._settings = settings
         self._open_storage = open_storage
         self._runtime = runtime
-        self._roots = LocalRoots(directory, runtime)
+        self._roots = LocalRoots(directories, runtime)
         self._lock = runtime.lock()
         self._executor = ExecutorOptions(runtime)
         self._suspicions = Suspicions(runtime)
@@ -113,9 +113,14 @@ class Stores:
                 store = self._stores[fields.instance] = self._new(fields, options)
         return store
 
-    def close(self, fields: StoreFields) -> None:
-        """Cancels the store's merge and removes its local files, those that a dead predecessor of this agent
-        left too. Raises as `of` does.
+    def close(self, fields: StoreFields) -> bool:
+        """Close a store, and remove its local files, those that a dead predecessor of this agent left too.
+
+        Returns:
+            True if a merge is owed to the store: it is made first, and the event `closed` follows.
+
+        Raises:
+            BusyError: The store is closed already.
         """
         store = self.of(fields)
         with self._lock:
@@ -123,26 +128,29 @@ class Stores:
             self._closed.add(fields.instance)
             if not self._stores:
                 self._executor.forget()
-        self._scheduler.remove(store)
-        store.close()
+        owed = self._scheduler.remove(store)
+        if not owed:
+            store.close()
+        return owed
 
     def all(self) -> list[OpenStore]:
         """Return the stores that are open, by the number of their provider."""
         with self._lock:
             return [self._stores[instance] for instance in sorted(self._stores)]
 
-    def directories(self) -> list[Path]:
-        """What goes when the agent ends."""
-        return self._roots.all()
+    def owned_directories(self) -> list[Path]:
+        """Return the directories that are removed when the agent ends."""
+        return self._roots.owned()
 
     def _new(self, fields: StoreFields, options: Options) -> OpenStore:
         store_id, runtime = fields.store_id, self._runtime
         if not store_id.has_checkpoint_ids and not self._warned_of_missing_ids:
             self._warned_of_missing_ids = True
             AGENT.warning(WITHOUT_IDS)
-        root = self._roots.of(options)
+        root = self._roots.of(options, store_id.location)
         kept = root.parent / KEPT if options.local_dir else root / KEPT
-        cache = self._cache_of(kept, options.local_recovery_budget_bytes)
+        disks = 1 if options.local_dir else self._roots.disks
+        cache = self._cache_of(kept, options.local_recovery_budget_bytes // disks)
         digest = _digest(store_id.run, store_id.location, str(fields.instance))
         workspace = Workspace(root / digest, runtime=runtime)
         workspace.open(held=fields.held)
@@ -190,7 +198,7 @@ class Stores:
             log=log,
             prune=partial(cache.prune, kept_files),
             suspicions=self._suspicions,
-            hydrations=Hydrations(context, self._hydration, log),
+            hydrations=Hydrations(context, self._hydration, log, self._scheduler.wake),
             request_times=request_times,
         )
         self._scheduler.add(store)

@@ -22,7 +22,7 @@ from runtimes import AdjustedRuntime
 
 from state_store import errors
 from state_store.agent.calls import Calls
-from state_store.agent.merges.merging import MergeRequest
+from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.frames import ProtocolError, read_frame, write_frame
 from state_store.core.checkpoint.attempts import AttemptId

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,9 +100,9 @@ def test_a_batch_that_fails_again_and_again_leaves_no_snapshots(tmp_path: Path) 
     assert {path.name.split("_")[1][:36] for path in snapshots} <= {job.versions[n][0] for n in (4, 5)}
 
 
-def test_a_store_that_is_closed_while_it_merges_cancels(tmp_path: Path) -> None:
+def test_a_merge_that_runs_when_its_provider_is_closed_is_made_all_the_same(tmp_path: Path) -> None:
     with AgentProcess() as agent:
-        job = Job(agent.connect(), tmp_path / "state", maxDeltas="1", mergeRateLimit="4k")
+        job = Job(agent.connect(), tmp_path / "state", maxDeltas="1", mergeRateLimit="1m")
         for number in range(2):
             job.commit({b"\0\0%d-%05d" % (number, row): os.urandom(60) for row in range(20_000)})
         root = Path(job.opened["incoming"]).parent
@@ -107,12 +110,47 @@ def test_a_store_that_is_closed_while_it_merges_cancels(tmp_path: Path) -> None:
             time.sleep(0.01)
         start_s = time.monotonic()
         job.close()
-        assert time.monotonic() - start_s < PATIENCE_S, "it waited for the merge, which takes ten minutes"
-        assert not root.exists()
-        time.sleep(0.3)
-        assert not root.exists()
-        assert agent.connect().call("events", after=0, wait_ms=1)["events"] == []
-    assert not list(job.location.glob("snapshot/*"))
+        assert time.monotonic() - start_s < 1, "nobody waits for the merge"
+        wait_until(lambda: not root.exists())
+        (snapshot,) = job.location.glob("snapshot/*")
+        assert snapshot.name == f"{1:020d}_{job.versions[1][0]}.zip"
+
+
+def test_providers_that_live_for_one_batch_merge_and_clean_up(tmp_path: Path) -> None:
+    """As with Spark's option `unloadOnCommit`: without merges of closed providers the chain grew for ever."""
+    client = InProcess(tmp_path / "local")
+    versions: dict[int, Any] = {0: (None, {})}
+    chains = []
+    for number in range(1, 40):
+        job = Job(client, tmp_path / "state", maxDeltas="5", retain=3, run="one run")
+        job.versions = versions
+        if number > 1:
+            job.restore(number - 1)
+        chains.append(job.commit(rows(5))["chain"]["deltas"])
+        job.close()
+    wait_until(lambda: not client.calls.scheduler._entries)
+    assert max(chains) < 20, "merges keep up"
+    assert len(list(job.location.glob("delta/*"))) < 20, "and what nothing needs is deleted"
+    assert not list((tmp_path / "local").glob("*/base-*"))
+
+
+def test_a_checkpoint_that_was_removed_does_not_come_back(tmp_path: Path) -> None:
+    client = InProcess(tmp_path / "local")
+    job = Job(client, tmp_path / "state", maxDeltas="1")
+    with client.calls.scheduler._changed:  # no merge begins before the close
+        for _ in range(2):
+            job.commit(rows())
+        job.close()
+        shutil.rmtree(job.location)
+    wait_until(lambda: not client.calls.scheduler._entries)
+    assert not job.location.exists()
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
 
 
 def test_events_of_a_closed_store_are_dropped() -> None:

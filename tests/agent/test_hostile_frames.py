@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from agent.harness import AgentClient
 from state_store.agent.calls import Calls
-from state_store.agent.files import FileConnections
+from state_store.agent.jvm_connections import FileConnections
 from state_store.agent.wire.frames import MAX_HEADER_BYTES, ProtocolError, read_frame, write_frame
 from state_store.agent.wire.server import Server
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue
-from state_store.agent.merges.merging import MergeRequest
+from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue, MergeRequest
 from state_store.core.checkpoint.names import VersionId
 
 
@@ -134,7 +133,7 @@ def test_a_merge_that_somebody_waits_for_counts_for_no_limit() -> None:
     assert not waiting.start_now(1, request("full"))
     waiting.ask(2, request("incremental"))
     assert waiting.next(0.0) == (2, request("incremental"))
-    assert waiting.is_running(1)
+    assert waiting.running(1) == request("full")
 
 
 def test_a_store_that_is_closed_asks_for_nothing() -> None:
@@ -159,3 +158,48 @@ def test_a_merge_of_a_store_that_is_gone_counts_until_it_has_ended() -> None:
     assert waiting.next(1.0) == (2, request("incremental"))
     waiting.ended(2, 2.0, succeeded=True)
     assert waiting.next(100.0) is None, "nothing of it waits any more"
+
+
+def test_a_merge_whose_files_are_being_fetched_takes_no_slot() -> None:
+    waiting = queue(1, 2, 3, concurrent=1)
+    for store in (1, 2, 3):
+        waiting.ask(store, request("incremental"))
+    fetched: set[int] = set()
+    assert waiting.next(0.0, lambda store: store == 3) == (3, request("incremental"))
+    assert waiting.next(0.0, fetched.__contains__) is None
+    assert waiting.in_need == [], "the one slot is taken, so that nobody needs files beyond the budget yet"
+    waiting.ended(3, 0.0, succeeded=True)
+    assert waiting.next(5.0, fetched.__contains__) is None
+    assert waiting.in_need == [1], "as many as may merge at a time"
+    (described,) = waiting.waiting(1, 5.0)
+    assert "fetched by a lazy restore" in described.why and described.ready_in_s is None
+    fetched.add(1)
+    assert waiting.next(5.0, fetched.__contains__) == (1, request("incremental"))
+    assert waiting.in_need == []
+
+
+def test_a_merge_that_is_put_back_has_not_failed() -> None:
+    waiting = queue(1)
+    waiting.ask(1, request("incremental"))
+    waiting.next(0.0)
+    waiting.put_back(1)
+    assert waiting.failures(1) == 0
+    assert waiting.next(0.0) == (1, request("incremental"))
+
+
+def test_providers_of_one_location_merge_one_after_the_other_and_inherit() -> None:
+    waiting = MergeQueue()
+    for store in (1, 2, 3):
+        waiting.add(store, MergeLimits(4, 0), "other" if store == 3 else "location")
+    waiting.ask(1, request("incremental"))
+    waiting.next(0.0)
+    waiting.ended(1, 0.0, succeeded=False)
+    waiting.ask(3, request("incremental"))
+    waiting.ask(2, request("incremental", 2))
+    waiting.inherit(2, 1)
+    assert waiting.owed(1) is None, "the closed provider has nothing to do any more"
+    assert waiting.next(0.5) == (3, request("incremental")), "the failures go over, and their pause"
+    assert waiting.next(1.0) == (2, request("incremental", 2))
+    waiting.ask(1, request("incremental"))
+    assert waiting.next(5.0) is None, "another merge of the location runs"
+    assert waiting.ended(2, 5.0, succeeded=False) == 2

@@ -12,14 +12,13 @@ import pytest
 from faults import Call, FaultyStorage
 from simulation.scheduler import Scheduler
 
-from agent.harness import PATIENCE_S, InProcess, Job
+from agent.harness import InProcess, Job
 from state_store.agent import stores
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import hydration
 from state_store.core.compat import zip
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files import sparse, transfer
-from state_store.core.files.deadline import Deadline
 from state_store.core.planning import request_costs
 from state_store.core.snapshots import assembly
 from state_store.core.storage.local import LocalStorage
@@ -100,7 +99,8 @@ def restores(written: list[Job], directory: Path, request_ms: float, **options: 
             job.versions = dict(origin.versions)
             from_s = clock_s()
             answers.append(job.restore_by_blocks(origin.version))
-            job.open_store.hydrations.settle(Deadline("the test", PATIENCE_S * 1000))
+            while not job.open_store.hydrations.is_settled:
+                scheduler.sleep(0.0002)
             answers[-1]["whole_ms"] = (clock_s() - from_s) * 1000
             job.call("close")
             scheduler.sleep(1000)  # what was under way ends

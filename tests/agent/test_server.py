@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agent.harness import AgentClient
-from state_store.agent.files import FileConnections
+from state_store.agent.jvm_connections import FileConnections
 from state_store.agent.wire import server
 from state_store.agent.wire.frames import (
     MAX_BODY_BYTES,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from simulation.storage import DistantStorage
 from state_store.agent.calls import Calls
-from state_store.agent.failures import as_state_store_error
+from state_store.agent.supervision import as_state_store_error
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.snapshots.merge import INGEST
 from state_store.errors import InternalError, StateStoreError
@@ -60,7 +60,7 @@ class Agent:
         kind `ingest` have for themselves."""
         if store.instance in self._merging:
             self._complaints.append(f"two merges of store {store.instance} at once")
-        is_asked_for = "/merge-" not in self._site.scheduler.current.name
+        is_asked_for = not self._site.scheduler.current.name.endswith("/merge")
         group = "asked for" if is_asked_for else "ingest" if request.kind == INGEST else "publishing"
         self._merging[store.instance] = group
         count = list(self._merging.values()).count(group)

@@ -1,40 +1,59 @@
-"""Tables that are read before they are local: blocks as the JVM asks for them, the rest in the background.
+"""Fetches the sparse files of one base: blocks as the JVM asks for them, the rest in the background.
 
-A restore leaves sparse files behind, of which only the ends are there (`files.sparse`). The JVM finds a block
-that is not there by its checksum, asks for the bytes around it, and reads on. Meanwhile whole files are
-fetched, in parts, those that were asked for first, as far as the executor's budget has room for them; a merge
-waits until the files that it builds on are whole. That begins with the first file whose end is there, while
-the restore still asks for others.
-Both write the same bytes to the same places, so neither needs to know of the other.
+A restore leaves sparse files behind, of which only the tails are local (`core.files.sparse`). The JVM notices
+a missing block by its checksum, asks for the bytes around it, and reads on. Meanwhile a `Hydration` fetches
+whole files in parts, those that were asked for first, as far as the executor's budget has room for them. It
+begins with the first file whose tail is local, while the restore still asks for others. Reader and hydration
+write the same bytes to the same places, so neither needs to know of the other.
+
+A file is in one state at a time:
+
+    FETCHING -> FETCHED -> VERIFYING -> WHOLE
+                  ^            |
+                  +-- error ---+        a missing or damaged file: FAILED, from any state
+
+A part or a verification that fails for another reason is tried again, for as long as the base is there.
+Nobody waits inside: a merge asks for the `readiness` of the base and comes back.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from logging import LoggerAdapter
+from typing import TYPE_CHECKING, Any
 
-from state_store.agent.files import background
-from state_store.agent.lazy.budget import HydrationBudget
-from state_store.agent.merges.priority import lower_priority
-from state_store.core.files.deadline import Deadline
+from state_store.agent.jvm_connections import background
+from state_store.agent.supervision import Crew, Job, as_state_store_error, lower_priority
 from state_store.core.files.parts import PART_BYTES, parts_of
 from state_store.core.files.sparse import SparseFile, end_bytes, fill
 from state_store.core.files.transfer import difference
-from state_store.core.snapshots.context import StoreContext
-from state_store.errors import BusyError, DamagedError, InternalError, MissingError, StateStoreError
+from state_store.errors import DamagedError, InternalError, MissingError, StateStoreError
 
-_RETRY_S = 2.0
-_POLL_S = 0.5
+if TYPE_CHECKING:
+    from pathlib import Path
 
-_MOST_VERIFYING = 2
+    from state_store.agent.lazy.budget import HydrationBudget
+    from state_store.core.snapshots.context import StoreContext
+
+RETRY_S = 2.0
+"""Pause of a thread after a part or a verification that failed."""
+
+STALL_S = 60.0
+"""Time without progress, only with failures, after which merges do not wait any longer."""
+
+MAX_VERIFYING = 2
 """Threads that read whole files again, beside the batch that is on all cores."""
+
+Part = tuple[int, int]
+"""Offset and length of a piece of a file."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Bytes that the JVM asked for, that came in the background, and that are to come; of these, the bytes of
-    files for which the budget has no room.
+    """Bytes that the JVM asked for, that came in the background, and that are missing; of the missing ones,
+    the bytes of files that the budget has no room for.
     """
 
     on_demand_bytes: int = 0
@@ -43,36 +62,68 @@ class Progress:
     without_room_bytes: int = 0
 
 
-class _Parts:
-    """The parts of one file, but for its end, which is there: which are to be fetched next, and how much is
-    there; what was read of it before it had room. Not safe for threads.
-    """
+class FileState(enum.Enum):
+    """State of one sparse file."""
 
-    def __init__(self, file: SparseFile, part_bytes: int) -> None:
-        self.file = file
-        self.missing_bytes = file.size_bytes - end_bytes(file.size_bytes)
+    FETCHING = "fetching"
+    FETCHED = "fetched"
+    VERIFYING = "verifying"
+    WHOLE = "whole"
+    FAILED = "failed"
+
+
+class Readiness(enum.Enum):
+    """Readiness of a base for a merge: every file is local, files are coming, or some will not come."""
+
+    WHOLE = "whole"
+    COMING = "coming"
+    FAILED = "failed"
+
+
+class HydratedFile:
+    """One sparse file, but for its tail, which is local. Not safe for threads: the hydration locks."""
+
+    def __init__(self, spec: SparseFile, part_bytes: int) -> None:
+        self.spec = spec
+        self.missing_bytes = spec.size_bytes - end_bytes(spec.size_bytes)
         self.hydrated_bytes = 0
         self.on_demand_bytes = 0
         self.has_room = False
-        self._left = parts_of(self.missing_bytes, part_bytes)
-        self.count = len(self._left)
+        self.is_refused = False
+        self.parts = parts_of(self.missing_bytes, part_bytes) if self.missing_bytes else []
+        self.part_count = len(self.parts)
+        self.state = FileState.FETCHING if self.missing_bytes else FileState.FETCHED
 
-    def take(self) -> tuple[int, int] | None:
-        """Offset and length of a part that nobody fetches yet; None: all are there or under way."""
-        return self._left.pop(0) if self._left else None
-
-    def put_back(self, part: tuple[int, int]) -> None:
-        """That part did not come."""
-        self._left.insert(0, part)
-
-    def came(self, part: tuple[int, int]) -> bool:
-        """That part is there; whether all are."""
+    def part_fetched(self, part: Part) -> None:
+        """Note that a part is local."""
         self.hydrated_bytes += part[1]
-        return self.hydrated_bytes == self.missing_bytes
+        if self.hydrated_bytes == self.missing_bytes and self.state is FileState.FETCHING:
+            self.state = FileState.FETCHED
+
+    def put_back(self, part: Part) -> None:
+        """Note that a part did not come: it is the next one."""
+        if self.state is FileState.FETCHING:
+            self.parts.insert(0, part)
+
+    def fail(self) -> None:
+        """Give the file up."""
+        self.state = FileState.FAILED
+        self.parts.clear()
 
 
 class Hydration:
-    """The sparse files of one base: each that is added, until all are. Safe for any thread."""
+    """The sparse files of one base: each that is added, until all are. Safe for any thread.
+
+    Callbacks are called without a lock, by any thread.
+
+    Args:
+        context: The store.
+        directory: The base. When it is removed, the hydration ends by itself.
+        budget: Disk and network that the executor allows.
+        found_damage: Is called with the error when a file is missing or damaged in storage.
+        settled: Is called when the readiness may have changed to another than COMING.
+        log: The log of the store.
+    """
 
     def __init__(
         self,
@@ -81,256 +132,321 @@ class Hydration:
         *,
         budget: HydrationBudget,
         found_damage: Callable[[StateStoreError], object],
-        found_no_room: Callable[[int], object],
+        settled: Callable[[], object],
+        log: LoggerAdapter[Any],
     ) -> None:
+        self._context = context
+        self._directory = directory
+        self._budget = budget
+        self._found_damage = found_damage
+        self._settled = settled
+        self._log = log
+        self._clock_s = context.runtime.monotonic_s
         self._part_bytes = PART_BYTES
         if budget.bytes_per_s:  # parts are up to 1.5 times as long
             self._part_bytes = min(PART_BYTES, max(1, budget.bytes_per_s * 2 // 3))
-        self._context = context
-        self._directory = directory
-        self._files: dict[str, _Parts] = {}
-        self._budget = budget
-        self._found_damage = found_damage
-        self._found_no_room = found_no_room
         self._changed = context.runtime.condition()
-        self._queue: list[str] = []
-        self._missing: set[str] = set()
-        self._unchecked: list[_Parts] = []
-        self._verifying = 0
-        self._has_all = False
-        self._failure: StateStoreError | None = None
-        self._stopped = False
-        self._on_demand_bytes = 0
-        self._threads = 0
+        self._files: dict[str, HydratedFile] = {}
+        self._order: list[HydratedFile] = []
+        self._is_complete = False
+        self._is_stopped = False
         self._is_needed = False
-        self._lacks_room = False
-        self._told_of_room = False
+        self._has_warned = False
+        self._failing_since_s: float | None = None
+        self._crew = Crew(context.runtime, self._changed, "hydration", self._take)
 
-    def add(self, files: Iterable[SparseFile]) -> None:
-        """Fetches these, too, but those that were added before."""
+    # ---- called by the store -----------------------------------------------------------------------------
+
+    def add(self, specs: Iterable[SparseFile]) -> None:
+        """Fetch these files too, unless they were added before."""
         with self._changed:
-            for file in files:
-                if file.name not in self._files:
-                    parts = self._files[file.name] = _Parts(file, self._part_bytes)
-                    self._missing.add(file.name)
-                    if parts.missing_bytes:
-                        self._queue.append(file.name)
-                    else:
-                        self._unchecked.append(parts)
+            for spec in specs:
+                if spec.name not in self._files:
+                    file = self._files[spec.name] = HydratedFile(spec, self._part_bytes)
+                    self._order.append(file)
         self.start()
 
-    def added_all(self) -> None:
-        """No more are added. What is there is verified from now on, which would hold up those that come."""
+    def complete(self) -> None:
+        """Note that no more files are added. Verification starts now; earlier it would slow the tails
+        down.
+        """
         with self._changed:
-            self._has_all = True
+            self._is_complete = True
         self.start()
+        self._report()
 
     def start(self) -> None:
-        """Fetches them in threads of its own, until they are whole, their directory goes, none of those that
-        are left has room, or `stop`.
+        """Fetch in threads of its own until every file is whole, the directory is removed, no missing file
+        has room, or `stop` is called.
         """
         with self._changed:
-            count = sum(parts.count for parts in self._files.values())
-            more = max(0, min(self._context.transfer_threads, max(1, count)) - self._threads)
-            self._threads += more
-        for _ in range(more):
-            self._context.runtime.start(self._run, name="hydration")
+            parts = sum(file.part_count for file in self._files.values())
+        self._ensure(min(self._context.transfer_threads, max(1, parts)))
 
-    def stop(self) -> None:
-        """No more is fetched, once the reads that are under way have ended."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
+    def resume(self, *, needed: bool = False) -> None:
+        """Start threads again if there is work: files have room now, or no thread could be started before.
 
-    def progress(self) -> Progress:
-        """What was fetched so far."""
+        Args:
+            needed: A merge needs the files: they have room from now on, whatever the budget says.
+        """
         with self._changed:
-            hydrated_bytes = sum(parts.hydrated_bytes for parts in self._files.values())
-            all_bytes = sum(parts.missing_bytes for parts in self._files.values())
-            without_room_bytes = sum(
-                parts.missing_bytes
-                for parts in self._files.values()
-                if self._lacks_room and not parts.has_room
-            )
-            return Progress(
-                self._on_demand_bytes, hydrated_bytes, all_bytes - hydrated_bytes, without_room_bytes
-            )
-
-    def go_on(self) -> None:
-        """Fetches files that had no room and have some now."""
-        with self._changed:
-            if not self._lacks_room or self._stopped or not any(map(self._has_room, self._queue)):
+            self._is_needed = self._is_needed or needed
+            if self._is_stopped or not self._has_work():
                 return
-            self._lacks_room = False
         self.start()
 
+    def stop(self) -> None:
+        """End the fetching, once the requests under way have ended."""
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        self._report()
+
     def read(self, name: str, offset: int, length: int) -> int:
-        """Fetches bytes of a file now, and all of it before others; how many. Raises as the storage does."""
-        parts = self._files.get(name)
-        if parts is None:
-            raise InternalError(f"'{self._directory / name}' is no file that is fetched bit by bit")
+        """Fetch bytes of a file now, and the rest of that file before others.
+
+        Returns:
+            The number of bytes, fewer than `length` at the end of the file.
+
+        Raises:
+            InternalError: The base has no sparse file of that name.
+            StateStoreError: The storage failed.
+        """
+        file = self._files.get(name)
+        if file is None:
+            raise InternalError(f"'{self._directory / name}' is not a lazily restored file")
         with self._changed:
-            if name in self._queue:
-                self._queue.remove(name)
-                self._queue.insert(0, name)
-        count = fill(self._context.storage, parts.file, self._directory, offset, length)
+            self._order.remove(file)
+            self._order.insert(0, file)
+        count = fill(self._context.storage, file.spec, self._directory, offset, length)
         with self._changed:
-            self._on_demand_bytes += count
-            if not parts.has_room:
-                more = min(count, parts.file.size_bytes - parts.on_demand_bytes)
-                parts.on_demand_bytes += more
-                self._budget.take(self._directory, more, is_needed=True)
+            self._on_demand(file, count)
         return count
 
-    def settle(self, deadline: Deadline) -> None:
-        """Until all files are whole or something other than the budget keeps them from being fetched. Raises
-        BusyError past the deadline.
-        """
-        with self._changed:
-            self._is_needed = True
-        self.go_on()
-        with self._changed:
-            while self._lacks_any and self._failure is None and not self._stopped:
-                if self.is_abandoned:
-                    return
-                deadline.check()
-                self._changed.wait(_POLL_S)
-
-    def wait(self, deadline: Deadline) -> None:
-        """Until all files are whole. Raises BusyError past the deadline or when it was stopped, and what kept
-        a file from being fetched.
-        """
-        self.settle(deadline)
-        with self._changed:
-            if self._lacks_any:
-                raise self._failure or BusyError(f"'{self._directory}' is no longer fetched")
+    # ---- asked by merges and people ----------------------------------------------------------------------
 
     @property
-    def is_abandoned(self) -> bool:
-        """Whether the restore that added files has failed: its directory is gone."""
-        return not self._has_all and not self._directory.exists()
+    def readiness(self) -> Readiness:
+        """Readiness for a merge now."""
+        with self._changed:
+            states = {file.state for file in self._files.values()}
+            if self._is_complete and states <= {FileState.WHOLE}:
+                return Readiness.WHOLE
+            if self._is_stopped or FileState.FAILED in states or self._is_stalled():
+                return Readiness.FAILED
+        return Readiness.COMING if self._directory.exists() else Readiness.FAILED
+
+    def progress(self) -> Progress:
+        """Return what was fetched so far."""
+        with self._changed:
+            files = self._files.values()
+            hydrated_bytes = sum(file.hydrated_bytes for file in files)
+            return Progress(
+                sum(file.on_demand_bytes for file in files),
+                hydrated_bytes,
+                sum(file.missing_bytes for file in files) - hydrated_bytes,
+                sum(file.missing_bytes for file in files if file.is_refused),
+            )
 
     @property
-    def _lacks_any(self) -> bool:
-        return bool(self._missing) or not self._has_all
+    def is_complete(self) -> bool:
+        """Whether no more files are added."""
+        return self._is_complete
 
-    def _run(self) -> None:
-        with background():
-            while (found := self._next()) is not None:
-                parts, part = found
-                try:
-                    self._hydrate(parts, part)
-                except (MissingError, DamagedError) as error:
-                    self._failed(parts, error)
-                except StateStoreError:
-                    self._put_back(parts, part)
-            if self._has_all:
-                lower_priority()  # hashing takes the cores that the batch is on
-                self._check_all()
-
-    def _next(self) -> tuple[_Parts, tuple[int, int]] | None:
-        """The part that is to be fetched next. None, and the thread is counted no more, where none is left
-        that has room, though one that is under way may be put back: by a thread that goes on then.
-        """
+    def states(self) -> dict[str, FileState]:
+        """Return the state of each file, by name."""
         with self._changed:
-            while not self._stopped:
-                name = next(filter(self._has_room, self._queue), None)
-                if name is None:
-                    break
-                parts = self._files[name]
-                part = parts.take()
-                if part is not None:
-                    return parts, part
-                self._queue.remove(name)
-            self._threads -= 1
-            self._lacks_room = bool(self._queue)
-            tell = self._lacks_room and not self._told_of_room and not self._stopped
-            self._told_of_room |= tell
-        if tell:
-            self._found_no_room(self.progress().without_room_bytes)
-        return None
+            return {name: file.state for name, file in self._files.items()}
 
-    def _has_room(self, name: str) -> bool:
-        parts = self._files[name]
-        if not parts.has_room:
-            size_bytes = parts.file.size_bytes - parts.on_demand_bytes
-            parts.has_room = self._budget.take(self._directory, size_bytes, is_needed=self._is_needed)
-        return parts.has_room
+    @property
+    def threads(self) -> int:
+        """Number of threads that fetch or verify."""
+        return self._crew.count
 
-    def _put_back(self, parts: _Parts, part: tuple[int, int]) -> None:
-        """Storage fails: again a little later."""
-        with self._changed:
-            parts.put_back(part)
-            if parts.file.name not in self._queue:
-                self._queue.append(parts.file.name)
-            if not self._stopped:
-                self._changed.wait(_RETRY_S)
+    # ---- jobs, taken under the lock ----------------------------------------------------------------------
 
-    def _failed(self, parts: _Parts, error: StateStoreError) -> None:
-        with self._changed:
-            self._failure = error
-            if parts.file.name in self._queue:
-                self._queue.remove(parts.file.name)
-            self._changed.notify_all()
-        self._found_damage(error)
-
-    def _hydrate(self, parts: _Parts, part: tuple[int, int]) -> None:
-        """Fetches a part. A file whose last one has come is verified when nothing is left to fetch: what that
-        takes of a core is the batch's until then, which verifies what it reads. It is verified at once where
-        fetching is slowed down: it may take hours, and what is not verified is not kept.
-        """
-        context, file = self._context, parts.file
-        self._pause(part[1])
-        if self._stopped or not self._directory.exists():
-            self.stop()
-            return
-        fill(context.storage, file, self._directory, *part)
-        with self._changed:
-            if parts.came(part):
-                self._unchecked.append(parts)
+    def _take(self) -> Job | None:
+        if self._is_stopped:
+            return None
+        # What takes a core is the batch's until nothing is left to fetch; the batch verifies what it reads.
+        # Where fetching is slowed down it may take hours, and a file that is not verified is not kept.
+        first, second = self._part, self._verification
         if self._budget.bytes_per_s:
-            self._check_all()
+            first, second = second, first
+        job = first() or second()
+        if job is None:
+            self._warn_of_room()
+        return job
 
-    def _check_all(self) -> None:
-        """Verifies files all of whose parts are there, and keeps them, while few other threads do so."""
-        while (parts := self._next_unchecked()) is not None:
-            try:
-                self._check(parts.file)
-            except DamagedError as error:
-                self._failed(parts, error)
-            except FileNotFoundError:  # the base is gone
-                self.stop()
-            finally:
-                with self._changed:
-                    self._verifying -= 1
+    def _part(self) -> Job | None:
+        file = next((file for file in self._order if file.parts and self._has_room(file)), None)
+        return None if file is None else _Fetching(self, file, file.parts.pop(0))
 
-    def _next_unchecked(self) -> _Parts | None:
-        """One that this thread verifies. None where there is none; or enough threads verify others, who come
-        for the next.
-        """
-        with self._changed:
-            if self._stopped or not self._unchecked or self._verifying == _MOST_VERIFYING:
-                return None
-            self._verifying += 1
-            return self._unchecked.pop(0)
+    def _verification(self) -> Job | None:
+        if not (self._is_complete or self._budget.bytes_per_s):
+            return None
+        states = [file.state for file in self._order]
+        if FileState.FETCHED not in states or states.count(FileState.VERIFYING) >= MAX_VERIFYING:
+            return None
+        file = self._order[states.index(FileState.FETCHED)]
+        file.state = FileState.VERIFYING
+        return _Verifying(self, file)
 
-    def _check(self, file: SparseFile) -> None:
-        """Raises DamagedError where the file is not the one that is stored, FileNotFoundError where it is no
-        longer there.
-        """
-        wrong = difference(file.wanted(self._directory))
+    def _has_work(self) -> bool:
+        if any(file.parts and self._has_room(file) for file in self._order):
+            return True
+        return self._is_complete and any(file.state is FileState.FETCHED for file in self._order)
+
+    def _has_room(self, file: HydratedFile) -> bool:
+        if not file.has_room:
+            size_bytes = file.spec.size_bytes - file.on_demand_bytes
+            file.has_room = self._budget.take(self._directory, size_bytes, is_needed=self._is_needed)
+            file.is_refused = not file.has_room
+        return file.has_room
+
+    def _on_demand(self, file: HydratedFile, count: int) -> None:
+        counted = count if file.has_room else min(count, file.spec.size_bytes - file.on_demand_bytes)
+        if not file.has_room:
+            self._budget.take(self._directory, counted, is_needed=True)
+        file.on_demand_bytes += count
+
+    def _is_stalled(self) -> bool:
+        since_s = self._failing_since_s
+        return since_s is not None and self._clock_s() - since_s >= STALL_S
+
+    def _warn_of_room(self) -> None:
+        refused_bytes = sum(file.missing_bytes for file in self._order if file.is_refused)
+        if refused_bytes and not self._has_warned:
+            self._has_warned = True
+            self._log.warning(
+                f"{refused_bytes} bytes stay in checkpoint storage, and their rows are read from there: "
+                "hydrationDiskBudget has no room for them"
+            )
+
+    # ---- jobs, at work and at their end, without the lock ------------------------------------------------
+
+    def _ensure(self, threads: int) -> None:
+        if not self._crew.ensure(threads):
+            with self._changed:
+                self._note_failure()
+
+    def _fetch(self, file: HydratedFile, part: Part) -> bool:
+        """Fetch a part. Returns False if nobody needs it any more."""
+        self._wait_for_turn(part[1])
+        if self._is_gone():
+            return False
+        fill(self._context.storage, file.spec, self._directory, *part)
+        return True
+
+    def _verify(self, file: HydratedFile) -> bool:
+        """Verify a file and keep it. Returns False if nobody needs it any more."""
+        if self._is_gone():
+            return False
+        lower_priority()
+        try:
+            wrong = difference(file.spec.wanted(self._directory))
+        except FileNotFoundError:
+            if self._is_gone():
+                return False
+            raise
         if wrong is not None:
-            stored = f"{self._context.storage.location}/{file.path}"
+            stored = f"{self._context.storage.location}/{file.spec.path}"
             raise DamagedError(f"'{stored}' is damaged: {wrong}", file=stored)
-        self._context.cache.keep(file.path, self._directory / file.name)
-        with self._changed:
-            self._missing.discard(file.name)
-            self._changed.notify_all()
+        self._context.cache.keep(file.spec.path, self._directory / file.spec.name)
+        return True
 
-    def _pause(self, size_bytes: int) -> None:
-        """Until it is the turn of this many bytes."""
+    def _is_gone(self) -> bool:
+        """Return whether the base is not needed any more. A restore that failed has removed its directory."""
+        if not self._is_stopped and not self._directory.exists():
+            self.stop()
+        return self._is_stopped
+
+    def _wait_for_turn(self, size_bytes: int) -> None:
+        """Wait until the rate limit allows this many bytes."""
         at_s = self._budget.turn_s(size_bytes)
-        clock_s = self._context.runtime.monotonic_s
         with self._changed:
-            while not self._stopped and (left_s := at_s - clock_s()) > 0:
+            while not self._is_stopped and (left_s := at_s - self._clock_s()) > 0:
                 self._changed.wait(left_s)
+
+    def _note_failure(self) -> None:
+        if self._failing_since_s is None:
+            self._failing_since_s = self._clock_s()
+
+    def _failed(self, file: HydratedFile, failure: BaseException) -> None:
+        """Note the failure of a job, under the lock."""
+        if isinstance(failure, (MissingError, DamagedError)):
+            file.fail()
+        else:
+            self._note_failure()
+
+    def _report(self) -> None:
+        if self.readiness is not Readiness.COMING:
+            self._settled()
+
+
+class _Work:
+    """A job of a hydration. The state of its file is given back before anybody is told of a failure."""
+
+    def __init__(self, hydration: Hydration, file: HydratedFile) -> None:
+        self._hydration = hydration
+        self._file = file
+        self._is_done = False
+        self._is_given_back = False
+
+    def run(self) -> None:
+        with background():
+            self._is_done = self._work()
+
+    def end(self, failure: BaseException | None) -> float:
+        hydration = self._hydration
+        with hydration._changed:
+            if not self._is_given_back:
+                if failure is not None:
+                    hydration._failed(self._file, failure)
+                elif self._is_done:
+                    hydration._failing_since_s = None
+                self._give_back()
+                self._is_given_back = True
+                hydration._changed.notify_all()
+        if failure is not None:
+            self._tell(failure)
+        hydration._report()
+        return RETRY_S if failure is not None else 0.0
+
+    def _tell(self, failure: BaseException) -> None:
+        if self._file.state is FileState.FAILED:
+            self._hydration._found_damage(as_state_store_error(failure))
+        elif not isinstance(failure, StateStoreError):
+            self._hydration._log.warning(
+                f"'{self._file.spec.path}' is fetched again later: {as_state_store_error(failure)}"
+            )
+
+    def _work(self) -> bool:
+        raise NotImplementedError
+
+    def _give_back(self) -> None:
+        raise NotImplementedError
+
+
+class _Fetching(_Work):
+    def __init__(self, hydration: Hydration, file: HydratedFile, part: Part) -> None:
+        super().__init__(hydration, file)
+        self._part = part
+
+    def _work(self) -> bool:
+        return self._hydration._fetch(self._file, self._part)
+
+    def _give_back(self) -> None:
+        if self._is_done:
+            self._file.part_fetched(self._part)
+        else:
+            self._file.put_back(self._part)
+
+
+class _Verifying(_Work):
+    def _work(self) -> bool:
+        return self._hydration._verify(self._file)
+
+    def _give_back(self) -> None:
+        if self._file.state is FileState.VERIFYING:
+            self._file.state = FileState.WHOLE if self._is_done else FileState.FETCHED

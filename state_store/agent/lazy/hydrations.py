@@ -1,80 +1,69 @@
-"""The lazy restores of one store: which of them goes on, for its JVM and for a merge that waits."""
+"""The lazy restores of one store, by the directories of their bases."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from logging import LoggerAdapter
 from pathlib import Path
 from typing import Any
 
 from state_store.agent.lazy.budget import HydrationBudget
-from state_store.agent.lazy.hydration import Hydration, Progress
-from state_store.core.files.deadline import Deadline
+from state_store.agent.lazy.hydration import Hydration, Progress, Readiness
 from state_store.core.files.sparse import SparseFile
 from state_store.core.snapshots.context import StoreContext
 from state_store.errors import InternalError, StateStoreError
 
 LIST_NAME = "sparse.json"
-"""In the directory of a base: its sparse files, for an agent that replaces another."""
+"""File in the directory of a base that lists its sparse files, for an agent that replaces another."""
+
+FoundDamage = Callable[[StateStoreError], object]
 
 
 class Hydrations:
-    """Those of one store, by the directories of their bases. Safe for any thread."""
+    """The hydrations of one store. Safe for any thread.
 
-    def __init__(self, context: StoreContext, budget: HydrationBudget, log: LoggerAdapter[Any]) -> None:
+    Args:
+        context: The store.
+        budget: Disk and network that the executor allows.
+        log: The log of the store.
+        settled: Is called when a base may have become ready for a merge.
+    """
+
+    def __init__(
+        self,
+        context: StoreContext,
+        budget: HydrationBudget,
+        log: LoggerAdapter[Any],
+        settled: Callable[[], object] = lambda: None,
+    ) -> None:
         self._context = context
         self._budget = budget
         self._log = log
+        self._settled = settled
         self._lock = context.runtime.lock()
         self._running: dict[Path, Hydration] = {}
 
-    def came(
-        self, directory: Path, file: SparseFile, found_damage: Callable[[StateStoreError], object]
-    ) -> None:
-        """Starts to fetch a file of a base that is being made. It ends when the directory goes."""
-        self._in(directory, found_damage).add([file])
+    def add_file(self, directory: Path, file: SparseFile, found_damage: FoundDamage) -> None:
+        """Start to fetch a file of a base that is being made."""
+        self._get_or_create(directory, found_damage).add([file])
 
-    def begin(
-        self,
-        directory: Path,
-        files: Sequence[SparseFile],
-        found_damage: Callable[[StateStoreError], object],
-    ) -> Hydration:
-        """Fetches the files of a base that was made, and notes in the directory which they are."""
+    def begin(self, directory: Path, files: Sequence[SparseFile], found_damage: FoundDamage) -> Hydration:
+        """Fetch the files of a base that was made, and list them in its directory.
+
+        Raises:
+            OSError: The list cannot be written.
+        """
         listed = json.dumps([asdict(file) for file in files])
         (directory / LIST_NAME).write_text(listed, "utf-8")
-        return self._all(directory, files, found_damage)
+        return self._start(directory, files, found_damage)
 
-    def _all(
-        self,
-        directory: Path,
-        files: Iterable[SparseFile],
-        found_damage: Callable[[StateStoreError], object],
-    ) -> Hydration:
-        hydration = self._in(directory, found_damage)
-        hydration.add(files)
-        hydration.added_all()
-        return hydration
+    def get(self, directory: Path, found_damage: FoundDamage) -> Hydration:
+        """Return the hydration of a base; go on with one that an earlier agent began.
 
-    def _in(self, directory: Path, found_damage: Callable[[StateStoreError], object]) -> Hydration:
-        with self._lock:
-            if (known := self._running.get(directory)) is not None:
-                return known
-            self._running = {at: one for at, one in self._running.items() if at.exists()}
-            hydration = self._running[directory] = Hydration(
-                self._context,
-                directory,
-                budget=self._budget,
-                found_damage=found_damage,
-                found_no_room=self._tell_of_no_room,
-            )
-            return hydration
-
-    def of(self, directory: Path, found_damage: Callable[[StateStoreError], object]) -> Hydration:
-        """That of a base, which an agent before this one may have begun. Raises InternalError where the base
-        has no sparse files.
+        Raises:
+            InternalError: The base has no sparse files.
         """
         with self._lock:
             known = self._running.get(directory)
@@ -83,29 +72,38 @@ class Hydrations:
         try:
             listed = json.loads((directory / LIST_NAME).read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise InternalError(
-                f"'{directory}' has no files that are fetched bit by bit ({error})"
-            ) from error
-        return self._all(directory, [SparseFile(**fields) for fields in listed], found_damage)
+            raise InternalError(f"'{directory}' has no lazily restored files ({error})") from error
+        return self._start(directory, [SparseFile(**fields) for fields in listed], found_damage)
 
-    def wait(self, directory: Path, deadline: Deadline) -> None:
-        """Until all files of the base are whole. Raises as `Hydration.wait` does."""
+    def drop(self, directory: Path) -> None:
+        """End and forget the hydration of a base that is given up; an unknown one is fine."""
+        with self._lock:
+            dropped = self._running.pop(directory, None)
+        if dropped is not None:
+            dropped.stop()
+
+    def readiness(self, directory: Path) -> Readiness:
+        """Return the readiness of a base; one without sparse files is WHOLE."""
         with self._lock:
             known = self._running.get(directory)
-        if known is not None:
-            known.wait(deadline)
+        return Readiness.WHOLE if known is None else known.readiness
 
-    def settle(self, deadline: Deadline) -> None:
-        """Until nothing is being fetched: what has come is local then. Raises BusyError past the deadline."""
-        for hydration in self._wanted():
-            hydration.settle(deadline)
+    @property
+    def is_settled(self) -> bool:
+        """Whether no file is coming: a merge finds every file that will be local."""
+        return all(hydration.readiness is not Readiness.COMING for hydration in self._alive())
+
+    def need(self) -> None:
+        """Fetch what a merge waits for, whatever the disk budget says."""
+        for hydration in self._alive():
+            hydration.resume(needed=True)
 
     def progress(self) -> Progress:
-        """Of all of them; what had no room before, and has some now, is fetched from now on."""
-        running = self._wanted()
-        for hydration in running:
-            hydration.go_on()
-        parts = [hydration.progress() for hydration in running]
+        """Return the progress of all, and go on with files that have room now."""
+        hydrations = self._alive()
+        for hydration in hydrations:
+            hydration.resume()
+        parts = [hydration.progress() for hydration in hydrations]
         return Progress(
             sum(part.on_demand_bytes for part in parts),
             sum(part.hydrated_bytes for part in parts),
@@ -113,21 +111,48 @@ class Hydrations:
             sum(part.without_room_bytes for part in parts),
         )
 
-    def _wanted(self) -> list[Hydration]:
-        """All but those of restores that failed."""
-        with self._lock:
-            self._running = {at: one for at, one in self._running.items() if not one.is_abandoned}
-            return list(self._running.values())
-
     def stop(self) -> None:
-        """All of them."""
+        """End all of them."""
         with self._lock:
-            running = list(self._running.values())
-        for hydration in running:
+            hydrations = list(self._running.values())
+        for hydration in hydrations:
             hydration.stop()
 
-    def _tell_of_no_room(self, size_bytes: int) -> None:
-        self._log.warning(
-            f"{size_bytes} bytes stay in checkpoint storage, and their rows are read from there: "
-            "hydrationDiskBudget has no room for them"
-        )
+    def _start(self, directory: Path, files: Sequence[SparseFile], found_damage: FoundDamage) -> Hydration:
+        hydration = self._get_or_create(directory, found_damage)
+        hydration.add(files)
+        hydration.complete()
+        return hydration
+
+    def _get_or_create(self, directory: Path, found_damage: FoundDamage) -> Hydration:
+        self._alive(finished=False)
+        with self._lock:
+            known = self._running.get(directory)
+            if known is None:
+                known = self._running[directory] = Hydration(
+                    self._context,
+                    directory,
+                    budget=self._budget,
+                    found_damage=found_damage,
+                    settled=self._settled,
+                    log=self._log,
+                )
+            return known
+
+    def _alive(self, *, finished: bool = True) -> list[Hydration]:
+        """Forget those of restores that failed, and return the others.
+
+        Args:
+            finished: Keep those whose base was released since; their progress still counts.
+        """
+        with self._lock:
+            gone = [
+                directory
+                for directory, hydration in self._running.items()
+                if not (finished and hydration.is_complete) and not directory.exists()
+            ]
+            dropped = [self._running.pop(directory) for directory in gone]
+            alive = list(self._running.values())
+        for hydration in dropped:
+            hydration.stop()
+        return alive

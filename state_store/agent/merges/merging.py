@@ -1,121 +1,210 @@
-"""One merge of one store, from the base it starts at to the base and the snapshot that come of it."""
+"""One merge of one store, from the base that it starts at to its own base and snapshot."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from state_store.agent.lazy.hydration import Readiness
+from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import MergedStore, Skipped
-from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName, VersionId
+from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName
 from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.reading import read_newest_manifest
 from state_store.core.files.deadline import Deadline
+from state_store.core.planning.chain import ChainDelta
+from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.local_database import LocalDatabase
-from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, merge
+from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, Merged, merge
 from state_store.core.snapshots.publish import Published, publish
 from state_store.core.snapshots.restore import restore
-from state_store.errors import DamagedError, MissingError
+from state_store.errors import BusyError, DamagedError, MissingError
 
 
-@dataclass(frozen=True)
-class MergeRequest:
-    """A merge of `version`; `kind` is `ingest`, `incremental` or `full`, `reason` is for people."""
-
-    version: VersionId
-    kind: str
-    reason: str
+class NotReady(BusyError):
+    """The files that a merge builds on are still being fetched: it has done nothing, and waits again."""
 
 
 def merge_store(store: OpenStore, request: MergeRequest, deadline: Deadline) -> MergedStore | Skipped:
-    """Makes the merge and, unless it is of kind `ingest`, publishes it. One at a time for a store.
+    """Make a merge and, unless it is of kind `ingest`, publish it. One at a time for a store.
 
-    The deadline covers all of it: a restore that it may begin with, downloads, checksums, the compaction and
-    uploads; it is checked between files, and before the archive that makes the snapshot visible. Raises
-    BusyError past it, and as the steps do.
-    Nothing is left behind then, neither locally nor in checkpoint storage.
+    On failure nothing is left behind, neither locally nor in checkpoint storage.
+
+    Args:
+        store: The store.
+        request: The merge.
+        deadline: The end of all of it: a restore that it may begin with, downloads, checksums, the compaction
+            and uploads. It is checked between files, and before the archive that makes the snapshot visible.
+
+    Returns:
+        The merge, whose base is held for the JVM; or the reason why none is needed.
+
+    Raises:
+        NotReady: The base is still being fetched.
+        BusyError: The deadline passed.
+        StateStoreError: A step failed.
     """
-    clock_s = store.context.runtime.monotonic_s
-    start_s = clock_s()
-    context, head = store.context.bounded(deadline), store.head
-    if request.kind != INGEST:
-        _look_for_newer_snapshot(store, deadline)
-    snapshot = head.chain.snapshot
-    if request.kind == INCREMENTAL and snapshot is not None and snapshot.version_id == request.version:
-        return Skipped(f"version {request.version} has a snapshot already")
+    start_s = store.context.runtime.monotonic_s()
+    context = store.context.bounded(deadline)
+    try:
+        _check_still_there(store, context, request)
+        reason = None
+        if request.kind != INGEST and _found_newer_snapshot(store, context):
+            reason = _reason_to_skip(store, request)
+        reason = reason or _reason_of_snapshot(store, request)
+        if reason is not None:
+            return Skipped(reason)
+        with _base_to_start_from(store, context, request) as (start, deltas):
+            snapshot = start.snapshot
+            if (
+                request.kind == INCREMENTAL
+                and snapshot is not None
+                and snapshot.version_id == request.version
+            ):
+                return Skipped(f"version {request.version} has a snapshot already")
+            merged = merge(context, start, deltas, request.version, request.kind)
+        return _finish(store, context, request, merged, len(deltas), start_s)
+    except _CheckpointRemoved as removed:
+        return Skipped(removed.message)
+
+
+class _CheckpointRemoved(MissingError):
+    """The checkpoint was removed after its provider was closed: a merge would bring it back."""
+
+
+def _finish(
+    store: OpenStore,
+    context: StoreContext,
+    request: MergeRequest,
+    merged: Merged,
+    deltas: int,
+    start_s: float,
+) -> MergedStore:
+    """Publish a merged base and offer it to the JVM; it is removed if a step fails."""
+    head, base, published, phases = store.head, merged.base, None, dict(merged.phases)
+    is_offered = False
+    try:
+        if request.kind != INGEST:
+            _check_still_there(store, context, request)
+            published = _publish(store, context, base, request.kind)
+            base = published.base
+            phases.update(published.phases)
+        chain = head.offer(base, published)
+        is_offered = True
+        if published is not None:
+            head.published(published, deltas, phases)
+        kind = request.kind if published is None else published.manifest.kind
+        took_ms = (context.runtime.monotonic_s() - start_s) * 1000
+        _log(store, request, kind, published, took_ms)
+        return MergedStore.of(
+            kind, request.reason, base, published, took_ms=took_ms, chain=chain, phases=phases
+        )
+    except BaseException:
+        if is_offered:
+            head.release(base.directory)
+        else:
+            shutil.rmtree(base.directory, ignore_errors=True)
+        raise
+
+
+@contextmanager
+def _base_to_start_from(
+    store: OpenStore, context: StoreContext, request: MergeRequest
+) -> Iterator[tuple[LocalDatabase, tuple[ChainDelta, ...]]]:
+    """Hold the base that a merge starts from, and yield it with the deltas after it.
+
+    That is the newest base, if its files are local, or else one that is restored now.
+
+    Raises:
+        NotReady: The base is still being fetched.
+    """
+    head = store.head
     start = head.begin_merge(request.version)
-    base, deltas = start.base, start.deltas
+    base, deltas = start.base, tuple(start.deltas)
+    if base is not None and not _is_local(store, base):
+        head.release(base.directory)
+        head.forget(base)
+        base = None
     if base is None:
-        store.hydrations.settle(deadline)  # its files would be fetched a second time
         base, deltas = restore(context, request.version).base, ()
         head.hold(base)
     try:
-        store.hydrations.wait(base.directory, deadline)
-        if (
-            request.kind == INCREMENTAL
-            and base.snapshot is not None
-            and base.snapshot.version_id == request.version
-        ):
-            return Skipped(f"version {request.version} has a snapshot already")
-        merged = merge(context, base, deltas, request.version, request.kind)
+        yield base, deltas
     except (DamagedError, MissingError):
         head.forget(base)  # the damage may be that of this database: the next merge restores
         raise
     finally:
         head.release(base.directory)
-    base, published, phases = merged.base, None, dict(merged.phases)
-    try:
-        if request.kind != INGEST:
-            published = _publish(store, base, request.kind, deadline)
-            base = published.base
-            phases.update(published.phases)
-        chain = head.offer(base, published)
-    except BaseException:
-        shutil.rmtree(base.directory, ignore_errors=True)
-        raise
-    if published is not None:
-        head.published(published, len(deltas), phases)
-    kind = request.kind if published is None else published.manifest.kind
-    took_ms = (clock_s() - start_s) * 1000
-    _log(store, request, kind, published, took_ms)
-    return MergedStore.of(
-        kind,
-        request.reason,
-        base,
-        published,
-        took_ms=took_ms,
-        chain=chain,
-        phases=phases,
-    )
 
 
-def _publish(store: OpenStore, base: LocalDatabase, kind: str, deadline: Deadline) -> Published:
-    context = store.context
-    lease = Lease(context.storage, expiry_ms=store.options.lease_expiry_ms, runtime=context.runtime)
-    published = publish(context.bounded(deadline), base, lease, full=kind == FULL)
+def _is_local(store: OpenStore, base: LocalDatabase) -> bool:
+    """Return whether all files of the newest base are local, False if some will not be.
+
+    Raises:
+        NotReady: They are still being fetched; the base is not held any more.
+    """
+    readiness = store.hydrations.readiness(base.directory)
+    if readiness is Readiness.COMING:
+        store.head.release(base.directory)
+        raise NotReady(f"the files of '{base.directory}' are still being fetched")
+    return readiness is Readiness.WHOLE
+
+
+def _check_still_there(store: OpenStore, context: StoreContext, request: MergeRequest) -> None:
+    """Raise _CheckpointRemoved if the provider is closed and the delta of the version is gone."""
+    if not store.head.is_provider_closed:
+        return
+    for delta in store.head.chain.deltas:
+        if delta.name.version_id == request.version and not context.storage.exists(delta.name.path):
+            raise _CheckpointRemoved(f"'{delta.name.path}' is gone: the checkpoint was removed")
+
+
+def _reason_to_skip(store: OpenStore, request: MergeRequest) -> str | None:
+    """Return why a merge is not needed after another process made a snapshot, or None."""
+    if request.by_name:
+        return None
+    chain = store.head.chain
+    before = chain if chain.version == request.version else chain.back_to(request.version)
+    if before is not None and store.head.due(before) is None:
+        return "another process made a snapshot, and nothing is due any more"
+    return None
+
+
+def _reason_of_snapshot(store: OpenStore, request: MergeRequest) -> str | None:
+    snapshot = store.head.chain.snapshot
+    if request.kind == INCREMENTAL and snapshot is not None and snapshot.version_id == request.version:
+        return f"version {request.version} has a snapshot already"
+    return None
+
+
+def _publish(store: OpenStore, context: StoreContext, base: LocalDatabase, kind: str) -> Published:
+    own = store.context
+    lease = Lease(own.storage, expiry_ms=store.options.lease_expiry_ms, runtime=own.runtime)
+    published = publish(context, base, lease, full=kind == FULL)
     for warning in lease.warnings:
         store.log.warning(warning)
     return published
 
 
-def _look_for_newer_snapshot(store: OpenStore, deadline: Deadline) -> None:
-    """Another process may have published one meanwhile (the command line a full one, say): go on from it."""
+def _found_newer_snapshot(store: OpenStore, context: StoreContext) -> bool:
+    """Return whether another process has published a snapshot meanwhile (the command line a full one, say):
+    merges go on from it.
+    """
     chain = store.head.chain
-    mine = {delta.name.version_id for delta in chain.deltas} | (
-        {chain.snapshot.version_id} if chain.snapshot else set()
+    own = {delta.name.version_id for delta in chain.deltas}
+    if chain.snapshot is not None:
+        own.add(chain.snapshot.version_id)
+    if not own:
+        return False
+    names = [SnapshotName.parse(entry.name) for entry in context.storage.list_files(SNAPSHOT_DIRECTORY)]
+    manifest, warnings = read_newest_manifest(
+        context.storage, [name for name in names if name is not None and name.version_id in own]
     )
-    if not mine:
-        return
-    storage = store.context.bounded(deadline).storage
-    entries = storage.list_files(SNAPSHOT_DIRECTORY)
-    names = [
-        name for entry in entries if (name := SnapshotName.parse(entry.name)) and name.version_id in mine
-    ]
-    manifest, warnings = read_newest_manifest(storage, names)
     for warning in warnings:
         store.log.warning(warning)
-    if manifest is not None:
-        store.head.saw_snapshot(chain, manifest)
+    return manifest is not None and store.head.saw_snapshot(chain, manifest)
 
 
 def _log(

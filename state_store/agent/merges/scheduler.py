@@ -4,38 +4,90 @@ Only versions that Spark has committed are merged: the commit of version v prove
 version of a batch that failed is thus never merged, whatever is due. (A snapshot that Spark asks for itself
 is one of the version just committed.)
 
+A merge is owed to the store, not to its provider: when the JVM closes a provider, a merge that was due or
+runs is made all the same, because the next provider may not live long enough for one. The new provider takes
+over the place in the queue. A clean-up is owed after each snapshot, unless Spark asked for one meanwhile.
+
 Nothing here survives the agent, and nothing has to: the next commit finds out what is due.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Union
 
-from state_store.agent.events import EventLog
-from state_store.agent.failures import as_state_store_error
-from state_store.agent.files import background
-from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue
-from state_store.agent.merges.merging import MergeRequest, merge_store
-from state_store.agent.merges.priority import lower_priority
+from state_store.agent.jvm_connections import background
+from state_store.agent.merges.merge_queue import MergeLimits, MergeQueue, MergeRequest
+from state_store.agent.merges.merging import NotReady, merge_store
 from state_store.agent.open_store import OpenStore
-from state_store.agent.wire.answers import FullAsked, MergedStore, MergeEnded, MergeFailed, Skipped
+from state_store.agent.supervision import Crew, Job, as_state_store_error, end, lower_priority
+from state_store.agent.wire.answers import (
+    Event,
+    FullAsked,
+    MergedStore,
+    MergeEnded,
+    MergeFailed,
+    Skipped,
+    StoreClosed,
+)
 from state_store.agent.wire.requests import FullRequest
 from state_store.agent.wire.status import EndedMerge, MergeStatus, RunningMerge, WaitingMerge
 from state_store.core.files.deadline import Deadline
 from state_store.core.planning.chain import Chain
-from state_store.core.runtime import SYSTEM, Running, Runtime
+from state_store.core.runtime import SYSTEM, Runtime
 from state_store.core.settings.option import PREFIX
 from state_store.core.snapshots.merge import FULL, INGEST
 from state_store.errors import BusyError, MissingError, StateStoreError
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long the close of a store waits for its merge to stop."""
+"""Time that the close of a store waits for its merge to stop."""
+
+MAX_EVENTS = 100_000
+"""Events that nobody fetches are those of a JVM that is gone; the oldest are dropped."""
 
 Merge = Callable[[OpenStore, MergeRequest, Deadline], Union[MergedStore, Skipped]]
+
+
+class EventLog:
+    """The events that the JVM has not yet acknowledged, oldest first. Safe for any thread.
+
+    Events are numbered. The JVM polls with the number of the last that it has handled, so that none is lost
+    when a connection breaks between.
+    """
+
+    def __init__(self, runtime: Runtime = SYSTEM) -> None:
+        self._changed = runtime.condition()
+        self._events: deque[tuple[int, Event]] = deque(maxlen=MAX_EVENTS)
+        self._last = 0
+
+    def add(self, event: Event) -> None:
+        """Number an event and wake whoever waits for it."""
+        with self._changed:
+            self._events.append((self._last + 1, event))
+            self._last += 1
+            self._changed.notify_all()
+
+    def after(self, number: int, *, wait_s: float) -> list[tuple[int, Event]]:
+        """Forget the events up to `number`, and return the later ones, each with its number.
+
+        Waits for the first of them, at most `wait_s` seconds, then returns none.
+        """
+        with self._changed:
+            while self._events and self._events[0][0] <= number:
+                self._events.popleft()
+            self._changed.wait_for(lambda: bool(self._events), timeout=wait_s)
+            return list(self._events)
+
+    def forget(self, store: int) -> None:
+        """Drop the events of a store that is closed."""
+        with self._changed:
+            self._events = deque(
+                ((number, event) for number, event in self._events if event.store != store),
+                maxlen=MAX_EVENTS,
+            )
 
 
 @dataclass(frozen=True)
@@ -45,76 +97,123 @@ class _Record:
     took_s: float
     failure: StateStoreError | None
 
+    def described(self, now_s: float) -> EndedMerge:
+        return EndedMerge(
+            self.request.version,
+            self.request.kind,
+            self.request.reason,
+            (now_s - self.ended_s) * 1000,
+            self.took_s * 1000,
+            self.failure,
+        )
 
-@dataclass
-class _Records:
-    """Merges of one store, for `status`."""
 
-    started_s: float = 0.0
-    made: _Record | None = None
-    failed: _Record | None = None
+class _Entry:
+    """A store of the scheduler: what runs, what ended last, and what is owed when its provider is closed."""
 
+    def __init__(self, store: OpenStore) -> None:
+        self.store = store
+        self.job: _Merging | None = None
+        self.made: _Record | None = None
+        self.failed: _Record | None = None
+        self.is_cleaned = False
+        self.owes_cleanup = False
+        self.lingers_until_s: float | None = None
 
-def _ended(record: _Record | None, now_s: float) -> EndedMerge | None:
-    if record is None:
-        return None
-    request = record.request
-    return EndedMerge(
-        request.version,
-        request.kind,
-        request.reason,
-        (now_s - record.ended_s) * 1000,
-        record.took_s * 1000,
-        record.failure,
-    )
+    @property
+    def is_lingering(self) -> bool:
+        """Whether the provider is closed, and the store waits for a merge that is owed."""
+        return self.lingers_until_s is not None
 
 
 class MergeScheduler:
-    """Runs the merges of the stores that were added. Safe for any thread. `merge` makes one."""
+    """Runs the merges of the stores that were added. Safe for any thread.
+
+    Args:
+        events: Receives how merges ended.
+        merge: Makes one merge.
+        clean: Cleans a store up after a snapshot was published; None: nobody does.
+        runtime: Clocks and threads.
+    """
 
     def __init__(
         self,
         events: EventLog,
         *,
         merge: Merge = merge_store,
+        clean: Callable[[OpenStore], object] | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
         self._events = events
         self._merge = merge
+        self._clean = clean
         self._runtime = runtime
         self._clock_s = runtime.monotonic_s
         self._changed = runtime.condition()
         self._queue = MergeQueue()
-        self._stores: dict[int, OpenStore] = {}
-        self._deadlines: dict[int, Deadline] = {}
-        self._records: dict[int, _Records] = {}
-        self._dispatcher: Running | None = None
+        self._entries: dict[int, _Entry] = {}
+        self._cleanups: deque[_Entry] = deque()
+        self._closing: deque[_Entry] = deque()
+        self._busy = 0
+        self._idle = 0
+        self._crew = Crew(runtime, self._changed, "merge", self._take)
+
+    # ---- stores ------------------------------------------------------------------------------------------
 
     def add(self, store: OpenStore) -> None:
+        """Merge this store from now on, when it is due."""
         options = store.options
         limits = MergeLimits(options.max_concurrent_merges, options.min_pause_between_merges_ms)
         with self._changed:
-            self._stores[store.instance] = store
-            self._records[store.instance] = _Records()
-            self._queue.add(store.instance, limits)
+            self._entries[store.instance] = _Entry(store)
+            self._queue.add(store.instance, limits, store.store_id.location)
 
-    def remove(self, store: OpenStore) -> None:
-        """No merge of the store starts any more; one that runs is cancelled, and waited for, for a while."""
+    def remove(self, store: OpenStore) -> bool:
+        """Note that the provider of a store was closed.
+
+        A merge that publishes and waits or runs is still made; the store is closed after it. Other merges are
+        cancelled and waited for, for a while.
+
+        Returns:
+            True if the store is closed later, False if the caller has to close it.
+        """
+        instance = store.instance
         with self._changed:
-            self._stores.pop(store.instance, None)
-            deadline = self._deadlines.get(store.instance)
-            if deadline is not None:
-                deadline.cancel("the store was closed")
-            self._changed.wait_for(
-                lambda: not self._queue.is_running(store.instance), timeout=CLOSE_TIMEOUT_S
-            )
-            self._queue.remove(store.instance)
-            self._records.pop(store.instance, None)
-        self._events.forget(store.instance)
+            entry = self._entries.get(instance)
+            owed = self._queue.owed(instance)
+            if entry is not None and owed is not None:
+                entry.lingers_until_s = self._clock_s() + store.options.merge_timeout_ms / 1000
+                store.head.provider_closed()
+                self._wake()
+            else:
+                self._cancel(entry)
+                self._forget(instance)
+        self._events.forget(instance)
+        return owed is not None
+
+    def _cancel(self, entry: _Entry | None) -> None:
+        """Cancel the merge of a store, and wait for its end for a while."""
+        if entry is None or entry.job is None:
+            return
+        entry.job.deadline.cancel("the store was closed")
+        self._changed.wait_for(lambda: entry.job is None, timeout=CLOSE_TIMEOUT_S)
+
+    def _forget(self, instance: int) -> None:
+        self._entries.pop(instance, None)
+        self._queue.remove(instance)
+
+    def cleaned(self, store: OpenStore) -> None:
+        """Note that Spark had the store cleaned up."""
+        with self._changed:
+            entry = self._entries.get(store.instance)
+            if entry is not None:
+                entry.is_cleaned = True
+
+    # ---- requests ----------------------------------------------------------------------------------------
 
     def committed(self, store: OpenStore, before: Chain, *, memory_short: bool) -> None:
-        """A version after the one that `before` ends at was committed: that one is merged if it is due, or if
-        memory is short.
+        """Merge the version that `before` ends at if it is due, or if memory is short: a version after it was
+        committed.
         """
         version = before.version
         if version is None:
@@ -123,11 +222,9 @@ class MergeScheduler:
         with self._changed:
             self._queue.advance(store.instance, version)
             if due is not None:
-                self._queue.ask(store.instance, MergeRequest(version, due.kind, due.reason))
+                self._ask(store, MergeRequest(version, due.kind, due.reason))
             if memory_short:
-                self._queue.ask(store.instance, MergeRequest(version, INGEST, "memory is short"))
-            if due is not None or memory_short:
-                self._dispatch_soon()
+                self._ask(store, MergeRequest(version, INGEST, "memory is short"))
         if not store.log.isEnabledFor(logging.DEBUG):
             return
         store.log.debug(
@@ -136,20 +233,17 @@ class MergeScheduler:
             + (", memory is short" if memory_short else "")
         )
 
-    def merge_now(self, store: OpenStore, request: MergeRequest) -> MergedStore | Skipped:
-        """Makes a merge in this thread, outside the limits, after one of the same store that runs.
+    def _ask(self, store: OpenStore, request: MergeRequest) -> None:
+        self._queue.ask(store.instance, request)
+        for instance, entry in list(self._entries.items()):
+            if entry.is_lingering and entry.store.store_id.location == store.store_id.location:
+                self._queue.inherit(store.instance, instance)
+        self._wake()
 
-        Raises what the merge raises, which counts as a failure; BusyError past mergeTimeout.
-        """
-        deadline = self._deadline(store, request)
+    def wake(self) -> None:
+        """Look for merges that became ready. Called when a lazy restore has settled, and now and then."""
         with self._changed:
-            while store.instance not in self._stores or not self._queue.start_now(store.instance, request):
-                if store.instance not in self._stores:
-                    raise BusyError("the store is closed")
-                deadline.check()
-                self._changed.wait(deadline.left_s())
-            self._deadlines[store.instance] = deadline
-        return self._run(store, request, deadline)
+            self._wake()
 
     def full(self, store: OpenStore, asked: FullRequest) -> FullAsked:
         """Put a full checkpoint into the queue, within the limits of merges; its event tells how it ended.
@@ -187,153 +281,311 @@ class MergeScheduler:
         if snapshot is not None and snapshot.kind == FULL and snapshot.version_id == version:
             return FullAsked(version, "already")
         with self._changed:
-            self._queue.ask(store.instance, MergeRequest(version, FULL, asked.reason))
-            self._dispatch_soon()
+            self._ask(store, MergeRequest(version, FULL, asked.reason, by_name=True))
         return FullAsked(version, "queued")
 
-    def _dispatch_soon(self) -> None:
-        if self._dispatcher is None:
-            self._dispatcher = self._runtime.start(self._dispatch, name="merges")
+    def merge_now(self, store: OpenStore, request: MergeRequest) -> MergedStore | Skipped:
+        """Make a merge in this thread, outside the limits, once its files are local and no other one of the
+        store runs.
+
+        Raises:
+            BusyError: The store is closed, or mergeTimeout passed.
+            StateStoreError: The merge failed, which counts as a failure.
+        """
+        deadline = self._deadline(store, request)
+        while True:
+            job = self._start_when_ready(store, request, deadline)
+            failure: BaseException | None = None
+            try:
+                job.run()
+            except BaseException as error:
+                failure = error
+            end(job, failure)
+            if isinstance(failure, NotReady):
+                continue
+            if failure is not None:
+                raise as_state_store_error(failure) from failure
+            assert job.result is not None
+            return job.result
+
+    def _start_when_ready(self, store: OpenStore, request: MergeRequest, deadline: Deadline) -> _Merging:
+        instance = store.instance
+        with self._changed:
+            while True:
+                entry = self._entries.get(instance)
+                if entry is None or entry.is_lingering:
+                    raise BusyError("the store is closed")
+                if not store.hydrations.is_settled:
+                    store.hydrations.need()
+                elif self._queue.start_now(instance, request):
+                    return self._started(entry, request, deadline)
+                deadline.check()
+                self._changed.wait(deadline.left_s())
+
+    # ---- jobs, taken under the lock ----------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        """Let a thread look at the queue: there is one more than there are jobs under way."""
+        self._crew.ensure(self._busy + 1)
         self._changed.notify_all()
 
-    def _dispatch(self) -> None:
+    def _take(self) -> Job | None:
         while True:
-            with self._changed:
-                entry = self._queue.next(self._clock_s())
-                if entry is None:
-                    self._changed.wait(self._queue.wait_s(self._clock_s()))
-                    continue
-                instance, request = entry
-                store = self._stores.get(instance)
-                if store is None:
-                    self._queue.ended(instance, self._clock_s(), succeeded=None)
-                    continue
-                deadline = self._deadlines[instance] = self._deadline(store, request)
-            run = partial(self._run_in_background, store, request, deadline)
-            self._runtime.start(run, name=f"merge-{instance}")
+            job = self._next()
+            if job is not None:
+                self._crew.ensure(self._busy + 1)
+                return job
+            if self._idle:
+                return None
+            self._idle += 1
+            try:
+                self._changed.wait(self._wait_s())
+            finally:
+                self._idle -= 1
 
-    def _run_in_background(self, store: OpenStore, request: MergeRequest, deadline: Deadline) -> None:
-        lower_priority()
-        try:
-            with background():
-                self._run(store, request, deadline)
-        except StateStoreError:
-            return  # told as an event
-
-    def _run(self, store: OpenStore, request: MergeRequest, deadline: Deadline) -> MergedStore | Skipped:
-        """Makes the merge that the queue has as running; what comes of it becomes an event, too."""
-        self._started(store)
-        try:
-            result = self._merge(store, request, deadline)
-        except BaseException as error:
-            failure = as_state_store_error(error)
-            self._failed(store, request, deadline, failure)
-            raise failure from error
-        if not isinstance(result, Skipped):
-            self._record(store, request, None)
-        failures = self._ended(store, succeeded=None if isinstance(result, Skipped) else True)
-        if isinstance(result, Skipped):
-            store.log.debug(f"a merge of version {request.version} was skipped: {result.why}")
+    def _next(self) -> Job | None:
+        now_s = self._clock_s()
+        self._expire(now_s)
+        found = self._queue.next(now_s, self._is_ready)
+        if found is not None:
+            instance, request = found
+            entry = self._entries[instance]
+            try:
+                merging = self._started(entry, request, self._deadline(entry.store, request))
+                merging.is_in_crew = True
+            except BaseException:
+                self._queue.put_back(instance)
+                raise
+            job: Job = merging
+        elif self._closing:
+            job = _Closing(self, self._closing.popleft())
+        elif self._cleanups:
+            job = _Cleaning(self, self._cleanups.popleft())
         else:
-            self._events.add(MergeEnded(store.instance, result, store.head.ages(), failures))
-        return result
+            for instance in self._queue.in_need:
+                self._entries[instance].store.hydrations.need()
+            return None
+        self._busy += 1
+        return job
 
-    def _failed(
-        self, store: OpenStore, request: MergeRequest, deadline: Deadline, failure: StateStoreError
-    ) -> None:
-        if deadline.cancelled:
-            self._ended(store, succeeded=None)
-            store.log.info(f"the merge of version {request.version} was cancelled: {failure}")
-            return
-        self._record(store, request, failure)
-        failures = self._ended(store, succeeded=False)
-        store.log.warning(
-            f"a merge of version {request.version} ({request.kind}) failed, {failures} in a row; nothing is "
-            f"lost, the chain of deltas stays longer: {failure}"
-        )
-        event = MergeFailed(
-            store.instance, request.version.number, request.kind, request.reason, failure, failures
-        )
-        self._events.add(event)
+    def _started(self, entry: _Entry, request: MergeRequest, deadline: Deadline) -> _Merging:
+        entry.job = _Merging(self, entry, request, deadline, self._clock_s())
+        return entry.job
 
-    def _started(self, store: OpenStore) -> None:
-        with self._changed:
-            records = self._records.get(store.instance)
-            if records is not None:
-                records.started_s = self._clock_s()
+    def _is_ready(self, instance: int) -> bool:
+        return self._entries[instance].store.hydrations.is_settled
 
-    def _record(self, store: OpenStore, request: MergeRequest, failure: StateStoreError | None) -> None:
-        """Note the end of a merge for `status`."""
-        with self._changed:
-            records = self._records.get(store.instance)
-            if records is None:
-                return
-            now_s = self._clock_s()
-            record = _Record(request, now_s, now_s - records.started_s, failure)
-            if failure is None:
-                records.made = record
-            else:
-                records.failed = record
+    def _wait_s(self) -> float | None:
+        now_s = self._clock_s()
+        times = [
+            entry.lingers_until_s - now_s
+            for entry in self._entries.values()
+            if entry.lingers_until_s is not None and entry.job is None
+        ]
+        queued_s = self._queue.wait_s(now_s)
+        return min((max(0.0, time_s) for time_s in (*times, queued_s) if time_s is not None), default=None)
 
-    def _ended(self, store: OpenStore, *, succeeded: bool | None) -> int:
-        with self._changed:
-            self._deadlines.pop(store.instance, None)
-            failures = self._queue.ended(store.instance, self._clock_s(), succeeded=succeeded)
-            waiting = self._queue.waiting(store.instance, self._clock_s())
-            self._changed.notify_all()
-        for entry in waiting:
-            store.log.debug(f"another merge is due: {entry.why}")
+    def _expire(self, now_s: float) -> None:
+        """Close the stores without a provider to which nothing is owed, or for too long."""
+        for instance, entry in list(self._entries.items()):
+            if entry.lingers_until_s is None or entry.job is not None or entry.owes_cleanup:
+                continue
+            if now_s >= entry.lingers_until_s or self._queue.owed(instance) is None:
+                self._closing.append(entry)
+                self._forget(instance)
+
+    # ---- ends of jobs ------------------------------------------------------------------------------------
+
+    def _release(self, job: _Merging, failure: BaseException | None) -> int:
+        """Give back what a merge took, under the lock. Returns the number of failures in a row."""
+        entry, instance, now_s = job.entry, job.entry.store.instance, self._clock_s()
+        error = None if failure is None else as_state_store_error(failure)
+        record = _Record(job.request, now_s, now_s - job.started_s, error)
+        succeeded = None if isinstance(job.result, Skipped) or job.deadline.cancelled else failure is None
+        if entry.job is job:  # unless this failed half way before
+            entry.job = None
+            self._busy -= job.is_in_crew
+        if isinstance(failure, NotReady):
+            self._queue.put_back(instance)
+            failures = self._queue.failures(instance)
+        else:
+            failures = self._queue.ended(instance, now_s, succeeded=succeeded)
+            if succeeded:
+                entry.made = record
+                self._owe_cleanup(entry, job)
+            elif succeeded is False:
+                entry.failed = record
+        self._wake()
         return failures
+
+    def _owe_cleanup(self, entry: _Entry, job: _Merging) -> None:
+        """Clean up after a snapshot, unless Spark does so between one snapshot and the next."""
+        if self._clean is None or not job.is_in_crew or job.request.kind == INGEST:
+            return
+        if not entry.is_cleaned and not entry.owes_cleanup:
+            entry.owes_cleanup = True
+            self._cleanups.append(entry)
+        entry.is_cleaned = False
+
+    def _tell(self, job: _Merging, failure: BaseException | None, failures: int) -> None:
+        """Report the end of a merge: to the log, and as an event unless the provider is closed."""
+        store, request, result = job.entry.store, job.request, job.result
+        if isinstance(failure, NotReady):
+            store.log.debug(f"the merge of version {request.version} waits: {failure}")
+        elif job.deadline.cancelled and failure is not None:
+            store.log.info(f"the merge of version {request.version} was cancelled: {failure}")
+        elif failure is not None:
+            error = as_state_store_error(failure)
+            store.log.warning(
+                f"a merge of version {request.version} ({request.kind}) failed, {failures} in a row; nothing "
+                f"is lost, the chain of deltas stays longer: {error}"
+            )
+            if not job.entry.is_lingering:
+                version = request.version.number
+                self._events.add(
+                    MergeFailed(store.instance, version, request.kind, request.reason, error, failures)
+                )
+        elif isinstance(result, Skipped):
+            store.log.debug(f"a merge of version {request.version} was skipped: {result.why}")
+        elif result is not None:
+            self._offer(job, result, failures)
+
+    def _offer(self, job: _Merging, result: MergedStore, failures: int) -> None:
+        """Give the base of a merge to the JVM; without a provider nobody takes it."""
+        store = job.entry.store
+        try:
+            if not job.entry.is_lingering:
+                self._events.add(MergeEnded(store.instance, result, store.head.ages(), failures))
+                return
+        except BaseException:
+            job.result = None
+            store.head.release(result.base.directory)
+            raise
+        store.head.release(result.base.directory)
+
+    def _upkeep_ended(self, entry: _Entry) -> None:
+        with self._changed:
+            self._busy -= 1
+            entry.owes_cleanup = False
+            self._wake()
+
+    # ---- for people --------------------------------------------------------------------------------------
 
     def status(self, store: OpenStore) -> MergeStatus:
         """Return the merges of a store: the one that runs, those that wait, and the last ones that ended."""
         instance = store.instance
         with self._changed:
             now_s = self._clock_s()
-            request, records = self._queue.running(instance), self._records.get(instance, _Records())
+            entry = self._entries.get(instance) or _Entry(store)
             return MergeStatus(
-                running=None
-                if request is None
-                else RunningMerge(
-                    request.version, request.kind, request.reason, (now_s - records.started_s) * 1000
-                ),
+                running=None if entry.job is None else entry.job.described(now_s),
                 waiting=[
                     WaitingMerge(
-                        entry.request.version,
-                        entry.request.kind,
-                        entry.request.reason,
-                        entry.why,
-                        None if entry.ready_in_s is None else entry.ready_in_s * 1000,
+                        waiting.request.version,
+                        waiting.request.kind,
+                        waiting.request.reason,
+                        waiting.why,
+                        None if waiting.ready_in_s is None else waiting.ready_in_s * 1000,
                     )
-                    for entry in self._queue.waiting(instance, now_s)
+                    for waiting in self._queue.waiting(instance, now_s)
                 ],
-                last_made=_ended(records.made, now_s),
-                last_failed=_ended(records.failed, now_s),
+                last_made=None if entry.made is None else entry.made.described(now_s),
+                last_failed=None if entry.failed is None else entry.failed.described(now_s),
                 failures_in_row=self._queue.failures(instance),
             )
 
-    def ask(self, store: OpenStore, request: MergeRequest) -> MergeRequest:
-        """Put a merge that a person asked for into the queue; it keeps to the limits, and waits its turn.
-
-        Returns:
-            The request as it waits now, perhaps joined with one that waited before: the same or a newer
-            version, the same or a stronger kind.
-
-        Raises:
-            BusyError: The store is closed.
-        """
-        with self._changed:
-            self._queue.ask(store.instance, request)
-            entries = self._queue.waiting(store.instance, self._clock_s())
-            self._dispatch_soon()
-        for entry in entries:
-            if entry.request.kind != INGEST:
-                return entry.request
-        raise BusyError("the store is closed")
-
     def _deadline(self, store: OpenStore, request: MergeRequest) -> Deadline:
-        what, limit_ms = (
-            f"the {request.kind} merge of version {request.version}",
-            store.options.merge_timeout_ms,
-        )
-        return Deadline(what, limit_ms, option=PREFIX + "mergeTimeout", runtime=self._runtime)
+        subject = f"the {request.kind} merge of version {request.version}"
+        limit_ms = store.options.merge_timeout_ms
+        return Deadline(subject, limit_ms, option=PREFIX + "mergeTimeout", runtime=self._runtime)
+
+
+class _Merging:
+    """A merge that the queue has as running."""
+
+    def __init__(
+        self,
+        scheduler: MergeScheduler,
+        entry: _Entry,
+        request: MergeRequest,
+        deadline: Deadline,
+        started_s: float,
+    ) -> None:
+        self._scheduler = scheduler
+        self.entry = entry
+        self.request = request
+        self.deadline = deadline
+        self.started_s = started_s
+        self.is_in_crew = False
+        self.result: MergedStore | Skipped | None = None
+        self._failures: int | None = None
+        self._is_told = False
+
+    def run(self) -> None:
+        store = self.entry.store
+        if not self.is_in_crew:
+            self.result = self._scheduler._merge(store, self.request, self.deadline)
+            return
+        lower_priority()
+        with background():
+            self.result = self._scheduler._merge(store, self.request, self.deadline)
+
+    def end(self, failure: BaseException | None) -> float:
+        if self._failures is None:
+            with self._scheduler._changed:
+                self._failures = self._scheduler._release(self, failure)
+        if not self._is_told:
+            self._scheduler._tell(self, failure, self._failures)
+            self._is_told = True
+        return 0.0
+
+    def described(self, now_s: float) -> RunningMerge:
+        request = self.request
+        return RunningMerge(request.version, request.kind, request.reason, (now_s - self.started_s) * 1000)
+
+
+class _Upkeep:
+    """Work on a store that follows a merge, or the close of its provider."""
+
+    subject = ""
+
+    def __init__(self, scheduler: MergeScheduler, entry: _Entry) -> None:
+        self._scheduler = scheduler
+        self._entry = entry
+        self._is_ended = False
+
+    def run(self) -> None:
+        lower_priority()
+        with background():
+            self._work()
+
+    def _work(self) -> None:
+        raise NotImplementedError
+
+    def end(self, failure: BaseException | None) -> float:
+        if not self._is_ended:
+            self._scheduler._upkeep_ended(self._entry)
+            self._is_ended = True
+        if failure is not None:
+            self._entry.store.log.warning(f"{self.subject} failed: {as_state_store_error(failure)}")
+        return 0.0
+
+
+class _Cleaning(_Upkeep):
+    subject = "a clean-up after a snapshot"
+
+    def _work(self) -> None:
+        if self._scheduler._clean is not None:
+            self._scheduler._clean(self._entry.store)
+
+
+class _Closing(_Upkeep):
+    subject = "the close of a store"
+
+    def _work(self) -> None:
+        self._entry.store.close()
+
+    def end(self, failure: BaseException | None) -> float:
+        pause_s = super().end(failure)
+        self._scheduler._events.add(StoreClosed(self._entry.store.instance))
+        return pause_s

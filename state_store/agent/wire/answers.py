@@ -47,6 +47,15 @@ class Ack(Answer):
 
 
 @dataclass(frozen=True)
+class Closed(Answer):
+    """Answer to `close`: with `owed` a merge of the store still has to be made, and the JVM serves its files
+    until the event `closed`.
+    """
+
+    owed: bool
+
+
+@dataclass(frozen=True)
 class Opened(Answer):
     """Answer to `open`: the directory for new deltas, the data plane's share of the memory budget, options.
 
@@ -305,7 +314,16 @@ class MergeFailed(Answer):
     failures_in_row: int
 
 
-Event = Union[MergeEnded, MergeFailed]
+@dataclass(frozen=True)
+class StoreClosed(Answer):
+    """Event: the agent needs the files of a store no more whose provider was closed before."""
+
+    event: ClassVar[str] = "closed"
+
+    store: int
+
+
+Event = Union[MergeEnded, MergeFailed, StoreClosed]
 
 
 @dataclass(frozen=True)

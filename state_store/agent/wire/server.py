@@ -6,6 +6,7 @@ thread of its own, or `files`, lent to the agent for its own requests (docs/prot
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import os
 import socket
@@ -14,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from state_store.agent.failures import as_state_store_error
-from state_store.agent.files import FileConnections
+from state_store.agent.jvm_connections import FileConnections
 from state_store.agent.log import AGENT
+from state_store.agent.supervision import as_state_store_error, try_to_start
 from state_store.agent.wire.answers import Answer
 from state_store.agent.wire.frames import ProtocolError, read_frame, write_frame
 from state_store.core.runtime import SYSTEM, Runtime
@@ -43,6 +44,7 @@ class Server:
     def __init__(
         self, path: str, token: str, calls: Operations, files: FileConnections, *, runtime: Runtime = SYSTEM
     ) -> None:
+        self._path = Path(path)
         self._token = token
         self._calls = calls
         self._files = files
@@ -61,7 +63,8 @@ class Server:
                 AGENT.warning(f"a connection of the JVM cannot be accepted: {error}")
                 self._runtime.sleep(_ACCEPT_PAUSE_S)
                 continue
-            self._runtime.start(partial(self._serve, channel), name="connection")
+            if not try_to_start(self._runtime, partial(self._serve, channel), name="connection"):
+                channel.close()
 
     def _serve(self, channel: socket.socket) -> None:
         lent = False
@@ -72,7 +75,7 @@ class Server:
                 lent = True
             elif purpose == CALLS:
                 self._answer_all(channel)
-        except (ProtocolError, OSError) as error:
+        except (ProtocolError, OSError, MemoryError) as error:
             AGENT.debug(f"a connection ended: {error}")
         finally:
             if not lent:
@@ -117,11 +120,13 @@ class Server:
                 continue
             try:
                 write_frame(channel, {"ok": answer.to_json()})
-            except (OSError, ProtocolError):
+            except BaseException:
                 self._calls.undelivered(request, answer)
                 raise
 
     def _answer(self, request: dict[str, Any]) -> Answer | StateStoreError:
+        if request.get("op") == "events":
+            self._touch()
         try:
             return self._calls.handle(request)
         except StateStoreError as error:
@@ -130,6 +135,12 @@ class Server:
             failure = as_state_store_error(error)
             AGENT.error(f"call {request.get('op')!r} failed: {failure}")
             return failure
+
+    def _touch(self) -> None:
+        """Show cleaners of temporary files that the socket is in use."""
+        for path in (self._path, self._path.parent):
+            with contextlib.suppress(OSError):
+                os.utime(path)
 
 
 def _refuse(channel: socket.socket, why: str) -> None:

@@ -16,7 +16,7 @@ from state_store.core.compat import zip
 from state_store.core.files.checksums import crc32_of, read_end, sha256_of
 from state_store.core.files.local_cache import StoreCache
 from state_store.core.files.parts import PART_BYTES, fetch_part_again, make_hole, parts_of
-from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.runtime import SYSTEM, Running, Runtime
 from state_store.core.storage.contract import Storage
 from state_store.errors import DamagedError
 
@@ -102,8 +102,13 @@ def parallel(
             except BaseException as error:
                 failures[number] = error
 
-    others = [runtime.start(go_on, name="transfer") for _ in range(min(threads, len(todo)) - 1)]
+    others: list[Running] = []
     try:
+        for _ in range(min(threads, len(todo)) - 1):
+            try:
+                others.append(runtime.start(go_on, name="transfer"))
+            except (RuntimeError, MemoryError):
+                break  # no thread is left: those that there are do it all
         go_on()
         for other in others:
             other.join()
@@ -132,11 +137,16 @@ class Background(Generic[R]):
             except BaseException as error:
                 self._failures.append(error)
 
-        self._running = runtime.start(run, name="background")
+        self._running: Running | None = None
+        try:
+            self._running = runtime.start(run, name="background")
+        except (RuntimeError, MemoryError):
+            run()  # no thread is left: the body waits
 
     def result(self) -> R:
         """What the work gave, once it has ended; raises what it raised."""
-        self._running.join()
+        if self._running is not None:
+            self._running.join()
         if self._failures:
             raise self._failures[0]
         return self._results[0]

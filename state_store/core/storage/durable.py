@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Union
@@ -24,6 +25,9 @@ StrPath = Union[str, os.PathLike[str]]
 
 _LOG = logging.getLogger(__name__)
 _LOGGED: set[int] = set()
+_UNSYNCED: set[int] = set()
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EBADF)
+"""Errors of file systems that sync files, but not directories."""
 
 
 def write_durable(path: Path, data: bytes, *, overwrite: bool) -> None:
@@ -141,8 +145,24 @@ def _sync(path: StrPath) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _NO_SYNC or not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            if error.filename is None:
+                error.filename = os.fspath(path)
+            raise
+        _warn_of_unsynced_directories(Path(path), os.fstat(descriptor).st_dev)
     finally:
         os.close(descriptor)
+
+
+def _warn_of_unsynced_directories(directory: Path, device: int) -> None:
+    """Warn once for each file system that cannot sync a directory: CIFS before Linux 4.17, some FUSE."""
+    if device not in _UNSYNCED:
+        _UNSYNCED.add(device)
+        _LOG.warning(
+            "the file system of '%s' cannot sync directories: a power cut may lose the newest files",
+            directory,
+        )
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -15,8 +15,7 @@ from state_store.core.snapshots import assembly
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hydration, "_RETRY_S", 0.02)
-    monkeypatch.setattr(hydration, "_POLL_S", 0.02)
+    monkeypatch.setattr(hydration, "RETRY_S", 0.02)
 
 
 @pytest.fixture

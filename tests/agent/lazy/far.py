@@ -16,11 +16,10 @@ from runtimes import AdjustedRuntime
 from agent.harness import PATIENCE_S, InProcess, Job
 from state_store.agent.calls import Calls
 from state_store.agent.lazy import hydration
+from state_store.agent.lazy.hydration import FileState, Readiness
 from state_store.core.engine.settings import DatabaseSettings
-from state_store.core.files.deadline import Deadline
 from state_store.core.files.sparse import end_bytes
 from state_store.core.storage.local import LocalStorage
-from state_store.errors import BusyError
 
 
 class OnFarStorage(InProcess):
@@ -94,14 +93,16 @@ def restored(job: Job) -> tuple[Path, list[str]]:
 def whole(job: Job, directory: Path) -> None:
     """Waits until all is there. Fails where something is missing that nobody fetches."""
     end_s = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            job.open_store.hydrations.wait(directory, Deadline("the test", 100))
-            return
-        except BusyError:
-            running = job.open_store.hydrations._running[directory]
-            assert not is_idle(running), f"{sorted(running._missing)} will never be there"
-            assert time.monotonic() < end_s
+    running = job.open_store.hydrations._running[directory]
+    while running.readiness is not Readiness.WHOLE:
+        assert not is_idle(running), f"{sorted(not_local(running))} will never be there"
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
+
+
+def not_local(running: hydration.Hydration) -> set[str]:
+    """Files that are not whole, or not verified."""
+    return {name for name, state in running.states().items() if state is not FileState.WHOLE}
 
 
 def missing(sizes: Iterable[int]) -> int:
@@ -169,11 +170,7 @@ def idle(running: hydration.Hydration) -> None:
 
 def is_idle(running: hydration.Hydration) -> bool:
     """Whether nothing is being fetched, and what came whole is verified."""
-
-    def is_unverified(parts: hydration._Parts) -> bool:
-        return parts.hydrated_bytes == parts.missing_bytes and parts.file.name in running._missing
-
-    return not running._threads and not any(map(is_unverified, running._files.values()))
+    return not running.threads and FileState.FETCHED not in running.states().values()
 
 
 def sparse_of(written: Job, client: InProcess, **options: str) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from runtimes import AdjustedRuntime
 
 from agent.harness import InProcess, Job, contents
-from agent.lazy.far import Far, idle, missing, reader, restored, slow, sparse_of, whole
+from agent.lazy.far import Far, idle, missing, not_local, reader, restored, slow, sparse_of, whole
 from state_store.agent.lazy import hydration
 from state_store.agent.lazy.budget import HydrationBudget
 from state_store.core.files.transfer import Wanted, difference
@@ -79,7 +79,7 @@ def test_no_part_takes_more_than_a_second_of_the_rate(
     directory, _ = restored(job)
     files = job.open_store.hydrations._running[directory]._files.values()
     assert max(file.missing_bytes for file in files) > 100 << 10
-    lengths = [part[1] for file in files for part in iter(file.take, None)]
+    lengths = [length for file in files for _, length in file.parts]
     assert sum(lengths) == sum(file.missing_bytes for file in files)
     assert max(lengths) <= 100 << 10
 
@@ -101,33 +101,18 @@ def test_what_has_no_room_stays_and_is_read_from_storage(
     running = job.open_store.hydrations._running[directory]
     idle(running)
     sizes = {name: (directory / name).stat().st_size for name in sparse}
-    taken = [name for name in sparse if name not in running._missing]
+    taken = [name for name in sparse if name not in not_local(running)]
     assert 0 < sum(sizes[name] for name in taken) <= 450 << 10
     progress = job.commit({b"\0\0more": b"1"})["hydration"]
     without_room = [sizes[name] for name in sparse if name not in taken]
     left = missing(without_room)
     assert (progress["left_bytes"], progress["without_room_bytes"]) == (left, left)
     assert caplog.text.count("hydrationDiskBudget has no room") == 1
-    for name in running._missing:
+    for name in not_local(running):
         job.call("range", directory=str(directory), name=name, offset=0, length=sizes[name])
     assert contents(directory) == written.versions[3][1]
     assert job.commit({b"\0\0more": b"2"})["hydration"]["on_demand_bytes"] == sum(without_room)
     assert caplog.text.count("hydrationDiskBudget has no room") == 1
-
-
-def test_room_that_is_there_as_the_last_thread_ends_is_not_missed(
-    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow(monkeypatch)
-    job = reader(written, tmp_path / "reader", hydrationDiskBudget="1")
-    directory, _ = restored(job)
-    running = job.open_store.hydrations._running[directory]
-    monkeypatch.undo()
-    running._threads = 8  # of which none has ended yet when it has found no room
-    for _ in range(8):
-        assert running._next() is None
-    whole(job, directory)
-    assert contents(directory) == written.versions[3][1]
 
 
 def test_what_is_gone_makes_room_for_others(written: Job, tmp_path: Path) -> None:
@@ -139,19 +124,19 @@ def test_what_is_gone_makes_room_for_others(written: Job, tmp_path: Path) -> Non
     idle(running)
     job.commit({b"\0\0more": b"1"})
     idle(running)
-    assert running._missing == set(sparse)
+    assert not_local(running) == set(sparse)
     job.call("release", directory=str(first))
     assert not first.exists()
     job.commit({b"\0\0more": b"2"})
     idle(running)
-    assert 0 < len(running._missing) < len(sparse)
+    assert 0 < len(not_local(running)) < len(sparse)
 
 
 def test_a_merge_fetches_what_it_needs_however_little_room_there_is(written: Job, tmp_path: Path) -> None:
     job = reader(written, tmp_path / "reader", hydrationDiskBudget="1k", mergeTimeout="30s")
     directory, sparse = restored(job)
     idle(job.open_store.hydrations._running[directory])
-    assert len(job.open_store.hydrations._running[directory]._missing) == len(sparse)
+    assert len(not_local(job.open_store.hydrations._running[directory])) == len(sparse)
     job.commit({b"\0\0more": b"1"})
     assert contents(job.merge("full")["directory"]) == job.state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,16 @@ import pytest
 from agent.harness import PATIENCE_S, Job, contents
 from agent.lazy.far import Far, damage, held_back, missing, reader, restored, settled, slow, whole
 from state_store.agent.lazy import hydration
-from state_store.core.files.deadline import Deadline
-from state_store.errors import BusyError, DamagedError, MissingError, StorageError
+from state_store.agent.lazy.hydration import Readiness
+from state_store.errors import DamagedError, StorageError
+
+
+def idle_threads(running: hydration.Hydration) -> None:
+    """Waits until no thread fetches."""
+    end_s = time.monotonic() + PATIENCE_S
+    while running.threads:
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
 
 
 @pytest.mark.usefixtures("sparse_deltas")
@@ -35,8 +44,7 @@ def test_storage_that_fails_loses_nothing(
     with pytest.raises(StorageError, match="it is down"):
         job.call("range", directory=str(directory), name=sparse[0], offset=0, length=10)
     job.commit({b"\0\0more": b"1"})
-    with pytest.raises(BusyError):
-        job.open_store.hydrations.wait(directory, Deadline("the merge", 50))
+    assert job.open_store.hydrations.readiness(directory) is Readiness.COMING
     assert job.open_store.suspicions.of(str(written.location)) == 0
     job.client.is_down = False
     whole(job, directory)
@@ -98,9 +106,8 @@ def test_a_file_that_is_gone_ends_the_wait(
         path.unlink()
     job.commit({b"\0\0more": b"1"})
     go_on()
-    with pytest.raises(MissingError):
-        job.open_store.hydrations.wait(directory, Deadline("the merge", PATIENCE_S * 1000))
     settled(job)
+    assert job.open_store.hydrations.readiness(directory) is Readiness.FAILED
     assert contents(job.merge("full")["directory"]) == job.state
 
 
@@ -111,6 +118,6 @@ def test_what_is_released_is_fetched_no_more(
     directory, _ = restored(job)
     running = job.open_store.hydrations._running[directory]
     job.close()
-    with pytest.raises(BusyError, match="no longer fetched"):
-        running.wait(Deadline("the test", PATIENCE_S * 1000))
+    assert running.readiness is Readiness.FAILED
+    idle_threads(running)
     assert not directory.exists()

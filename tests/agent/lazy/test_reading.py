@@ -98,8 +98,8 @@ def test_what_is_asked_for_comes_first(written: Job, tmp_path: Path, monkeypatch
     directory, sparse = restored(job)
     running = job.open_store.hydrations._running[directory]
     job.call("range", directory=str(directory), name=sparse[-1], offset=0, length=10)
-    following = running._next()
-    assert following is not None and following[0].file.name == sparse[-1]
+    following = running._take()
+    assert following is not None and following._file.spec.name == sparse[-1]
 
 
 @pytest.mark.usefixtures("sparse_deltas")

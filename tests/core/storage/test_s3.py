@@ -21,7 +21,7 @@ from minis3 import (
     status,
 )
 
-from state_store.agent.files import StoreFiles
+from state_store.agent.jvm_connections import StoreFiles
 from state_store.core.files.local_cache import LocalCache
 from state_store.core.files.parts import PART_BYTES
 from state_store.core.files.transfer import Wanted, fetch

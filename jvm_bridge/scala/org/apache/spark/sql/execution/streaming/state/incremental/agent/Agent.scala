@@ -25,7 +25,9 @@ final class Agent private (python: Interpreter) extends Logging {
   private val files = new FileServers
   private val listeners = new EventListeners
   private var current: AgentProcess = _
+  private var events: AgentEvents = _
   private var lent = 0
+  private var lacking = 0
   private var stopped = false
 
   /**
@@ -41,9 +43,13 @@ final class Agent private (python: Interpreter) extends Logging {
   def call(request: () => ObjectNode, timeoutMs: Long, settings: AgentSettings, option: String): ObjectNode =
     attempt(request, timeoutMs, settings, option, Agent.Attempts)
 
-  /** One call that is of no importance: nothing is started for it, and it is not repeated. */
-  private[agent] def tell(request: ObjectNode, timeoutMs: Long): Unit =
-    synchronized(Option(current)).filter(_.isAlive).foreach(_.call(request, timeoutMs))
+  /**
+   * Makes a call that is of no importance: nothing is started for it, and it is not repeated.
+   *
+   * @return the answer, None where no agent runs
+   */
+  private[agent] def tell(request: ObjectNode, timeoutMs: Long): Option[ObjectNode] =
+    synchronized(Option(current)).filter(_.isAlive).map(_.call(request, timeoutMs))
 
   /** The merges that run or wait; none if the agent does not run or does not answer in time. */
   private def currentMerges(timeoutMs: Long): Seq[CurrentMerge] =
@@ -61,10 +67,19 @@ final class Agent private (python: Interpreter) extends Logging {
     listeners.add(store, listener)
   }
 
-  /** The store is closed. */
-  def unregister(store: Long): Unit = {
+  /**
+   * Notes that a store is closed.
+   *
+   * @param owed whether the agent still makes a merge of it, and reads and writes its files until the event `closed`
+   */
+  def unregister(store: Long, owed: Boolean): Unit = {
     listeners.remove(store)
-    files.remove(store)
+    if (owed) files.keepUntilClosed(store) else files.remove(store)
+  }
+
+  private def hear(event: AgentEvent): Unit = event match {
+    case StoreClosed(store) => files.remove(store)
+    case _ => listeners.tell(event)
   }
 
   /** Sees to it that the agent has at least this many connections for file requests. */
@@ -115,9 +130,13 @@ final class Agent private (python: Interpreter) extends Logging {
     if (stopped) throw new AgentException("busy", "the JVM is shutting down")
     if (current == null || !current.isAlive) {
       current = start(settings, Agent.Attempts)
+      lacking = 0
+      files.removeClosed()
       lendTo(current, lent)
-      new AgentEvents(current, listeners.tell).start()
+      events = new AgentEvents(current, hear)
     }
+    if (lacking > 0) lendTo(current, lacking)
+    events.ensureRunning()
     current
   }
 
@@ -137,8 +156,12 @@ final class Agent private (python: Interpreter) extends Logging {
     }
   }
 
-  private def lendTo(process: AgentProcess, connections: Int): Unit =
-    (1 to connections).foreach(_ => FileServer.start(process, files, s"state-store-files-${process.pid}"))
+  /** Starts threads that serve files; for those that cannot be started the next call tries again. */
+  private def lendTo(process: AgentProcess, connections: Int): Unit = {
+    val started = Iterator.range(0, connections)
+      .takeWhile(_ => FileServer.start(process, files, s"state-store-files-${process.pid}")).size
+    lacking = math.max(0, connections - started)
+  }
 
   private def replace(process: AgentProcess): Unit = {
     process.endsWithin(Agent.ExitWaitMs)

@@ -9,18 +9,25 @@ import org.apache.spark.{SparkConf, SparkEnv}
 import org.apache.spark.util.Utils
 
 /**
- * What the agents of one JVM have on disk, each replacing the one before: a directory with a short path for
- * sockets, one below Spark's local directories for their files, and the program that starts them. Both are of
- * mode 0700 and go with the JVM.
+ * Local directories of the agents of one JVM, each of which replaces the one before: a directory with a short path
+ * for sockets, one below each of Spark's local directories for their files, and the program that starts them. All
+ * are of mode 0700 and are removed with the JVM.
  */
 final class AgentDirectory {
-  private val sockets: Path = AgentDirectory.shortDirectory()
-  val directory: Path = AgentDirectory.privateDirectory(Paths.get(AgentDirectory.localDirectory()))
+  private var sockets: Path = AgentDirectory.shortDirectory()
+
+  /** Directories for local files, one on each of Spark's disks. */
+  val directories: Seq[Path] =
+    AgentDirectory.localDirectories().map(parent => AgentDirectory.privateDirectory(Paths.get(parent)))
+
+  /** The first of the directories. */
+  def directory: Path = directories.head
   private var agents = 0
 
-  /** Where the next agent is to listen. */
+  /** Returns the socket for the next agent, in a new directory if a cleaner of temporary files removed the old one. */
   def nextSocket(): Path = synchronized {
     agents += 1
+    if (!Files.isDirectory(sockets)) sockets = AgentDirectory.shortDirectory()
     sockets.resolve(s"agent-$agents.sock")
   }
 
@@ -32,7 +39,7 @@ final class AgentDirectory {
     (script, unpack("state_store_agent.zip", code).map(_.toString).getOrElse(""))
   }
 
-  def remove(): Unit = Seq(sockets, directory).foreach { path =>
+  def remove(): Unit = (sockets +: directories).foreach { path =>
     try Utils.deleteRecursively(path.toFile)
     catch { case _: IOException => () } // the agent removes the same on its way out
   }
@@ -63,8 +70,8 @@ object AgentDirectory {
     properties.getProperty("version", "unknown")
   }
 
-  private def localDirectory(): String =
-    Utils.getLocalDir(Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf))
+  private def localDirectories(): Seq[String] =
+    Utils.getOrCreateLocalRootDirs(Option(SparkEnv.get).map(_.conf).getOrElse(new SparkConf)).toSeq
 
   private def privateDirectory(parent: Path): Path =
     Files.createTempDirectory(Files.createDirectories(parent), "state-store-",

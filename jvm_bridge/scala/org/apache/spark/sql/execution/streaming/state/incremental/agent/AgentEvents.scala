@@ -15,13 +15,14 @@ import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Jso
  * @param handle takes each event, in their order; its exceptions are logged
  */
 private[agent] final class AgentEvents(process: AgentProcess, handle: AgentEvent => Unit) extends Logging {
-  private var handled = 0L
+  @volatile private var handled = 0L
+  @volatile private var thread: Thread = _
 
-  def start(): Unit = {
-    val thread = new Thread(() => run(), s"state-store-agent-${process.pid}-events")
-    thread.setDaemon(true)
-    thread.start()
-  }
+  /** Starts the thread if it does not run: at first, and again where it could not be started or has ended. */
+  def ensureRunning(): Unit =
+    if (thread == null || !thread.isAlive) synchronized {
+      if (thread == null || !thread.isAlive) thread = Supervised.start(s"state-store-agent-${process.pid}-events")(run())
+    }
 
   private def run(): Unit = while (process.isAlive) {
     try poll()

@@ -1,11 +1,14 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.agent
 
+import java.io.IOException
+
 import org.apache.hadoop.fs.Path
 
 import org.apache.spark.SparkException
 import org.apache.spark.sql.errors.QueryExecutionErrors
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.UnknownFormatException
 import org.apache.spark.sql.execution.streaming.state.incremental.release.SparkNames.ConvertableToCannotLoadStoreError
+import org.apache.spark.sql.execution.streaming.state.incremental.settings.Declarations
 
 /**
  * What went wrong in the agent or on the way to it, as the user is to see it.
@@ -41,6 +44,14 @@ object AgentException {
   def of(error: UnknownFormatException): AgentException =
     new AgentException("format", error.getMessage, file = Some(error.file), cause = error)
 
+  /** Returns the error for a local disk of this executor that is full or fails, which names the directory. */
+  def ofLocalDisk(directory: String, error: IOException): AgentException =
+    new AgentException("storage", s"the local disk of '$directory' failed: ${error.getMessage}", file = Some(directory),
+      option = Some(LocalDir), cause = error)
+
+  private val LocalDir = Declarations.prefix + "localDir"
+  private val LocalDisk = s"Free space on that disk of the executor, or set $LocalDir or spark.local.dir to another."
+
   private val advice = Map(
     "option" -> "Correct the option and start the query again.",
     "missing" -> "`state-store checkpoints` lists the versions that can be restored.",
@@ -55,6 +66,7 @@ object AgentException {
   private def describe(kind: String, text: String, file: Option[String], option: Option[String]): String = {
     val named = file.filterNot(text.contains).map(f => s" (file: $f)").getOrElse("") +
       option.filterNot(text.contains).map(o => s" (option: $o)").getOrElse("")
-    s"incremental state store [$kind]: $text$named ${advice.getOrElse(kind, "")}".trim
+    val remedy = if (option.contains(LocalDir)) LocalDisk else advice.getOrElse(kind, "")
+    s"incremental state store [$kind]: $text$named $remedy".trim
   }
 }

@@ -71,8 +71,9 @@ private[agent] final class AgentProcess private (process: Process, socket: Path,
   /** Whether it ends by itself within the time. */
   def endsWithin(ms: Long): Boolean = process.waitFor(ms, TimeUnit.MILLISECONDS)
 
-  /** Ends it at once. */
+  /** Ends the agent at once, also if a wrapper script stands between it and this JVM. */
   def kill(): Unit = {
+    process.descendants().forEach(child => { child.destroyForcibly(); () })
     process.destroyForcibly()
     closeIdle()
     try Files.deleteIfExists(socket)
@@ -133,7 +134,8 @@ private[agent] object AgentProcess extends Logging {
     log.follow(process.getErrorStream, s"${process.pid}-stderr")
     try {
       val line = Json.bytes(Json.obj("protocol" -> AgentProcess.Protocol, "token" -> token, "socket" -> socket.toString,
-        "directory" -> room.directory.toString, "log_level" -> logLevel))
+        "directory" -> room.directory.toString, "directories" -> Json.texts(room.directories.map(_.toString)),
+        "log_level" -> logLevel))
       val ready = firstLine(process, log, timeoutMs, line :+ '\n'.toByte)
       val agent = new AgentProcess(process, socket, token, log)
       accept(ready, python, agent, timeoutMs)
@@ -187,24 +189,29 @@ private[agent] object AgentProcess extends Logging {
       case None =>
         agent.endsWithin(1000)
         if (agent.wasKilled) throw new AgentKilled(agent.exitDescription)
-        throw new AgentException(
-          "internal", s"the agent ended before it answered: ${agent.exitDescription}\n$who $Fix")
+        throw new AgentException("internal",
+          s"the agent ended before it answered: ${agent.exitDescription}\n$who ${remedy(agent.exitDescription)}".trim)
       case Some("") =>
         throw new AgentException("busy", s"the agent did not answer within $timeoutMs ms. $who A loaded " +
           "machine may need longer.", option = Some(AgentStore.Prefix + "agentStartTimeout"))
       case Some(text) =>
         val answer = try Json.parse(text) catch {
           case e: IOException =>
-            throw new AgentException("internal", s"the agent began with '$text'. $who", cause = e)
+            throw new AgentException("internal", s"the agent began with '$text', which is not its own: a start-up file " +
+              s"or a wrapper of that Python prints to standard output. Remove the line that prints. $who", cause = e)
         }
         if (!answer.path("ready").asBoolean) {
           val error = answer.path("error")
-          throw new AgentException(Json.text(error, "kind").getOrElse("internal"),
-            s"${Json.text(error, "message").getOrElse("the agent could not start")} $who $Fix")
+          val message = Json.text(error, "message").getOrElse("the agent could not start")
+          throw new AgentException(Json.text(error, "kind").getOrElse("internal"), s"$message $who ${remedy(message)}".trim)
         }
         logInfo(s"Started agent process ${agent.pid}: $answer. $who")
     }
   }
+
+  /** The advice to install the package that the agent needs, if that is what failed. */
+  private def remedy(message: String): String =
+    if (message.contains("rocksdict") || message.contains("ModuleNotFoundError")) Fix else ""
 
   private val Fix =
     "The agent needs the package rocksdict there: run `pip install rocksdict` with that Python on every " +

@@ -136,8 +136,8 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
 
   /** Tells the agent that the provider is closed. Never throws; nothing is started for it. */
   def close(): Unit = {
-    bestEffort("close")
-    agent.unregister(instance)
+    val answer = bestEffort("close")
+    agent.unregister(instance, owed = answer.exists(_.path("owed").asBoolean))
   }
 
   private def hear(event: AgentEvent): Unit = {
@@ -156,9 +156,14 @@ final class AgentStore(id: StateStoreId, runId: String, conf: StateStoreConf, ha
     agent.call(
       () => request(op, arguments: _*), timeoutMs(opened.limits), settings, AgentStore.Prefix + option)
 
-  private def bestEffort(op: String, arguments: (String, Any)*): Unit =
-    try if (wasOpened) agent.tell(request(op, arguments: _*), AgentStore.BestEffortTimeoutMs)
-    catch { case NonFatal(e) => logWarning(s"The agent was not told to $op $id: ${e.getMessage}") }
+  private def bestEffort(op: String, arguments: (String, Any)*): Option[ObjectNode] =
+    try {
+      if (wasOpened) agent.tell(request(op, arguments: _*), AgentStore.BestEffortTimeoutMs) else None
+    } catch {
+      case NonFatal(e) =>
+        logWarning(s"The agent was not told to $op $id: ${e.getMessage}")
+        None
+    }
 
   private def request(op: String, arguments: (String, Any)*): ObjectNode =
     Json.obj(Seq("op" -> op, "store" -> store) ++ arguments: _*)

@@ -156,11 +156,13 @@ private[agent] final case class CleanupAnswer(deletedFiles: Long, deletedBytes: 
 /** To `deltas`: version and local file of each, oldest first, in a directory that is to be released. */
 final case class DeltaFiles(directory: String, files: Seq[(Long, Path)])
 
-/** What the agent tells of a store without being asked. */
+/** An event of a store, which the agent reports without being asked. */
 private[agent] sealed trait AgentEvent {
   def store: Long
-  def failuresInRow: Int
 }
+
+/** A store whose provider was closed before needs its files no more. */
+final case class StoreClosed(store: Long) extends AgentEvent
 
 /** A merge was made. */
 final case class MergeEnded(store: Long, merged: MergedStore, ages: SnapshotAges, failuresInRow: Int)
@@ -260,6 +262,7 @@ private[agent] object Answers {
     case "merge_failed" =>
       MergeFailed(number(one, "store"), number(one, "version"), text(one, "kind"), text(one, "reason"),
         error(one.path("error")), number(one, "failures_in_row").toInt)
+    case "closed" => StoreClosed(number(one, "store"))
     case other => throw unexpected(s"an event '$other'")
   }
 

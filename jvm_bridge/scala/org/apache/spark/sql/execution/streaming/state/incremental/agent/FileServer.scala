@@ -12,7 +12,18 @@ private[agent] final class FileServers {
 
   def add(store: Long, files: FileCalls): Unit = stores.put(store, files)
 
-  def remove(store: Long): Unit = stores.remove(store)
+  private val closed = ConcurrentHashMap.newKeySet[Long]
+
+  def remove(store: Long): Unit = {
+    stores.remove(store)
+    closed.remove(store)
+  }
+
+  /** Serves the files of a closed store on, until `remove`, or until the agent that wants them is gone. */
+  def keepUntilClosed(store: Long): Unit = if (stores.containsKey(store)) closed.add(store)
+
+  /** Serves closed stores no more: another agent knows nothing of them. */
+  def removeClosed(): Unit = closed.forEach(store => remove(store))
 
   /** The answer to one request; what goes wrong is in the answer. */
   def answer(request: Frame): Frame = {
@@ -30,15 +41,12 @@ private[agent] final class FileServers {
 private[agent] object FileServer extends Logging {
   private val RetryPauseMs = 100L
 
-  /** Starts one. */
-  def start(process: AgentProcess, files: FileServers, name: String): Unit = {
-    val thread = new Thread(() => serve(process, files), name)
-    thread.setDaemon(true)
-    thread.start()
-  }
+  /** Starts one. Returns false where the machine has no thread left. */
+  def start(process: AgentProcess, files: FileServers, name: String): Boolean =
+    Supervised.start(name)(serve(process, files)) != null
 
   private def serve(process: AgentProcess, files: FileServers): Unit =
-    while (process.isAlive) {
+    Supervised.repeat("File requests of the agent cannot be served", process.isAlive, RetryPauseMs) {
       try process.serve(files.answer)
       catch {
         case e: IOException => logDebug("A connection for file requests ended", e)

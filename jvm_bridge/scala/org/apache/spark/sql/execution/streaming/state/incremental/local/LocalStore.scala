@@ -1,5 +1,7 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.local
 
+import java.io.IOException
+import java.nio.channels.ClosedByInterruptException
 import java.nio.file.{Files, Path}
 import java.util.concurrent.{ThreadPoolExecutor, TimeUnit}
 import java.util.concurrent.locks.ReentrantLock
@@ -124,12 +126,14 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
    */
   def commit(transaction: Transaction, start: AttemptStart, before: ColumnFamilies, now: ColumnFamilies): Committed = {
     val version = attempts.next(start)
-    val file = Files.createDirectories(agent.opened.incoming).resolve(s"${version.number}_${version.id.get}.sst")
+    val file = onLocalDisk(Files.createDirectories(agent.opened.incoming))
+      .resolve(s"${version.number}_${version.id.get}.sst")
     try {
       val startNs = System.nanoTime
       val keys = transaction.keys
       val counted = now.counted(before, keys, transaction.growthByFamily)
-      val delta = transaction.writeDelta(file.toFile, metadata(version, start.parent, transaction, counted).toJson)
+      val delta = onLocalDisk(
+        transaction.writeDelta(file.toFile, metadata(version, start.parent, transaction, counted).toJson))
       val writtenNs = System.nanoTime
       val answer = agent.commit(
         version, start.parent, start.seen, file, delta.bytes, delta.crc32, keys, memoryShort = state.wantsIngest)
@@ -290,6 +294,14 @@ final class LocalStore(val name: String, agent: AgentStore, ids: Boolean, publis
     logInfo(s"Restored version ${version.number} of $name: $answer")
     answer
   }
+
+  /** Names the directory where the executor's disk fails: Spark shows the error of a disk without any. */
+  private def onLocalDisk[T](body: => T): T =
+    try body
+    catch {
+      case e: ClosedByInterruptException => throw e
+      case e: IOException => throw AgentException.ofLocalDisk(agent.opened.incoming.toString, e)
+    }
 
   private def metadata(
       version: VersionId, parent: String, transaction: Transaction, families: ColumnFamilies): DeltaMetadata =

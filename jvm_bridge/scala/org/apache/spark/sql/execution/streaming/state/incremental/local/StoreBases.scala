@@ -2,6 +2,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.local
 
 import java.io.IOException
 import java.nio.channels.ClosedByInterruptException
+import java.util.concurrent.RejectedExecutionException
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sql.execution.streaming.state.incremental.agent.{AgentException, AgentStore, MergedStore, RestoreAnswer}
@@ -24,7 +25,7 @@ private[local] final class StoreBases(
 
   /** What a merge made. */
   def merged(made: MergedStore): BaseDirectory =
-    BaseDirectory(made.directory, made.version, made.keys, () => agent.release(made.directory),
+    BaseDirectory(made.directory, made.version, made.keys, () => release(made.directory),
       onDamage = () => tellDamage(made.directory))
 
   /**
@@ -61,7 +62,7 @@ private[local] final class StoreBases(
       answer.directory,
       version,
       keys = if (deltas.isEmpty) answer.keys else -1,
-      onClose = () => agent.release(answer.directory),
+      onClose = () => release(answer.directory),
       beside = Some(Beside(
         answer.base, answer.keys, deltas, answer.sparse, fetch(answer.directory, _, _, _), answer.needsRocksDb)),
       onDamage = () => tellDamage(answer.directory))
@@ -76,6 +77,11 @@ private[local] final class StoreBases(
           s"$length bytes at $offset of $directory/$file, which was restored in part, cannot be read: ${e.getMessage}"
         throw if (e.kind == "missing" || e.kind == "damaged") new IOException(message, e) else new FarRowsException(message, e)
     }
+
+  /** Releases a directory in another thread: the caller may hold a lock, and the agent may hang. */
+  private def release(directory: String): Unit =
+    try LocalStore.threads.execute(() => agent.release(directory))
+    catch { case _: RejectedExecutionException | _: OutOfMemoryError => agent.release(directory) }
 
   /** Not by the thread that found it, which may be interrupted any moment. */
   private def tellDamage(directory: String): Unit = LocalStore.threads.execute(() => agent.foundDamage(directory))

@@ -83,6 +83,7 @@ final class StoreMerges(
     case event: MergeFailed =>
       failed(event.version, event.kind, event.failuresInRow, event.error)
       watcher.foreach(_.failed(event))
+    case _ => ()
   }
 
   /** From now on that watcher hears of each merge that ends. */

@@ -1,0 +1,200 @@
+"""Threads of the agent that do one job after the other, and the errors that end up in them.
+
+A `Crew` owns its threads: it counts them, guards them against every error, and starts them again. A job is
+owned from the moment it is taken: `end` gives back what it took, whatever happened, exactly once. So no error
+that nobody foresaw leaves a count, a queue item or a flag behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from state_store.agent.log import AGENT
+from state_store.core.runtime import Condition, Runtime
+from state_store.core.storage.local_disk import local_disk_error
+from state_store.errors import BusyError, InternalError, StateStoreError, StorageError
+
+NICENESS = 10
+
+FAILURES = (Exception, KeyboardInterrupt)
+"""Errors after which a thread goes on. Others end the process, or come from a test that ends it."""
+
+RESTART_PAUSE_S = 1.0
+"""Pause of a thread after an error of its own, so that an error that lasts does not take a core."""
+
+_END_TRIES = 3
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Job(Protocol):
+    """A piece of work that a thread has taken."""
+
+    def run(self) -> object:
+        """Do the work. Whatever it raises is handed to `end`."""
+
+    def end(self, failure: BaseException | None) -> float:
+        """Give back what the job took, called once, without a lock.
+
+        Returns:
+            The seconds that the thread pauses before it takes another job.
+        """
+
+
+class Crew:
+    """Threads that take jobs until there are none. Safe for any thread.
+
+    `take` is called under the lock of `changed`. It returns a job, waits on `changed` for one, or returns
+    None: then the thread leaves, and is counted no more, before anybody else gets the lock.
+    """
+
+    def __init__(
+        self, runtime: Runtime, changed: Condition, name: str, take: Callable[[], Job | None]
+    ) -> None:
+        self._runtime = runtime
+        self._changed = changed
+        self._name = name
+        self._take = take
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Number of threads; they may be starting."""
+        return self._count
+
+    def ensure(self, count: int) -> bool:
+        """Start threads until there are `count`.
+
+        Returns:
+            False if a thread could not be started: a later call tries again, and the others go on.
+        """
+        with self._changed:
+            while self._count < count:
+                self._count += 1
+                try:
+                    self._runtime.start(self._run, name=self._name)
+                except FAILURES as error:
+                    self._count -= 1
+                    with contextlib.suppress(Exception):
+                        AGENT.warning(
+                            f"no thread '{self._name}' can be started ({error}); {self._count} of them go "
+                            "on. Raise the limit of processes or threads of this container or user"
+                        )
+                    return False
+                except BaseException:
+                    self._count -= 1
+                    raise
+        return True
+
+    def _run(self) -> None:
+        is_counted = True
+        try:
+            while True:
+                pause_s = RESTART_PAUSE_S
+                try:
+                    with self._changed:
+                        job = self._take()
+                        if job is None:
+                            self._count -= 1
+                            is_counted = False
+                            return
+                    pause_s = self._do(job)
+                except FAILURES as error:
+                    _log_unexpected(self._name, error)
+                if pause_s:
+                    with self._changed:
+                        self._changed.wait(pause_s)
+        finally:
+            if is_counted:
+                with self._changed:
+                    self._count -= 1
+
+    def _do(self, job: Job) -> float:
+        """Run a job and end it. Returns the seconds to pause."""
+        failure: BaseException | None = None
+        try:
+            job.run()
+        except FAILURES as error:
+            failure = error
+        except BaseException as error:
+            job.end(error)
+            raise
+        return end(job, failure)
+
+
+def end(job: Job, failure: BaseException | None) -> float:
+    """End a job, and again if that fails itself: nothing that it took stays behind."""
+    for attempt in range(_END_TRIES):
+        try:
+            return job.end(failure)
+        except FAILURES as error:
+            if attempt == _END_TRIES - 1:
+                raise
+            failure = failure or error
+    raise AssertionError("unreachable")
+
+
+def lower_priority() -> None:
+    """Let the tasks of the executor go first: lower the priority of this thread, and of the threads that it
+    makes later (RocksDB's too), for good. A process needs a privilege to raise it again.
+    """
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+
+
+def as_state_store_error(error: BaseException) -> StateStoreError:
+    """Return the error that the JVM is told for any exception.
+
+    Returns:
+        The error itself if it is one of ours; StorageError for a local disk that is full or fails;
+        InternalError, a defect of this program, for everything else.
+    """
+    if isinstance(error, StateStoreError):
+        return error
+    if isinstance(error, OSError):
+        return _of_the_machine(error)
+    if isinstance(error, MemoryError):
+        return BusyError(f"the agent has no memory left ({_places(error)}): give the executor more of it")
+    return InternalError(f"{type(error).__name__}: {error} (at {_places(error)})")
+
+
+def _of_the_machine(error: OSError) -> StateStoreError:
+    if error.filename is not None or error.errno in _FULL:
+        return local_disk_error(error)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return StorageError(
+            f"the agent has no file descriptor left ({_places(error)}): raise the limit 'ulimit -n'"
+        )
+    return StorageError(f"the operating system refused: {error.strerror or error} ({_places(error)})")
+
+
+def _places(error: BaseException) -> str:
+    """Return the innermost frames."""
+    frames = traceback.extract_tb(error.__traceback__)[-3:]
+    return " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
+
+
+def _log_unexpected(name: str, error: BaseException) -> None:
+    with contextlib.suppress(Exception):
+        AGENT.warning(f"the thread '{name}' met an error and goes on: {as_state_store_error(error)}")
+
+
+def try_to_start(runtime: Runtime, work: Callable[[], object], *, name: str) -> bool:
+    """Start `work`, which raises nothing, in a thread of its own.
+
+    Returns:
+        False if no thread could be started; nothing was done then.
+    """
+    try:
+        runtime.start(work, name=name)
+    except (RuntimeError, MemoryError, OSError) as error:
+        with contextlib.suppress(Exception):
+            AGENT.warning(f"no thread '{name}' can be started: {error}")
+        return False
+    return True

@@ -1,0 +1,248 @@
+"""Threads of the agent at each of whose steps an error comes once: merges and lazy restores go on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runtimes import AdjustedRuntime
+
+from agent.harness import InProcess, Job, contents
+from agent.lazy.far import Far, five_versions, reader, restored
+from state_store.agent.calls import Calls
+from state_store.agent.head import StoreHead
+from state_store.agent.lazy import hydration
+from state_store.agent.lazy.budget import HydrationBudget
+from state_store.agent.lazy.hydration import Hydration, Readiness
+from state_store.agent.lazy.hydrations import Hydrations
+from state_store.agent.merges import scheduler
+from state_store.agent.merges.merge_queue import MergeQueue
+from state_store.agent.merges.scheduler import EventLog, MergeScheduler
+from state_store.agent.supervision import Crew, as_state_store_error
+from state_store.core.engine.settings import DatabaseSettings
+from state_store.errors import StorageError
+
+PATIENCE_S = 20.0
+
+ERRORS: dict[str, Callable[[], BaseException]] = {
+    "descriptors": lambda: OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+    "input": lambda: OSError(errno.EIO, os.strerror(errno.EIO)),
+    "memory": MemoryError,
+    "interrupt": KeyboardInterrupt,
+    "storage": lambda: StorageError("the storage is away"),
+    "defect": lambda: RuntimeError("a defect"),
+}
+
+MERGE_STEPS: list[tuple[Any, str]] = [
+    (MergeQueue, "next"),
+    (MergeQueue, "ended"),
+    (MergeQueue, "wait_s"),
+    (MergeScheduler, "_started"),
+    (MergeScheduler, "_release"),
+    (MergeScheduler, "_tell"),
+    (EventLog, "add"),
+    (scheduler, "lower_priority"),
+    (scheduler, "background"),
+    (StoreHead, "begin_merge"),
+    (StoreHead, "offer"),
+    (StoreHead, "published"),
+    (StoreHead, "ages"),
+    (Hydrations, "is_settled"),
+]
+
+HYDRATION_STEPS: list[tuple[Any, str]] = [
+    (Hydration, "_part"),
+    (Hydration, "_verification"),
+    (Hydration, "_fetch"),
+    (Hydration, "_verify"),
+    (Hydration, "_report"),
+    (Hydration, "_wait_for_turn"),
+    (hydration, "fill"),
+    (hydration, "difference"),
+    (hydration, "background"),
+    (hydration, "lower_priority"),
+    (HydrationBudget, "take"),
+    (HydrationBudget, "turn_s"),
+]
+
+
+def fail_once(
+    monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, error: Callable[[], BaseException], *, thread: str
+) -> list[str]:
+    """Let the first call of a function fail that a thread of that name makes; the list then has its name."""
+    before = owner.__dict__[name] if isinstance(owner, type) else getattr(owner, name)
+    failed: list[str] = []
+
+    def fails(*arguments: Any, **named: Any) -> Any:
+        import threading
+
+        if not failed and threading.current_thread().name == thread:
+            failed.append(name)
+            raise error()
+        function = before.fget if isinstance(before, property) else before
+        return function(*arguments, **named)
+
+    monkeypatch.setattr(owner, name, property(fails) if isinstance(before, property) else fails)
+    return failed
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("state_store.agent.supervision.RESTART_PAUSE_S", 0.01)
+    monkeypatch.setattr("state_store.agent.merges.merge_queue.LEAST_BACK_OFF_MS", 10)
+    monkeypatch.setattr(hydration, "RETRY_S", 0.01)
+
+
+@pytest.mark.parametrize(("owner", "name"), MERGE_STEPS, ids=lambda step: str(step).rpartition(".")[2])
+def test_merges_go_on_after_any_error_at_any_step(tmp_path: Path, owner: Any, name: str) -> None:
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state", maxDeltas="1", minPauseBetweenMerges="1ms")
+    merged = 0
+    for error in ERRORS.values():
+        with pytest.MonkeyPatch.context() as patch:
+            failed = fail_once(patch, owner, name, error, thread="merge")
+            merged = commit_until_merged(job, since=merged)
+            while not failed:
+                merged = commit_until_merged(job, since=merged)
+        merged = commit_until_merged(job, since=merged)
+    own = job.client.calls.scheduler
+    wait_until(lambda: own._busy == 0 and own._queue.running(job.store["instance"]) is None)
+    wait_until(lambda: own._crew.count == own._idle == 1)  # one thread waits for the next merge
+    job.close()
+    wait_until(lambda: not Path(job.opened["incoming"]).parent.exists())  # and no base is left
+    assert not own._entries
+
+
+def commit_until_merged(job: Job, *, since: int) -> int:
+    """Commit until a merge of a later version than `since` is an event; return its version."""
+    end_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end_s:
+        job.commit({b"\0\0%d" % job.version: b"value"})
+        for event in job.events(0, 0):
+            if event["event"] == "merged" and event["merged"]["base"]["version"] > since:
+                return int(event["merged"]["base"]["version"])
+        time.sleep(0.005)
+    raise AssertionError("no merge is made any more")
+
+
+@pytest.mark.parametrize("error", ["defect", "memory"])
+def test_merges_go_on_after_threads_could_not_be_started(tmp_path: Path, error: str) -> None:
+    refused: list[str] = []
+
+    class Limited(AdjustedRuntime):
+        def start(self, work: Callable[[], object], *, name: str) -> Any:
+            if len(refused) < 3:
+                refused.append(name)
+                raise RuntimeError("can't start new thread") if error == "defect" else MemoryError
+            return super().start(work, name=name)
+
+    client = InProcess(tmp_path / "unused")
+    client.calls = Calls(
+        tmp_path / "local", settings=lambda options: DatabaseSettings(threads=1), runtime=Limited()
+    )
+    job = Job(client, tmp_path / "state", maxDeltas="1")
+    commit_until_merged(job, since=0)
+    assert refused == ["merge"] * 3
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    return five_versions(tmp_path_factory.mktemp("written"), 200_000)
+
+
+@pytest.mark.parametrize(("owner", "name"), HYDRATION_STEPS, ids=lambda step: str(step).rpartition(".")[2])
+def test_every_file_becomes_whole_after_any_error_at_any_step(
+    written: Job, tmp_path: Path, owner: Any, name: str
+) -> None:
+    for number, error in enumerate(ERRORS.values()):
+        with pytest.MonkeyPatch.context() as patch:
+            failed = fail_once(patch, owner, name, error, thread="hydration")
+            job = reader(written, tmp_path / f"reader-{number}", transferThreads="2")
+            directory, _ = restored(job)
+            hydrations = job.open_store.hydrations
+            wait_until(lambda: hydrations.readiness(directory) is Readiness.WHOLE)  # noqa: B023
+            assert failed == [name], "the error never came"
+            running = hydrations._running[directory]
+            wait_until(lambda: running.threads == 0)  # noqa: B023
+        assert contents(directory) == written.versions[3][1]
+
+
+def test_a_hydration_without_threads_goes_on_with_the_next_commit(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = Crew.ensure
+    monkeypatch.setattr(Crew, "ensure", lambda self, count: False)
+    job = reader(written, tmp_path / "reader")
+    directory, _ = restored(job)
+    monkeypatch.setattr(Crew, "ensure", before)
+    job.commit({b"\0\0more": b"1"})
+    wait_until(lambda: job.open_store.hydrations.readiness(directory) is Readiness.WHOLE)
+
+
+def test_a_merge_does_not_wait_for_ever_for_files_that_only_fail(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It restores by itself then, and reports what the storage says."""
+    monkeypatch.setattr(hydration, "STALL_S", 0.2)
+
+    def refuse(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device", "/local/base/x.sst")
+
+    monkeypatch.setattr(hydration, "fill", refuse)
+    job = reader(written, tmp_path / "reader")
+    directory, _ = restored(job)
+    job.commit({b"\0\0more": b"1"})
+    assert contents(job.merge("full")["directory"]) == job.state
+    assert job.open_store.hydrations.readiness(directory) is Readiness.FAILED
+
+
+def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(written: Job, tmp_path: Path) -> None:
+    client = Far(tmp_path / "reader")
+    options = {"maxDeltas": "1", "mergeTimeout": "1s", "restoreMode": "lazy", "lazyRestoreThreshold": "1"}
+    slow = Job(client, written.location, hydrationRateLimit="2k", **options)
+    slow.versions = dict(written.versions)
+    slow.restore_by_blocks(5)
+    other = Job(client, tmp_path / "other", hydrationRateLimit="2k", **options)
+    slow.commit({b"\0\0more": b"1"})
+    slow.commit({b"\0\0more": b"2"})
+    start_s = time.monotonic()
+    commit_until_merged(other, since=0)
+    assert time.monotonic() - start_s < 1, "the other store merges at once"
+    time.sleep(1.5)  # longer than mergeTimeout
+    assert slow.events(0, 0) == []
+    (status,) = client.call("status", instances=[slow.store["instance"]])["stores"]
+    (waiting,) = status["merges"]["waiting"]
+    assert "being fetched by a lazy restore" in waiting["why"]
+    assert status["merges"]["failures_in_row"] == 0
+    slow.open_store.hydrations.stop()
+    (event,) = slow.events(1)
+    assert event["event"] == "merged"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "no file descriptor left"),
+        (OSError(errno.EIO, "Input/output error"), "the operating system refused: Input/output error"),
+        (MemoryError(), "no memory left"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/disk/base/x.sst"),
+            "disk of '/disk/base' is full",
+        ),
+    ],
+)
+def test_errors_of_the_machine_are_not_defects(error: BaseException, message: str) -> None:
+    failure = as_state_store_error(error)
+    assert failure.kind != "internal"
+    assert message in failure.message
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
