@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,8 +133,8 @@ def other_executor(disk: Path, name: str) -> subprocess.Popen[bytes]:
         "import sys, pathlib\n"
         "from state_store.agent.local_roots import LocalRoots\n"
         "from state_store.core.settings.parsing import parse\n"
-        "roots = LocalRoots(pathlib.Path(sys.argv[2]))\n"
-        "(roots.of(parse({'localDir': sys.argv[1]})) / 'incoming').mkdir()\n"
+        "roots = LocalRoots([pathlib.Path(sys.argv[2])])\n"
+        "(roots.of(parse({'localDir': sys.argv[1]}), '') / 'incoming').mkdir()\n"
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
     )
@@ -154,17 +156,17 @@ def test_directories_of_dead_executors_go_when_an_agent_starts(
     disk = tmp_path / "disk"
     options = parse({"localDir": str(disk)})
     process = other_executor(disk, "/one")
-    LocalRoots(Path("/two")).of(options)
+    LocalRoots([Path("/two")]).of(options, "")
     assert directories(disk) == 2, "the agent lives"
     process.send_signal(signal.SIGKILL)
     process.wait()
-    LocalRoots(Path("/three")).of(options)
+    LocalRoots([Path("/three")]).of(options, "")
     assert directories(disk) == 3, "the agent died, but its JVM (this process) lives and may start another"
     (owner,) = [path for path in disk.glob("agent-*/owner") if (path.parent / "incoming").is_dir()]
     fields = json.loads(owner.read_text())
     assert fields["jvm"] == os.getpid()
     owner.write_text(json.dumps({**fields, "started": "1"}))
-    LocalRoots(Path("/four")).of(options)
+    LocalRoots([Path("/four")]).of(options, "")
     assert not owner.exists(), "the JVM is gone as well"
     assert directories(disk) == 3
 
@@ -178,12 +180,12 @@ def test_directories_of_other_containers_stay_for_a_day(
     process.kill()
     process.wait()
     monkeypatch.setattr(local_roots, "_process_space", lambda: "another container")
-    LocalRoots(Path("/two")).of(options)
+    LocalRoots([Path("/two")]).of(options, "")
     assert directories(disk) == 2
     (owner,) = [path for path in disk.glob("agent-*/owner") if (path.parent / "incoming").is_dir()]
     yesterday_s = time.time() - local_roots.FOREIGN_LEASE_S - 60
     os.utime(owner, (yesterday_s, yesterday_s))
-    LocalRoots(Path("/three")).of(options)
+    LocalRoots([Path("/three")]).of(options, "")
     assert not owner.exists()
 
 
@@ -228,12 +230,12 @@ def test_local_directories_are_this_users_alone(tmp_path: Path) -> None:
 
 
 def test_local_directories_that_others_may_read_become_private(tmp_path: Path) -> None:
-    roots = LocalRoots(Path("/one"))
+    roots = LocalRoots([Path("/one")])
     options = parse({"localDir": str(tmp_path / "disk")})
-    root = roots.of(options)
+    root = roots.of(options, "")
     for directory in (root, root.parent / "kept"):
         directory.chmod(0o755)
-    assert LocalRoots(Path("/one")).of(options) == root
+    assert LocalRoots([Path("/one")]).of(options, "") == root
     assert [one.stat().st_mode & 0o777 for one in (root, root.parent / "kept")] == [0o700, 0o700]
 
 
@@ -252,7 +254,7 @@ def own_by_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def refusal(local_dir: Path) -> OptionError:
     with pytest.raises(OptionError) as caught:
-        LocalRoots(Path("/one")).of(parse({"localDir": str(local_dir)}))
+        LocalRoots([Path("/one")]).of(parse({"localDir": str(local_dir)}), "")
     assert caught.value.option.endswith("localDir")
     return caught.value
 
@@ -316,9 +318,9 @@ def test_who_may_write_beside_the_local_directories(
     if is_refused:
         assert "may be written by other users, who could exchange" in str(refusal(disk))
     below = disk / "below"
-    assert LocalRoots(Path("/one")).of(parse({"localDir": str(below)})).parent == below
+    assert LocalRoots([Path("/one")]).of(parse({"localDir": str(below)}), "").parent == below
     if not is_refused:
-        assert LocalRoots(Path("/one")).of(parse({"localDir": str(disk)})).parent == disk
+        assert LocalRoots([Path("/one")]).of(parse({"localDir": str(disk)}), "").parent == disk
 
 
 def test_directories_of_other_users_are_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +330,69 @@ def test_directories_of_other_users_are_not_swept(tmp_path: Path, monkeypatch: p
     os.utime(theirs, (long_ago_s, long_ago_s))
     with monkeypatch.context() as patch:
         own_by_another(theirs, patch)
-        LocalRoots(Path("/one")).of(parse({"localDir": str(tmp_path / "disk")}))
+        LocalRoots([Path("/one")]).of(parse({"localDir": str(tmp_path / "disk")}), "")
         assert theirs.is_dir()
-    LocalRoots(Path("/two")).of(parse({"localDir": str(tmp_path / "disk")}))
+    LocalRoots([Path("/two")]).of(parse({"localDir": str(tmp_path / "disk")}), "")
     assert not theirs.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("file:///mnt/ssd", "set it to '/mnt/ssd'"),
+        ("hdfs://host/x", "not the URI"),
+        ("/a,/b", "set spark.local.dir to the list"),
+        ("~/x", "not an absolute path"),
+        ("$HOME/x", "not an absolute path"),
+        ("relative", "not an absolute path"),
+    ],
+)
+def test_a_local_dir_that_means_another_place_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, advice: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match="localDir") as failure:
+        LocalRoots([tmp_path / "one"]).of(parse({"localDir": text}), "")
+    assert advice in failure.value.message
+    assert not list(tmp_path.iterdir()), "nothing was made"
+
+
+def test_stores_are_spread_over_the_disks_and_stay_where_they_are(tmp_path: Path) -> None:
+    disks = [tmp_path / f"disk{number}" for number in range(3)]
+    roots = [LocalRoots(disks), LocalRoots(disks)]
+    locations = [f"/state/0/{partition}" for partition in range(30)]
+    found = [[each.of(parse({}), location) for location in locations] for each in roots]
+    assert found[0] == found[1]
+    assert set(found[0]) == set(disks)
+
+
+def test_an_agent_removes_nothing_that_another_has_taken_over(tmp_path: Path) -> None:
+    directory = tmp_path / "local"
+    replaced = LocalRoots([directory])
+    replaced.of(parse({}), "")
+    assert replaced.owned() == [directory]
+    successor = LocalRoots([directory])
+    successor.of(parse({}), "")
+    assert replaced.owned() == []
+    assert successor.owned() == [directory]
+
+
+@pytest.mark.parametrize("error", [errno.ENOSYS, errno.ENOLCK])
+def test_a_disk_without_locks_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    def refuse(*arguments: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    options = parse({"localDir": str(tmp_path / "disk")})
+    first = LocalRoots([Path("/one")]).of(options, "")
+    LocalRoots([Path("/two")]).of(options, "")
+    assert first.is_dir(), "its JVM lives"
+
+
+def test_a_directory_that_a_cleaner_removed_is_made_again(tmp_path: Path) -> None:
+    roots = LocalRoots([tmp_path / "local"])
+    for _ in range(2):
+        assert roots.of(parse({}), "").is_dir()
+        shutil.rmtree(tmp_path / "local")
