@@ -1,8 +1,9 @@
-"""Restore, and the deltas of a lineage: files of checkpoint storage for the JVM to open."""
+"""Restores, and the deltas of a lineage: files of checkpoint storage for the JVM to open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from state_store.core.planning.chain import ChainDelta
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.options import FILES
 from state_store.core.settings.session import FORMAT_KEY
+from state_store.core.snapshots.assembly import Restored
 from state_store.core.snapshots.attempt import look
+from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.measured_storage import MeasuredStorage
 from state_store.core.snapshots.restore import restore
 from state_store.core.snapshots.wanted_files import wanted_deltas
@@ -26,43 +29,69 @@ from state_store.errors import InternalError, MissingError, OptionError, StateSt
 
 
 def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
-    """Makes a database of exactly that version, which is the JVM's until it is released.
+    """Make a database of exactly that version, which is the JVM's until the JVM releases it.
 
-    Raises as `restore` does: MissingError or DamagedError naming the file and what can be restored instead;
-    OptionError where the version is there under an id of Spark's and is asked for by its number.
+    Raises:
+        MissingError: A file is gone; the message says which versions can be restored.
+        DamagedError: A file is damaged; the message says which versions can be restored.
+        OptionError: The version exists under an id of Spark's, and its number alone was given.
+        StateStoreError: The storage or the local disk failed. Nothing is left behind.
     """
     location = store.store_id.location
     suspicion = store.suspicions.of(location)
     thorough = request.thorough or suspicion > 0 or store.options.restore_verification == FILES
-    forecast, context = store.head.forecast(), store.context
-    if store.request_times is not None:
-        measured = MeasuredStorage(context.storage, store.request_times, context.runtime)
-        context = replace(context, storage=measured)
+    forecast = store.head.forecast()
     try:
         restored = restore(
-            context,
+            _measured(store),
             request.version,
             start=request.start,
             thorough=thorough,
             ingest=request.ingest,
             is_lazy=store.head.is_lazy,
-            came=lambda directory, file: store.hydrations.add_file(
+            on_tail=lambda directory, file: store.hydrations.add_file(
                 directory, file, _damage_teller(store, directory)
             ),
         )
     except MissingError as error:
         _refuse_number(read_listing(store.context.storage), request.version, error)
         raise
-    if thorough:
-        store.suspicions.settled(location, suspicion)
     directory = restored.base.directory
-    if restored.sparse:
-        store.hydrations.begin(directory, restored.sparse, _damage_teller(store, directory))
-        if store.request_times is not None:
-            store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
-    predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
-    store.head.restored(restored)
-    learn_age(store, restored.chain)
+    with _removed_on_failure(store, directory):
+        if thorough:
+            store.suspicions.settled(location, suspicion)
+        if restored.sparse:
+            store.hydrations.begin(directory, restored.sparse, _damage_teller(store, directory))
+            if store.request_times is not None:
+                store.request_times.observe_ends(len(restored.sparse), restored.end_requests)
+        predicted_ms = forecast.predict_restore_ms(RestoreWork.of_chain(restored.chain))
+        store.head.restored(restored)
+        learn_age(store, restored.chain)
+        _log(store, restored, predicted_ms)
+        return RestoredStore.of(restored, predicted_ms, store.head.ages())
+
+
+def _measured(store: OpenStore) -> StoreContext:
+    """Return the context of the store, whose requests are timed where its storage is remote."""
+    if store.request_times is None:
+        return store.context
+    measured = MeasuredStorage(store.context.storage, store.request_times, store.context.runtime)
+    return replace(store.context, storage=measured)
+
+
+@contextmanager
+def _removed_on_failure(store: OpenStore, directory: Path) -> Iterator[None]:
+    """Own a base until the body ends: on a failure the base, its hydration and its holds are given up."""
+    try:
+        yield
+    except BaseException:
+        store.hydrations.drop(directory)
+        store.head.forget_directory(directory)
+        store.head.release(directory)
+        raise
+
+
+def _log(store: OpenStore, restored: Restored, predicted_ms: float) -> None:
     for warning in restored.warnings:
         store.log.warning(warning)
     store.log.debug(
@@ -71,7 +100,6 @@ def restore_store(store: OpenStore, request: RestoreRequest) -> RestoredStore:
         f"{len(restored.chain.deltas)} deltas, {restored.fetched.local_files} of them local; "
         f"{sum(restored.phases.values()):.0f} ms, predicted {predicted_ms:.0f} ms"
     )
-    return RestoredStore.of(restored, predicted_ms, store.head.ages())
 
 
 def read_range(store: OpenStore, request: RangeRequest) -> ReadRange:

@@ -48,12 +48,8 @@ class Wanted:
         return self.sha256 is not None or self.crc32 is not None
 
 
-Look = Callable[[Wanted, bytes], object]
-"""Gets a file that was found to be the one that is meant, and the end that says so."""
-
-
-def never_mind(wanted: Wanted, end: bytes) -> None:
-    """Who has no use for an end."""
+OnTail = Callable[[Wanted, bytes], object]
+"""Gets a file that was found to be the right one, and the tail that proves it."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +215,7 @@ def verify(
     *,
     thorough: bool = True,
     local: Collection[str] = (),
-    look: Look = never_mind,
+    on_tail: OnTail | None = None,
     runtime: Runtime = SYSTEM,
 ) -> list[str]:
     """Checks size and checksum of every target; gives warnings. Raises
@@ -227,11 +223,11 @@ def verify(
 
     Not `thorough`, it only makes sure that each is the file that is meant, as far as that can be told without
     reading all of it; whoever reads its blocks verifies them by their own checksums. `local` are the paths of
-    those that were linked from the cache and need not be kept, and `look` may learn from the ends.
+    those that were linked from the cache and need not be kept, and `on_tail` gets the tails that were read.
     """
     left = []
     for file in wanted:
-        if thorough or not is_the_file(file, look):
+        if thorough or not is_the_file(file, on_tail):
             left.append(file)
         elif file.path not in local:
             cache.keep(file.path, file.target)
@@ -239,16 +235,17 @@ def verify(
     return [warning for warning in warnings if warning is not None]
 
 
-def is_the_file(wanted: Wanted, look: Look = never_mind) -> bool:
+def is_the_file(wanted: Wanted, on_tail: OnTail | None = None) -> bool:
     """Whether the file at its target has the size and the end of the one that is meant, whatever is between;
-    `look` gets that end. False where that is not known: then the whole file tells.
+    `on_tail` gets that tail. False where that is not known: then the whole file tells.
     """
     if wanted.tail_sha256 is None:
         return wanted.names_itself and wanted.target.stat().st_size == wanted.size_bytes
     size_bytes, end = read_end(wanted.target, wanted.tail_bytes)
     if size_bytes != wanted.size_bytes or sha256(end).hexdigest() != wanted.tail_sha256:
         return False
-    look(wanted, end)
+    if on_tail is not None:
+        on_tail(wanted, end)
     return True
 
 

@@ -1,15 +1,15 @@
-"""The files of a plan become a base: fetched, verified and put together in a directory of their own.
+"""Makes a base out of a plan: its files are fetched, verified and put together in a directory of their own.
 
-The tables of the snapshot make a database, and the deltas are ingested, or lie beside it as they are. Of far
-files of a large state only the ends may be fetched.
+The tables of the snapshot make a database, and the deltas are ingested, or stay loose beside it as they are.
+Of remote files of a large state only the tails may be fetched.
 
-Functions keep no state; any thread may call them, with a `StoreContext` of its own store.
+Any thread may restore, with a `StoreContext` of its own store.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,33 +38,28 @@ from state_store.core.snapshots.wanted_files import database_files, wanted_delta
 from state_store.errors import StateStoreError
 
 MOST_MAPPED_BYTES = (1 << 31) - 1
-"""Larger files have no mapping in a JVM, whose reader therefore does without them."""
+"""Size of a file above which a JVM cannot map it, so that its reader leaves it to RocksDB."""
 
-BESIDE = "deltas"
-"""The directory below a base's for deltas that lie beside it."""
+LOOSE_DIRECTORY = "deltas"
+"""Directory below that of a base for its loose deltas."""
 
 LEAST_SPARSE_DELTA_BYTES = 1 << 20
-"""Of a delta that is read before it is there as a whole. Most are as large as a batch; that of a query's
-first batch, or of a state that was imported, is as large as the state."""
-
+"""Size from which a delta may be read before it is local. Most deltas are as large as a batch; that of a
+query's first batch, or of a state that was imported, is as large as the state.
+"""
 
 IsLazy = Callable[[RestoreWork], bool]
-"""Whether of these files, which are not local, only what the first row takes is fetched."""
+"""Decides for a set of remote files whether only their tails are fetched."""
 
+OnTail = Callable[[Path, SparseFile], object]
+"""Observes a restore: gets the directory and the file whose tail is local now. Any thread calls it."""
 
 FullManifest = Callable[[], Optional[Manifest]]
-
-Came = Callable[[Path, SparseFile], object]
-"""Told of a file in a directory of which the end is there."""
-
-
-def never_mind(directory: Path, file: SparseFile) -> None:
-    """Who has no use for a file before all are there."""
 
 
 @dataclass(frozen=True)
 class DeltaBeside:
-    """The delta that made `version`, as a local file that is not part of the database."""
+    """A loose delta: the delta that made `version`, as a local file that is not part of the database."""
 
     version: VersionId
     path: Path
@@ -73,13 +68,13 @@ class DeltaBeside:
 
 @dataclass(frozen=True)
 class Restored:
-    """A base of exactly the asked version, the chain behind it, and what it took (milliseconds by phase).
+    """A base of exactly the requested version, the chain behind it, and its cost (milliseconds by phase).
 
-    `seen` are the attempts at later versions that were in storage when it was chosen. `deltas` lie beside
-    `base`, which then is a database of the snapshot's version (empty without one): they hold what came after.
-    `thorough` says whether every file was verified as a whole. Of the tables and deltas in `sparse` only the
-    ends are there, which took `end_requests` requests. `needs_rocksdb` says whether RocksDB has to read a
-    table of `base`: a compressed one, or one that is too large for a mapping.
+    `seen` are the attempts at later versions that were in storage when it was chosen. `deltas` lie loose
+    beside `base`, which then is a database of the snapshot's version (empty without one): they hold the later
+    changes. `thorough` says whether every file was verified as a whole. Of the tables and deltas in `sparse`
+    only the tails are local, which took `end_requests` requests. `needs_rocksdb` says whether RocksDB has to
+    read a table of `base`: a compressed one, or one that is too large for a mapping.
     """
 
     version: VersionId
@@ -97,15 +92,17 @@ class Restored:
 
 
 @dataclass
-class Progress:
-    """How it is to be done, and what piles up over several attempts."""
+class RestoreRun:
+    """Settings of a restore, and the timings and warnings of all its attempts.
+
+    `is_lazy` None fetches every file as a whole; `on_tail` None observes nothing.
+    """
 
     clock_s: Callable[[], float]
     thorough: bool
     ingest: bool
     is_lazy: IsLazy | None
-    came: Came
-    end_requests: int = 0
+    on_tail: OnTail | None
     warnings: list[str] = field(default_factory=list)
     phases: dict[str, float] = field(
         default_factory=lambda: {"choose_ms": 0.0, "fetch_ms": 0.0, "verify_ms": 0.0, "ingest_ms": 0.0}
@@ -113,6 +110,7 @@ class Progress:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
+        """Add the time of the body to a phase."""
         start = self.clock_s()
         try:
             yield
@@ -120,28 +118,52 @@ class Progress:
             self.phases[name] += (self.clock_s() - start) * 1000
 
 
-def assemble(context: StoreContext, plan: Plan, listing: Listing, progress: Progress) -> Restored:
-    with progress.phase("choose_ms"):
+class Retry(Exception):
+    """An attempt has learned something, with which the next one begins anew, in another directory."""
+
+    def __init__(self, reason: str, *, eagerly: bool = False) -> None:
+        super().__init__(reason)
+        self.eagerly = eagerly
+
+
+def assemble(context: StoreContext, plan: Plan, listing: Listing, run: RestoreRun) -> Restored:
+    """Make the base that a plan describes.
+
+    Args:
+        context: The store.
+        plan: The snapshot and the deltas.
+        listing: The listing that the plan was made from.
+        run: Settings, and the phases and warnings so far.
+
+    Raises:
+        DamagedError: A file is damaged in storage.
+        MissingError: A file is gone.
+        StorageError: The storage or the local disk failed.
+    """
+    with run.phase("choose_ms"):
         archive = None if plan.snapshot is None else read_archive(context.storage, plan.snapshot)
-    snapshot = archive.manifest if archive else None
-    with _full_manifest(context, listing, snapshot) as full:
+    is_lazy = run.is_lazy
+    with _full_manifest(context, listing, archive.manifest if archive else None) as full:
         while True:
             directory = context.workspace.new_base(plan.version.number)
+            restoration = Restoration(context, plan, listing, archive, directory, run, is_lazy, full)
             try:
-                restored = _fetch_and_open(context, plan, listing, archive, directory, progress, full)
+                return restoration.make()
+            except Retry as retry:
+                is_lazy = None if retry.eagerly else is_lazy
+                shutil.rmtree(directory, ignore_errors=True)
             except BaseException:
                 shutil.rmtree(directory, ignore_errors=True)
                 raise
-            if restored is not None:
-                return restored
-            shutil.rmtree(directory, ignore_errors=True)  # and again, with what was learned
 
 
 @contextmanager
 def _full_manifest(
     context: StoreContext, listing: Listing, snapshot: Manifest | None
 ) -> Iterator[FullManifest]:
-    """That of the full snapshot before `snapshot`: where it is far, it is read beside the body."""
+    """Yield a function that returns the manifest of the full snapshot before `snapshot`. From remote storage
+    it is read while the body runs.
+    """
 
     def read() -> Manifest | None:
         return read_full_manifest(context.storage, listing, snapshot)
@@ -153,233 +175,248 @@ def _full_manifest(
             yield reading.result
 
 
-def _fetch_and_open(
-    context: StoreContext,
-    plan: Plan,
-    listing: Listing,
-    archive: Archive | None,
-    directory: Path,
-    progress: Progress,
-    full: FullManifest,
-) -> Restored | None:
-    """None when it has to be done again, with what was learned."""
-    deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
-    tables = wanted_tables(archive.manifest if archive else None, directory)
-    is_empty = archive is None and not deltas
-    if not progress.ingest and not is_empty:
-        return _fetch_beside(context, plan, archive, directory, deltas, tables, progress, full)
-    with context.workspace.scratch() as scratch:
-        return _fetch_and_ingest(context, plan, archive, directory, scratch, deltas, tables, progress, full)
+class Restoration:
+    """One attempt at a base in one directory: fetch, verify, open. Used by one thread, once.
 
-
-def _fetch_and_ingest(
-    context: StoreContext,
-    plan: Plan,
-    archive: Archive | None,
-    directory: Path,
-    scratch: Path,
-    deltas: list[ChainDelta],
-    tables: list[Wanted],
-    progress: Progress,
-    full: FullManifest,
-) -> Restored | None:
-    """None when a damaged local file was replaced while the database was already open on it.
-
-    The tables are verified while the deltas, which were verified before, are ingested.
+    Args:
+        context: The store.
+        plan: The snapshot and the deltas.
+        listing: The listing that the plan was made from.
+        archive: The archive of the snapshot, None without one.
+        directory: An empty directory. The caller removes it if `make` raises.
+        run: Settings, and the phases and warnings of all attempts.
+        is_lazy: Decides whether only tails are fetched; None: never.
+        full_manifest: Returns the manifest of the full snapshot before the plan's.
     """
-    changes = wanted_deltas(deltas, scratch)
-    with progress.phase("fetch_ms"):
-        fetched = context.fetch([*tables, *changes])
-    with progress.phase("verify_ms"):
-        progress.warnings += context.verify(changes)
-    with Background(
-        lambda: context.verify(tables, thorough=progress.thorough), runtime=context.runtime
-    ) as verification:
-        base, failure = None, None
-        with progress.phase("ingest_ms"):
-            try:
-                base = _unopened(archive, directory)
-                if deltas or archive is None:
-                    base = _with_deltas(context, plan, base, deltas, scratch)
-            except StateStoreError as error:
-                failure = error
-        with progress.phase("verify_ms"):
-            replaced = verification.result()
-    progress.warnings += replaced
-    if replaced and (deltas or failure):
-        return None
-    if failure is not None:
-        raise failure
-    assert base is not None
-    restored = _restored(plan, base, deltas, fetched, progress, full)
-    return replace(restored, needs_rocksdb=_needs_rocksdb(base))
 
+    def __init__(
+        self,
+        context: StoreContext,
+        plan: Plan,
+        listing: Listing,
+        archive: Archive | None,
+        directory: Path,
+        run: RestoreRun,
+        is_lazy: IsLazy | None,
+        full_manifest: FullManifest,
+    ) -> None:
+        self._context = context
+        self._plan = plan
+        self._archive = archive
+        self._directory = directory
+        self._run = run
+        self._is_lazy = is_lazy
+        self._full_manifest = full_manifest
+        self._deltas = [ChainDelta.from_listing(name, listing.deltas[name]) for name in plan.deltas]
+        self._tables = wanted_tables(archive.manifest if archive else None, directory)
+        self._end_requests = 0
 
-def _fetch_beside(
-    context: StoreContext,
-    plan: Plan,
-    archive: Archive | None,
-    directory: Path,
-    deltas: list[ChainDelta],
-    tables: list[Wanted],
-    progress: Progress,
-    full: FullManifest,
-) -> Restored | None:
-    """Links or downloads, and opens nothing; but where tables are compressed, which RocksDB has to read, it
-    ingests the deltas. None where tables are not there that RocksDB has to read: they are fetched now.
-    """
-    beside = directory / BESIDE
-    if deltas:
-        make_private(beside)
-    changes = wanted_deltas(deltas, beside)
-    with progress.phase("fetch_ms"):
-        sparse, fetched = _fetch(context, tables, changes, directory, progress)
-        paths = {file.path for file in sparse}
-        whole = [file for file in (*tables, *changes) if file.path not in paths]
-    plain: set[str] = set()
+    def make(self) -> Restored:
+        """Make the base.
 
-    def look(file: Wanted, end: bytes) -> None:
-        if is_plain_tail(end):
-            plain.add(file.target.name)
+        Raises:
+            Retry: The attempt has to be made again.
+            StateStoreError: As `assemble`.
+        """
+        is_empty = self._archive is None and not self._deltas
+        if not self._run.ingest and not is_empty:
+            return self._with_loose_deltas()
+        return self._with_ingested_deltas()
 
-    with progress.phase("verify_ms"):
-        progress.warnings += context.verify(whole, thorough=progress.thorough, local=fetched.local, look=look)
-    with progress.phase("choose_ms"):
-        base = _unopened(archive, directory)
-    lie_beside = tuple(
-        DeltaBeside(delta.name.version_id, change.target, delta.size_bytes)
-        for delta, change in zip(deltas, changes, strict=True)
-    )
-    needs_rocksdb = _needs_rocksdb(base, plain)
-    if needs_rocksdb:
-        if sparse:
-            progress.is_lazy = None
-            return None
-        if deltas:
-            base, lie_beside = _ingest_beside(context, plan, base, deltas, changes, progress), ()
-    restored = _restored(plan, base, deltas, fetched, progress, full)
-    return replace(restored, deltas=lie_beside, sparse=tuple(sparse), needs_rocksdb=needs_rocksdb)
+    # ---- the deltas become part of the database ----------------------------------------------------------
 
+    def _with_ingested_deltas(self) -> Restored:
+        """Verify the tables while the deltas, which were verified before, are ingested.
 
-def _needs_rocksdb(base: LocalDatabase, plain: Collection[str] = ()) -> bool:
-    """`plain` are the names of files that are known to be."""
-    return any(
-        file.size_bytes > MOST_MAPPED_BYTES or (name not in plain and not is_plain(base.directory / name))
-        for name, file in base.files.items()
-    )
+        Raises:
+            Retry: A damaged local file was replaced while the database was already open on it.
+        """
+        with self._context.workspace.scratch() as scratch:
+            changes = wanted_deltas(self._deltas, scratch)
+            with self._run.phase("fetch_ms"):
+                fetched = self._context.fetch([*self._tables, *changes])
+            with self._run.phase("verify_ms"):
+                self._run.warnings += self._context.verify(changes)
+            with Background(self._verify_tables, runtime=self._context.runtime) as verification:
+                base, failure = None, None
+                with self._run.phase("ingest_ms"):
+                    try:
+                        base = self._unopened()
+                        if self._deltas or self._archive is None:
+                            base = self._ingested(base, scratch)
+                    except StateStoreError as error:
+                        failure = error
+                with self._run.phase("verify_ms"):
+                    replaced = verification.result()
+            self._run.warnings += replaced
+            if replaced and (self._deltas or failure):
+                raise Retry("a table was replaced while RocksDB read it")
+            if failure is not None:
+                raise failure
+            assert base is not None
+            return replace(self._restored(base, fetched), needs_rocksdb=_needs_rocksdb(base, set()))
 
+    def _verify_tables(self) -> list[str]:
+        return self._context.verify(self._tables, thorough=self._run.thorough)
 
-def _restored(
-    plan: Plan,
-    base: LocalDatabase,
-    deltas: list[ChainDelta],
-    fetched: Fetched,
-    progress: Progress,
-    full: FullManifest,
-) -> Restored:
-    with progress.phase("choose_ms"):
-        full_manifest = full()
-    return Restored(
-        version=plan.version,
-        base=base,
-        thorough=progress.thorough,
-        chain=Chain.from_listing(plan.version, base.snapshot, deltas, full_manifest),
-        fetched=fetched,
-        phases=progress.phases,
-        warnings=tuple(progress.warnings),
-        end_requests=progress.end_requests,
-    )
+    # ---- the deltas stay beside the database -------------------------------------------------------------
 
+    def _with_loose_deltas(self) -> Restored:
+        """Link or download, and open nothing; but where tables are compressed, which only RocksDB reads,
+        ingest the deltas.
 
-def _ingest_beside(
-    context: StoreContext,
-    plan: Plan,
-    base: LocalDatabase,
-    deltas: list[ChainDelta],
-    changes: list[Wanted],
-    progress: Progress,
-) -> LocalDatabase:
-    """The base with the deltas in it that lie beside it."""
-    with progress.phase("verify_ms"):
-        progress.warnings += context.verify(changes)
-    with progress.phase("ingest_ms"), context.workspace.scratch() as scratch:
-        for change in changes:
-            change.target.rename(scratch / change.target.name)
-        changes[0].target.parent.rmdir()
-        return _with_deltas(context, plan, base, deltas, scratch)
+        Raises:
+            Retry: Tables are sparse that RocksDB has to read.
+        """
+        loose = self._directory / LOOSE_DIRECTORY
+        if self._deltas:
+            make_private(loose)
+        changes = wanted_deltas(self._deltas, loose)
+        with self._run.phase("fetch_ms"):
+            sparse, fetched = self._fetch(changes)
+        uncompressed = self._verify_whole(changes, sparse, fetched)
+        with self._run.phase("choose_ms"):
+            base = self._unopened()
+        deltas = tuple(
+            DeltaBeside(delta.name.version_id, change.target, delta.size_bytes)
+            for delta, change in zip(self._deltas, changes, strict=True)
+        )
+        needs_rocksdb = _needs_rocksdb(base, uncompressed)
+        if needs_rocksdb:
+            if sparse:
+                raise Retry("RocksDB has to read tables that are sparse", eagerly=True)
+            if self._deltas:
+                base, deltas = self._ingested_after_all(base, changes), ()
+        restored = self._restored(base, fetched)
+        return replace(restored, deltas=deltas, sparse=tuple(sparse), needs_rocksdb=needs_rocksdb)
 
+    def _fetch(self, changes: list[Wanted]) -> tuple[list[SparseFile], Fetched]:
+        """Fetch the tails of some files and, at the same time, the others as a whole.
 
-def _fetch(
-    context: StoreContext,
-    tables: list[Wanted],
-    changes: list[Wanted],
-    directory: Path,
-    progress: Progress,
-) -> tuple[list[SparseFile], Fetched]:
-    """Files of which only the ends were fetched, and what was done for the others, at the same time."""
-    worthwhile = _worthwhile(context, tables, changes, progress.is_lazy)
-    paths = {file.path for file in worthwhile}
-    others = [file for file in (*tables, *changes) if file.path not in paths]
-    if not worthwhile:
-        return [], context.fetch(others)
+        Returns:
+            The files of which only the tail is local, and what was fetched of the others.
+        """
+        context = self._context
+        tails = self._worth_a_tail(changes)
+        paths = {file.path for file in tails}
+        others = [file for file in (*self._tables, *changes) if file.path not in paths]
+        if not tails:
+            return [], context.fetch(others)
+        with Background(lambda: context.fetch(others), runtime=context.runtime) as fetching:
+            made = context.parallel_small(self._fetch_tail, tails)
+        self._end_requests = sum(requests for file, requests in made if file is not None)
+        refused = [wanted for wanted, (file, _) in zip(tails, made, strict=True) if file is None]
+        fetched = fetching.result().plus(context.fetch(refused))
+        return [file for file, _ in made if file is not None], fetched
 
-    def make(wanted: Wanted) -> tuple[SparseFile | None, int]:
-        file, requests = make_sparse(context.storage, wanted, directory)
-        if file is not None:
-            progress.came(directory, file)
+    def _fetch_tail(self, wanted: Wanted) -> tuple[SparseFile | None, int]:
+        file, requests = make_sparse(self._context.storage, wanted, self._directory)
+        if file is not None and self._run.on_tail is not None:
+            self._run.on_tail(self._directory, file)
         return file, requests
 
-    with Background(lambda: context.fetch(others), runtime=context.runtime) as fetching:
-        made = context.parallel_small(make, worthwhile)
-    progress.end_requests = sum(requests for file, requests in made if file is not None)
-    refused = [wanted for wanted, (file, _) in zip(worthwhile, made, strict=True) if file is None]
-    return [file for file, _ in made if file is not None], fetching.result().plus(context.fetch(refused))
-
-
-def _worthwhile(
-    context: StoreContext, tables: list[Wanted], changes: list[Wanted], is_lazy: IsLazy | None
-) -> list[Wanted]:
-    """Those of which only the ends are to be fetched: files that are far, where that is worth it. A small
-    delta takes no more requests as a whole.
-    """
-    if is_lazy is None or context.storage.is_local:
-        return []
-    far_tables, far_changes = (
-        [file for file in wanted if context.cache.find(file.path) is None] for wanted in (tables, changes)
-    )
-    sizes = ([file.size_bytes for file in wanted] for wanted in (far_tables, far_changes))
-    if not is_lazy(RestoreWork.of_sizes(*sizes)):
-        return []
-    return [
-        file
-        for file in (*far_tables, *far_changes)
-        if not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES
-    ]
-
-
-def _unopened(archive: Archive | None, directory: Path) -> LocalDatabase:
-    """The database of a snapshot, whose tables are there, as its manifest says it is; empty without one."""
-    if archive is None:
-        return LocalDatabase(directory, VersionId(0, None), {}, 0, {}, None)
-    for name, data in archive.database.items():
-        (directory / name).write_bytes(data)
-    manifest = archive.manifest
-    files = database_files(manifest)
-    return LocalDatabase(
-        directory, manifest.version_id, files, manifest.keys, manifest.column_families, manifest
-    )
-
-
-def _with_deltas(
-    context: StoreContext, plan: Plan, base: LocalDatabase, deltas: list[ChainDelta], scratch: Path
-) -> LocalDatabase:
-    """The database after the deltas, which lie in `scratch`, were ingested."""
-    with Database(base.directory, context.settings, create=base.snapshot is None) as database:
-        check_files(database, base.files)
-        ingested = ingest_deltas(database, deltas, scratch)
-        files = describe(database, {**base.files, **ingested}, plan.version)
-        keys, families = check_version(
-            database, plan.version, deltas[-1].name if deltas else None, context.storage
+    def _worth_a_tail(self, changes: list[Wanted]) -> list[Wanted]:
+        """Return the remote files of which only the tails are fetched. A small delta takes no more requests
+        as a whole.
+        """
+        context = self._context
+        if self._is_lazy is None or context.storage.is_local:
+            return []
+        tables, deltas = (
+            [file for file in wanted if context.cache.find(file.path) is None]
+            for wanted in (self._tables, changes)
         )
-    tidy(base.directory, set(files))
-    return replace(base, version=plan.version, files=files, keys=keys, column_families=families)
+        sizes = ([file.size_bytes for file in wanted] for wanted in (tables, deltas))
+        if not self._is_lazy(RestoreWork.of_sizes(*sizes)):
+            return []
+        return [
+            file
+            for file in (*tables, *deltas)
+            if not file.names_itself or file.size_bytes >= LEAST_SPARSE_DELTA_BYTES
+        ]
+
+    def _verify_whole(self, changes: list[Wanted], sparse: list[SparseFile], fetched: Fetched) -> set[str]:
+        """Verify the files that are not sparse. Returns the names of tables that are known to be
+        uncompressed.
+        """
+        paths = {file.path for file in sparse}
+        uncompressed: set[str] = set()
+
+        def note(file: Wanted, tail: bytes) -> None:
+            if is_plain_tail(tail):
+                uncompressed.add(file.target.name)
+
+        with self._run.phase("verify_ms"):
+            self._run.warnings += self._context.verify(
+                [file for file in (*self._tables, *changes) if file.path not in paths],
+                thorough=self._run.thorough,
+                local=fetched.local,
+                on_tail=note,
+            )
+        return uncompressed
+
+    def _ingested_after_all(self, base: LocalDatabase, changes: list[Wanted]) -> LocalDatabase:
+        """Return the base with the loose deltas in it."""
+        with self._run.phase("verify_ms"):
+            self._run.warnings += self._context.verify(changes)
+        with self._run.phase("ingest_ms"), self._context.workspace.scratch() as scratch:
+            for change in changes:
+                change.target.rename(scratch / change.target.name)
+            changes[0].target.parent.rmdir()
+            return self._ingested(base, scratch)
+
+    # ---- the database ------------------------------------------------------------------------------------
+
+    def _unopened(self) -> LocalDatabase:
+        """Return the database of the snapshot, whose tables are local, as its manifest describes it; an empty
+        one without a snapshot.
+        """
+        archive = self._archive
+        if archive is None:
+            return LocalDatabase(self._directory, VersionId(0, None), {}, 0, {}, None)
+        for name, data in archive.database.items():
+            (self._directory / name).write_bytes(data)
+        manifest = archive.manifest
+        return LocalDatabase(
+            self._directory,
+            manifest.version_id,
+            database_files(manifest),
+            manifest.keys,
+            manifest.column_families,
+            manifest,
+        )
+
+    def _ingested(self, base: LocalDatabase, scratch: Path) -> LocalDatabase:
+        """Return the base after the deltas, which lie in `scratch`, were ingested."""
+        context, version = self._context, self._plan.version
+        newest = self._deltas[-1].name if self._deltas else None
+        with Database(base.directory, context.settings, create=base.snapshot is None) as database:
+            check_files(database, base.files)
+            ingested = ingest_deltas(database, self._deltas, scratch)
+            files = describe(database, {**base.files, **ingested}, version)
+            keys, families = check_version(database, version, newest, context.storage)
+        tidy(base.directory, set(files))
+        return replace(base, version=version, files=files, keys=keys, column_families=families)
+
+    def _restored(self, base: LocalDatabase, fetched: Fetched) -> Restored:
+        with self._run.phase("choose_ms"):
+            full_manifest = self._full_manifest()
+        return Restored(
+            version=self._plan.version,
+            base=base,
+            thorough=self._run.thorough,
+            chain=Chain.from_listing(self._plan.version, base.snapshot, self._deltas, full_manifest),
+            fetched=fetched,
+            phases=self._run.phases,
+            warnings=tuple(self._run.warnings),
+            end_requests=self._end_requests,
+        )
+
+
+def _needs_rocksdb(base: LocalDatabase, uncompressed: set[str]) -> bool:
+    """Return whether the JVM cannot read a table by itself. `uncompressed`: names of uncompressed ones."""
+    return any(
+        file.size_bytes > MOST_MAPPED_BYTES
+        or (name not in uncompressed and not is_plain(base.directory / name))
+        for name, file in base.files.items()
+    )

@@ -10,7 +10,7 @@ from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.bounded_storage import BoundedStorage
 from state_store.core.files.deadline import NEVER, Deadline
 from state_store.core.files.local_cache import StoreCache
-from state_store.core.files.transfer import Fetched, Look, Wanted, fetch, never_mind, parallel, verify
+from state_store.core.files.transfer import Fetched, OnTail, Wanted, fetch, parallel, verify
 from state_store.core.files.workspace import Workspace
 from state_store.core.planning.request_costs import SMALL_AT_ONCE
 from state_store.core.runtime import SYSTEM, Runtime
@@ -54,7 +54,7 @@ class StoreContext:
         *,
         thorough: bool = True,
         local: Collection[str] = (),
-        look: Look = never_mind,
+        on_tail: OnTail | None = None,
     ) -> list[str]:
         """Checks files at their targets, as `files.transfer.verify` does."""
         return verify(
@@ -64,7 +64,7 @@ class StoreContext:
             self.transfer_threads,
             thorough=thorough,
             local=local,
-            look=look,
+            on_tail=on_tail,
             runtime=self.runtime,
         )
 

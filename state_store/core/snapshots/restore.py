@@ -1,13 +1,13 @@
 """Restore: the files of a version become a local database (a base).
 
-The newest snapshot on the version's lineage and the deltas after it; files that this machine still has are
-linked, the others downloaded in parallel. Where a snapshot is missing or damaged an older one
-with more deltas is taken, with a warning that names the file. Exactly the asked version, or an error that
-names the file and the versions that can still be restored: never another version.
+The newest snapshot on the version's lineage and the deltas after it are used; files that this machine still
+has are linked, the others downloaded in parallel. Where a snapshot is missing or damaged, an older one with
+more deltas takes its place, with a warning that names the file. The result is exactly the requested version,
+or an error that names the file and the versions that can still be restored: never another version.
 
-A thorough restore verifies each file as a whole. One that is not costs a time by the number of files, not of
-bytes: it only makes sure that each is the file that is meant, and who reads a block verifies its checksum.
-Who finds a damaged block restores again, thoroughly, which takes the file from storage again or does without
+A thorough restore verifies each file as a whole. Any other costs a time by the number of files, not of bytes:
+it only makes sure that each is the right file, and the reader of a block verifies its checksum. A reader that
+finds a damaged block restores again, thoroughly, which fetches the file from storage again or does without
 it.
 
 Functions keep no state; any thread may call them, with a `StoreContext` of its own store.
@@ -21,7 +21,7 @@ from state_store.core.checkpoint.lineage import Lineages, Plan, describe_restora
 from state_store.core.checkpoint.listing import Listing
 from state_store.core.checkpoint.names import SnapshotName, VersionId
 from state_store.core.deletion.reading import read_listing
-from state_store.core.snapshots.assembly import Came, IsLazy, Progress, Restored, assemble, never_mind
+from state_store.core.snapshots.assembly import IsLazy, OnTail, Restored, RestoreRun, assemble
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.errors import ConflictError, DamagedError, MissingError, StateStoreError
@@ -39,25 +39,38 @@ def restore(
     thorough: bool = True,
     ingest: bool = True,
     is_lazy: IsLazy | None = None,
-    came: Came = never_mind,
+    on_tail: OnTail | None = None,
 ) -> Restored:
-    """Makes a base of `version`; with `start`, from exactly the snapshot of that version.
+    """Make a base of a version.
 
-    Without an id the number stands for the attempt that counts (see `Attempts.resolve`), and `start` for the
-    one on its lineage. Without `ingest` the deltas are left beside the base where they say themselves what
-    they are: each has to be asked by its reader, for its reserved record. Of files that are not local and
-    for which `is_lazy` says so, such a restore that is not thorough only fetches the ends, but small deltas
-    as a whole; `came` is told of each as its end is there, by any thread, and with which directory: that is
-    gone again where the restore fails, or goes on in another.
+    Args:
+        context: The store.
+        version: The version. Without an id its number stands for the attempt that counts
+            (`Attempts.resolve`).
+        start: The version of the snapshot to start from; None lets the restore choose. Without an id it is
+            the
+            one on the lineage of `version`.
+        thorough: Verify every file as a whole.
+        ingest: Make the deltas part of the database. Otherwise they stay loose beside it, and their reader
+            checks each one's reserved record.
+        is_lazy: Decides for the remote files whether only their tails are fetched, but small deltas as a
+            whole.
+            Ignored by a thorough restore and by one that ingests.
+        on_tail: Observes each tail as it becomes local. The directory is removed again if the restore fails,
+            or
+            goes on in another.
 
-    Raises MissingError or DamagedError when it cannot be made, FormatError for a format not known,
-    ConflictError when two deltas claim to be one version, StorageError when the storage fails.
+    Raises:
+        MissingError: A file is gone, and the version cannot be made without it.
+        DamagedError: A file is damaged, and the version cannot be made without it.
+        FormatError: A file is of a newer format.
+        ConflictError: Two deltas claim to be one version.
+        StorageError: The storage or the local disk failed.
     """
-    is_lazy = None if thorough else is_lazy
-    progress = Progress(context.runtime.monotonic_s, thorough, ingest, is_lazy, came)
+    run = RestoreRun(context.runtime.monotonic_s, thorough, ingest, None if thorough else is_lazy, on_tail)
     for attempt in range(_TRIES):
         try:
-            return _restore_listed(context, version, start, progress)
+            return _restore_listed(context, version, start, run)
         except MissingError:
             # A cleanup may have removed what this listing still showed, with a newer snapshot in its place.
             if attempt == _TRIES - 1 or start is not None:
@@ -71,23 +84,23 @@ def restore(
 
 
 def _restore_listed(
-    context: StoreContext, version: VersionId, start: VersionId | None, progress: Progress
+    context: StoreContext, version: VersionId, start: VersionId | None, run: RestoreRun
 ) -> Restored:
-    with progress.phase("choose_ms"):
+    with run.phase("choose_ms"):
         listing = read_listing(context.storage)
         version, start = _named(listing, version, start)
     snapshots = set(listing.snapshots)
     failure: StateStoreError | None = None
     while True:
-        with progress.phase("choose_ms"):
+        with run.phase("choose_ms"):
             plan = _plan(listing, snapshots, version, start, failure)
         try:
-            restored = assemble(context, plan, listing, progress)
+            restored = assemble(context, plan, listing, run)
             return replace(restored, seen=listing.attempts.after(version.number))
         except (DamagedError, MissingError) as error:
             if plan.snapshot is None or start is not None or _is_delta_at_fault(error, plan):
                 raise _unrestorable(error, listing, snapshots, plan) from error
-            progress.warnings.append(f"snapshot '{plan.snapshot.path}' is not used: {error.message}")
+            run.warnings.append(f"snapshot '{plan.snapshot.path}' is not used: {error.message}")
             snapshots.discard(plan.snapshot)
             failure = failure or error
 
@@ -95,12 +108,12 @@ def _restore_listed(
 def _named(
     listing: Listing, version: VersionId, start: VersionId | None
 ) -> tuple[VersionId, VersionId | None]:
-    """Both with their ids, where they have any."""
+    """Return both versions with their ids, as far as they have any."""
     if version.checkpoint_id is None:
         version = listing.attempts.resolve(version.number) or version
     if start is not None and start.checkpoint_id is None:
         lineage = Lineages(listing.deltas, listing.snapshots).history(version)
-        start = next((one for one in lineage if one.number == start.number), start)
+        start = next((ancestor for ancestor in lineage if ancestor.number == start.number), start)
     return version, start
 
 
@@ -127,7 +140,7 @@ def _is_delta_at_fault(error: StateStoreError, plan: Plan) -> bool:
 def _unrestorable(
     error: DamagedError | MissingError, listing: Listing, snapshots: set[SnapshotName], plan: Plan
 ) -> StateStoreError:
-    """The same error, with the versions that can be restored without the file that it blames."""
+    """Return the same error, with the versions that can be restored without the file that it names."""
     bad = {delta for delta in plan.deltas if error.file and error.file.endswith(delta.path)}
     bad_snapshots = {plan.snapshot} if plan.snapshot and not bad else set()
     left = Lineages(set(listing.deltas) - bad, snapshots - bad_snapshots).restorable()

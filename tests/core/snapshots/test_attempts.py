@@ -302,12 +302,12 @@ def after(steps: int) -> Callable[[tuple[object, ...]], bool]:
 
 
 BREAKS = {
-    "it does not look": (attempt_module.Attempts, "objection", lambda self, delta, seen: None),
+    "it does not look": (attempt_module.Attempts, "why_refused", lambda self, delta, seen: None),
     "ordinals do not count": (attempts, "next_ordinal", lambda seen, version: 0),
     "nothing is marked": (attempt_module, "refuse", lambda storage, attempt, why: None),
     "the version before does not count": (
         attempt_module.Attempts,
-        "_objection_to_parent",
+        "_why_parent_refused",
         lambda self, delta: None,
     ),
     "times do not count": (attempt_module.Attempts, "_first_written", lambda self, found: found),
