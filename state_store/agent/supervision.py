@@ -18,6 +18,7 @@ from typing import Protocol
 
 from state_store.agent.log import AGENT
 from state_store.core.runtime import Condition, Runtime
+from state_store.core.settings.option import PREFIX
 from state_store.core.storage.local_disk import local_disk_error
 from state_store.errors import BusyError, InternalError, StateStoreError, StorageError
 
@@ -166,7 +167,9 @@ def as_state_store_error(error: BaseException) -> StateStoreError:
 
 def _of_the_machine(error: OSError) -> StateStoreError:
     if error.filename is not None or error.errno in _FULL:
-        return local_disk_error(error)
+        failure = local_disk_error(error)
+        failure.option = PREFIX + "localDir"  # the JVM's advice is about the executor's disk then
+        return failure
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return StorageError(
             f"the agent has no file descriptor left ({_places(error)}): raise the limit 'ulimit -n'"
