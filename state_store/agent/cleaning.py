@@ -17,11 +17,19 @@ from state_store.core.settings.option import PREFIX
 def clean_up_after_merge(store: OpenStore) -> Cleaned:
     """Clean up, seen from the newest version that Spark has committed for certain.
 
+    That retains more than a clean-up that Spark asks for. The next one of those reads the files again: what
+    this one left would not be looked for otherwise.
+
     Raises:
         StateStoreError: As `clean_up`.
     """
     certain = store.head.certain
-    return Cleaned(0, 0, []) if certain is None else clean_up(store, certain)
+    if certain is None:
+        return Cleaned(0, 0, [])
+    try:
+        return clean_up(store, certain)
+    finally:
+        store.head.forget_registry()
 
 
 def clean_up(store: OpenStore, newest: VersionId) -> Cleaned:

@@ -311,6 +311,11 @@ class StoreHead:
             self._known.end_inventory(registry if restores == self._restores else None, floor)
             return self._known.retire_below(floor)
 
+    def forget_registry(self) -> None:
+        """Let the next clean-up read the files."""
+        with self._lock:
+            self._known.forget()
+
     def retire_below(self, floor: int) -> Registry | None:
         """Versions below `floor` are retired, without a clean-up. The registry now."""
         with self._lock:

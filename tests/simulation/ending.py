@@ -51,6 +51,7 @@ def calm_down(history: History) -> None:
     providers = _last_providers(history)
     for one in history.executors:
         one.check_local_files()
+    _wait_for_merges(history)  # after the clean-up they would supersede files
     for provider in providers:
         version, id_ = provider.newest or EMPTY
         cleaned = provider._call("cleanup", version=version, id=id_)
@@ -64,6 +65,18 @@ def calm_down(history: History) -> None:
     assert not left, f"left on the local disk: {left}"
     if last.agent is not None and not last.providers:
         last.agent.check_closed()
+
+
+def _wait_for_merges(history: History) -> None:
+    """Until no store is owed a merge."""
+    agent = history.executors[0].agent
+    if agent is None:
+        return
+    scheduler = agent.calls.scheduler
+    for _ in range(1000):
+        if not scheduler._busy and all(scheduler._queue.owed(store) is None for store in scheduler._entries):
+            return
+        history.scheduler.sleep(0.1)
 
 
 def _quiet_batch(history: History) -> None:
