@@ -162,7 +162,7 @@ private[agent] sealed trait AgentEvent {
 }
 
 /** A store whose provider was closed before needs its files no more. */
-final case class StoreClosed(store: Long) extends AgentEvent
+private[agent] final case class StoreClosed(store: Long) extends AgentEvent
 
 /** A merge was made. */
 final case class MergeEnded(store: Long, merged: MergedStore, ages: SnapshotAges, failuresInRow: Int)
