@@ -35,6 +35,7 @@ def test_keys_that_come_again_or_go_count_once_or_not_at_all(tmp_path) -> None:
         count=lambda number: len(query.state[key]),
         family_id=lambda number: 0,
         pinned=pinned,
+        committed_ms=lambda pin, delta: delta.version,
     )
     found = ages(partitions, [0])
     pin.release()

@@ -113,7 +113,7 @@ def test_what_came_from_storage_is_kept_once_its_end_was_compared(
         1,
         thorough=False,
         local=fetched.local,
-        look=lambda file, end: ends.append(end),
+        on_tail=lambda file, end: ends.append(end),
     )
     kept = cache.find(PATH)
     assert kept and kept.read_bytes() == STORED

@@ -131,8 +131,10 @@ def test_sides_of_a_join(form, tmp_path):
             assert sum(counts.to_arrow()["value"].to_pylist()) == len(sides[side])
         assert {row["key"] for row in sides[side]} == {row["field0"] for row in sides[side]}
     assert len(sides["left"]) > len(sides["right"]) > 0
-    with pytest.raises(MissingError, match=r"no store 'default'; there are: left, left-keyToNumValues"):
-        state_store.open(directory)
+    with state_store.open(directory) as state:
+        assert in_order(state.to_arrow().to_pylist()) == in_order(sides["left"])
+    with pytest.raises(MissingError, match=r"no store 'default'; there are: left, right, left-keyTo"):
+        state_store.open(directory, store="default")
 
 
 @pytest.mark.parametrize("form", ["ids", "no-ids"])
@@ -282,7 +284,7 @@ def test_a_damaged_file_is_named(tmp_path):
 def test_a_lost_row_is_noticed(flights, monkeypatch):
     whole = dataset_state.rows
     monkeypatch.setattr(
-        dataset_state, "rows", lambda *place: (page.taken(slice(1, None)) for page in whole(*place))
+        dataset_state, "rows", lambda *place: (page.take(slice(1, None)) for page in whole(*place))
     )
     with state_store.open(flights) as state, pytest.raises(DamagedError, match="says that it has"):
         state.to_arrow()
