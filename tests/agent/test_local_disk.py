@@ -210,7 +210,9 @@ def test_the_agent_raises_its_limit_of_descriptors() -> None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    low = min(len(os.listdir("/proc/self/fd")) + 128, hard)  # those that other tests left open count too
+    low = min(
+        len(list(Path("/proc/self/fd").iterdir())) + 128, hard
+    )  # those that other tests left open count too
     resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
     try:
         with AgentProcess() as agent:

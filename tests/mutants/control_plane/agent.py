@@ -144,8 +144,8 @@ MUTANTS = [
     Mutant(
         "a merge that frees memory waits for those that publish",
         f"{_AGENT}/merges/merge_queue.py",
-        "self._running(ingest=True) < most",
-        "self._running(ingest=False) < most",
+        "self._running(ingest=True) < limit",
+        "self._running(ingest=False) < limit",
         ("tests/agent/test_merge_queue.py",),
     ),
     Mutant(
@@ -171,7 +171,7 @@ MUTANTS = [
     ),
     Mutant(
         "an event is forgotten once it was sent",
-        f"{_AGENT}/events.py",
+        f"{_AGENT}/merges/scheduler.py",
         "return list(self._events)",
         "sent, self._events = list(self._events), deque()\n            return sent",
         ("tests/agent/test_events.py",),
@@ -185,9 +185,9 @@ MUTANTS = [
     ),
     Mutant(
         "background work may take all connections",
-        f"{_AGENT}/files.py",
-        "and self._in_background < self._background_limit",
-        "",
+        f"{_AGENT}/jvm_connections.py",
+        "not self._waiting[False] and self._in_background < self._background_limit",
+        "not self._waiting[False]",
         ("tests/agent/test_files.py",),
     ),
     Mutant(

@@ -19,8 +19,8 @@ MUTANTS = [
     Mutant(
         "any file of the same size is taken for the one that is meant",
         "state_store/core/files/transfer.py",
-        " or sha256(end).hexdigest() != wanted.tail_sha256:\n        return False\n    look(",
-        ":\n        return False\n    look(",
+        " or sha256(end).hexdigest() != wanted.tail_sha256:\n        return False\n    if on_tail",
+        ":\n        return False\n    if on_tail",
         _BY_BLOCKS,
     ),
     Mutant(
@@ -33,8 +33,8 @@ MUTANTS = [
     Mutant(
         "a merge goes on from a base that is damaged",
         "state_store/agent/restoring.py",
-        "    store.head.forget_directory(directory)\n",
-        "",
+        "    store.suspicions.raised(store.store_id.location)\n    store.head.forget_directory(directory)\n",
+        "    store.suspicions.raised(store.store_id.location)\n",
         _BY_BLOCKS,
     ),
     Mutant(
@@ -180,7 +180,7 @@ MUTANTS = [
     Mutant(
         "a table that is too large for a mapping is mapped",
         f"{_SNAPSHOTS}/assembly.py",
-        "file.size_bytes > MOST_MAPPED_BYTES or ",
+        "file.size_bytes > MOST_MAPPED_BYTES\n        or ",
         "",
         ("tests/core/snapshots/test_restore_by_blocks.py",),
     ),

@@ -44,8 +44,8 @@ MUTANTS = [
     Mutant(
         "all file requests go over one connection",
         f"{ROOT}/agent/Agent.scala",
-        "(1 to connections).foreach(_ => FileServer",
-        "(1 to math.min(connections, 1)).foreach(_ => FileServer",
+        "Iterator.range(0, connections)",
+        "Iterator.range(0, math.min(connections, 1))",
         STORES,
     ),
 ]

@@ -44,8 +44,8 @@ MUTANTS = [
     Mutant(
         "a provider cannot be closed while its agent does not answer",
         f"{ROOT}/local/LocalStore.scala",
-        "    try body\n    catch {",
-        "    try synchronized(body)\n    catch {",
+        "    try body\n    catch {\n      case e: Throwable",
+        "    try synchronized(body)\n    catch {\n      case e: Throwable",
         STILL,
     ),
 ]
