@@ -36,7 +36,7 @@ def rich(n: int, s: str | None) -> tuple[Any, ...]:
         datetime.datetime(2024, 1, 1) + datetime.timedelta(minutes=n),
         datetime.date(2024, 1, 1) + datetime.timedelta(days=n),
         None if n % 3 == 0 else [n, None],
-        Row(x=n, y=s),
+        (n, s),
         {str(n): n},
         bytes([n % 256]),
         n / 4,
