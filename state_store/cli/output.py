@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from state_store.cli import exit_codes
-from state_store.core.checkpoint.names import VersionId
 from state_store.errors import StateStoreError
 
 _PIPE_WIDTH = 10_000
@@ -98,10 +97,6 @@ def runs(versions: Sequence[int]) -> str:
         else:
             parts.append([version])
     return " ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
-
-
-def version_json(version: VersionId | None) -> dict[str, Any] | None:
-    return None if version is None else {"version": version.number, "id": version.checkpoint_id}
 
 
 def _json(value: Any) -> str:

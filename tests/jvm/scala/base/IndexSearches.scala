@@ -42,7 +42,8 @@ final class IndexSearches(files: WholeBases) {
     val file = fresh("blocks")
     val environment = new EnvOptions
     val options = new Options().setCompressionType(CompressionType.NO_COMPRESSION)
-      .setTableFormatConfig(new BlockBasedTableConfig().setFormatVersion(5).setChecksumType(ChecksumType.kCRC32c).setBlockSize(64))
+      .setTableFormatConfig(
+        new BlockBasedTableConfig().setFormatVersion(5).setChecksumType(ChecksumType.kCRC32c).setBlockSize(64))
     val sst = new SstFileWriter(environment, options)
     sst.open(file.getPath)
     keys.foreach(sst.put(_, "value".getBytes("US-ASCII")))
