@@ -142,6 +142,7 @@ def pages(session: nox.Session) -> None:
     run(session, "-m", "state_store.core.settings.pages")
     run(session, "scripts/metrics_page.py")
     run(session, "-m", "state_store.observe.model.documents")
+    run(session, "-m", "state_store.observe.monitoring.files")
 
 
 @nox.session

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from state_store.observe.monitoring.files import prometheus_section
+
 UI_PREFIX = "State store: "
 HEADINGS = {
     "commits": "Commits",
@@ -28,7 +30,10 @@ OVER_STORES = {"sum": "sum", "size": "sum", "time": "sum", "largest": "maximum",
 _INTRODUCTION = """\
 # Metrics
 
-Generated from the declarations in `StoreMetrics.scala` by `make docs`; do not edit.
+Generated from the declarations in `StoreMetrics.scala` and `state_store/observe/model/metrics.py` by
+`make docs`; do not edit.
+
+## In Spark's progress
 
 Each stateful operator of a query reports these under `stateOperators[...].customMetrics` of its progress
 (`query.lastProgress`, listeners, the event log), and Spark's UI shows them with the operator. A value is for
@@ -73,12 +78,12 @@ def source_file(checkout: Path) -> Path:
 def page(checkout: Path) -> str:
     """Return the page as Markdown."""
     metrics = declared(source_file(checkout).read_text(encoding="utf-8"))
-    return _INTRODUCTION + "".join(_sections(metrics))
+    return _INTRODUCTION + "".join(_sections(metrics)) + "\n" + prometheus_section()
 
 
 def _sections(metrics: list[Metric]) -> Iterator[str]:
     for group in dict.fromkeys(metric.group for metric in metrics):
-        yield f"\n## {HEADINGS[group]}\n\n| metric | unit | of the stores | meaning |\n|---|---|---|---|\n"
+        yield f"\n### {HEADINGS[group]}\n\n| metric | unit | of the stores | meaning |\n|---|---|---|---|\n"
         for metric in metrics:
             if metric.group == group:
                 meaning = metric.meaning.removeprefix(UI_PREFIX)

@@ -27,7 +27,6 @@ _QUERY_PARAMETERS = (
     click.option("--name", help="Only the stores of this name (joins have several)."),
     click.option("--partition", type=int, metavar="N", help="Only the stores of this partition."),
     click.option("--operator", type=int, metavar="N", help="Only the stores of this stateful operator."),
-    click.argument("checkpoint", metavar="DIR", type=click.Path(file_okay=False)),
 )
 
 
@@ -60,20 +59,30 @@ def command(
     return click.command(name, cls=_StoreCommand, epilog=f"{note}\n\n\b\nExamples:\n{lines}".lstrip("\n"))
 
 
-def query_command(name: str, *, examples: tuple[str, ...]) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declares a command about a query, whose function gets `checkpoint`, the directory, and `chosen`, which
-    stores of it are meant; and `as_json`.
+def query_command(
+    name: str, *, examples: tuple[str, ...], optional: bool = False
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command about a query.
+
+    Its function gets `checkpoint`, the directory (None if it is `optional` and was not given), `chosen`, the
+    filter of stores, and `as_json`.
     """
 
     def declare(function: Callable[..., Any]) -> click.Command:
         @functools.wraps(function)
         def of_stores(
-            checkpoint: str, operator: int | None, partition: int | None, name: str | None, **others: Any
+            checkpoint: str | None,
+            operator: int | None,
+            partition: int | None,
+            name: str | None,
+            **others: Any,
         ) -> Any:
             return function(checkpoint, Filter(operator, partition, name), **others)
 
         declared: Callable[..., Any] = of_stores
-        for decorate in _QUERY_PARAMETERS:
+        directory = click.Path(file_okay=False)
+        argument = click.argument("checkpoint", metavar="DIR", type=directory, required=not optional)
+        for decorate in (*_QUERY_PARAMETERS, argument):
             declared = decorate(declared)
         return command(name, examples=examples, note=DIRECTORY)(declared)
 

@@ -34,7 +34,7 @@ def test_a_damaged_store_is_a_problem(query: QueryDirectory, capsys: pytest.Capt
     assert main(["doctor", query.location]) == 1
     shown = capsys.readouterr().out
     assert "critical: 1 of the stores cannot be restored" in shown
-    assert "docs/operations.md#alert-statestoredamaged" in shown
+    assert "docs/alerts.md#alert-statestoredamaged" in shown
 
 
 def test_there_is_no_query(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from query_directory import QueryDirectory, rows
 from service import Served, serving
 
+from state_store.cli.main import main
 from state_store.observe.model import documents
 from state_store.observe.model.declared import SERVE
 from state_store.observe.model.endpoints import ENDPOINTS
@@ -225,3 +226,42 @@ def test_several_queries_the_worst_first(
 def test_the_openapi_document_is_served(served: Served) -> None:
     shown = served.http.get("v1/openapi.json").json()
     assert shown == json.loads(documents.documents()["openapi.json"])
+
+
+def test_the_command_line_asks_the_service(changing: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["full", "--url", changing.url, "--trigger-id", "nightly", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    check(shown, "Operation")
+    assert (shown["request-id"], shown["made"]) == ("nightly", 2)
+    assert main(["full", "--url", changing.url, "--trigger-id", "nightly"]) == 0
+    assert "made" in capsys.readouterr().out
+
+
+def test_a_store_that_fails_is_the_exit_code(
+    changing: Served, query: QueryDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for path in query.files(query.keys[0]):
+        if path.parent.name == "delta":
+            path.unlink()
+    assert main(["full", "--url", changing.url]) == 1
+    assert "cannot be restored" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--url", "URL", "--query", "none"], 3, "there are: flights"),
+        (["--url", "URL", "--operator", "9"], 2, "no store that the request names"),
+        (["--url", "URL", "--compression", "lz4"], 2, "--compression"),
+        (["--url", "http://127.0.0.1:1"], 4, "does not answer"),
+        (["--url", "file:///etc/passwd"], 2, "is not an address"),
+        (["--url", "URL", "/some/directory"], 2, "either DIR or --url"),
+        ([], 2, "either DIR or --url"),
+        (["/some/directory", "--query", "x"], 2, "belong to --url"),
+    ],
+)
+def test_wrong_use_of_the_client(
+    served: Served, arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["full", *(served.url if text == "URL" else text for text in arguments)]) == code
+    assert words in capsys.readouterr().err

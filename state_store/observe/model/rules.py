@@ -104,7 +104,7 @@ RULES: tuple[Rule, ...] = (
         "The checkpoint cannot be read: {error}",
         "Look at the storage and at this service's rights; the figures below are those of the last "
         "successful read.",
-        "docs/operations.md#alert-statestoreunreadable",
+        "docs/alerts.md#alert-statestoreunreadable",
         alert=Alert(
             "StateStoreUnreadable",
             "min by (query) (state_store_up) == 0",
@@ -121,7 +121,7 @@ RULES: tuple[Rule, ...] = (
         NUMBER,
         "{value} of the stores cannot be restored at the version that Spark committed last: {error}",
         "Run `state-store verify DIR`, then `state-store repair DIR`.",
-        "docs/operations.md#alert-statestoredamaged",
+        "docs/alerts.md#alert-statestoredamaged",
         alert=Alert(
             "StateStoreDamaged",
             "max by (query) (state_store_damaged_stores) > 0",
@@ -138,7 +138,7 @@ RULES: tuple[Rule, ...] = (
         NUMBER,
         "Merges of {stores} failed {value} times in a row: {error}",
         "The message says which file or service refused; until merges succeed, every restart takes longer.",
-        "docs/operations.md#alert-statestoremergesfail",
+        "docs/alerts.md#alert-statestoremergesfail",
         above=FAILURES_IN_ROW,
         alert=Alert(
             "StateStoreMergesFail",
@@ -156,7 +156,7 @@ RULES: tuple[Rule, ...] = (
         NUMBER,
         "{value} files of {stores} were found damaged in this run.",
         "The next restore reads them again from checkpoint storage; look at that machine's disk.",
-        "docs/operations.md#alert-statestoredamagedfiles",
+        "docs/alerts.md#alert-statestoredamagedfiles",
         alert=Alert(
             "StateStoreDamagedFiles",
             "sum by (query) (increase(state_store_damaged_files_total[1h])) > 0",
@@ -175,7 +175,7 @@ RULES: tuple[Rule, ...] = (
         "Make a full checkpoint. If that does not help, the state is too large for the objective: use "
         "more partitions, "
         "or raise restoreObjective.",
-        "docs/operations.md#alert-statestorerestoreaboveobjective",
+        "docs/alerts.md#alert-statestorerestoreaboveobjective",
         above_field="restore_objective_ms",
         alert=Alert(
             "StateStoreRestoreAboveObjective",
@@ -194,7 +194,7 @@ RULES: tuple[Rule, ...] = (
         NUMBER,
         "The chain of {stores} has {value} deltas after its snapshot.",
         "Merges fail or do not keep up: the executors' logs say why. A full checkpoint cuts the chain.",
-        "docs/operations.md#alert-statestorechaingrows",
+        "docs/alerts.md#alert-statestorechaingrows",
         above=CHAIN_DELTAS,
         alert=Alert(
             "StateStoreChainGrows",
@@ -212,7 +212,7 @@ RULES: tuple[Rule, ...] = (
         RATIO,
         "The largest store of {group} has {value} times the bytes of the median.",
         "Look for a hot key, or use more partitions: `state-store repartition`.",
-        "docs/operations.md#alert-statestoreskew",
+        "docs/alerts.md#alert-statestoreskew",
         above=SKEW,
         alert=Alert(
             "StateStoreSkew",
@@ -232,7 +232,7 @@ RULES: tuple[Rule, ...] = (
         RATIO,
         "Storage has {value} times as many bytes that no restorable version needs as bytes that are needed.",
         "Clean-ups fail or the query was stopped before one: look for warnings in the executors' logs.",
-        "docs/operations.md#alert-statestoreunneededbytes",
+        "docs/alerts.md#alert-statestoreunneededbytes",
         above=UNNEEDED_RATIO,
         alert=Alert(
             "StateStoreUnneededBytes",
@@ -251,7 +251,7 @@ RULES: tuple[Rule, ...] = (
         NUMBER,
         "The agent of {stores} was started again {value} times in this run.",
         "The executor's log says why it ended; most often its memory: see `spark.executor.memoryOverhead`.",
-        "docs/operations.md#alert-statestoreagentrestarts",
+        "docs/alerts.md#alert-statestoreagentrestarts",
         above=RESTARTS,
         alert=Alert(
             "StateStoreAgentRestarts",
@@ -269,7 +269,7 @@ RULES: tuple[Rule, ...] = (
         DURATION,
         "The last checkpoint was made {value} ago: the query is stopped, stands still, or has no input.",
         "If it should run: look at the driver, then at its source.",
-        "docs/operations.md#alert-statestorenocheckpoint",
+        "docs/alerts.md#alert-statestorenocheckpoint",
         above=STALE_MS,
         is_age=True,
         alert=Alert(
@@ -289,7 +289,7 @@ RULES: tuple[Rule, ...] = (
         "The newest checkpoint of {stores} depends on files that are up to {value} old.",
         "Make a full checkpoint, or set fullInterval or fullSchedule, if you want it to depend on nothing "
         "older.",
-        "docs/operations.md#alert-statestorefullcheckpointold",
+        "docs/alerts.md#alert-statestorefullcheckpointold",
         above=FULL_OLD_MS,
         is_age=True,
         alert=Alert(

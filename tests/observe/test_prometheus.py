@@ -1,0 +1,260 @@
+"""Metrics, alert rules and the dashboard, checked by Prometheus itself."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from query_directory import QueryDirectory, rows
+from service import Served, serving
+from tools import tool
+
+from state_store.observe.model.declared import SERVE
+from state_store.observe.model.metrics import METRICS
+from state_store.observe.monitoring import files
+from state_store.observe.monitoring.alerts import alert_rules, alerts
+from state_store.observe.monitoring.dashboard import ROWS, dashboard, expressions
+
+STORE = 'query="a",operator="0",store="default",partition="0"'
+MINUTE = 60
+
+# For each alert: series and values in which it fires at the time in minutes, and those in which it does not.
+# Notation of promtool: `1x5` is 1 and five more, `0+60x9` grows by 60.
+CASES: dict[str, tuple[int, dict[str, str], dict[str, str]]] = {
+    "StateStoreUnreadable": (
+        12,
+        {'state_store_up{query="a"}': "1x5 0x30"},
+        {'state_store_up{query="a"}': "1x40"},
+    ),
+    "StateStoreDamaged": (
+        10,
+        {'state_store_damaged_stores{query="a"}': "2x40"},
+        {'state_store_damaged_stores{query="a"}': "0x40"},
+    ),
+    "StateStoreMergesFail": (
+        10,
+        {f"state_store_merge_failures_in_row{{{STORE}}}": "3x40"},
+        {f"state_store_merge_failures_in_row{{{STORE}}}": "2x40"},
+    ),
+    "StateStoreDamagedFiles": (
+        20,
+        {'state_store_damaged_files_total{query="a"}': "0x10 1x30"},
+        {'state_store_damaged_files_total{query="a"}': "4x40"},
+    ),
+    "StateStoreRestoreAboveObjective": (
+        30,
+        {
+            f"state_store_restore_predicted_seconds{{{STORE}}}": "12x40",
+            'state_store_restore_objective_seconds{query="a"}': "10x40",
+        },
+        {
+            f"state_store_restore_predicted_seconds{{{STORE}}}": "12x40",
+            'state_store_restore_objective_seconds{query="a"}': "0x40",
+        },
+    ),
+    "StateStoreChainGrows": (
+        30,
+        {f"state_store_chain_deltas{{{STORE}}}": "201x40"},
+        {f"state_store_chain_deltas{{{STORE}}}": "200x40"},
+    ),
+    "StateStoreSkew": (
+        90,
+        {
+            'state_store_largest_store_bytes{query="a",operator="0",store="default"}': "1e9x120",
+            'state_store_largest_store_ratio{query="a",operator="0",store="default"}': "5x120",
+        },
+        {
+            'state_store_largest_store_bytes{query="a",operator="0",store="default"}': "1e6x120",
+            'state_store_largest_store_ratio{query="a",operator="0",store="default"}': "5x120",
+        },
+    ),
+    "StateStoreUnneededBytes": (
+        400,
+        {
+            f"state_store_unneeded_bytes{{{STORE}}}": "6e9x500",
+            f"state_store_stored_bytes{{{STORE}}}": "1e10x500",
+        },
+        {
+            f"state_store_unneeded_bytes{{{STORE}}}": "4e9x500",
+            f"state_store_stored_bytes{{{STORE}}}": "1e10x500",
+        },
+    ),
+    "StateStoreAgentRestarts": (
+        30,
+        {'state_store_agent_restarts_total{query="a"}': "0+1x40"},
+        {'state_store_agent_restarts_total{query="a"}': "7x40"},
+    ),
+    "StateStoreNoCheckpoint": (
+        35,
+        {f"state_store_last_checkpoint_timestamp_seconds{{{STORE}}}": "0+60x10 600x30"},
+        {f"state_store_last_checkpoint_timestamp_seconds{{{STORE}}}": "0+60x40"},
+    ),
+    # The query never had a full checkpoint: there is no series of its time, and the alert must fire all the
+    # same.
+    "StateStoreFullCheckpointOld": (
+        8 * 24 * 60,
+        {f"state_store_chain_start_timestamp_seconds{{{STORE}}}": "0x12000"},
+        {f"state_store_chain_start_timestamp_seconds{{{STORE}}}": "0+60x12000"},
+    ),
+    "StateStoreAbsent": (15, {'other{query="a"}': "1x40"}, {'state_store_up{query="a"}': "1x40"}),
+}
+
+
+def test_every_alert_has_a_case() -> None:
+    assert CASES.keys() == {alert.name for alert, _, _ in alerts()}
+
+
+def promtool_case(name: str, series: dict[str, str], at: int, fires: bool) -> dict[str, Any]:
+    """Return a case of `promtool test rules` that counts the alerts of a name."""
+    expected = [{"value": 1, "labels": "{}"}] if fires else []
+    expression = f'count(ALERTS{{alertname="{name}",alertstate="firing"}})'
+    return {
+        "interval": "1m",
+        "input_series": [{"series": text, "values": values} for text, values in series.items()],
+        "promql_expr_test": [{"expr": expression, "eval_time": f"{at}m", "exp_samples": expected}],
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_alert_fires_and_does_not(name: str, tmp_path: Path) -> None:
+    at, firing, quiet = CASES[name]
+    (tmp_path / "rules.yml").write_text(alert_rules())
+    cases = [promtool_case(name, firing, at, True), promtool_case(name, quiet, at, False)]
+    content = {"rule_files": ["rules.yml"], "evaluation_interval": "1m", "tests": cases}
+    (tmp_path / "test.yml").write_text(json.dumps(content))
+    ran = subprocess.run(
+        [tool("promtool"), "test", "rules", str(tmp_path / "test.yml")], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_the_rules_are_valid(checkout: Path) -> None:
+    rules = checkout / "conf/prometheus/state-store-rules.yml"
+    subprocess.run([tool("promtool"), "check", "rules", str(rules)], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("name", files.written(Path(__file__).resolve().parents[2]))
+def test_a_file_of_the_declarations_is_current(name: str, checkout: Path) -> None:
+    assert (checkout / name).read_text(encoding="utf-8") == files.written(checkout)[name], "run `make docs`"
+
+
+def test_links_of_findings_lead_to_headings(checkout: Path) -> None:
+    for _, _, link in alerts():
+        page, _, anchor = link.partition("#")
+        text = (checkout / page).read_text(encoding="utf-8")
+        headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+        slugs = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+        assert anchor in slugs, link
+
+
+def test_the_exposition_has_what_is_declared_and_prometheus_likes_it(served: Served) -> None:
+    text = served.http.get("metrics").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    for metric in METRICS:
+        if SERVE in metric.sources:
+            family = families[metric.name.removesuffix("_total")]
+            assert family.type == metric.kind and family.documentation == metric.meaning
+            # The number of keys is in no listing where deltas follow the snapshot, so it is absent.
+            assert family.samples or metric.name == "state_store_keys", metric.name
+        else:
+            assert metric.name.removesuffix("_total") not in families
+    ran = subprocess.run([tool("promtool"), "check", "metrics"], input=text, capture_output=True, text=True)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
+
+
+def test_a_query_without_a_full_checkpoint_has_the_series_that_the_alert_asks_for(tmp_path: Path) -> None:
+    query = QueryDirectory(tmp_path / "young", tmp_path / "scratch", partitions=1)
+    query.commit(rows(0, 5))
+    service = serving(query.location)
+    try:
+        text = service.http.get("metrics").text
+        assert "\nstate_store_chain_start_timestamp_seconds{" in text
+        assert "\nstate_store_last_full_checkpoint_timestamp_seconds{" not in text
+    finally:
+        service.stop()
+
+
+def test_panels_are_about_declared_metrics() -> None:
+    declared = {metric.name for metric in METRICS}
+    used = set()
+    for text in expressions():
+        names = {name.removesuffix("_bucket") for name in re.findall(r"state_store_\w+", text)}
+        assert names <= declared, text
+        used |= names
+    assert used <= {name for _, panels in ROWS for panel in panels for name in panel.about} | {
+        "state_store_restore_objective_seconds"
+    }
+    ids = [panel["id"] for panel in dashboard()["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_real_prometheus_scrapes_evaluates_and_draws(
+    served: Served, checkout: Path, tmp_path: Path
+) -> None:
+    tool("promtool")
+    program = shutil.which("prometheus")
+    assert program, "Debian's package prometheus has both"
+    target = served.url.removeprefix("http://").rstrip("/")
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(checkout / "conf/prometheus/state-store-rules.yml")],
+        "scrape_configs": [{"job_name": "state-store", "static_configs": [{"targets": [target]}]}],
+    }
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+    port = free_port()
+    process = subprocess.Popen(
+        [
+            program,
+            f"--config.file={tmp_path / 'prometheus.yml'}",
+            f"--storage.tsdb.path={tmp_path / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1/", timeout=10) as api:
+
+            def series(text: str) -> list[Any]:
+                answer = api.get("query", params={"query": text}).json()
+                assert answer["status"] == "success", (text, answer)
+                return answer["data"]["result"]
+
+            for _ in range(300):
+                try:
+                    if series("state_store_up == 1") and series("count_over_time(state_store_up[30s]) > 3"):
+                        break
+                except httpx.TransportError:
+                    pass
+                time.sleep(0.2)
+            running = ("merge", "upload", "commit", "memory", "restores_total", "damaged", "agent")
+            for text in expressions():
+                for name in ("query", "job", "instance"):
+                    text = text.replace(f"${name}", ".+")
+                found = series(text)
+                assert found or any(word in text for word in running), text
+            groups = api.get("rules").json()["data"]["groups"]
+            assert {rule["health"] for group in groups for rule in group["rules"]} <= {"ok", "unknown"}
+            firing = [
+                rule["name"] for group in groups for rule in group["rules"] if rule["state"] == "firing"
+            ]
+            assert firing == []
+    finally:
+        process.terminate()
+        process.wait(20)
