@@ -9,6 +9,7 @@ from pathlib import Path
 
 # Each is run as it stands by a test.
 LOOKS = (
+    ("doctor", "what is wrong, worst first, and what to do"),
     ("checkpoints", "what can be restored, and from which files"),
     ("files", "every file, and how many checkpoints need it"),
     ("verify", "are all files whole, can the newest checkpoint be restored"),
@@ -27,7 +28,15 @@ def text(checkpoint: Path) -> str:
     lines = [shlex.join(command) for command in commands(checkpoint)]
     width = max(map(len, lines))
     explained = [f"  {line:{width}}  # {meaning}" for line, (_, meaning) in zip(lines, LOOKS, strict=True)]
-    return "\n".join(["The checkpoint stays until the next run of the demo. To look at it:", *explained])
+    page = shlex.join([_short(Path(sys.executable).with_name("state-store")), "serve", _short(checkpoint)])
+    return "\n".join(
+        [
+            "The checkpoint stays until the next run of the demo. To look at it:",
+            *explained,
+            "Its page, at http://127.0.0.1:8190/ until Ctrl-C:",
+            f"  {page}",
+        ]
+    )
 
 
 def _short(path: Path) -> str:
