@@ -222,6 +222,24 @@ def test_stores_that_wait_for_their_files_hold_no_slot_and_do_not_fail(written: 
     assert event["event"] == "merged"
 
 
+def test_files_that_come_after_the_look_put_the_merge_back(
+    written: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restore may begin between the look at the queue and the merge: nothing failed then."""
+    job = reader(written, tmp_path / "reader", hydrationRateLimit="1k", maxDeltas="1", mergeTimeout="5s")
+    monkeypatch.setattr(Hydrations, "is_settled", property(lambda self: True))
+    restored(job)
+    for number in range(2):
+        job.commit({b"\0\0more": b"%d" % number})
+    time.sleep(0.5)
+    assert job.events(0, 0) == [], "it waits, and has not failed"
+    (status,) = job.client.call("status")["stores"]
+    assert status["merges"]["failures_in_row"] == 0
+    job.open_store.hydrations.stop()
+    (event,) = job.events(1)
+    assert event["event"] == "merged"
+
+
 @pytest.mark.parametrize(
     ("error", "message"),
     [

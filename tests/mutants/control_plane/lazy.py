@@ -12,6 +12,13 @@ MUTANTS = [
         "state_store/agent/merges/merging.py",
         "    if readiness is Readiness.COMING:\n",
         "    if False:\n",
+        ("tests/agent/test_supervision.py::test_files_that_come_after_the_look_put_the_merge_back",),
+    ),
+    Mutant(
+        "a merge fetches again what is on its way",
+        "state_store/agent/merges/scheduler.py",
+        "                if not store.hydrations.is_settled:\n",
+        "                if False:\n",
         (_LAZY,),
     ),
     Mutant(
@@ -48,8 +55,8 @@ MUTANTS = [
     Mutant(
         "the end of a sparse file is fetched a second time",
         "state_store/agent/lazy/hydration.py",
-        "self.missing_bytes = spec.size_bytes - end_bytes(spec.size_bytes)",
-        "self.missing_bytes = spec.size_bytes",
+        "spec.size_bytes - end_bytes(spec.size_bytes)",
+        "spec.size_bytes",
         (f"{_LAZY}/test_reading.py::test_no_byte_comes_twice_and_no_part_is_tiny",),
     ),
     Mutant(
@@ -100,6 +107,27 @@ MUTANTS = [
         "            self._is_needed = self._is_needed or needed\n",
         "            pass\n",
         (f"{_LAZY}/test_budgets.py::test_a_merge_fetches_what_it_needs_however_little_room_there_is",),
+    ),
+    Mutant(
+        "a verification that failed is not made again",
+        "state_store/agent/lazy/hydration.py",
+        "FileState.WHOLE if self._is_done else FileState.FETCHED",
+        "FileState.WHOLE if self._is_done else FileState.VERIFYING",
+        ("tests/agent/test_supervision.py",),
+    ),
+    Mutant(
+        "a thread that ends by an error is counted for ever",
+        "state_store/agent/supervision.py",
+        "                except FAILURES as error:\n                    _log_unexpected(self._name, error)\n",
+        "                except ZeroDivisionError:\n                    pass\n",
+        ("tests/agent/test_supervision.py",),
+    ),
+    Mutant(
+        "a base of a restore that fails at its end stays",
+        "state_store/agent/restoring.py",
+        "        store.head.release(directory)\n        raise\n\n\ndef _log",
+        "        raise\n\n\ndef _log",
+        ("tests/agent/test_restore_failures.py",),
     ),
     Mutant(
         "more ends are fetched at a time than there may be",
