@@ -1,46 +1,179 @@
-"""What the commands share: how they are declared, the arguments of those about a query, their errors."""
+"""Declare commands: their arguments, the types of these, and what happens with errors."""
 
 from __future__ import annotations
 
 import functools
+import math
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
 
 from state_store.cli import exit_codes
-from state_store.cli.output import print_error
+from state_store.cli.output import print_error, print_note, set_utc, zone
+from state_store.core.settings.option_types import OptionType
+from state_store.core.storage import open_storage
+from state_store.data.dataset.moments import parse_moment
+from state_store.data.dataset.table_files import local_path
 from state_store.data.query import Filter
-from state_store.errors import InternalError, StateStoreError, as_store_error
+from state_store.errors import InternalError, OptionError, StateStoreError, as_store_error
 
 PROGRAM = "state-store"
 DIRECTORY = (
     "DIR is the query's checkpointLocation: a path or a file:, hdfs:, webhdfs:, s3:, gs: or abfs: URI."
 )
 DIRECTORIES = "DIR and TARGET are paths or file:, hdfs:, webhdfs:, s3:, gs: or abfs: URIs."
+STORES_AT_ONCE = 4
+_MOST = 2**31 - 1
+_INTERRUPTED = "state-store.interrupted"
+
+
+class Location(click.ParamType):
+    """A path or URI. An empty one, as of a shell variable that is not set, is refused: it would be the
+    root.
+    """
+
+    name = "location"
+
+    def __init__(self, *, is_target: bool = False) -> None:
+        self._is_target = is_target
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the location, or fail with what is wrong with it."""
+        text = str(value)
+        if not text.strip():
+            self.fail("it is empty: is a variable of the shell not set?", param, ctx)
+        if "\0" in text:
+            self.fail("a path has no NUL character", param, ctx)
+        if self._is_target and (text.strip("/") == "" or Path(text).resolve() == Path("/")):
+            self.fail("the root of the file system is no target", param, ctx)
+        try:
+            if not self._is_target and "://" not in text and Path(text).is_file():
+                self.fail(f"'{text}' is a file; a directory is needed", param, ctx)
+        except (OSError, ValueError) as error:
+            self.fail(str(error), param, ctx)
+        return text
+
+
+class MomentType(click.ParamType):
+    """A moment as `parse_moment` reads it, in the zone that `--utc` says."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the moment, or fail with examples."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse_moment(value, zone())
+        except OptionError as error:
+            self.fail(error.message, param, ctx)
+
+
+class OptionValue(click.ParamType):
+    """A text of an option's type, such as 512m or 10s; the parameter is the value that it stands for."""
+
+    def __init__(self, type_: OptionType, least: int = 0, most: int = 2**62) -> None:
+        self._type = type_
+        self._least = least
+        self._most = most
+        self.name = type_.name
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the value, or fail with what is wrong with the text."""
+        if not isinstance(value, str):
+            return value
+        try:
+            found = self._type.parse(value)
+        except ValueError as error:
+            self.fail(f"'{value}': {error}", param, ctx)
+        if not self._least <= found <= self._most:
+            self.fail(f"'{value}' is not from {self._least} to {self._most} {self._type.unit}", param, ctx)
+        return found
+
+
+class Number(click.ParamType):
+    """A finite number within bounds, such as 50e6."""
+
+    name = "number"
+
+    def __init__(self, least: float, most: float) -> None:
+        self._least = least
+        self._most = most
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the number, or fail with the bounds."""
+        try:
+            found = float(value)
+        except ValueError:
+            self.fail(f"'{value}' is no number", param, ctx)
+        if not math.isfinite(found) or not self._least <= found <= self._most:
+            self.fail(f"{value} is not from {self._least:g} to {self._most:g}", param, ctx)
+        return found
+
+
+def _utc(_ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        set_utc(True)
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs, not tables.")
-
-_QUERY_PARAMETERS = (
-    json_option,
-    click.option("--name", help="Only the stores of this name (joins have several)."),
-    click.option("--partition", type=int, metavar="N", help="Only the stores of this partition."),
-    click.option("--operator", type=int, metavar="N", help="Only the stores of this stateful operator."),
+utc_option = click.option(
+    "--utc",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_utc,
+    help="Read and show times in UTC, not in the local zone.",
 )
+directory_argument = click.argument("checkpoint", metavar="DIR", type=Location())
+target_argument = click.argument("target", metavar="TARGET", type=Location(is_target=True))
+NUMBER = click.IntRange(min=0, max=_MOST)
+"""The type of numbers of operators, partitions, batches and versions."""
+
+
+def store_option(help_: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return `--store`, with its former name `--name`."""
+    return click.option("--store", "--name", "store", metavar="NAME", help=help_)
+
+
+def stores_option(done: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return `--stores`, how many stores a command works on at once; `done` is a participle, such as
+    `read`.
+    """
+    return click.option(
+        "--stores",
+        type=click.IntRange(min=1, max=1024),
+        default=STORES_AT_ONCE,
+        show_default=True,
+        metavar="N",
+        help=f"Stores {done} at once; fewer if file descriptors are short.",
+    )
 
 
 class _StoreCommand(click.Command):
     """Reports errors with their exit codes; on standard error, as JSON with `--json`."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        as_json = bool(ctx.params.get("as_json"))
+        """Run the command and return its exit code."""
+        as_json = bool(ctx.params.get("as_json") or ctx.params.get("form") == "document")
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print_note(f"interrupted: {_left(ctx)}")
+            return exit_codes.INTERRUPTED
         except (click.ClickException, click.Abort, click.exceptions.Exit, BrokenPipeError):
             raise
         except (StateStoreError, OSError) as error:
             reported = as_store_error(error)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            reported = OptionError(
+                f"the Python package '{package}' is needed for this: pip install '{package}'"
+            )
         except Exception as error:
             reported = InternalError(f"a defect of this program: {error!r}")
             if not as_json:
@@ -49,23 +182,62 @@ class _StoreCommand(click.Command):
         return exit_codes.OF_KIND[reported.kind]
 
 
+@contextmanager
+def writing(target: str, *, if_interrupted: str) -> Iterator[None]:
+    """Note that a command writes to a target, and what a user does with a part of it after Ctrl-C."""
+    click.get_current_context().meta[_INTERRUPTED] = (target, if_interrupted)
+    yield
+
+
+def _left(ctx: click.Context) -> str:
+    """Return the sentence that says what an interrupted command left."""
+    target, advice = ctx.meta.get(_INTERRUPTED, (None, "nothing was written"))
+    if target is None:
+        return advice
+    return f"'{target}' is not complete: {advice}" if _has_files(target) else f"nothing is left in '{target}'"
+
+
+def _has_files(location: str) -> bool:
+    try:
+        path = local_path(location)
+        if path is not None:
+            return path.exists() and (path.is_file() or any(path.iterdir()))
+        storage = open_storage(location)
+        return bool(storage.list_files("") or storage.directories())
+    except (StateStoreError, OSError):
+        return True
+
+
 def command(
     name: str, *, examples: tuple[str, ...], note: str = ""
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declares a command; its docstring is the help, `note` follows its options, `examples` are arguments
-    that show its use.
+    """Declare a command.
+
+    Args:
+        name: the name; the function's docstring is the help.
+        examples: arguments that show its use.
+        note: a text that follows the options.
     """
     lines = "\n".join(f"  {PROGRAM} {name} {example}".rstrip() for example in examples)
     return click.command(name, cls=_StoreCommand, epilog=f"{note}\n\n\b\nExamples:\n{lines}".lstrip("\n"))
 
 
+_QUERY_PARAMETERS = (
+    json_option,
+    utc_option,
+    store_option("Only this store: a side of a join (left, right), a variable, or Spark's name of a store."),
+    click.option("--partition", type=NUMBER, metavar="N", help="Only the stores of this partition."),
+    click.option("--operator", type=NUMBER, metavar="N", help="Only the stores of this stateful operator."),
+)
+
+
 def query_command(
     name: str, *, examples: tuple[str, ...], optional: bool = False
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare a command about a query.
+    """Declare a command about the stores of a query.
 
-    Its function gets `checkpoint`, the directory (None if it is `optional` and was not given), `chosen`, the
-    filter of stores, and `as_json`.
+    Its function gets `checkpoint`, the directory (None if it is `optional` and missing), `chosen`, the stores
+    that are meant, and `as_json`.
     """
 
     def declare(function: Callable[..., Any]) -> click.Command:
@@ -74,14 +246,13 @@ def query_command(
             checkpoint: str | None,
             operator: int | None,
             partition: int | None,
-            name: str | None,
+            store: str | None,
             **others: Any,
         ) -> Any:
-            return function(checkpoint, Filter(operator, partition, name), **others)
+            return function(checkpoint, Filter(operator, partition, store), **others)
 
         declared: Callable[..., Any] = of_stores
-        directory = click.Path(file_okay=False)
-        argument = click.argument("checkpoint", metavar="DIR", type=directory, required=not optional)
+        argument = click.argument("checkpoint", metavar="DIR", type=Location(), required=not optional)
         for decorate in (*_QUERY_PARAMETERS, argument):
             declared = decorate(declared)
         return command(name, examples=examples, note=DIRECTORY)(declared)

@@ -1,14 +1,21 @@
-"""`state-store cp`: a checkpoint copied while its query runs."""
+"""`state-store cp`: copy a checkpoint while its query runs."""
 
 from __future__ import annotations
 
-import click
-
-from state_store.cli.command import DIRECTORIES, command, json_option
-from state_store.cli.output import output, print_json, size
+from state_store.cli.command import (
+    DIRECTORIES,
+    command,
+    directory_argument,
+    json_option,
+    target_argument,
+    writing,
+)
+from state_store.cli.output import counted, print_json, say, size
 from state_store.cli.progress import Meter
 from state_store.data.dataset.rewriting.copying import copy
 from state_store.data.query import Query
+
+_HELP_AFTER_CTRL_C = "the same command goes on with it"
 
 
 @command(
@@ -17,21 +24,22 @@ from state_store.data.query import Query
     note=DIRECTORIES,
 )
 @json_option
-@click.argument("checkpoint", metavar="DIR", type=click.Path(file_okay=False))
-@click.argument("target", metavar="TARGET")
+@directory_argument
+@target_argument
 def cp(checkpoint: str, target: str, as_json: bool) -> None:
     """Copy a checkpoint, consistent while the query runs.
 
     Copies the version that Spark committed last, all its stores and Spark's logs, to TARGET; a query that is
-    started on the copy goes on from there. What is in TARGET already is not copied again: a copy that broke
-    off goes on with the same command. A lease holds the files meanwhile.
+    started on the copy goes on from there. Files that TARGET has already are not copied again: the same
+    command goes on with a copy that broke off. A lease holds the files of DIR meanwhile.
     """
-    with Meter("copied", len(Query.open(checkpoint).stores())) as meter:
+    stores = len(Query.open(checkpoint).stores())
+    with Meter("copied", stores) as meter, writing(target, if_interrupted=_HELP_AFTER_CTRL_C):
         done = copy(checkpoint, target, progress=meter)
     if as_json:
         print_json(
             {"version": done.version, "files": done.files, "bytes": done.size_bytes, "present": done.present}
         )
     else:
-        there = f", {done.present} files were there" if done.present else ""
-        output().print(f"version {done.version}: {done.files} files, {size(done.size_bytes)} copied{there}")
+        there = f"; {counted(done.present, 'file')} had been copied before" if done.present else ""
+        say(f"version {done.version}: {counted(done.files, 'file')}, {size(done.size_bytes)} copied{there}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from state_store.cli import exit_codes
-from state_store.cli.command import DIRECTORY, command, json_option
-from state_store.cli.output import output, print_json, printable
+from state_store.cli.command import DIRECTORY, command, directory_argument, json_option
+from state_store.cli.output import print_json, say
 from state_store.core.settings.option_types import DURATION
 from state_store.errors import OptionError
 from state_store.observe.doctor import examine
@@ -33,7 +33,7 @@ def duration_ms(text: str) -> int:
     examples=("/data/checkpoint", "s3://bucket/checkpoint --restore-objective 30s --json"),
     note=DIRECTORY,
 )
-@click.argument("checkpoint", metavar="DIR", type=click.Path(file_okay=False))
+@directory_argument
 @click.option(
     "--restore-objective",
     "objective",
@@ -58,11 +58,8 @@ def doctor(checkpoint: str, objective: str, as_json: bool) -> int:
             shown["stores"] = to_json(list(look.stores))
         print_json(shown)
     else:
-        screen = output()
         is_fine = verdict.severity == FINE
-        screen.print(printable(verdict.sentence if is_fine else f"{checkpoint}:"))
+        say(verdict.sentence if is_fine else f"{checkpoint}:")
         for finding in verdict.findings:
-            screen.print(
-                f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}\n  See {finding.link}"
-            )
+            say(f"\n{finding.severity}: {finding.sentence}\n  {finding.remedy}\n  See {finding.link}")
     return exit_codes.OK if verdict.severity in (FINE, NOTE) else exit_codes.PROBLEM

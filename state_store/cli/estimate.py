@@ -1,4 +1,4 @@
-"""`state-store estimate`: what a store is going to take, of a query that runs or of one that is planned."""
+"""`state-store estimate`: storage, merges, restores and memory of a query that runs or is planned."""
 
 from __future__ import annotations
 
@@ -9,30 +9,39 @@ from typing import Any
 import click
 from rich.console import Console
 
-from state_store.cli.command import DIRECTORY, command, json_option
-from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
-from state_store.cli.parameters import OptionValue
+from state_store.cli.command import (
+    DIRECTORY,
+    NUMBER,
+    Location,
+    Number,
+    OptionValue,
+    command,
+    json_option,
+    store_option,
+)
+from state_store.cli.output import counted, number_column, print_json, print_table, say, size, text_column
 from state_store.cli.progress import Meter
 from state_store.core.planning.cost import CostModel, Transfers
 from state_store.core.settings.option_types import BYTES, DURATION
 from state_store.data.dataset.packages import require_arrow
+from state_store.data.dataset.views import default_name, view
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
 from state_store.data.estimation.workload import PARTITIONS, Workload
-from state_store.data.query import DEFAULT_NAME, Filter, Query
+from state_store.data.query import Filter, Query
 from state_store.errors import OptionError
 
 _COLUMNS = (text_column(""), number_column("now"), number_column("on average"), number_column("at most"))
 _MIB = 1 << 20
 _NOTE = f"""\
 {DIRECTORY} Without it,
---keys, --key-bytes, --value-bytes and --updates-per-batch or --update-share say what a query is going to
-write. Numbers are those of all partitions together; a restore is that of one of them."""
+--keys, --key-bytes, --value-bytes and --updates-per-batch or --update-share describe the writes of a query
+that is planned. Numbers are those of all partitions together; a restore is that of one of them."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """The numbers of a query that has not run, as they were given."""
+    """The numbers of a query that has not run, as the user gives them."""
 
     keys: float | None
     key_bytes: float | None
@@ -45,8 +54,10 @@ class Planned:
     partitions: int | None
 
     def workload(self) -> Workload:
-        """Raises OptionError where one is missing."""
+        """Return the workload. Raise OptionError if a number is missing, or is given twice."""
         updates = self.updates
+        if updates is not None and self.share is not None:
+            raise OptionError("--updates-per-batch and --update-share are two ways to say the same: give one")
         if updates is None and self.share is not None and self.keys is not None:
             updates = self.share * self.keys
         if self.keys is None or self.key_bytes is None or self.value_bytes is None or updates is None:
@@ -59,17 +70,17 @@ class Planned:
             self.key_bytes,
             self.value_bytes,
             updates,
-            self.interval_ms or DEFAULT_INTERVAL_MS,
+            DEFAULT_INTERVAL_MS if self.interval_ms is None else self.interval_ms,
             self.partitions or PARTITIONS,
             self.new or 0.0,
             zipf=self.zipf or 0.0,
         )
 
     def check_unused(self) -> None:
-        """Raises OptionError where one is given, because the files of a checkpoint say it."""
+        """Raise OptionError if a number is given, since the files of a checkpoint have it."""
         given = [name for name, value in asdict(self).items() if value is not None]
         if given:
-            raise OptionError(f"the checkpoint says what the query writes: leave out {', '.join(given)}")
+            raise OptionError(f"the files of DIR have these numbers: leave out {', '.join(given)}")
 
 
 @command(
@@ -82,36 +93,56 @@ class Planned:
     ),
     note=_NOTE,
 )
-@click.option("--keys", type=float, metavar="N", help="Keys that are there all the time.")
-@click.option("--key-bytes", type=float, metavar="N", help="Of an encoded key; a long has 16.")
-@click.option("--value-bytes", type=float, metavar="N", help="Of an encoded value; a long has 16.")
-@click.option("--updates-per-batch", "updates", type=float, metavar="N", help="Keys that a batch writes.")
+@click.option("--keys", type=Number(1, 1e13), metavar="N", help="Keys that are there all the time.")
 @click.option(
-    "--update-share", "share", type=float, metavar="SHARE", help="The same, as a share of the keys."
+    "--key-bytes", type=Number(0, 1 << 30), metavar="N", help="Bytes of an encoded key; a long has 16."
 )
 @click.option(
-    "--new-per-batch", "new", type=float, metavar="N", help="Of these, keys that were not there before."
-)
-@click.option("--zipf", type=float, metavar="S", help="Exponent of Zipf's law by which keys are written.")
-@click.option(
-    "--interval", "interval_ms", type=OptionValue(DURATION), help="From batch to batch; default: 10s."
+    "--value-bytes", type=Number(0, 1 << 30), metavar="N", help="Bytes of an encoded value; a long has 16."
 )
 @click.option(
-    "--partitions", type=click.IntRange(min=1), metavar="N", help=f"Partitions; default: {PARTITIONS}."
+    "--updates-per-batch", "updates", type=Number(0, 1e13), metavar="N", help="Keys that a batch writes."
 )
-@click.option("--operator", type=int, default=0, show_default=True, metavar="N", help="The operator in DIR.")
 @click.option(
-    "--store",
-    default=DEFAULT_NAME,
-    show_default=True,
-    metavar="NAME",
-    help="The store in DIR, as Spark names it.",
+    "--update-share",
+    "share",
+    type=Number(0, 1),
+    metavar="SHARE",
+    help="Keys that a batch writes, as a share of all.",
+)
+@click.option(
+    "--new-per-batch",
+    "new",
+    type=Number(0, 1e13),
+    metavar="N",
+    help="Keys among these that were not there before.",
+)
+@click.option(
+    "--zipf", type=Number(0, 10), metavar="S", help="Exponent of Zipf's law by which keys are written."
+)
+@click.option(
+    "--interval",
+    "interval_ms",
+    type=OptionValue(DURATION, 1, 366 * 86_400_000),
+    help="Time from batch to batch; default: 10s.",
+)
+@click.option(
+    "--partitions",
+    type=click.IntRange(min=1, max=1_000_000),
+    metavar="N",
+    help=f"Partitions; default: {PARTITIONS}.",
+)
+@click.option(
+    "--operator", type=NUMBER, default=0, show_default=True, metavar="N", help="The operator in DIR."
+)
+@store_option(
+    "The store in DIR. Default: the only one, left, or the first variable; a variable counts with all."
 )
 @click.option(
     "--retain",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=100_000),
     metavar="N",
-    help=f"Spark's minBatchesToRetain; default: as many as DIR has, or {RETAIN}.",
+    help=f"Spark's minBatchesToRetain; default: that of DIR, or {RETAIN}.",
 )
 @click.option("--full-every", metavar="N", help="The option fullAfterDeltas.")
 @click.option("--objective", metavar="TIME", help="The option restoreObjective.")
@@ -122,27 +153,27 @@ class Planned:
     default=HIT_RATIO,
     show_default=True,
     metavar="SHARE",
-    help="Of look-ups that are to find their row in memory.",
+    help="The share of look-ups that find their row in memory.",
 )
 @click.option(
     "--executors",
-    type=click.IntRange(min=1),
+    type=click.IntRange(min=1, max=1_000_000),
     default=1,
     show_default=True,
     metavar="N",
-    help="Among which the partitions are.",
+    help="Executors that share the partitions.",
 )
 @click.option(
     "--fetch-rate",
-    type=OptionValue(BYTES),
-    help="Bytes a second from storage; default: 200m, or what DIR shows.",
+    type=OptionValue(BYTES, 1, 1 << 50),
+    help="Bytes a second from storage; default: 200m, or as measured in DIR.",
 )
 @json_option
-@click.argument("checkpoint", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
+@click.argument("checkpoint", metavar="[DIR]", required=False, type=Location())
 def estimate_command(
     checkpoint: str | None,
     operator: int,
-    store: str,
+    store: str | None,
     retain: int | None,
     full_every: str | None,
     objective: str | None,
@@ -153,25 +184,26 @@ def estimate_command(
     as_json: bool,
     **planned: Any,
 ) -> None:
-    """Say what a store is going to take.
+    """Estimate what a store takes.
 
-    Says how many bytes and files a query in its stride has in checkpoint storage, what it uploads, how often
-    it merges, what a restore takes and how much memory it needs: a query that is planned, by its numbers, or
-    one that has run, by its files, with the defaults of all options but those that are given. It makes the
-    agent's decisions, for as many batches as it takes until they repeat themselves.
+    Estimates the bytes and files of a query in its stride in checkpoint storage, its uploads, its merges, the
+    time of a restore and the memory that it needs. The query is planned, and given by its numbers, or has run
+    in DIR, and is measured by its files. All options have their defaults unless they are given. The estimate
+    makes the decisions of the agent, for as many batches as it takes until they repeat themselves.
     """
     numbers, measured = Planned(**planned), None
     if checkpoint is not None:
         numbers.check_unused()
         require_arrow()
-        stores = Query.open(checkpoint).stores(Filter(operator, None, store))
-        with Meter("looked at", len(stores)) as meter:
-            measured = measure(checkpoint, operator, store, progress=meter)
+        query = Query.open(checkpoint)
+        spark_name = view(query, operator, store or default_name(query, operator)).store
+        with Meter("measured", len(query.stores(Filter(operator, None, spark_name)))) as meter:
+            measured = measure(checkpoint, operator, spark_name, progress=meter)
     cost = None if measured is None else measured.cost
     if fetch_rate:
         cost = CostModel(transfers=Transfers(0.5, 1000 * _MIB / fetch_rate))
     workload = numbers.workload() if measured is None else measured.workload
-    with Console(stderr=True).status("going through thousands of batches"):
+    with Console(stderr=True).status("simulating thousands of batches"):
         estimated = estimate(
             workload,
             _options(options, fullAfterDeltas=full_every, restoreObjective=objective),
@@ -199,10 +231,8 @@ def _options(texts: Sequence[str], **short: str | None) -> dict[str, str]:
 def _json(found: Estimate, measured: Measured | None) -> dict[str, Any]:
     fields = asdict(found)
     workload = {name: value for name, value in fields.pop("workload").items() if name not in _INNER}
-    told = None
-    if measured is not None:
-        told = {name: getattr(measured, name) for name in _NOW}
-    return {"measured": told, "workload": workload, **fields}
+    now = None if measured is None else {name: getattr(measured, name) for name in _NOW}
+    return {"measured": now, "workload": workload, **fields}
 
 
 _INNER = ("delta_table", "merged_table", "touches")
@@ -223,22 +253,23 @@ _NOW = (
 
 def _print(estimated: Estimate, measured: Measured | None) -> None:
     work = estimated.workload
-    output().print(
+    say(
         f"{work.keys:.0f} keys of {work.key_bytes:.0f} bytes with values of {work.value_bytes:.0f} in "
-        f"{work.partitions} partitions; a batch every {work.interval_ms / 1000:g} s writes "
+        f"{counted(work.partitions, 'partition')}; a batch every {work.interval_ms / 1000:g} s writes "
         f"{work.updates_per_batch:.0f} of them, {work.new_per_batch:.0f} new, and removes "
-        f"{work.removals_per_partition * work.partitions:.0f}; {estimated.retain} versions retained\n"
+        f"{work.removals_per_partition * work.partitions:.0f}; "
+        f"{counted(estimated.retain, 'version')} retained\n"
     )
     print_table(_COLUMNS, _rows(estimated, measured))
     span = (
         "whole cycles between full checkpoints"
         if estimated.is_steady
-        else "no two full checkpoints among them"
+        else "without two full checkpoints among them"
     )
-    output().print(f"\nfrom {estimated.batches} batches, {span}")
+    say(f"\nfrom {estimated.batches} batches, {span}")
     if measured is not None:
-        output().print(
-            f"measured at version {measured.version}: deltas of {measured.deltas} batches and restores "
+        say(
+            f"measured at version {measured.version}: deltas of {measured.deltas} versions and restores "
             f"of partitions {', '.join(map(str, measured.sampled))}"
         )
 

@@ -1,4 +1,4 @@
-"""Exit codes of `state-store`, one for each thing that a caller can do about the outcome."""
+"""Exit codes of `state-store`, one for each thing that a caller can do next."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ OF_KIND = {
     "busy": RETRY,
     "internal": DEFECT,
 }
-"""The exit code for an error of each kind."""
+"""The exit code of an error of each kind."""
 
 
 def of_findings(kinds: Iterable[str]) -> int:
-    """For what a look at files found: RETRY where all that is wrong is that the storage failed."""
+    """Return the code for what a look at files found: RETRY if nothing but the storage failed."""
     codes = {OF_KIND[kind] for kind in kinds}
     if not codes:
         return OK

@@ -1,4 +1,4 @@
-"""`state-store jar`: where the jar for a version of Spark is, or compile it."""
+"""`state-store jar`: print the path of the jar for a version of Spark, or compile it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from state_store.cli.command import command, json_option
-from state_store.cli.output import print_json
+from state_store.cli.output import print_json, print_note, say
 from state_store.session import build
 from state_store.session.installed import installed_pyspark, installed_spark
 from state_store.session.jar import jar_path
@@ -22,27 +22,29 @@ from state_store.session.releases import SUPPORTED_SPARKS, is_supported
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="Where --build writes (default: the package).",
+    help="The directory that --build writes to; default: that of the package.",
 )
 @json_option
 def jar(action: str, version: str | None, out: Path | None, as_json: bool) -> None:
     """Print the path of the jar, or compile it.
 
-    Without an argument prints the path of the jar for the installed pyspark, as spark.jars and --jars take
-    it; a package without that jar compiles it first. --build writes it to a place of your choice, compiled
-    if what is there is not up to date. The compiler is that in pyspark: nothing is downloaded, Java 17, 21
-    or 25 is needed.
+    Without an argument the command prints the path of the jar for the installed pyspark, as spark.jars and
+    --jars take it; a package without that jar compiles it first. --build compiles the jar unless the one in
+    the directory is up to date. The compiler comes with pyspark: nothing is downloaded, and Java 17, 21 or 25
+    is needed.
     """
     path = _build(out) if action == "build" else jar_path(version)
     if as_json:
         print_json({"jar": str(path)})
     else:
-        click.echo(path)
+        say(str(path))
 
 
 def _build(out: Path | None) -> Path:
     version = installed_spark()
-    known = is_supported(version)
-    if not known:
-        click.echo(f"Spark {version} is not among {', '.join(SUPPORTED_SPARKS)}: test well", err=True)
-    return build.build(installed_pyspark(), out or build.JAR_DIRECTORY, force=not known)[0]
+    is_known = is_supported(version)
+    if not is_known:
+        print_note(
+            f"Spark {version} is not among {', '.join(SUPPORTED_SPARKS)}, with which this store is tested"
+        )
+    return build.build(installed_pyspark(), out or build.JAR_DIRECTORY, force=not is_known)[0]

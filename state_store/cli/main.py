@@ -1,4 +1,4 @@
-"""Entry point of `state-store`; says what to install where the command line's own packages are missing."""
+"""Entry point of `state-store`; says what to install if the command line's own packages are missing."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ _EXTRA = ("click", "rich")
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command line and exits with a code of `exit_codes`."""
+    """Run the command line and exit with a code of `exit_codes`."""
     sys.exit(main(arguments))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line (by default with the process's arguments) and returns the exit code.
+    """Run the command line (by default with the process's arguments) and return the exit code.
 
-    Errors go to standard error, as JSON with `--json`. Where click or rich is not installed, as on an
-    executor, one line says what to install.
+    Errors go to standard error, as JSON with `--json`. If click or rich is not installed, as on an executor,
+    one line says what to install.
     """
     try:
         from state_store.cli.commands import execute
+
+        return execute(arguments)
+    except KeyboardInterrupt:
+        print("state-store: interrupted: nothing was written", file=sys.stderr)
+        return exit_codes.INTERRUPTED
     except ModuleNotFoundError as error:
         lacking = (error.name or "").partition(".")[0]
         if lacking not in _EXTRA:
@@ -33,4 +38,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file=sys.stderr,
         )
         return exit_codes.USAGE
-    return execute(arguments)

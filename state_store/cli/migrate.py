@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import click
 
-from state_store.cli.command import command, json_option
-from state_store.cli.output import output, print_json
+from state_store.cli.command import Location, OptionValue, command, json_option, target_argument, writing
+from state_store.cli.output import counted, print_json, say
 from state_store.cli.progress import Meter
+from state_store.core.settings.option_types import BYTES
 from state_store.data.migration.migrate import migrate as write_migrated
 from state_store.data.migration.stores import STORES
 from state_store.data.query import Query
 
 _NOTE = """\
 SOURCE and TARGET are paths or file: or hdfs: URIs, or others that the Hadoop of the installed pyspark reads,
-with --conf. Java and pyspark are needed, of the Spark that runs the query or a later one."""
+with --conf. Java is needed, and the pyspark of the Spark that runs the query or a later one."""
 
 
 def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -41,26 +42,34 @@ def _pairs(_context: click.Context, _option: click.Parameter, given: tuple[str, 
     callback=_pairs,
     help="Configuration of the stores; spark.hadoop.* is Hadoop's.",
 )
-@click.option("--memory", metavar="SIZE", help="The heap of the JVM that copies, such as 4g.")
 @click.option(
-    "--threads", type=click.IntRange(min=1), metavar="N", help="Stores at a time (cores, 4 at most)."
+    "--memory",
+    type=OptionValue(BYTES, 64 << 20, 1 << 40),
+    metavar="SIZE",
+    help="The heap of the JVM that copies, such as 4g; at least 64m.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1, max=1024),
+    metavar="N",
+    help="Stores at a time. Default: the number of cores, at most 4.",
 )
 @click.option(
     "--format",
     "checkpoint_format",
     type=click.IntRange(1, 2),
-    help="Spark's checkpoint format in TARGET (2 where the store has it).",
+    help="Spark's checkpoint format in TARGET. Default: 2 if the store has it.",
 )
 @click.option("--to", type=click.Choice(list(STORES)), required=True, help="The state store of TARGET.")
-@click.argument("source", metavar="SOURCE", type=click.Path(file_okay=False))
-@click.argument("target", metavar="TARGET")
+@click.argument("source", metavar="SOURCE", type=Location())
+@target_argument
 def migrate(
     source: str,
     target: str,
     to: str,
     checkpoint_format: int | None,
     threads: int | None,
-    memory: str | None,
+    memory: int | None,
     conf: dict[str, str],
     as_json: bool,
 ) -> None:
@@ -71,14 +80,16 @@ def migrate(
     checkpointLocation: it goes on where it stopped. SOURCE stays as it is, to go back to; never let the query
     go on from both.
     """
-    with Meter("copied", len(Query.of_any_store(source).stores()), rows=True) as meter:
+    stores = len(Query.of_any_store(source).stores())
+    advice = "remove it before the command is run again"
+    with Meter("copied", stores, rows=True) as meter, writing(target, if_interrupted=advice):
         done = write_migrated(
             source,
             target,
             to,
             checkpoint_format=checkpoint_format,
             threads=threads,
-            memory=memory,
+            memory=None if memory is None else f"{memory >> 10}k",
             conf=conf,
             progress=meter,
         )
@@ -94,7 +105,8 @@ def migrate(
             }
         )
     else:
-        output().print(
-            f"version {done.version}: {done.rows} rows of {done.stores} stores, from {done.source} to "
+        say(
+            f"version {done.version}: {counted(done.rows, 'row')} of {counted(done.stores, 'store')}, from "
+            f"{done.source} to "
             f"{done.target} in checkpoint format {done.checkpoint_format}, in {target}"
         )

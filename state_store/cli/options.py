@@ -7,7 +7,7 @@ import textwrap
 import click
 
 from state_store.cli.command import command, json_option
-from state_store.cli.output import output, print_json, print_table, text_column
+from state_store.cli.output import print_json, print_table, say, text_column, write
 from state_store.core.settings import pages
 from state_store.core.settings.option import PREFIX, Option
 from state_store.core.settings.options import OPTIONS
@@ -29,24 +29,21 @@ def _complete(_ctx: click.Context, _parameter: click.Parameter, begun: str) -> l
 def options(names: tuple[str, ...], markdown: bool, conf: bool, as_json: bool) -> None:
     """List the options, or explain some.
 
-    Lists all options (each below spark.sql.streaming.stateStore.incremental.), or explains those that are
-    named. NAME=VALUE checks a value as the start of a query would.
+    Without an argument the command lists all options (each below
+    spark.sql.streaming.stateStore.incremental.), otherwise it explains those that are named. NAME=VALUE
+    checks a value as the start of a query does.
     """
     if markdown + conf + as_json > 1:
         raise click.UsageError("--markdown, --conf and --json exclude each other")
     named = [_named(given) for given in names]
     if markdown or conf:
-        output().out(pages.reference() if markdown else pages.template(), end="", highlight=False)
+        write(pages.reference() if markdown else pages.template())
     elif as_json:
         print_json([_json(option) for option in named or OPTIONS])
     elif named:
-        output().print("\n\n".join(_explained(option) for option in named))
+        say("\n\n".join(_explained(option) for option in named))
     else:
-        rows = (
-            (option.name, option.type.name, option.default or "-", textwrap.shorten(option.doc, 72))
-            for option in OPTIONS
-        )
-        print_table(_COLUMNS, rows)
+        print_table(_COLUMNS, map(_row, OPTIONS))
 
 
 def _named(given: str) -> Option:

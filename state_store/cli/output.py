@@ -1,95 +1,289 @@
-"""Output: tables for people, JSON for programs, errors for both."""
+r"""Output: tables for people, JSON for programs, errors for both.
+
+Texts may come from events, names and paths, which nobody has checked. Control characters, escape sequences
+and characters that are invisible or change the direction of writing are shown escaped (`\x1b`, `\u202e`),
+so that no data can act on a terminal.
+"""
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
+import re
 import sys
-import time
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
+from datetime import timezone, tzinfo
 from typing import Any, NamedTuple, NoReturn
 
-from rich import box, filesize
+from rich import filesize
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 from state_store.cli import exit_codes
+from state_store.data.dataset.moments import format_moment, format_moments
 from state_store.errors import StateStoreError
 
-_PIPE_WIDTH = 10_000
-"""Columns of what is not a terminal: a program that reads a table gets its rows unbroken."""
+_HIDDEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u2800\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff\U00013430-\U0001343f]"
+)
+"""Characters that are not shown, or that change how others are."""
+
+_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+_GAP = 2
+_WHOLE_CELL = 45
+"""Texts up to this many columns, windows say, are not cut."""
+
+_CUT_CELL, _FOLDED_CELL = 24, 12
+"""Columns that longer texts get at least; a table without room for that is printed a value a line."""
+
+_zone: ContextVar[tzinfo | None] = ContextVar("_zone", default=None)
+"""The zone of printed moments and of texts that name none: None is the local one."""
 
 
 class _Output(Console):
     """Standard output; a reader that has seen enough (`| head`) is no error."""
 
     def on_broken_pipe(self) -> NoReturn:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(exit_codes.OK)
+        stop_writing()
+
+
+def stop_writing() -> NoReturn:
+    """End the program after the reader of standard output has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(exit_codes.OK)
+
+
+def prepare() -> None:
+    """Let streams whose encoding lacks a character write its escape, and show moments in the local zone."""
+    set_utc(False)
+    codecs.register_error("state_store", _escaped)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure") and (stream.encoding or "").lower().replace("-", "") != "utf8":
+            stream.reconfigure(errors="state_store")
+
+
+def set_utc(utc: bool) -> None:
+    """Show and read moments in UTC, or in the local zone."""
+    _zone.set(timezone.utc if utc else None)
+
+
+def zone() -> tzinfo | None:
+    """Return the zone of moments that name none; None is the local one."""
+    return _zone.get()
+
+
+def is_utc() -> bool:
+    """Return whether moments are in UTC and not in the local zone."""
+    return _zone.get() is timezone.utc
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """Return a text with what would not be seen, or would act on a terminal, escaped.
+
+    Args:
+        text: any text.
+        lines: line feeds stay as they are.
+    """
+    return _HIDDEN.sub(lambda found: found[0] if lines and found[0] == "\n" else _escape(found[0]), text)
+
+
+def visible_json(text: str) -> str:
+    """Return JSON with such characters as JSON's own escapes; line feeds stay. The values are the same."""
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return _HIDDEN.sub(lambda found: found[0] if found[0] == "\n" else _utf16(found[0]), text)
 
 
 def output() -> Console:
-    """Standard output as it is now; texts are taken literally."""
-    width = None if sys.stdout.isatty() else _PIPE_WIDTH
+    """Return standard output as it is now; texts are taken literally."""
+    width = None if sys.stdout.isatty() else 1 << 20
     return _Output(width=width, markup=False, emoji=False, highlight=False)
 
 
+def say(text: str = "") -> None:
+    """Print a message of one or more lines."""
+    output().print(visible(text, lines=True))
+
+
+def write(text: str) -> None:
+    """Write a text to standard output as it is; on a terminal, what would act on it is escaped."""
+    try:
+        sys.stdout.write(visible(text, lines=True) if sys.stdout.isatty() else text)
+    except BrokenPipeError:
+        stop_writing()
+
+
 def print_json(value: Any) -> None:
-    """Prints `value` as JSON for programs, two blanks of indentation."""
-    output().out(_json(value), highlight=False)
+    """Print `value` as JSON for programs, with an indentation of two."""
+    write(_json(value) + "\n")
 
 
 def print_error(error: StateStoreError, *, as_json: bool) -> None:
-    """Prints an error to standard error, in one line or as JSON."""
-    text = _json({"error": error.to_json()}) if as_json else f"state-store: {printable(error.message)}"
+    """Print an error to standard error, in one line or as JSON."""
+    text = _json({"error": error.to_json()}) if as_json else f"state-store: {visible(error.message)}"
     print(text, file=sys.stderr)
 
 
+def print_note(text: str) -> None:
+    """Print a remark for people to standard error, where no program reads it."""
+    print(f"state-store: {visible(text)}", file=sys.stderr)
+
+
 class Heading(NamedTuple):
-    """A column of a table. Numbers are aligned to the right; texts are broken on a narrow terminal, never
-    shortened.
-    """
+    """A column of a table. Numbers are aligned to the right."""
 
     name: str
     is_number: bool
 
 
 def number_column(name: str) -> Heading:
+    """Return the heading of a column of numbers."""
     return Heading(name, is_number=True)
 
 
 def text_column(name: str) -> Heading:
+    """Return the heading of a column of texts."""
     return Heading(name, is_number=False)
 
 
-def print_table(headings: Sequence[Heading], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table, `(none)` where it has no rows. Cells are texts, or anything with one."""
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name, is_number in headings:
-        table.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(printable(str(cell))) for cell in row))
-    output().print(table if table.row_count else "(none)")
+def print_table(headings: Sequence[Heading], rows: Iterable[Sequence[object]], *, cut: bool = False) -> None:
+    """Print a table, or `(none)` if it has no rows.
+
+    Args:
+        headings: the columns.
+        rows: cells, which are texts or anything that has one.
+        cut: on a terminal, texts end with an ellipsis where the room ends, instead of going on in the next
+            line. What is not a terminal gets all of them, a row a line.
+    """
+    cells = [[_cell(value) for value in row] for row in rows]
+    names = [Heading(visible(name), is_number) for name, is_number in headings]
+    if not cells:
+        say("(none)")
+        return
+    natural = [
+        max(cell_len(name), *(cell_len(row[place].plain) for row in cells))
+        for place, (name, _) in enumerate(names)
+    ]
+    widths = _fitted(names, natural, cut=cut) if sys.stdout.isatty() else natural
+    if widths is None:
+        _print_values(names, cells, cut=cut)
+        return
+    rule = [Text("-" * width) for width in widths]
+    for row in ([Text(name, "bold") for name, _ in names], rule, *cells):
+        _print_row(row, widths, names, cut=cut)
 
 
-def printable(text: str) -> str:
-    """Return a text with its control characters in hexadecimal: a name in a checkpoint steers no terminal."""
-    return "".join(char if char.isprintable() or char in "\n\t" else f"\\x{ord(char):02x}" for char in text)
+def print_tree(tree: Tree) -> None:
+    """Print a tree."""
+    output().print(tree)
+
+
+def _fitted(headings: Sequence[Heading], natural: Sequence[int], *, cut: bool) -> list[int] | None:
+    """Return the columns' widths on this terminal: the longest texts give way; None if there is too little
+    room.
+    """
+    least = [
+        max(cell_len(name), _CUT_CELL if cut else _FOLDED_CELL)
+        if not is_number and width > (_WHOLE_CELL if cut else _FOLDED_CELL)
+        else width
+        for (name, is_number), width in zip(headings, natural)
+    ]
+    widths = list(natural)
+    room = output().width - _GAP * (len(widths) - 1)
+    if sum(least) > room:
+        return None
+    while sum(widths) > room:
+        longest = max(range(len(widths)), key=lambda place: (widths[place] > least[place], widths[place]))
+        others = max(
+            (width for place, width in enumerate(widths) if place != longest and width > least[place]),
+            default=0,
+        )
+        goal = max(least[longest], min(others, widths[longest] - 1), widths[longest] - (sum(widths) - room))
+        widths[longest] = goal
+    return widths
+
+
+def _print_row(row: Sequence[Text], widths: Sequence[int], headings: Sequence[Heading], *, cut: bool) -> None:
+    """Print a row: its texts are cut, or go on in the next lines."""
+    console = output()
+    columns: list[list[Text]] = []
+    for value, width in zip(row, widths):
+        if cell_len(value.plain) <= width:
+            columns.append([value])
+        elif cut:
+            shown = value.copy()
+            shown.truncate(width, overflow="ellipsis")
+            columns.append([shown])
+        else:
+            columns.append(list(value.wrap(console, width, overflow="fold")))
+    for number in range(max(map(len, columns))):
+        line = Text()
+        for place, (lines, width) in enumerate(zip(columns, widths)):
+            shown = lines[number] if number < len(lines) else Text()
+            blanks = " " * (width - cell_len(shown.plain))
+            line.append(" " * _GAP if place else "")
+            parts = (blanks, shown) if headings[place].is_number else (shown, blanks)
+            for part in parts:
+                line.append(part)
+        line.rstrip()
+        _print_line(console, line)
+
+
+def _print_values(headings: Sequence[Heading], cells: Sequence[Sequence[Text]], *, cut: bool) -> None:
+    """Print a value a line, rows apart: for tables that are wider than the terminal."""
+    console = output()
+    width = max(cell_len(name) for name, _ in headings)
+    for number, row in enumerate(cells):
+        if number:
+            say()
+        for (name, _), value in zip(headings, row):
+            line = Text(f"{name}{' ' * (width - cell_len(name) + _GAP)}").append_text(value)
+            if cut:
+                line.truncate(console.width, overflow="ellipsis")
+            _print_line(console, line)
+
+
+def _print_line(console: Console, line: Text) -> None:
+    """Print a line as it is: a terminal that is too narrow breaks it, and nothing is lost."""
+    if console.is_terminal:
+        console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+    else:
+        write(line.plain + "\n")
+
+
+def _cell(value: object) -> Text:
+    return value if isinstance(value, Text) else Text(visible(str(value)))
 
 
 def size(bytes_: float) -> str:
-    """Bytes as people read them, in units of 1000."""
+    """Return bytes as people read them, in units of 1000."""
     return filesize.decimal(int(bytes_))
 
 
 def moment(milliseconds: int) -> str:
-    """A wall clock time in the local zone, to the second."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(milliseconds / 1000))
+    """Return a moment as a text that `--at` reads back, with the offset of its zone."""
+    return format_moment(milliseconds, zone())
+
+
+def moment_cells(name: str, milliseconds: Sequence[int]) -> tuple[Heading, list[str]]:
+    """Return a column of moments; the offset of the zone is in the heading if all have it in common."""
+    offset, texts = format_moments(milliseconds, zone())
+    return text_column(f"{name} ({offset})" if offset else name), texts
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun in singular or plural: `1 row`, `2 rows`."""
+    return f"{count} {noun if count == 1 else noun + 's'}"
 
 
 def runs(versions: Sequence[int]) -> str:
-    """Ascending numbers with runs folded: `3-7 9`."""
+    """Return ascending numbers with runs folded: `3-7 9`."""
     parts: list[list[int]] = []
     for version in versions:
         if parts and version == parts[-1][-1] + 1:
@@ -100,4 +294,25 @@ def runs(versions: Sequence[int]) -> str:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return visible_json(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    return _SHORT.get(character) or (
+        f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    )
+
+
+def _utf16(text: str) -> str:
+    """Return a text as JSON escapes of its UTF-16 code units."""
+    data = text.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{data[place]:02x}{data[place + 1]:02x}" for place in range(0, len(data), 2))
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """Handle characters that an encoding lacks: as JSON's escapes, which are right in JSON and readable
+    elsewhere.
+    """
+    assert isinstance(error, UnicodeEncodeError)
+    return _utf16(error.object[error.start : error.end]), error.end

@@ -1,5 +1,6 @@
-"""How far a long command is: bytes or rows moved, their rate, the time left; shown on a terminal after a
-second.
+"""Progress of long commands: bytes or rows moved, their rate, the time left.
+
+It is shown on a terminal after a second.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from state_store.cli.output import visible
 from state_store.core.storage.contract import Storage
 from state_store.data.query.progress import MeteredStorage
 
@@ -27,13 +29,13 @@ SHOWN_AFTER_S = 1.0
 
 
 class Meter:
-    """Counts bytes, or rows with `rows`, and stores. A context manager: what it showed is gone at its end.
-    Safe for any thread.
+    """Counts bytes, or rows with `rows`, and stores. A context manager, safe for any thread.
 
-    Shown on standard error where that is a terminal, once the work has taken `SHOWN_AFTER_S`.
+    The counts are on standard error if that is a terminal, once the work has taken `SHOWN_AFTER_S`, and are
+    removed at the end.
     """
 
-    def __init__(self, what: str, stores: int, *, rows: bool = False, console: Console | None = None) -> None:
+    def __init__(self, done: str, stores: int, *, rows: bool = False, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._progress = Progress(
             TextColumn("{task.description} {task.fields[done]}/{task.fields[stores]} stores"),
@@ -43,12 +45,12 @@ class Meter:
             console=self._console,
             transient=True,
         )
-        self._task = self._progress.add_task(what, total=None, done=0, stores=stores)
+        self._task = self._progress.add_task(visible(done), total=None, done=0, stores=stores)
         self._lock = threading.Lock()
         self._stores = stores
         self._begun = self._done = self._expected = 0
         self.shown = threading.Event()
-        """Set once it is on the terminal."""
+        """Set once the counts are on the terminal."""
         self._timer = threading.Timer(SHOWN_AFTER_S, self._show)
         self._timer.daemon = True
 
@@ -63,14 +65,14 @@ class Meter:
         self._timer.cancel()
         if self._timer.is_alive():
             self._timer.join()
-        if self.shown.is_set():  # else it would leave an empty line where there is no terminal
+        if self.shown.is_set():  # otherwise an empty line would be left without a terminal
             self._progress.stop()
 
     def expect(self, amount: int) -> None:
-        """A store is begun with, and this many of its bytes, or rows, are going to be moved. Until the first
-        call nobody knows how many there are.
+        """Count a store that is begun, of which this many bytes, or rows, are going to be moved.
 
-        Stores that are not begun with count as the average of the others.
+        Before the first call the total is not known. Stores that are not begun count as the average of the
+        others.
         """
         with self._lock:
             self._begun += 1
@@ -79,15 +81,15 @@ class Meter:
             self._progress.update(self._task, total=total)
 
     def moved(self, amount: int) -> None:
-        """Adds to the bytes, or rows, that were."""
+        """Add to the bytes, or rows, that were moved."""
         self._progress.advance(self._task, amount)
 
     def metered(self, storage: Storage) -> Storage:
-        """The storage, with its transfers counted here."""
+        """Return the storage, with its transfers counted here."""
         return MeteredStorage(storage, self.moved)
 
     def store_done(self) -> None:
-        """One more store is done."""
+        """Count a store that is done."""
         with self._lock:
             self._done += 1
             self._progress.update(self._task, done=self._done)
@@ -98,7 +100,7 @@ class Meter:
 
 
 class _RowsColumn(ProgressColumn):
-    """Rows done, rows in all where that is known, and how many a second."""
+    """Rows done, the total if it is known, and the rows a second."""
 
     def render(self, task: Task) -> Text:
         rate = f", {task.speed:,.0f} a second" if task.speed else ""

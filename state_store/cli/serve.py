@@ -10,7 +10,7 @@ import click
 from state_store.cli import exit_codes
 from state_store.cli.command import DIRECTORY, command
 from state_store.cli.doctor import duration_ms
-from state_store.cli.output import output
+from state_store.cli.output import say
 from state_store.errors import OptionError
 
 _EXTRA = ("starlette", "uvicorn", "prometheus_client", "h11", "anyio")
@@ -107,6 +107,7 @@ def serve(
         documentation=documentation,
     )
     service = program.Program(checkpoints, settings)
-    output().print(f"Serving {len(service.watched)} queries on {service.url} (end with Ctrl-C)")
+    count = len(service.watched)
+    say(f"Serving {count} {'query' if count == 1 else 'queries'} on {service.url} (end with Ctrl-C)")
     service.run()
     return exit_codes.OK

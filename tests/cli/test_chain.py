@@ -51,6 +51,7 @@ def test_notebooks_show_it_and_the_versions_that_can_be_restored(flights):
 def test_it_is_drawn(flights, capsys):
     assert main(["chain", flights, "--partition", "1"]) == 0
     text = capsys.readouterr().out
-    assert f"store 0/1/default, version {VERSIONS[-1]}: from snapshot" in text
-    assert "checkpoint of" in text
+    size_bytes = state_store.chain(flights)[StoreKey(0, 1)].size_bytes
+    assert f"version {VERSIONS[-1]}: a restore reads {size_bytes / 1000:.1f} kB, from snapshot" in text
+    assert "merge snapshot of 2 files" in text
     assert main(["chain", flights, "--version", "9"]) == exit_codes.NOT_FOUND

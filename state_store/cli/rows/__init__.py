@@ -1,1 +1,1 @@
-"""Commands about the rows of a state, and what they share."""
+"""Commands about the rows of a state."""

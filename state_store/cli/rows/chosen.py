@@ -1,4 +1,4 @@
-"""What commands about rows of state share: which store and which version of it are meant."""
+"""The arguments of commands about the rows of a state: which store and which version of it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,21 @@ from typing import Any
 
 import click
 
-from state_store.cli.command import DIRECTORY, command
+from state_store.cli.command import (
+    DIRECTORY,
+    NUMBER,
+    MomentType,
+    command,
+    directory_argument,
+    store_option,
+    utc_option,
+)
+from state_store.cli.output import print_note
 from state_store.cli.progress import Meter
 from state_store.data.dataset import opening
 from state_store.data.dataset.state import State
 from state_store.data.query import DEFAULT_NAME
 from state_store.errors import OptionError
-
-TIMES = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S"]
-"""How a time is written in an argument (UTC)."""
 
 _NOTE = DIRECTORY + " The query {} meanwhile. Version v is the state after batch v - 1."
 
@@ -28,29 +34,31 @@ _NOTE = DIRECTORY + " The query {} meanwhile. Version v is the state after batch
 def state_command(
     name: str, *, examples: tuple[str, ...], stopped: bool = False
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declares a command about one store of a query, which has to be stopped or may run: `checkpoint`,
-    `operator`, `store`.
+    """Declare a command about one store of a query: `checkpoint`, `operator`, `store`.
+
+    Args:
+        name: the name of the command.
+        examples: arguments that show its use.
+        stopped: whether the query must not run meanwhile.
     """
     note = _NOTE.format("must not run" if stopped else "may run")
 
     def declare(function: Callable[..., Any]) -> click.Command:
         for decorate in (
-            click.option(
-                "--store",
-                default=DEFAULT_NAME,
-                show_default=True,
-                metavar="NAME",
-                help="A side of a join (left, right), or the name of a store or column family.",
+            utc_option,
+            store_option(
+                "A side of a join (left, right), a variable, or Spark's name of a store. Default: the only "
+                "store, left, or the first variable."
             ),
             click.option(
                 "--operator",
-                type=int,
+                type=NUMBER,
                 default=0,
                 show_default=True,
                 metavar="N",
                 help="The stateful operator.",
             ),
-            click.argument("checkpoint", metavar="DIR", type=click.Path(file_okay=False)),
+            directory_argument,
         ):
             function = decorate(function)
         return command(name, examples=examples, note=note)(function)
@@ -60,20 +68,22 @@ def state_command(
 
 @dataclass(frozen=True)
 class Chosen:
-    """One store of a query, by `state_command`'s options, and the version of it by `version_options`: the one
-    committed last where all three are None.
+    """A store of a query, by the options of `state_command`, and a version of it, by `version_options`.
+
+    Without a store it is the default one of the operator, without a version the one that Spark committed
+    last.
     """
 
     checkpoint: str
     operator: int
-    store: str
+    store: str | None
     version: int | None = None
     batch: int | None = None
     at: datetime | None = None
 
     def open(self, partitions: Sequence[int] | None = None) -> State:
-        """The state that is meant, or some of its partitions. Raises as `state_store.open`."""
-        return opening.open(
+        """Open the state, or some of its partitions; errors are those of `state_store.open`."""
+        state = opening.open(
             self.checkpoint,
             self.operator,
             self.store,
@@ -82,62 +92,72 @@ class Chosen:
             batch=self.batch,
             at=self.at,
         )
+        if self.store is None and state.view.name != DEFAULT_NAME:
+            print_note(f"this is store '{state.view.name}'; --store names another: {', '.join(state.stores)}")
+        return state
 
 
 def version_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--version`, `--batch` and `--at` to a `state_command`, whose function gets a `Chosen` first."""
+    """Add `--version`, `--batch` and `--at` to a `state_command`, whose function gets a `Chosen` first."""
 
     @functools.wraps(function)
     def of_chosen(
         checkpoint: str,
         operator: int,
-        store: str,
         version: int | None,
         batch: int | None,
         at: datetime | None,
+        store: str | None = None,
         **others: Any,
     ) -> Any:
         return function(Chosen(checkpoint, operator, store, version, batch, at), **others)
 
     declared: Callable[..., Any] = of_chosen
-    for decorate in (
-        click.option(
-            "--at",
-            type=click.DateTime(TIMES),
-            metavar="TIME",
-            help="The version that was the newest at that time (UTC).",
-        ),
-        click.option("--batch", type=int, metavar="N", help="The version after that batch."),
-        click.option(
-            "--version", type=int, metavar="N", help="The version; default: the one committed last."
-        ),
-    ):
+    for decorate in _VERSION_OPTIONS:
         declared = decorate(declared)
     return declared
 
 
+_VERSION_OPTIONS = (
+    click.option(
+        "--at",
+        type=MomentType(),
+        metavar="TIME",
+        help="The newest version at that time: 2024-02-29 08:00, '2 hours ago', a printed time.",
+    ),
+    click.option("--batch", type=NUMBER, metavar="N", help="The version after that batch."),
+    click.option("--version", type=NUMBER, metavar="N", help="The version; default: the one committed last."),
+)
+
+
 @contextmanager
 def metered(
-    state: State, what: str, partitions: int | None = None, *, prints: bool = False
+    state: State, done: str, partitions: int | None = None, *, prints: bool = False
 ) -> Iterator[None]:
-    """Shows how far a reading of the state is, of all its partitions or of this many.
+    """Show the progress of a reading of the state.
 
-    With `prints`, rows are printed meanwhile: then nothing is shown where these go to a terminal, too.
+    Args:
+        state: the state that is read.
+        done: a participle, such as `read`.
+        partitions: how many partitions are read; None is all.
+        prints: whether rows are printed meanwhile. On a terminal nothing else is shown then.
     """
     if prints and sys.stdout.isatty():
         yield
         return
-    with Meter(what, len(state.partitions) if partitions is None else partitions) as meter:
+    with Meter(done, len(state.partitions) if partitions is None else partitions) as meter:
         state.follow(meter)
         yield
 
 
 def parsed_key(state: State, given: Sequence[str]) -> Any:
-    """A key from texts: values in the order of the columns, or NAME=VALUE for each. Raises OptionError for
-    more values than the one that keys have.
+    """Return a key from texts: values in the order of the columns, or NAME=VALUE for each.
+
+    Raises:
+        OptionError: if there are more values than a key has columns.
     """
     names = [name for name in state.columns.key_names if name not in state.view.hidden]
-    pairs = [one.partition("=") for one in given]
+    pairs = [text.partition("=") for text in given]
     if given and all(equals and name in names for name, equals, _ in pairs):
         return {name: value for name, _, value in pairs}
     if len(names) == 1 and len(given) > 1:

@@ -1,4 +1,4 @@
-"""`state-store diff`: what changed between two versions of the state."""
+"""`state-store diff`: changes between two versions of the state."""
 
 from __future__ import annotations
 
@@ -7,26 +7,33 @@ from typing import Any
 
 import click
 
-from state_store.cli.rows.chosen import TIMES, Chosen, metered, state_command
-from state_store.cli.rows.printed import format_options, limit_option, print_first
+from state_store.cli.command import MomentType
+from state_store.cli.output import moment
+from state_store.cli.rows.chosen import Chosen, metered, state_command
+from state_store.cli.rows.formats import format_options, limit_option, print_first
+from state_store.data.dataset.moments import milliseconds_of
+from state_store.data.dataset.sql.tables import moment_columns
+
+_VERSION_DIGITS = 8
+"""Longer numbers are moments."""
 
 
 class _VersionName(click.ParamType):
-    """A version by its number, by its batch or by a time."""
+    """A version by its number, by its batch or by a moment."""
 
     name = "version"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        text = str(value)
-        batch, _, number = text.rpartition("batch:")
-        if number.isdecimal() and not batch:
-            return int(number) + (1 if text != number else 0)
+        """Return the number of the version, or a moment."""
+        if not isinstance(value, str):
+            return value
+        batch, _, number = value.rpartition("batch:")
+        if number.isascii() and number.isdecimal() and not batch and len(number) <= _VERSION_DIGITS:
+            return int(number) + (1 if value != number else 0)
         try:
-            return click.DateTime(TIMES).convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(
-                f"'{text}' is no version: 41, batch:40 or a time such as 2024-02-29T08:00:00", param, ctx
-            )
+            return MomentType().convert(value, param, ctx)
+        except click.BadParameter as error:
+            self.fail(f"'{value}' is no version: give 41, batch:40 or a time; {error.message}", param, ctx)
 
 
 @state_command(
@@ -40,13 +47,13 @@ class _VersionName(click.ParamType):
 )
 @format_options
 @limit_option
-@click.option("--feed", is_flag=True, help="What each version wrote, instead of before and after.")
+@click.option("--feed", is_flag=True, help="Show the writes of each version, instead of before and after.")
 @click.argument("older", type=_VersionName(), metavar="OLDER")
 @click.argument("newer", type=_VersionName(), required=False, metavar="[NEWER]")
 def diff(
     checkpoint: str,
     operator: int,
-    store: str,
+    store: str | None,
     older: int | datetime,
     newer: int | datetime | None,
     form: str,
@@ -57,14 +64,14 @@ def diff(
     """Show what changed between two versions.
 
     Shows each key that was added, changed or removed after version OLDER (0: the empty state) and up to NEWER
-    (default: the version that Spark committed last), with its values before and after. It reads the deltas;
-    where one is gone, both versions. A version is given by its number, as batch:N, or as the newest at a time
-    (UTC).
+    (default: the version that Spark committed last), with its values before and after; a table shows of a
+    changed key only the values that differ. The deltas are read; if one is gone, both versions are. A version
+    is given by its number, as batch:N, or as the newest at a time.
     """
     by_time = {"at": newer} if isinstance(newer, datetime) else {"version": newer}
     with Chosen(checkpoint, operator, store, **by_time).open() as state:
         reader = state.changes(older) if feed else state.diff(older)
-        since = older if isinstance(older, int) else f"of {older}"
-        told = f"changes from version {since} to version {state.version}"
+        since = older if isinstance(older, int) else f"at {moment(milliseconds_of(older))}"
+        described = f"change from version {since} to version {state.version}"
         with metered(state, "read", prints=target is None):
-            print_first(reader, reader.schema, form, target, limit, told)
+            print_first(reader, reader.schema, form, target, limit, described, moment_columns(state.view))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
-from state_store.cli.command import json_option
-from state_store.cli.output import output, print_json
+from state_store.cli.command import json_option, target_argument, writing
+from state_store.cli.output import counted, print_json, say
 from state_store.cli.rows.chosen import Chosen, metered, state_command, version_options
 
 
@@ -14,22 +12,19 @@ from state_store.cli.rows.chosen import Chosen, metered, state_command, version_
 )
 @version_options
 @json_option
-@click.argument("target", metavar="TARGET", type=click.Path())
-def export(
-    chosen: Chosen,
-    as_json: bool,
-    target: str,
-) -> None:
+@target_argument
+def export(chosen: Chosen, as_json: bool, target: str) -> None:
     """Write the state as Parquet files.
 
-    Writes a file for each partition into the new directory TARGET. The metadata of each file's schema say of
-    which query, store, version and batch it is, and the watermark.
+    Writes a file for each partition into the new directory TARGET. The metadata of each file's schema name
+    the query, the store, the version, the batch and the watermark.
     """
     with chosen.open() as state:
-        with metered(state, "exported"):
+        advice = "remove it before the command is run again"
+        with metered(state, "exported"), writing(target, if_interrupted=advice):
             rows = state.export(target)
         described = state.described()
     if as_json:
         print_json({**described, "rows": rows, "target": target})
     else:
-        output().print(f"{rows} rows of version {described['version']} in {target}")
+        say(f"{counted(rows, 'row')} of version {described['version']} in {target}")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 
-from state_store.cli.output import moment, number_column, print_json, print_table, text_column
+from state_store.cli.output import moment_cells, number_column, print_json, print_table, say, text_column
+from state_store.cli.rows.cells import cell, plain
 from state_store.cli.rows.chosen import Chosen, metered, parsed_key, state_command, version_options
-from state_store.cli.rows.printed import DOCUMENT, cell, format_options, plain, print_rows
+from state_store.cli.rows.formats import DOCUMENT, format_options, print_rows
 from state_store.data.dataset.history import KeyVersion
 from state_store.data.dataset.state import State
-
-_COLUMNS = (number_column("version"), number_column("batch"), text_column("committed"), text_column("state"))
 
 
 @state_command(
@@ -25,20 +24,14 @@ _COLUMNS = (number_column("version"), number_column("batch"), text_column("commi
 )
 @version_options
 @format_options
-@click.option("--every", is_flag=True, help="Versions that did not write the key, too.")
+@click.option("--every", is_flag=True, help="Show versions that did not write the key, too.")
 @click.argument("key", nargs=-1, required=True, metavar="KEY...")
-def history(
-    chosen: Chosen,
-    form: str,
-    target: str | None,
-    every: bool,
-    key: Sequence[str],
-) -> None:
+def history(chosen: Chosen, form: str, target: str | None, every: bool, key: Sequence[str]) -> None:
     """Show the state of a key over the versions.
 
     Shows each version that wrote the key, oldest first, as far back as deltas go. KEY is as for get. With
-    --format, rows have the columns version, batch, committed and change (put, removed, or nothing where the
-    version did not write the key) before those of the state.
+    --format, rows have the columns version, batch, committed and change before those of the state; change is
+    put, removed, or null if the version did not write the key.
     """
     with chosen.open() as state:
         given = parsed_key(state, key)
@@ -48,11 +41,14 @@ def history(
             print_rows(iter(found.to_batches()), found.schema, form, target)
             return
         with metered(state, "read", 1):
-            versions = [one for one in state.history(given) if every or one.is_changed]
+            known = state.history(given)
+        versions = [version for version in known if every or version.is_changed]
         if form == DOCUMENT:
-            print_json([{**_json(one), "row": plain(_value(state, one))} for one in versions])
-        else:
-            print_table(_COLUMNS, _cells(state, versions))
+            print_json([{**_json(version), "row": plain(_value(state, version))} for version in versions])
+            return
+        _print(state, versions)
+        if not versions and any(version.rows for version in known):
+            say("\nno version of which the delta is there wrote the key; --every shows its state in them")
 
 
 def _json(at: KeyVersion) -> dict[str, object]:
@@ -64,14 +60,20 @@ def _json(at: KeyVersion) -> dict[str, object]:
     }
 
 
-def _value(state: State, one: KeyVersion) -> object:
-    """The row of a key at a version, or the rows of a list; None where it has none."""
-    return one.row if state.has_one_row_a_key else one.rows or None
+def _value(state: State, version: KeyVersion) -> object:
+    """Return the row of a key at a version, or the rows of a list; None if it has none."""
+    return version.row if state.has_one_row_a_key else version.rows or None
 
 
-def _cells(state: State, versions: Sequence[KeyVersion]) -> Iterator[tuple[object, ...]]:
-    shown = [field.name for field in state.columns.value_fields]
-    for at in versions:
-        rows = [{name: row[name] for name in shown} for row in at.rows]
-        value = "(none)" if not rows else cell(rows[0] if state.has_one_row_a_key else rows)
-        yield at.version, at.version - 1, moment(at.committed_ms), value
+def _print(state: State, versions: Sequence[KeyVersion]) -> None:
+    committed, times = moment_cells("committed", [version.committed_ms for version in versions])
+    headings = (number_column("version"), number_column("batch"), committed, text_column("state"))
+    states = (_state(state, version) for version in versions)
+    rows = ((at.version, at.version - 1, time, shown) for at, time, shown in zip(versions, times, states))
+    print_table(headings, rows, cut=True)
+
+
+def _state(state: State, version: KeyVersion) -> object:
+    names = [field.name for field in state.columns.value_fields]
+    rows = [{name: row[name] for name in names} for row in version.rows]
+    return "(none)" if not rows else cell(rows[0] if state.has_one_row_a_key else rows)

@@ -8,14 +8,15 @@ from typing import Any
 
 import click
 
-from state_store.cli.command import json_option
-from state_store.cli.output import output, print_json, size
+from state_store.cli.command import json_option, target_argument, writing
+from state_store.cli.output import counted, print_json, say, size
 from state_store.cli.progress import Meter
 from state_store.cli.rows.chosen import state_command
 from state_store.core.compat import zip
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.data.query import DEFAULT_NAME, Query
+from state_store.data.dataset.views import default_name
+from state_store.data.query import Query
 from state_store.errors import OptionError
 
 
@@ -30,40 +31,41 @@ from state_store.errors import OptionError
 )
 @json_option
 @click.argument("rows", metavar="ROWS...", nargs=-1, required=True)
-@click.argument("target", metavar="TARGET")
+@target_argument
 def import_(
-    checkpoint: str, operator: int, store: str, as_json: bool, rows: tuple[str, ...], target: str
+    checkpoint: str, operator: int, store: str | None, as_json: bool, rows: tuple[str, ...], target: str
 ) -> None:
     """Give a stopped query the rows of tables as its state.
 
-    Writes the checkpoint of a stopped query to TARGET, which must be empty, with ROWS, a file or directory of
-    Parquet, as its state in place of what it has, or of several stores at once, each as NAME=ROWS: both sides
-    of a join, the variables and timers of transformWithState. Stores that are not named stay as they are.
-    ROWS has the columns that show prints. Start the query with TARGET as its checkpointLocation, and never
-    again with DIR, which stays as it is. A query that has never run gets its checkpoint from
-    state_store.bootstrap (Python).
+    Writes the checkpoint of a stopped query to TARGET, which must be empty. ROWS, a file or directory of
+    Parquet, takes the place of the state of one store; for several stores at once, such as both sides of a
+    join or the variables and timers of transformWithState, give NAME=ROWS for each. Stores that are not named
+    stay as they are. ROWS has the columns that show prints. Start the query with TARGET as its
+    checkpointLocation, and never again with DIR, which stays as it is. A query that has never run gets its
+    checkpoint from state_store.bootstrap (Python).
     """
     require_arrow()
     given = _given(rows, store)
-    with Meter("written", len(Query.open(checkpoint).stores())) as meter:
-        done = import_state(
-            checkpoint, given, target, operator, None if store == DEFAULT_NAME else store, progress=meter
-        )
+    query = Query.open(checkpoint)
+    named = store or default_name(query, operator)
+    advice = "remove it before the command is run again"
+    with Meter("written", len(query.stores())) as meter, writing(target, if_interrupted=advice):
+        done = import_state(checkpoint, given, target, operator, named, progress=meter)
     if as_json:
         print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
     else:
-        output().print(f"version {done.version}: {done.rows} rows, {size(done.size_bytes)}, in {target}")
+        say(f"version {done.version}: {counted(done.rows, 'row')}, {size(done.size_bytes)}, in {target}")
 
 
-def _given(rows: Sequence[str], store: str) -> Any:
-    """The rows of one store, or of several by their names. Raises OptionError."""
+def _given(rows: Sequence[str], store: str | None) -> Any:
+    """Return the rows of one store, or those of several by their names. Raise OptionError if names lack."""
     if len(rows) == 1 and ("=" not in rows[0] or Path(rows[0]).exists()):
         return rows[0]
-    pairs = [one.partition("=") for one in rows]
-    unnamed = [one for one, (_, equals, _) in zip(rows, pairs, strict=True) if not equals]
+    pairs = [text.partition("=") for text in rows]
+    unnamed = [text for text, (_, equals, _) in zip(rows, pairs, strict=True) if not equals]
     if unnamed:
-        raise OptionError(f"of several stores the rows are given as NAME=ROWS each, not as '{unnamed[0]}'")
-    if store != DEFAULT_NAME:
+        raise OptionError(f"for several stores give NAME=ROWS for each: '{unnamed[0]}' has no name")
+    if store is not None:
         raise OptionError(f"--store {store} is for rows without a name, not for {rows[0]}")
     names = [name for name, _, _ in pairs]
     if len(set(names)) < len(names):

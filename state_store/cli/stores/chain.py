@@ -1,12 +1,13 @@
-"""`state-store chain`: what a version is made of, drawn."""
+"""`state-store chain`: the snapshot and the deltas of a version, drawn."""
 
 from __future__ import annotations
 
 import click
+from rich.text import Text
 from rich.tree import Tree
 
-from state_store.cli.command import query_command
-from state_store.cli.output import moment, output, print_json, size
+from state_store.cli.command import NUMBER, query_command
+from state_store.cli.output import counted, moment, print_json, print_tree, size, visible
 from state_store.data.dataset import chains
 from state_store.data.query import Filter
 
@@ -16,18 +17,13 @@ from state_store.data.query import Filter
     examples=("/data/checkpoint --partition 0", "/data/checkpoint --version 41 --json"),
 )
 @click.option(
-    "--version", "number", type=int, metavar="N", help="The version; default: the one committed last."
+    "--version", "number", type=NUMBER, metavar="N", help="The version; default: the one committed last."
 )
-def chain(
-    checkpoint: str,
-    chosen: Filter,
-    as_json: bool,
-    number: int | None,
-) -> None:
-    """Draw what a version is made of.
+def chain(checkpoint: str, chosen: Filter, as_json: bool, number: int | None) -> None:
+    """Draw the files of a version.
 
-    Draws, for each store, the versions that a version came from, newest first: what a restore reads (the
-    newest snapshot and the deltas after it), and, dim, what older versions still have.
+    Draws, for each store, the versions that a version came from, newest first: those that a restore reads
+    (the newest snapshot and the deltas after it), and, dim, those that are there for older versions.
     """
     by_store = chains.chain(checkpoint, number, chosen)
     if as_json:
@@ -37,25 +33,34 @@ def chain(
                     "operator": key.operator,
                     "partition": key.partition,
                     "name": key.name,
-                    "chain": [link.to_json() for link in one.links],
+                    "chain": [link.to_json() for link in found.links],
                 }
-                for key, one in by_store.items()
+                for key, found in by_store.items()
             ]
         )
         return
-    for one in by_store.values():
-        output().print(_tree(one))
+    for found in by_store.values():
+        print_tree(_tree(found))
 
 
 def _tree(chain: chains.StoreChain) -> Tree:
-    tree = Tree(f"{chain}, {size(chain.delta_bytes)}")
+    start = f"snapshot {chain.base.version.number}" if chain.base else "nothing"
+    tree = Tree(
+        _text(
+            f"store {chain.key}, version {chain.version}: a restore reads {size(chain.size_bytes)}, "
+            f"from {start} and {counted(len(chain.deltas), 'delta')}"
+        )
+    )
     for link in chain.links:
         parts = [f"version {link.version.number}", moment(link.made_ms)]
         if link.delta_bytes is not None:
             parts.append(f"delta {size(link.delta_bytes)}")
         if link.snapshot is not None:
-            parts.append(
-                f"{link.snapshot} checkpoint of {link.snapshot_files} files, {size(link.snapshot_bytes)}"
-            )
-        tree.add("  ".join(parts), style="" if link.is_read else "dim")
+            files = counted(link.snapshot_files, "file")
+            parts.append(f"{link.snapshot} snapshot of {files}, {size(link.snapshot_bytes)}")
+        tree.add(_text("  ".join(parts)), style="" if link.is_read else "dim")
     return tree
+
+
+def _text(text: str) -> Text:
+    return Text(visible(text))

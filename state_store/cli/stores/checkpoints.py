@@ -1,18 +1,29 @@
-"""`state-store checkpoints`: which versions can be restored, from what, and what each added."""
+"""`state-store checkpoints`: the versions that can be restored, each with its files."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from state_store.cli.command import query_command
-from state_store.cli.output import Heading, moment, output, print_json, print_table, size
+from state_store.cli.output import (
+    moment_cells,
+    number_column,
+    output,
+    print_json,
+    print_table,
+    say,
+    size,
+    text_column,
+)
 from state_store.data.dataset import checkpoints as histories
 from state_store.data.query import Filter
 
-_TEXTS = ("made", "wrote", "starts from")
-_COLUMNS = [Heading(name, name not in _TEXTS) for name in histories.HEADINGS]
+_WIDE = 110
+"""Columns of a terminal that has room for all columns of the table."""
 
 
 @query_command(
@@ -23,40 +34,37 @@ _COLUMNS = [Heading(name, name not in _TEXTS) for name in histories.HEADINGS]
         "s3://bucket/checkpoint --partition 3 --json",
     ),
 )
-@click.option("--each", is_flag=True, help="A table for each store instead of a sum over partitions.")
-def checkpoints(
-    checkpoint: str,
-    chosen: Filter,
-    as_json: bool,
-    each: bool,
-) -> None:
-    """List the checkpoints that can be restored.
+@click.option("--each", is_flag=True, help="Print a table for each store instead of a sum over partitions.")
+def checkpoints(checkpoint: str, chosen: Filter, as_json: bool, each: bool) -> None:
+    """List the versions that can be restored.
 
     Lists the versions of the state that can be restored, oldest first: version v is the state after batch
-    v - 1. Partitions of a store are summed up in one line; --each gives every store its own.
+    v - 1. Partitions of a store are summed up in one line; --each prints a table for every store. "restore"
+    is the snapshot that a restore begins with, and the number of deltas after it; "wrote" is what was made at
+    the version; "new" are its bytes that no older version has.
     """
     history = histories.checkpoints(checkpoint, chosen)
     if as_json:
         print_json(_json(history))
         return
     for heading, lines in history.groups(each=each):
-        output().print(f"{heading}\n")
-        print_table(_COLUMNS, map(_row, lines))
-        output().print()
+        say(f"{heading}\n")
+        _print(lines, is_wide=not sys.stdout.isatty() or output().width >= _WIDE)
+        say()
 
 
-def _row(line: histories.Line) -> tuple[object, ...]:
-    return (
-        line.version,
-        moment(line.made_ms),
-        line.stores,
-        line.wrote,
-        line.starts_from,
-        line.deltas,
-        line.files,
-        size(line.size_bytes),
-        size(line.new_bytes),
-    )
+def _print(lines: Sequence[histories.Line], *, is_wide: bool) -> None:
+    committed, times = moment_cells("committed", [line.made_ms for line in lines])
+    number, text = number_column, text_column
+    headings = [number("version"), committed, text("wrote"), text("restore"), number("bytes"), number("new")]
+    if is_wide:
+        headings += [number("stores"), number("files")]
+    rows = []
+    for line, time in zip(lines, times):
+        restore = f"{line.starts_from} +{line.deltas}" if line.deltas else line.starts_from
+        row = [line.version, time, line.wrote, restore, size(line.size_bytes), size(line.new_bytes)]
+        rows.append([*row, line.stores, line.files] if is_wide else row)
+    print_table(headings, rows)
 
 
 def _json(history: histories.Checkpoints) -> dict[str, Any]:
@@ -71,7 +79,7 @@ def _json(history: histories.Checkpoints) -> dict[str, Any]:
                 "operator_name": names[key.operator],
                 "partition": key.partition,
                 "name": key.name,
-                "checkpoints": [one.to_json() for one in versions],
+                "checkpoints": [version.to_json() for version in versions],
             }
             for key, versions in history.items()
         ],

@@ -1,11 +1,19 @@
-"""`state-store files`: every file of a query's state, how many checkpoints need it, and which."""
+"""`state-store files`: the files of a query's state, each with the checkpoints that need it."""
 
 from __future__ import annotations
 
 import click
 
-from state_store.cli.command import query_command
-from state_store.cli.output import number_column, output, print_json, print_table, runs, size, text_column
+from state_store.cli.command import NUMBER, query_command
+from state_store.cli.output import (
+    number_column,
+    print_json,
+    print_table,
+    runs,
+    say,
+    size,
+    text_column,
+)
 from state_store.data.maintenance.files import HeldFile
 from state_store.data.maintenance.files import files as files_of
 from state_store.data.query import Filter
@@ -16,7 +24,7 @@ _COLUMNS = (
     number_column("bytes"),
     number_column("written at"),
     number_column("count"),
-    text_column("needed by versions"),
+    text_column("needed by"),
 )
 
 
@@ -28,8 +36,8 @@ _COLUMNS = (
         "s3://bucket/checkpoint --needed-by 41 --json",
     ),
 )
-@click.option("--unneeded", is_flag=True, help="Only files with count 0.")
-@click.option("--needed-by", type=int, metavar="VERSION", help="Only files that this version needs.")
+@click.option("--unneeded", is_flag=True, help="List only files with count 0.")
+@click.option("--needed-by", type=NUMBER, metavar="VERSION", help="List only files that this version needs.")
 def files(
     checkpoint: str,
     chosen: Filter,
@@ -37,11 +45,11 @@ def files(
     unneeded: bool,
     needed_by: int | None,
 ) -> None:
-    """List the files, how many checkpoints need each, and which.
+    """List the files, each with the checkpoints that need it.
 
     Lists the files of the state with the number of restorable checkpoints that need each (its count) and
-    their versions. A file with count 0 is not needed: it was written by an attempt that Spark never
-    committed, or waits for the next clean-up.
+    their versions. A file with count 0 is not needed: an attempt wrote it that Spark never committed, or it
+    waits for the next clean-up.
     """
     found = files_of(
         checkpoint, chosen.operator, chosen.partition, chosen.name, unneeded=unneeded, needed_by=needed_by
@@ -50,7 +58,7 @@ def files(
         print_json(found.to_json())
         return
     print_table(_COLUMNS, map(_row, found.all))
-    output().print(f"\n{len(found.all)} files, {size(sum(file.bytes for file in found.all))}")
+    say(f"\n{len(found.all)} files, {size(sum(file.bytes for file in found.all))}")
 
 
 def _row(file: HeldFile) -> tuple[object, ...]:

@@ -1,4 +1,4 @@
-"""`state-store full`: make a full checkpoint now and so cut the chain, of a running or a stopped query."""
+"""`state-store full`: make a full checkpoint now, of a running or a stopped query."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import Any
 import click
 
 from state_store.cli import exit_codes
-from state_store.cli.command import query_command
-from state_store.cli.output import number_column, print_error, print_json, print_table, size, text_column
+from state_store.cli.command import query_command, stores_option
+from state_store.cli.output import (
+    counted,
+    number_column,
+    print_error,
+    print_json,
+    print_table,
+    size,
+    text_column,
+)
 from state_store.cli.progress import Meter
-from state_store.cli.stores.at_once import stores_option
 from state_store.cli.stores.remote_full import RemoteService
 from state_store.data.maintenance.full_checkpoints import COMPRESSIONS, FullCheckpoint, full_checkpoint
 from state_store.data.query import Filter, Query
@@ -23,8 +30,8 @@ _COLUMNS = (
     number_column("keys"),
     number_column("files"),
     number_column("bytes"),
-    number_column("chain before"),
-    number_column("bytes before"),
+    number_column("chain"),
+    number_column("its bytes"),
     number_column("ms"),
 )
 
@@ -53,7 +60,7 @@ _REMOTE_COLUMNS = (
 @click.option(
     "--compression",
     type=click.Choice(COMPRESSIONS),
-    help="The query's snapshotCompression. Default: that of the store's newest snapshot.",
+    help="The option snapshotCompression of the query. Default: that of the newest snapshot.",
 )
 @click.option("--url", metavar="URL", help="Ask the driver (http://driver:4040) or a `serve` instead of DIR.")
 @click.option("--query", "query_name", metavar="NAME", help="With --url: the query, if there are several.")
@@ -77,10 +84,10 @@ def full(
     """Make a full checkpoint now, which depends on no older file.
 
     Makes a full checkpoint of the version that Spark committed last: its files are all new, so later
-    checkpoints depend on nothing older. Works beside the running query, which goes on from it, and on a
-    stopped one. Needs disk for twice the state of a partition in the directory of temporary files (TMPDIR),
-    for each store worked on at once. A store that fails does not stop the others; the exit code is then that
-    of its error.
+    checkpoints depend on nothing older. It works beside the running query, which goes on from it, and on a
+    stopped one. It needs disk for twice the state of a partition in the directory of temporary files
+    (TMPDIR), for each store worked on at once. A store that fails does not stop the others; the exit code is
+    then that of its error.
     """
     if (checkpoint is None) == (url is None):
         raise OptionError("give either DIR or --url", option="--url")
@@ -105,7 +112,8 @@ def full(
     if as_json:
         print_json(outcomes.to_json())
     else:
-        print_table(_COLUMNS, map(_row, outcomes.made))
+        if outcomes.made:
+            print_table(_COLUMNS, map(_row, outcomes.made))
         for failure in outcomes.failed:
             print_error(failure.error, as_json=False)
     return exit_codes.OF_KIND[outcomes.failed[0].error.kind] if outcomes.failed else exit_codes.OK
@@ -157,7 +165,7 @@ def _row(checkpoint: FullCheckpoint) -> tuple[object, ...]:
         checkpoint.keys,
         checkpoint.files,
         size(checkpoint.bytes),
-        f"{checkpoint.chain_files} files",
+        counted(checkpoint.chain_files, "file"),
         size(checkpoint.chain_bytes),
         round(checkpoint.ms),
     )

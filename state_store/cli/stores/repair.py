@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import click
 
 from state_store.cli import exit_codes
-from state_store.cli.command import query_command
-from state_store.cli.output import number_column, output, print_json, print_table, size, text_column
+from state_store.cli.command import query_command, stores_option
+from state_store.cli.output import number_column, print_json, print_table, say, size, text_column
 from state_store.cli.progress import Meter
-from state_store.cli.stores.at_once import stores_option
 from state_store.data.maintenance.repair import REBUILD, Repair
 from state_store.data.maintenance.repair import repair as repair_state
 from state_store.data.maintenance.verification import counted
@@ -109,16 +108,16 @@ def _print(repairs: Sequence[Repair], *, apply: bool) -> None:
         )
     for repair in repairs:
         if repair.skipped is not None:
-            output().print(f"store {repair.key}: nothing is removed: {repair.skipped}")
+            say(f"store {repair.key}: nothing is removed: {repair.skipped}")
         if repair.undecided is not None:
-            output().print(f"store {repair.key}: nothing is discarded: {repair.undecided}")
+            say(f"store {repair.key}: nothing is discarded: {repair.undecided}")
     left = [finding for repair in repairs for finding in repair.left]
     if left:
         print_table(_LEFT_COLUMNS, ((finding.key, finding.file, finding.sentence()) for finding in left))
-        output().print(f"\n{_ADVICE_DAMAGED if any(finding.is_bad for finding in left) else _ADVICE_UNREAD}")
+        say(f"\n{_ADVICE_DAMAGED if any(finding.is_bad for finding in left) else _ADVICE_UNREAD}")
     if not steps:
-        output().print("nothing can be done" if left else "nothing to do")
+        say("nothing can be done" if left else "nothing to do")
         return
     removed = sum(step.size_bytes for _, step in steps if step.action != REBUILD)
     done = f"{counted(len(steps), 'step')}, {size(removed)} to remove"
-    output().print(f"\n{done}: {'done' if apply else 'nothing was written; --apply does it'}")
+    say(f"\n{done}: {'done' if apply else 'nothing was written; --apply does it'}")

@@ -1,4 +1,4 @@
-"""`state-store verify`: are all files whole, and can the checkpoints be restored?"""
+"""`state-store verify`: check that all files are whole, and that checkpoints can be restored."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ import click
 from rich.text import Text
 
 from state_store.cli import exit_codes
-from state_store.cli.command import query_command
+from state_store.cli.command import query_command, stores_option
 from state_store.cli.output import (
     number_column,
-    output,
     print_json,
     print_table,
     runs,
+    say,
     size,
     text_column,
 )
 from state_store.cli.progress import Meter
-from state_store.cli.stores.at_once import stores_option
 from state_store.data.maintenance.verification import Finding, Verdict, counted
 from state_store.data.maintenance.verification import verify as verify_state
 from state_store.data.query import Filter, Query
@@ -44,7 +43,7 @@ _FINDING_COLUMNS = (text_column("store"), text_column("file"), text_column("prob
         "s3://bucket/checkpoint --json",
     ),
 )
-@click.option("--all-versions", is_flag=True, help="Restore every restorable version, not the newest alone.")
+@click.option("--all-versions", is_flag=True, help="Restore every restorable version, not only the newest.")
 @stores_option("read")
 def verify(
     checkpoint: str,
@@ -56,11 +55,11 @@ def verify(
     """Check all files and restore the newest checkpoint.
 
     Reads every file of the state, compares it with its checksum, checks that full checkpoints share nothing
-    with older ones, and restores the version that Spark committed last into a temporary directory. Exits with
-    1 when anything is wrong, with 4 when all that is wrong is that the storage failed. Beside a running
-    query, what a clean-up removed meanwhile is looked at again before it is called a problem. Needs disk for
-    the state of a partition in the directory of temporary files (TMPDIR), for each store read at once, and
-    writes nothing to checkpoint storage.
+    with older ones, and restores the version that Spark committed last into a temporary directory. The exit
+    code is 1 if anything is wrong, and 4 if nothing but the storage failed. Beside a running
+    query, a file that a clean-up removed meanwhile is looked for again before it is called a problem. The
+    command needs disk for the state of a partition in the directory of temporary files (TMPDIR), for each
+    store read at once, and writes nothing to checkpoint storage.
     """
     with Meter("verified", len(Query.open(checkpoint).stores(chosen))) as meter:
         verification = verify_state(
@@ -94,11 +93,11 @@ def _print(verdicts: Sequence[Verdict], findings: Sequence[Finding]) -> None:
     )
     print_table(_COLUMNS, rows)
     if findings:
-        output().print()
+        say()
         print_table(
             _FINDING_COLUMNS, ((finding.key, finding.file, finding.sentence()) for finding in findings)
         )
-    output().print(f"\n{counted(len(findings), 'problem')}" if findings else "\nno problem found")
+    say(f"\n{counted(len(findings), 'problem')}" if findings else "\nno problem found")
 
 
 def _summary(verdict: Verdict) -> Text:

@@ -19,12 +19,19 @@ from state_store.data.dataset.lookups import Lookups
 from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.partitions import READING, Partitions
 from state_store.data.dataset.sql.conditions import STATE, Condition
-from state_store.data.dataset.sql.connection import MEMORY
+from state_store.data.dataset.sql.connection import MEMORY, quoted
 from state_store.data.dataset.sql.database import Named, run
-from state_store.data.dataset.sql.tables import StateTable, key_of, pruned, state_table
+from state_store.data.dataset.sql.tables import (
+    StateTable,
+    key_of,
+    moment_columns,
+    pruned,
+    restored,
+    state_table,
+)
 from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics, statistics
 from state_store.data.dataset.versions import version_number
-from state_store.data.dataset.views import View
+from state_store.data.dataset.views import View, users_first, views
 from state_store.data.query import Progress, ProgressOption, Query, reporting
 from state_store.data.query.arguments import Location
 from state_store.errors import DamagedError, MissingError, OptionError, StateStoreError
@@ -117,6 +124,11 @@ class State:
         return self._partitions.numbers
 
     @property
+    def stores(self) -> list[str]:
+        """The stores of the operator by their names, those of users first."""
+        return users_first(views(self._query, self.view.operator))
+
+    @property
     def has_one_row_a_key(self) -> bool:
         """Whether a key never has several rows: it has in lists, and on a side of a join."""
         return not (self.view.is_side or self.view.is_list)
@@ -131,8 +143,9 @@ class State:
     def scan(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | pyarrow.compute.Expression | None = None,
+        filter: str | Condition | pyarrow.compute.Expression | None = None,
         *,
+        key: Key = None,
         batch_rows: int = BATCH_ROWS,
     ) -> pyarrow.RecordBatchReader:
         """Return the rows that `filter` keeps, as batches of at most `batch_rows` rows.
@@ -143,10 +156,11 @@ class State:
             columns: the columns, in that order; None is all.
             filter: a condition in SQL, such as `flights > 8 and worst.delay is null`, or an expression of
                 pyarrow.
+            key: only rows of this key, as for `get`; None is all.
             batch_rows: the most rows of a batch.
 
         Raises:
-            OptionError: if the filter is wrong.
+            OptionError: if the filter or the key is wrong.
         """
         import pyarrow
 
@@ -154,9 +168,13 @@ class State:
             raise OptionError(f"a batch has at least 1 row, not {batch_rows}")
         shown = Columns(self.view, columns)
         names = shown.schema.names
-        if isinstance(filter, str):
-            kept = self._kept(Condition(filter, self.view), shown.schema, batch_rows)
+        of_key = None if key is None else self.key_filter(key)
+        if isinstance(filter, (str, Condition)):
+            condition = Condition(filter, self.view) if isinstance(filter, str) else filter
+            kept = self._kept(condition, of_key, shown.schema, batch_rows)
             return pyarrow.RecordBatchReader.from_batches(shown.schema, kept)
+        if of_key is not None:
+            filter = of_key if filter is None else filter & of_key
         needed = shown if filter is None else Columns(self.view, self._needed(names, filter))
         return pyarrow.RecordBatchReader.from_batches(
             shown.schema, self._filtered(needed, names, filter, batch_rows)
@@ -189,6 +207,46 @@ class State:
             OptionError: if the query is wrong, or needs more memory.
         """
         return run(query, [Named(None, STATE, self.table())], memory=memory, utc=utc)
+
+    def ordered(
+        self,
+        order_by: str,
+        columns: Sequence[str] | None = None,
+        condition: str | None = None,
+        *,
+        key: Key = None,
+        limit: int | None = None,
+        memory: str = MEMORY,
+        utc: bool = False,
+    ) -> pyarrow.RecordBatchReader:
+        """Return rows in an order.
+
+        Args:
+            order_by: the order in SQL, such as `flights desc, carrier`.
+            columns: the columns, in that order; None is all.
+            condition: a condition in SQL; None keeps all rows.
+            key: only rows of this key; None is all.
+            limit: the most rows; None is all. Sorting all needs disk in the directory of temporary files.
+            memory: the most that DuckDB takes, such as `512m`.
+            utc: moments without a zone are in UTC, not in the local zone.
+
+        Raises:
+            OptionError: if the order, the condition or the key is wrong, or more memory is needed.
+        """
+        import pyarrow
+
+        shown = Columns(self.view, columns).schema
+        query = f"SELECT {', '.join(map(quoted, shown.names))} FROM {STATE}"
+        if condition is not None:
+            Condition(condition, self.view, option="--where", utc=utc)
+            query += f" WHERE (\n{condition}\n)"
+        query += f"\nORDER BY\n{order_by}\n" + ("" if limit is None else f"LIMIT {limit}")
+        table = self.table(None if key is None else self.key_filter(key))
+        found = run(query, [Named(None, STATE, table)], memory=memory, utc=utc, option="--order-by")
+        units = moment_columns(self.view)
+        return pyarrow.RecordBatchReader.from_batches(
+            shown, (restored(batch, shown, units) for batch in found)
+        )
 
     def table(self, key: pyarrow.compute.Expression | None = None) -> StateTable:
         """Return this state as a table for SQL; each scan opens the version anew. `key` keeps rows of a
@@ -332,10 +390,15 @@ class State:
             return
 
     def _kept(
-        self, condition: Condition, shown: pyarrow.Schema, batch_rows: int
+        self,
+        condition: Condition,
+        of_key: pyarrow.compute.Expression | None,
+        shown: pyarrow.Schema,
+        batch_rows: int,
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield the rows for which a condition in SQL is true."""
-        names = [*shown.names, *(name for name in condition.columns if name not in shown.names)]
+        """Yield the rows of a key (None: all) for which a condition in SQL is true."""
+        named = [] if of_key is None else self._needed([], of_key)
+        names = list(dict.fromkeys([*shown.names, *condition.columns, *named]))
         if condition.is_never:
             return
         partitions = self.partitions
@@ -347,7 +410,7 @@ class State:
             batches = self._filtered(Columns(self.view, names), names, None, batch_rows, partitions)
         with condition.filtering() as kept:
             for batch in batches:
-                found = kept(batch)
+                found = kept(batch if of_key is None else batch.filter(of_key))
                 if found.num_rows:
                     yield found.select(shown.names)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from state_store.data.estimation.tables import TableSize, table_size
@@ -10,6 +11,9 @@ from state_store.errors import OptionError
 
 PARTITIONS = 200
 """Spark's default of `spark.sql.shuffle.partitions`."""
+
+MOST_PARTITION_BYTES = 512 << 30
+"""Rows of a partition beyond which no estimate is made: it keeps each file of the state in memory."""
 
 COMPRESSED_TO = 0.5
 """What lz4 makes of a typical row, as docs/options.md says."""
@@ -45,9 +49,18 @@ class Workload:
     touches: Touches | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Raises OptionError for numbers that cannot be."""
+        """Raise OptionError for numbers that cannot be, or are too large to be worth a simulation."""
+        numbers = [self.keys, self.key_bytes, self.value_bytes, self.updates_per_batch, self.interval_ms]
+        numbers += [self.partitions, self.new_per_batch, self.removed_per_batch or 0, self.zipf]
+        if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers):
+            raise OptionError("an estimate needs finite numbers")
         if self.keys < 1 or self.partitions < 1 or self.interval_ms <= 0:
             raise OptionError("an estimate needs a key, a partition and an interval above 0")
+        if self.keys / self.partitions * (self.key_bytes + self.value_bytes) > MOST_PARTITION_BYTES:
+            raise OptionError(
+                f"a partition would have more than {MOST_PARTITION_BYTES >> 30} GiB: "
+                "estimate with more partitions"
+            )
         rates = (self.zipf, self.new_per_batch, self.removed_per_batch or 0)
         if min(self.key_bytes, self.value_bytes, *rates) < 0:
             raise OptionError("sizes, rates and exponents are 0 or more")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
 from state_store.core.compat import zip
@@ -34,6 +35,9 @@ class Source(Protocol):
     ) -> Iterator[pyarrow.RecordBatch]:
         """Yield at least the rows for which the expression may be true, with some columns."""
 
+
+NO_MOMENT = -1
+"""Spark's number for a time-out or a time to live that there is not."""
 
 Opened = Callable[[Sequence[int]], Source]
 """Opens some partitions of a state."""
@@ -233,24 +237,38 @@ def as_moments(batch: pyarrow.RecordBatch, units: Mapping[str, str]) -> pyarrow.
     return pyarrow.RecordBatch.from_arrays(columns, schema=pyarrow.schema(fields))
 
 
-def restored(batch: pyarrow.RecordBatch, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
-    """Return rows that came out of DuckDB with the types that they went in with."""
+def restored(
+    batch: pyarrow.RecordBatch, schema: pyarrow.Schema, units: Mapping[str, str]
+) -> pyarrow.RecordBatch:
+    """Return rows that came out of DuckDB with the types that they went in with; `units` are of moments."""
     import pyarrow
 
-    columns = [_of_type(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    columns = [
+        _of_type(column, field.type, units.get(field.name))
+        for column, field in zip(batch.columns, schema, strict=True)
+    ]
     return pyarrow.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _of_type(column: pyarrow.Array, kind: pyarrow.DataType) -> pyarrow.Array:
+def _of_type(column: pyarrow.Array, kind: pyarrow.DataType, unit: str | None) -> pyarrow.Array:
     import pyarrow
 
-    types = pyarrow.types
     if column.type == kind:
         return column
-    if types.is_integer(kind) and types.is_timestamp(column.type):
-        return column.cast(kind).fill_null(-1)
-    if types.is_duration(kind):
-        day_us = 86_400_000_000
-        spans = [span and span.days * day_us + span.nanoseconds // 1000 for span in column.to_pylist()]
-        return pyarrow.array(spans, pyarrow.int64()).cast(kind)
-    return column.cast(kind)
+    if unit is not None and pyarrow.types.is_timestamp(column.type):
+        return column.cast(pyarrow.timestamp(unit, "UTC")).cast(kind).fill_null(NO_MOMENT)
+    try:
+        return column.cast(kind)
+    except pyarrow.ArrowNotImplementedError:
+        return pyarrow.array([_with_spans(value) for value in column.to_pylist()], kind)
+
+
+def _with_spans(value: Any) -> Any:
+    """Return a value of Python with its intervals as spans of time."""
+    if isinstance(value, dict):
+        return {name: _with_spans(inner) for name, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_with_spans, value))
+    if hasattr(value, "nanoseconds") and hasattr(value, "months"):
+        return timedelta(days=value.days, microseconds=value.nanoseconds // 1000)
+    return value

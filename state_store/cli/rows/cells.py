@@ -1,0 +1,152 @@
+"""Values of rows in tables for people, and as Python's JSON has them."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import math
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from state_store.cli.output import visible, zone
+from state_store.core.compat import zip
+from state_store.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+def rows_as_values(batch: pyarrow.RecordBatch) -> list[dict[str, Any]]:
+    """Return rows as Python values; moments that Python lacks, of the year 10000 say, are texts.
+
+    Raises:
+        OptionError: if such moments are in a list or a map.
+    """
+    try:
+        return list(batch.to_pylist())
+    except (OverflowError, ValueError):
+        columns = [_with_texts(column) for column in batch.columns]
+    try:
+        values = zip(*(column.to_pylist() for column in columns), strict=True)
+        return [dict(zip(batch.schema.names, row, strict=True)) for row in values]
+    except (OverflowError, ValueError) as error:
+        raise OptionError(f"Python has no such moments: {error}; write --format parquet") from error
+
+
+def _with_texts(column: pyarrow.Array) -> pyarrow.Array:
+    """Return a column with texts in place of dates and moments, inside of structs, too."""
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_timestamp(kind) or pyarrow.types.is_date(kind):
+        return column.cast(pyarrow.string())
+    if not pyarrow.types.is_struct(kind):
+        return column
+    inner = [_with_texts(field) for field in column.flatten()]
+    names = [kind.field(number).name for number in range(kind.num_fields)]
+    return pyarrow.StructArray.from_arrays(inner, names, mask=column.is_null())
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it.
+
+    Bytes are base64, times ISO 8601 (in UTC if they have a zone), and decimals, durations and floating
+    numbers that are not finite are texts.
+    """
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return value.astimezone(datetime.timezone.utc).isoformat()
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (Decimal, datetime.timedelta)):
+        return str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def differing(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of `diff` with only those of a changed key's values that differ; other rows as they
+    are.
+    """
+    before, after = row.get("before"), row.get("after")
+    if row.get("change") != "changed" or not (isinstance(before, dict) and isinstance(after, dict)):
+        return row
+    names = [name for name in after if before.get(name) != after[name]]
+    return {**row, **{side: {name: row[side].get(name) for name in names} for side in ("before", "after")}}
+
+
+def cell(value: Any, unit: str | None = None) -> Text:
+    """Return a value as a table shows it: on one line, moments in the zone that was asked for.
+
+    Null, an empty text and blanks look different: `null`, `''` and `'  '`.
+
+    Args:
+        value: the value, as Python has it.
+        unit: `ms` or `us`, if the value is a moment in numbers since 1970 UTC; None if it is not.
+    """
+    if value is None:
+        return Text("null", "dim")
+    if unit is not None and isinstance(value, int):
+        return _moment_in_numbers(value, unit)
+    if isinstance(value, str):
+        is_plain = value and value == value.strip() and value != "null"
+        return Text(visible(value if is_plain else f"'{value}'"))
+    return Text(visible(_shown(value)))
+
+
+def _moment_in_numbers(value: int, unit: str) -> Text:
+    if value < 0:
+        return Text("never", "dim")
+    try:
+        moment = _EPOCH + datetime.timedelta(**{"milliseconds" if unit == "ms" else "microseconds": value})
+        return Text(_shown(moment))
+    except OverflowError:
+        return Text(str(value))
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, datetime.datetime):
+        return (value if value.tzinfo is None else value.astimezone(zone())).isoformat(sep=" ")
+    if _is_span(value):
+        return _span(value["start"], value["end"])
+    if isinstance(value, (dict, list, tuple)):
+        return json.dumps(_with_moments(value), ensure_ascii=False)
+    return str(plain(value)).lower() if isinstance(value, bool) else str(plain(value))
+
+
+def _with_moments(value: Any) -> Any:
+    """Return a nested value as JSON has it, with moments as tables show them."""
+    if isinstance(value, datetime.datetime) or _is_span(value):
+        return _shown(value)
+    if isinstance(value, dict):
+        return {name: _with_moments(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_with_moments(inner) for inner in value]
+    return plain(value)
+
+
+def _is_span(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and list(value) == ["start", "end"]
+        and all(isinstance(moment, datetime.datetime) for moment in value.values())
+    )
+
+
+def _span(start: datetime.datetime, end: datetime.datetime) -> str:
+    """Return a window; its end has no date if that is the date of the start, so that both are seen."""
+    first, last = _shown(start), _shown(end)
+    return f"{first} to {last[11:] if first[:10] == last[:10] else last}"

@@ -1,0 +1,226 @@
+"""Rows in the format that was asked for: a table for people, CSV, JSON or Parquet for programs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from state_store.cli.command import json_option
+from state_store.cli.output import counted, number_column, print_table, say, text_column, write
+from state_store.cli.rows.cells import cell, differing, rows_as_values
+from state_store.cli.rows.texts import RowTexts, csv_of, document_of, lines_of
+from state_store.data.dataset.table_files import local_path, new_file
+from state_store.errors import ConflictError, OptionError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+FORMATS = ("table", "csv", "json", "parquet")
+LIMIT = 20
+"""Rows of a table, unless another number is asked for."""
+
+DOCUMENT = "document"
+"""The format of `--json`: all rows as one JSON document."""
+
+GUARDED = "guarded csv"
+"""The format of `--format csv --guard-formulas`."""
+
+
+def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--format`, `--guard-formulas`, `--output` and `--json`, whose function gets `form` and
+    `target`.
+    """
+
+    @functools.wraps(function)
+    def of_form(*given: Any, form: str | None, guard: bool, as_json: bool, **others: Any) -> Any:
+        if as_json and form is not None:
+            raise click.UsageError("--json and --format exclude each other")
+        if guard and form != "csv":
+            raise click.UsageError("--guard-formulas is for --format csv")
+        if form == "parquet" and others["target"] is None:
+            raise OptionError("Parquet is written to a file: give --output FILE", option="--output")
+        return function(*given, form=DOCUMENT if as_json else GUARDED if guard else form or "table", **others)
+
+    declared: Callable[..., Any] = of_form
+    for decorate in (
+        click.option(
+            "--output",
+            "target",
+            metavar="FILE",
+            help="Write there (a path or URI); no file is replaced.",
+        ),
+        click.option(
+            "--guard-formulas",
+            "guard",
+            is_flag=True,
+            help="In CSV, put ' before texts that a spreadsheet would run as formulas.",
+        ),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(FORMATS),
+            help="The format of rows: json is an object a line, parquet needs --output. Default: table.",
+        ),
+        json_option,
+    ):
+        declared = decorate(declared)
+    return declared
+
+
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(min=0, max=2**62),
+    metavar="N",
+    help=f"At most this many rows, 0: all. Default: {LIMIT} in a table, else all.",
+)
+
+
+def most_rows(form: str, limit: int | None) -> int | None:
+    """Return how many rows are shown at most: by `--limit`, or those of a table; None is all."""
+    return LIMIT if limit is None and form == "table" else limit or None
+
+
+def print_first(
+    batches: Iterable[pyarrow.RecordBatch],
+    schema: pyarrow.Schema,
+    form: str,
+    target: str | None,
+    limit: int | None,
+    described: str,
+    units: Mapping[str, str] | None = None,
+) -> None:
+    """Print or write as many rows as `limit_option` says, and below a table their number.
+
+    Args:
+        batches: the rows.
+        schema: their columns.
+        form: the format.
+        target: a file, or None for standard output.
+        limit: the value of `limit_option`.
+        described: a noun and its complement, such as `row of version 3`.
+        units: columns that are moments in numbers, each with its unit.
+
+    Raises:
+        StateStoreError: as `print_rows`.
+    """
+    most = most_rows(form, limit)
+    shown = print_rows(_first(batches, most), schema, form, target, units)
+    if form == "table" and target is None:
+        noun, _, complement = described.partition(" ")
+        more = f" (the first {most}; --limit 0 shows all)" if shown == most else ""
+        say(f"\n{counted(shown, noun)} {complement}{more}")
+
+
+def _first(batches: Iterable[pyarrow.RecordBatch], limit: int | None) -> Iterator[pyarrow.RecordBatch]:
+    """Yield at most `limit` rows of the batches; None is all."""
+    left = limit
+    for batch in batches:
+        if left is None:
+            yield batch
+            continue
+        yield batch.slice(0, left)
+        left -= min(left, batch.num_rows)
+        if not left:
+            return
+
+
+def print_rows(
+    batches: Iterator[pyarrow.RecordBatch],
+    schema: pyarrow.Schema,
+    form: str,
+    target: str | None,
+    units: Mapping[str, str] | None = None,
+) -> int:
+    """Print rows, or write them to `target`, and return their number.
+
+    Raises:
+        ConflictError: if the target exists.
+        OptionError: if Parquet has no place for a type. No file is left then, nor after any other error.
+    """
+    if target is None:
+        if form == "table":
+            return _print_table(batches, schema, units or {})
+        return _write_texts(batches, schema, form, write)
+    path = local_path(target)
+    if path is None:
+        with new_file(target) as local:
+            return _write_file(batches, schema, form, local)
+    if path.exists():
+        raise ConflictError(f"'{path}' exists already; it is not replaced", file=str(path))
+    return _write_file(batches, schema, form, path)
+
+
+def _write_file(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, form: str, path: Path) -> int:
+    with open(path, "xb"):
+        pass
+    try:
+        if form == "parquet":
+            return _write_parquet(batches, schema, str(path))
+        with open(path, "w", encoding="utf-8", newline="", errors="surrogatepass") as file:
+            return _write_texts(batches, schema, form, file.write)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _write_texts(
+    batches: Iterator[pyarrow.RecordBatch],
+    schema: pyarrow.Schema,
+    form: str,
+    write_text: Callable[[str], Any],
+) -> int:
+    make = {"json": lines_of, DOCUMENT: document_of}.get(form, csv_of)
+    rows = 0
+    with RowTexts(schema, guard=form == GUARDED) as texts:
+        for count, text in make(texts, batches):
+            rows += count
+            write_text(text)
+    return rows
+
+
+def _print_table(
+    batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, units: Mapping[str, str]
+) -> int:
+    import pyarrow
+
+    headings = []
+    for field in schema:
+        is_number = pyarrow.types.is_integer(field.type) or pyarrow.types.is_floating(field.type)
+        is_number = is_number and field.name not in units
+        headings.append(number_column(field.name) if is_number else text_column(field.name))
+    rows = [
+        [cell(value, units.get(name)) for name, value in row.items()]
+        for batch in batches
+        for row in map(differing, rows_as_values(batch))
+    ]
+    print_table(headings, rows, cut=True)
+    return len(rows)
+
+
+def _write_parquet(batches: Iterator[pyarrow.RecordBatch], schema: pyarrow.Schema, target: str) -> int:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = 0
+    try:
+        with pyarrow.parquet.ParquetWriter(target, schema) as writer:
+            for batch in batches:
+                rows += batch.num_rows
+                writer.write_batch(batch)
+    except pyarrow.ArrowNotImplementedError as error:
+        raise OptionError(
+            f"Parquet has no such type: {error}; leave the column out with --columns"
+        ) from error
+    return rows
+
+
+def print_row(row: Mapping[str, Any], units: Mapping[str, str]) -> None:
+    """Print one row for people, a column a line."""
+    print_table(
+        (text_column("column"), text_column("value")),
+        ((name, cell(value, units.get(name))) for name, value in row.items()),
+    )
