@@ -82,6 +82,7 @@ class EmbeddedStore:
         self._has_checkpoint_ids = has_checkpoint_ids
         self._seen: ObservedAttempts = frozenset()
         self._known: frozenset[DeltaName] = frozenset()
+        self._attempts: set[DeltaName] = set()
         self._directory = directory
         self._version = EMPTY
         self._changes = Changes(EMPTY, {})
@@ -258,6 +259,7 @@ class EmbeddedStore:
             _, crc = write_delta(path, self._changes.in_order(), metadata)
             name = DeltaName(version.number, version.checkpoint_id, parent, crc)
             if self._has_checkpoint_ids:
+                self._attempts.add(name)  # an upload that failed may have happened all the same
                 self._context.storage.upload(path, name.path)
                 self._refuse_second(name)
             else:
@@ -317,7 +319,7 @@ class EmbeddedStore:
         others = [
             delta
             for delta in listing.deltas
-            if delta.version >= own.version and delta != own and delta not in self._known
+            if delta.version >= own.version and delta not in self._attempts and delta not in self._known
         ]
         if others:
             self._context.storage.delete(own.path)
@@ -329,6 +331,7 @@ class EmbeddedStore:
         self._known = frozenset(listing.deltas)
 
     def _open_at(self, version: VersionId) -> None:
+        self._attempts.clear()
         self._known = frozenset(read_listing(self._context.storage).deltas)
         restored = restore(self._context, version)
         base = restored.base

@@ -91,9 +91,9 @@ def _to_table(frame: Any, schema: StructType, part: str, call: Call, header: Hea
     fields = [f for f in schema.fields if f.name in names]
     columns: dict[str, Any] = dict.fromkeys(names)
     if fields:
-        part = frame[[f.name for f in fields]]
+        named = frame[[f.name for f in fields]]
         try:
-            struct = to_struct([part], type(schema)(fields), header)
+            struct = to_struct([named], type(schema)(fields), header)
         except Exception as error:
             raise call.fail(f"{part}: {error}") from error
         columns.update(zip([f.name for f in fields], struct.flatten(), strict=True))

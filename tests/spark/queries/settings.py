@@ -21,7 +21,7 @@ PROVIDERS = {
 }
 _TESTS = Path(__file__).resolve().parents[1]
 _ROOTS = [
-    *map(str, (_TESTS, _TESTS.parent)),
+    *map(str, (_TESTS, _TESTS.parent, _TESTS.parent / "functions")),
     *sorted(str(room) for room in _TESTS.iterdir() if room.is_dir()),
 ]
 

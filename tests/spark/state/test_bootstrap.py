@@ -134,7 +134,7 @@ def test_a_join_goes_on_from_one_side_of_each_source(spark, tmp_path):
     found: list[tuple] = []
     writer = joined.select("left_id", "right_id").writeStream
     writer = writer.foreachBatch(lambda frame, _: found.extend(tuple(row) for row in frame.collect()))
-    waiting = [{"left_id": number, "left_key": "ab"[number % 2], "left_value": 0} for number in range(5)]
+    waiting = [{"left_id": number, "left_key": "ab"[number % 2]} for number in range(5)]
     rows = [{"field0": row["left_key"], **row} for row in waiting]
     checkpoint = str(tmp_path / "checkpoint")
     state_store.bootstrap(writer, checkpoint, {"left": pa.Table.from_pylist(rows)})

@@ -5,6 +5,7 @@ import java.util.concurrent.ConcurrentHashMap
 import org.apache.spark.sql.catalyst.expressions.PythonUDF
 import org.apache.spark.sql.catalyst.rules.Rule
 import org.apache.spark.sql.execution.SparkPlan
+import org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider
 import org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider
 import org.apache.spark.sql.execution.streaming.state.incremental.release.{Jar, ProcessorHandles, StatefulProcessors}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.ProcessorHandles.PythonProcessorExec
@@ -12,8 +13,8 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Optio
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Replaces Spark's operators of `transformWithState`: those in Python by [[BatchedProcessorExec]], on every store;
- * the others, and those that cannot be batched, by ones that differ in nothing but that they do not ask for Spark's
+ * Replaces Spark's operators of `transformWithState`: those in Python by [[BatchedProcessorExec]], on this store
+ * and on Spark's own RocksDB store; the others, and those that cannot be batched, by ones that differ in nothing but that they do not ask for Spark's
  * own RocksDB store by the name of its class.
  *
  * Where another class is configured, Spark's check of the store stays.
@@ -31,7 +32,9 @@ class StatefulProcessorRule extends Rule[SparkPlan] {
 
   private def batched(node: SparkPlan): Option[SparkPlan] = node match {
     case _: BatchedProcessor => None
-    case exec: PythonProcessorExec if exec.isStreaming && OptionTexts.of(conf).boolean("vectorized.processors") =>
+    case exec: PythonProcessorExec
+        if exec.isStreaming && StatefulProcessorRule.runsProcessors(conf) &&
+          OptionTexts.of(conf).boolean("vectorized.processors") =>
       StatefulProcessorRule.obstacle(exec) match {
         case None => Some(BatchedProcessorExec(exec))
         case Some(reason) =>
@@ -49,6 +52,10 @@ private[processors] object StatefulProcessorRule {
   private val logged = ConcurrentHashMap.newKeySet[String]()
 
   def isOurStore(conf: SQLConf): Boolean = conf.stateStoreProviderClass == provider
+
+  /** True for the stores that Spark lets `transformWithState` run on, or this project's extension. */
+  def runsProcessors(conf: SQLConf): Boolean =
+    isOurStore(conf) || conf.stateStoreProviderClass == classOf[RocksDBStateStoreProvider].getName
 
   /** Why this processor has to run in Spark's own worker, if so. */
   private def obstacle(exec: PythonProcessorExec): Option[String] =
