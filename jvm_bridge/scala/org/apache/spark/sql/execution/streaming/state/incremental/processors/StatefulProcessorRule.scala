@@ -13,11 +13,11 @@ import org.apache.spark.sql.execution.streaming.state.incremental.settings.Optio
 import org.apache.spark.sql.internal.SQLConf
 
 /**
- * Replaces Spark's operators of `transformWithState`: those in Python by [[BatchedProcessorExec]], on this store
- * and on Spark's own RocksDB store; the others, and those that cannot be batched, by ones that differ in nothing but that they do not ask for Spark's
- * own RocksDB store by the name of its class.
+ * Replaces Spark's operators of `transformWithState`. On this store and on Spark's own RocksDB store, those in Python
+ * become [[BatchedProcessorExec]]. On this store, the others and those that cannot be batched become operators that
+ * differ only in that they do not ask for Spark's RocksDB store by the name of its class.
  *
- * Where another class is configured, Spark's check of the store stays.
+ * If another class is configured, Spark's check of the store stays.
  */
 class StatefulProcessorRule extends Rule[SparkPlan] {
   override def apply(plan: SparkPlan): SparkPlan =
