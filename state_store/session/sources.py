@@ -16,7 +16,7 @@ from state_store.session.releases import minor_of
 
 PACKAGE = Path(__file__).resolve().parent.parent
 CHECKOUT = PACKAGE.parent / "jvm_bridge"
-CARRIED = PACKAGE / "jvm" / "bridge"
+CARRIED = PACKAGE / "session" / "bridge"
 MANIFEST = "META-INF/MANIFEST.MF"
 _DOS_EPOCH = (1980, 1, 1, 0, 0, 0)
 
