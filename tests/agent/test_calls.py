@@ -261,3 +261,10 @@ def test_answers_are_json_of_plain_types(job: Job) -> None:
         job.cleanup(),
     ]
     assert json.loads(json.dumps(answers)) == answers
+
+
+def test_numbers_of_operators_and_partitions_may_be_negative(tmp_path: Path) -> None:
+    """Spark's own suites give random numbers."""
+    job = Job(InProcess(tmp_path / "local"), tmp_path / "state")
+    negative = {**job.store, "operator": -455034847, "partition": -1, "instance": 9}
+    assert job.client.call("open", store=negative) is not None

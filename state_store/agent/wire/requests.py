@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from state_store.core.checkpoint.attempts import ObservedAttempts
 from state_store.core.checkpoint.names import EMPTY_PARENT, DeltaName, VersionId
-from state_store.core.codec import INLINE, Mismatch, from_json, json_names
+from state_store.core.codec import INLINE, Mismatch, Signed, from_json, json_names
 from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.settings.options import Options
 from state_store.errors import InternalError
@@ -35,8 +35,8 @@ class StoreId:
     """Identity of a store, as the JVM names it; `retain` is Spark's `minBatchesToRetain`."""
 
     location: str
-    operator: int
-    partition: int
+    operator: Signed
+    partition: Signed
     name: str
     run: str
     has_checkpoint_ids: bool

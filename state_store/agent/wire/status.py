@@ -9,7 +9,7 @@ from typing import Any
 from state_store.agent.lazy.hydration import Progress
 from state_store.agent.wire.answers import Ages, Answer, Prediction
 from state_store.core.checkpoint.names import VersionId
-from state_store.core.codec import INLINE, json_names
+from state_store.core.codec import INLINE, Signed, json_names
 from state_store.core.planning.chain import Chain
 from state_store.errors import StateStoreError
 
@@ -78,8 +78,8 @@ class StoreStatus:
 
     store: int
     location: str
-    operator: int
-    partition: int
+    operator: Signed
+    partition: Signed
     name: str
     run: str
     newest: VersionId | None
