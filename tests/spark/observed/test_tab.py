@@ -213,7 +213,7 @@ def test_the_page_of_the_tab_has_the_token_that_a_browser_needs(app: Running) ->
 @pytest.mark.parametrize("name", ["..%2f..%2fincremental-state-store.properties", "../x.js", ".js", "a/b.js"])
 def test_assets_are_only_those_of_the_page(app: Running, name: str) -> None:
     answer = app.get(f"/checkpoints/assets/{name}")
-    is_page = 'id="state-store"' in answer.text  # Jetty may take ".." out of the path
+    is_page = answer.text.lstrip().startswith("<!DOCTYPE html>")  # Jetty may take ".." out of the path
     assert answer.status in (400, 404) or is_page
 
 
