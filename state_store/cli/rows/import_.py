@@ -15,7 +15,6 @@ from state_store.cli.rows.chosen import state_command
 from state_store.core.compat import zip
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.rewriting.importing import import_state
-from state_store.data.dataset.views import default_name
 from state_store.data.query import Query
 from state_store.errors import OptionError
 
@@ -47,10 +46,9 @@ def import_(
     require_arrow()
     given = _given(rows, store)
     query = Query.open(checkpoint)
-    named = store or default_name(query, operator)
     advice = "remove it before the command is run again"
     with Meter("written", len(query.stores())) as meter, writing(target, if_interrupted=advice):
-        done = import_state(checkpoint, given, target, operator, named, progress=meter)
+        done = import_state(checkpoint, given, target, operator, store, progress=meter)
     if as_json:
         print_json({"version": done.version, "rows": done.rows, "bytes": done.size_bytes})
     else:

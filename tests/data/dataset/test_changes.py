@@ -146,7 +146,7 @@ def test_versions_by_batch_and_by_time(tmp_path, capsys):
         told.append(json.loads(capsys.readouterr().out))
     assert told[0] == told[1] == told[2] != []
     assert main(["diff", directory, "batch:x"]) == exit_codes.USAGE
-    assert "is no version: 41, batch:40 or a time" in capsys.readouterr().err
+    assert "is not a moment, such as" in capsys.readouterr().err
 
 
 def test_leases_of_both_versions_are_given_back(tmp_path):

@@ -78,7 +78,7 @@ def test_both_sides_of_a_join_at_once(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["rows"] == sum(map(len, stored(source)))
     other = str(tmp_path / "other")
     for wrong, why in [
-        ([given[0], str(tmp_path / "right")], "given as NAME=ROWS"),
+        ([given[0], str(tmp_path / "right")], "give NAME=ROWS for each"),
         ([given[0], given[0]], "given rows once"),
         ([*given, "--store", "left"], "for rows without a name"),
     ]:
