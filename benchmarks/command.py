@@ -83,7 +83,8 @@ def _keep(names: Sequence[str], out: Path, *, is_part: bool) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description=__doc__.split(":", 1)[1].strip()
+        prog="python -m benchmarks",
+        description="Run scenarios, write their results and the pages, and compare ratios with the recorded ones.",
     )
     parser.add_argument("extent", nargs="?", choices=list(EXTENTS), help="the same as --bench")
     parser.add_argument("--bench", choices=list(EXTENTS), help="how much: quick, standard (default) or full")

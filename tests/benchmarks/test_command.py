@@ -1,0 +1,14 @@
+"""The command line of the benchmarks can be asked what it does."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import command
+
+
+def test_help_names_the_extents_and_exits(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main(["--help"])
+    assert ended.value.code == 0
+    assert "quick" in capsys.readouterr().out
