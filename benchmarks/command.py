@@ -84,7 +84,7 @@ def _keep(names: Sequence[str], out: Path, *, is_part: bool) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Run scenarios, write their results and the pages, and compare ratios with the recorded ones.",
+        description="Run scenarios, write their results and the pages, and compare with recorded ratios.",
     )
     parser.add_argument("extent", nargs="?", choices=list(EXTENTS), help="the same as --bench")
     parser.add_argument("--bench", choices=list(EXTENTS), help="how much: quick, standard (default) or full")
