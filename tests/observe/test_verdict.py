@@ -13,7 +13,7 @@ from state_store.observe.model.answers import Failure, Store
 from state_store.observe.model.declared import to_json
 from state_store.observe.model.rules import GROUP, QUERY, RULES, SEVERITIES, STORE
 from state_store.observe.model.totals import Group, Totals
-from state_store.observe.verdict import in_words, judge
+from state_store.observe.verdict import in_words, judge, totals_of
 
 CASES = json.loads((Path(__file__).parent / "cases/verdict.json").read_text(encoding="utf-8"))
 
@@ -52,7 +52,30 @@ def test_rules_name_fields_that_exist() -> None:
 
 def test_every_rule_has_a_case_in_which_it_is_true() -> None:
     found = {finding["code"] for case in CASES for finding in case["findings"]}
-    assert {rule.code for rule in RULES} - found == {"damaged-files", "unneeded-bytes", "agent-restarts"}
+    assert {rule.code for rule in RULES} == found
+
+
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("stored", "unneeded", "ratio"),
+    [
+        ((5 * GIB, 5 * GIB), (3 * GIB, GIB), 4 / 6),
+        ((5 * GIB, 5 * GIB), (5 * GIB, 2 * GIB), 7 / 3),
+        ((3 * GIB,), (GIB,), None),
+        ((3 * GIB,), (3 * GIB,), None),
+        ((None,), (None,), None),
+    ],
+)
+def test_the_share_of_bytes_that_nobody_needs(
+    stored: tuple[int | None, ...], unneeded: tuple[int | None, ...], ratio: float | None
+) -> None:
+    stores = [
+        Store(0, number, "default", stored_bytes=all_, unneeded_bytes=part)
+        for number, (all_, part) in enumerate(zip(stored, unneeded, strict=True))
+    ]
+    assert totals_of(stores).wasted_ratio == ratio
 
 
 @pytest.mark.parametrize(
