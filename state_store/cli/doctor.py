@@ -37,19 +37,18 @@ def duration_ms(text: str) -> int:
 @click.option(
     "--restore-objective",
     "objective",
-    default="10s",
-    show_default=True,
     metavar="TIME",
-    help="The query's restoreObjective, with which predicted restores are compared. 0: none.",
+    help="Compare predicted restores with this. 0: with nothing. Default: the query's restoreObjective, as "
+    "its newest merge found it.",
 )
 @json_option
-def doctor(checkpoint: str, objective: str, as_json: bool) -> int:
+def doctor(checkpoint: str, objective: str | None, as_json: bool) -> int:
     """Say what is wrong with a query's checkpoints, worst first, and what to do.
 
     Looks at listings and at archives of snapshots; `verify` reads every file. Exits with 1 when something is
     wrong, notes aside. Works beside the running query and on a stopped one.
     """
-    examination = examine(checkpoint, objective_ms=duration_ms(objective))
+    examination = examine(checkpoint, objective_ms=None if objective is None else duration_ms(objective))
     verdict, look = examination.verdict, examination.look
     if as_json:
         shown = {"checkpoint": checkpoint, "verdict": to_json(verdict)}

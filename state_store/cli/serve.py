@@ -37,10 +37,9 @@ _EXTRA = ("starlette", "uvicorn", "prometheus_client", "h11", "anyio")
 @click.option(
     "--restore-objective",
     "objective",
-    default="10s",
-    show_default=True,
     metavar="TIME",
-    help="The queries' restoreObjective, with which predicted restores are compared. 0: none.",
+    help="Compare predicted restores with this. 0: with nothing. Default: each query's restoreObjective, as "
+    "its newest merge found it.",
 )
 @click.option(
     "--token-file",
@@ -67,7 +66,7 @@ def serve(
     host: str,
     port: int,
     every: str | None,
-    objective: str,
+    objective: str | None,
     token_file: Path | None,
     allow_host: tuple[str, ...],
     tls_certificate: Path | None,
@@ -97,7 +96,7 @@ def serve(
         host=host,
         port=port,
         every_s=every_s,
-        objective_ms=duration_ms(objective),
+        objective_ms=None if objective is None else duration_ms(objective),
         token=None if token_file is None else program.token_from(token_file),
         allowed_hosts=allow_host,
         certificate=tls_certificate,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from state_store.core.runtime import SYSTEM, Runtime
-from state_store.core.settings.options import Options
 from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.model.answers import Failure, Verdict
 from state_store.observe.verdict import judge, totals_of
@@ -25,16 +24,15 @@ class Examination:
     look: Look | None
 
 
-def examine(
-    checkpoint: str, *, objective_ms: int = Options().restore_objective_ms, runtime: Runtime = SYSTEM
-) -> Examination:
+def examine(checkpoint: str, *, objective_ms: int | None = None, runtime: Runtime = SYSTEM) -> Examination:
     """Look at a query's checkpoint once, and say what is wrong with it.
 
     Reads listings and archives of snapshots, no state and no rows. The query may run meanwhile.
 
     Args:
         checkpoint: the checkpoint directory, a path or URI.
-        objective_ms: the query's restoreObjective, milliseconds; 0: none.
+        objective_ms: the query's restoreObjective, milliseconds; 0: none; None: as its newest merge found it,
+            or the default.
         runtime: the clock.
 
     Raises:

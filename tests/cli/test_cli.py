@@ -11,6 +11,7 @@ from query_directory import QueryDirectory, rows
 
 from state_store.cli import exit_codes
 from state_store.cli.main import main
+from state_store.core.checkpoint.manifest import Cause
 from state_store.data.query import Query, StoreKey
 
 FIRST = StoreKey(0, 0)
@@ -62,6 +63,25 @@ def test_checkpoints_sums_up_the_partitions(query, capsys):
         "delta, full full 5 2",
         "delta full 5 +1 4",
     ]
+
+
+def test_why_a_snapshot_was_made_is_said_where_it_is_known(query, capsys):
+    query.merge(FIRST, "full", Cause("6 deltas\x1b[2J (maxDeltas)"))
+    _, out, _ = run(capsys, "checkpoints", query.root)
+    (line,) = [line for line in out.splitlines() if "maxDeltas" in line]
+    assert line.split()[0] == "6" and line.endswith("6 deltas\\x1b[2J (maxDeltas)")
+    made = run_json(capsys, "checkpoints", query.root, "--partition", 0)["stores"][0]["checkpoints"]
+    assert [one["reason"] for one in made] == [None] * 5 + ["6 deltas\x1b[2J (maxDeltas)"]
+    _, out, _ = run(capsys, "chain", query.root, "--partition", 0)
+    assert "because: 6 deltas\\x1b[2J (maxDeltas)" in " ".join(out.split())
+    chain = run_json(capsys, "chain", query.root, "--partition", 0)[0]["chain"]
+    assert [link["reason"] for link in chain[:2]] == ["6 deltas\x1b[2J (maxDeltas)", None]
+
+
+def test_a_full_checkpoint_says_who_asked_for_it(query, capsys):
+    run(capsys, "full", query.root)
+    made = run_json(capsys, "checkpoints", query.root, "--partition", 0)["stores"][0]["checkpoints"]
+    assert made[-1]["reason"] == "requested beside the query (state-store full)"
 
 
 def test_checkpoints_json_has_every_store_and_version(query, capsys):

@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 
 from state_store.core.checkpoint.attempts import AttemptId
+from state_store.core.checkpoint.manifest import Cause
 from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.core.deletion.lease import Lease
@@ -148,12 +149,12 @@ class QueryDirectory:
         attempts = [path for path in self.files(key) if path.match(f"delta/{self.version:020}_*")]
         return str(AttemptId(len(attempts), "0" * 8, 0, uuid.uuid4().hex[:8]))
 
-    def merge(self, key: StoreKey, kind: str) -> Published:
+    def merge(self, key: StoreKey, kind: str, cause: Cause | None = None) -> Published:
         """Makes a snapshot of the newest version, from its newest snapshot, as the agent does."""
         base, place = self._base(key)
         merged = merge(place, base, [], base.version, kind)
         lease = Lease(place.storage, expiry_ms=Options().lease_expiry_ms)
-        return publish(place, merged.base, lease, full=kind == "full")
+        return publish(place, merged.base, lease, full=kind == "full", cause=cause)
 
     def store(self, key: StoreKey) -> Storage:
         return open_storage(f"{self.location}/{key.path}")

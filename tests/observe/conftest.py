@@ -10,7 +10,10 @@ import pytest
 from query_directory import QueryDirectory, rows
 from service import Served, serving
 
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause
+
+CAUSE = Cause("4 deltas (maxDeltas)", 1234, {"maxDeltas": "4", "restoreObjective": "20000ms"})
+"""The cause of the merges of the grown query; its older full checkpoint has none, as of an older release."""
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +29,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> QueryDirectory:
             if version == 4:
                 query.merge(key, FULL)
             elif version == 8:
-                query.merge(key, INCREMENTAL)
+                query.merge(key, INCREMENTAL, CAUSE)
     return query
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from query_directory import QueryDirectory, rows
 
-from state_store.core.checkpoint.manifest import FULL
+from state_store.core.checkpoint.manifest import FULL, Cause
 from state_store.errors import MissingError, OptionError, StorageError
 from state_store.observe.watching.counted_storage import CountedStorage, Requests
 from state_store.observe.watching.figures import store_files
@@ -50,6 +50,36 @@ def test_the_history_has_every_version(grown: QueryDirectory) -> None:
     assert by_version[12].deltas_since_full == 8
     assert by_version[12].shared_bytes and not by_version[4].shared_bytes
     assert all(checkpoint.restorable for checkpoint in history)
+
+
+def test_snapshots_say_why_they_were_made_and_with_which_options(query: QueryDirectory) -> None:
+    look = Looker(query.location).look()
+    assert [store.snapshot_reason for store in look.stores] == ["4 deltas (maxDeltas)"] * 2
+    assert [store.snapshot_predicted_ms for store in look.stores] == [1234] * 2
+    reasons = {checkpoint.version: checkpoint.reasons for checkpoint in look.history}
+    assert reasons[8] == ["4 deltas (maxDeltas)"] and reasons[4] == reasons[12] == []
+    assert look.options == {"maxDeltas": "4", "restoreObjective": "20000ms"}
+
+
+def test_the_objective_is_that_of_the_query_unless_another_is_given(
+    query: QueryDirectory, tmp_path: Path
+) -> None:
+    def objectives(location: str, given: int | None) -> set[int | None]:
+        look = Looker(location, objective_ms=given).look()
+        shown = {store.restore_objective_ms for store in look.stores} | {look.objective_ms}
+        return shown | {checkpoint.restore_objective_ms for checkpoint in look.history}
+
+    assert objectives(query.location, None) == {20_000}
+    assert objectives(query.location, 5) == {5}
+    assert objectives(query.location, 0) == {0}
+    query.merge(query.keys[0], FULL, Cause("requested"))
+    assert objectives(query.location, None) == {20_000}, "one by hand does not know the options"
+    query.commit(rows(0, 3))
+    query.merge(query.keys[0], FULL, Cause("by a later release", None, {"restoreObjective": "a while"}))
+    assert objectives(query.location, None) == {10_000}
+    young = QueryDirectory(tmp_path / "young", tmp_path / "scratch")
+    young.commit(rows(0, 5))
+    assert objectives(young.location, None) == {10_000}
 
 
 def test_a_query_without_a_full_checkpoint_has_a_chain_that_began(tmp_path: Path) -> None:

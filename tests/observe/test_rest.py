@@ -48,6 +48,15 @@ def test_a_query_is_found_by_the_id_of_spark(served: Served) -> None:
     assert answer.json()["severity"] == "fine"
 
 
+def test_the_configuration_is_what_the_newest_merge_found(served: Served) -> None:
+    options = {
+        option["name"]: option["value"]
+        for option in served.http.get("v1/queries/flights/config").json()["options"]
+    }
+    assert (options["restoreObjective"], options["maxDeltas"]) == ("20000ms", "4")
+    assert options["retainedAge"] == "0"
+
+
 def test_the_history_is_paged(served: Served) -> None:
     first = served.http.get("v1/queries/flights/checkpoints?limit=5").json()
     assert [checkpoint["version"] for checkpoint in first["history"]] == [12, 11, 10, 9, 8]
@@ -107,6 +116,7 @@ def test_a_full_checkpoint_is_made_and_shown(changing: Served, query: QueryDirec
         time.sleep(0.1)
     assert shown["latest"]["wrote"] == {"delta": 2, "full": 2}
     assert shown["latest"]["deltas_since_full"] == 0
+    assert shown["latest"]["reasons"] == [f"requested of state-store serve ({answer.json()['request-id']})"]
     assert (
         'state_store_full_checkpoint_requests_total{outcome="completed"} 1.0'
         in changing.http.get("metrics").text

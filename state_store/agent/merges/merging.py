@@ -10,17 +10,22 @@ from state_store.agent.lazy.hydration import Readiness
 from state_store.agent.merges.merge_queue import MergeRequest
 from state_store.agent.open_store import OpenStore
 from state_store.agent.wire.answers import MergedStore, Skipped
+from state_store.core.checkpoint.manifest import Cause
 from state_store.core.checkpoint.names import SNAPSHOT_DIRECTORY, SnapshotName
 from state_store.core.deletion.lease import Lease
 from state_store.core.deletion.reading import read_newest_manifest
 from state_store.core.files.deadline import Deadline
 from state_store.core.planning.chain import ChainDelta
+from state_store.core.settings.parsing import changed_texts
 from state_store.core.snapshots.context import StoreContext
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.core.snapshots.merge import FULL, INCREMENTAL, INGEST, Merged, merge
 from state_store.core.snapshots.publish import Published, publish
 from state_store.core.snapshots.restore import restore
 from state_store.errors import BusyError, DamagedError, MissingError
+
+LONGEST_REASON = 500
+"""Characters of a reason that a manifest keeps."""
 
 
 class NotReady(BusyError):
@@ -88,7 +93,7 @@ def _finish(
     try:
         if request.kind != INGEST:
             _check_still_there(store, context, request)
-            published = _publish(store, context, base, request.kind)
+            published = _publish(store, context, base, request)
             base = published.base
             phases.update(published.phases)
         chain = head.offer(base, published)
@@ -179,10 +184,15 @@ def _reason_of_snapshot(store: OpenStore, request: MergeRequest) -> str | None:
     return None
 
 
-def _publish(store: OpenStore, context: StoreContext, base: LocalDatabase, kind: str) -> Published:
+def _publish(
+    store: OpenStore, context: StoreContext, base: LocalDatabase, request: MergeRequest
+) -> Published:
     own = store.context
+    before = store.head.chain.back_to(request.version)
+    predicted_ms = None if before is None else round(store.head.predict_restore_ms(before))
+    cause = Cause(request.reason[:LONGEST_REASON], predicted_ms, changed_texts(store.options))
     lease = Lease(own.storage, expiry_ms=store.options.lease_expiry_ms, runtime=own.runtime)
-    published = publish(context, base, lease, full=kind == FULL)
+    published = publish(context, base, lease, full=request.kind == FULL, cause=cause)
     for warning in lease.warnings:
         store.log.warning(warning)
     return published

@@ -58,6 +58,8 @@ def _tree(chain: chains.StoreChain) -> Tree:
         if link.snapshot is not None:
             files = counted(link.snapshot_files, "file")
             parts.append(f"{link.snapshot} snapshot of {files}, {size(link.snapshot_bytes)}")
+        if link.reason is not None:
+            parts.append(f"because: {link.reason}")
         tree.add(_text("  ".join(parts)), style="" if link.is_read else "dim")
     return tree
 

@@ -41,7 +41,7 @@ def checkpoints(checkpoint: str, chosen: Filter, as_json: bool, each: bool) -> N
     Lists the versions of the state that can be restored, oldest first: version v is the state after batch
     v - 1. Partitions of a store are summed up in one line; --each prints a table for every store. "restore"
     is the snapshot that a restore begins with, and the number of deltas after it; "wrote" is what was made at
-    the version; "new" are its bytes that no older version has.
+    the version, and "why" says for what reason; "new" are its bytes that no older version has.
     """
     history = histories.checkpoints(checkpoint, chosen)
     if as_json:
@@ -59,11 +59,15 @@ def _print(lines: Sequence[histories.Line], *, is_wide: bool) -> None:
     headings = [number("version"), committed, text("wrote"), text("restore"), number("bytes"), number("new")]
     if is_wide:
         headings += [number("stores"), number("files")]
+    has_reasons = is_wide and any(line.reasons for line in lines)
+    if has_reasons:
+        headings.append(text("why"))
     rows = []
     for line, time in zip(lines, times):
         restore = f"{line.starts_from} +{line.deltas}" if line.deltas else line.starts_from
         row = [line.version, time, line.wrote, restore, size(line.size_bytes), size(line.new_bytes)]
-        rows.append([*row, line.stores, line.files] if is_wide else row)
+        row += [line.stores, line.files] if is_wide else []
+        rows.append([*row, line.reasons] if has_reasons else row)
     print_table(headings, rows)
 
 

@@ -59,13 +59,28 @@ class FileEntry:
     tail: Tail | None = None
 
 
+@dataclass(frozen=True)
+class Cause:
+    """The reason for which a snapshot was made, kept for people: no decision depends on it.
+
+    `reason` is a sentence. `predicted_restore_ms` is how long a restore of the version was expected to take
+    before, without local files; None if nobody knew. `options` are those of the query that differed from the
+    defaults of the release that wrote the snapshot, as texts by name; None if the writer did not know them.
+    """
+
+    reason: str
+    predicted_restore_ms: int | None = None
+    options: Mapping[str, str] | None = None
+
+
 @json_names(checkpoint_id="id")
 @dataclass(frozen=True)
 class Manifest:
     """A snapshot.
 
     `previous` is the snapshot that it was merged from, `full` the newest full one at or before it.
-    `created_ms` is the writer's wall clock, milliseconds since 1970 UTC: never used for order.
+    `created_ms` is the writer's wall clock, milliseconds since 1970 UTC: never used for order. `cause` is
+    None in snapshots of releases before 0.3.
     """
 
     version: Positive
@@ -81,6 +96,7 @@ class Manifest:
     rocksdb_version: str = ""
     writer: str = ""
     created_ms: int = 0
+    cause: Cause | None = None
 
     @property
     def version_id(self) -> VersionId:
@@ -91,6 +107,11 @@ class Manifest:
     def snapshot(self) -> SnapshotName:
         """The name of the snapshot's archive."""
         return SnapshotName(self.version, self.checkpoint_id)
+
+    @property
+    def reason(self) -> str | None:
+        """The reason for which it was made, or None if it does not say."""
+        return None if self.cause is None else self.cause.reason
 
     @cached_property
     def total_bytes(self) -> int:

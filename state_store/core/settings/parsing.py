@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import fields
+from decimal import Decimal
 from typing import Any
 
 from state_store.core.settings.option import PREFIX, Option
@@ -35,6 +36,28 @@ def parse(texts: Mapping[str, str]) -> Options:
 def by_name(options: Options) -> dict[str, Any]:
     """The parsed values by option name, the shape of the agent's answer to `open`."""
     return {name: getattr(options, attribute) for name, (attribute, _) in _ATTRIBUTES.items()}
+
+
+def changed_texts(options: Options) -> dict[str, str]:
+    """Return those that differ from their defaults, as texts that `parse` takes, by name."""
+    defaults = Options()
+    values = {
+        name: (declared, getattr(options, attribute), getattr(defaults, attribute))
+        for name, (attribute, declared) in _ATTRIBUTES.items()
+    }
+    return {
+        name: _text(declared, value)
+        for name, (declared, value, default) in values.items()
+        if value != default
+    }
+
+
+def _text(declared: Option, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{Decimal(repr(value)):f}"  # without an exponent
+    return f"{value}ms" if declared.unit == "milliseconds" else str(value)
 
 
 def _find(name: str) -> tuple[str, Option]:

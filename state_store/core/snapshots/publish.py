@@ -15,7 +15,7 @@ from pathlib import Path
 
 from state_store import __version__
 from state_store.core.checkpoint.archive import pack
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest, Tail
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause, FileEntry, Manifest, Tail
 from state_store.core.checkpoint.names import (
     SharedName,
     VersionId,
@@ -59,9 +59,10 @@ def publish(
     lease: Lease,
     *,
     full: bool,
+    cause: Cause | None = None,
 ) -> Published:
     """Makes a snapshot of `base` under `lease`, a fresh one, which is given back. With `full` nothing is
-    shared.
+    shared. The manifest keeps the `cause`.
 
     When the context's deadline passes before the archive is written, or an upload fails, what was uploaded is
     deleted again. The lease works with a storage of its own, that of the context without a deadline: once the
@@ -93,7 +94,9 @@ def publish(
                 raise
             stored |= new
             shares = any(name not in uploaded for name in stored)
-            manifest = _manifest(base, stored, shares=shares, created_ms=context.runtime.wall_ms())
+            manifest = _manifest(
+                base, stored, shares=shares, created_ms=context.runtime.wall_ms(), cause=cause
+            )
             _check(manifest, lease)
             archive = pack(manifest, small_files(base.directory))
             lost = lease.publish(manifest.snapshot, archive, overwrite=full)
@@ -190,7 +193,12 @@ def _check(manifest: Manifest, lease: Lease) -> None:
 
 
 def _manifest(
-    base: LocalDatabase, files: Mapping[str, DatabaseFile], *, shares: bool, created_ms: int
+    base: LocalDatabase,
+    files: Mapping[str, DatabaseFile],
+    *,
+    shares: bool,
+    created_ms: int,
+    cause: Cause | None,
 ) -> Manifest:
     previous = base.snapshot
     full_at = base.version if not shares else (previous.full if previous else None)
@@ -211,6 +219,7 @@ def _manifest(
         rocksdb_version=rocksdb_version(options),
         writer=WRITER,
         created_ms=created_ms,
+        cause=cause,
     )
 
 

@@ -19,7 +19,8 @@ from state_store.errors import MissingError
 @dataclass(frozen=True)
 class Link:
     """A version on the way to the one that is asked for: what a restore reads of it (nothing: only older
-    versions need it), and what else there is. `made_ms` is by the storage's clock, since 1970 UTC.
+    versions need it), and what else there is. `made_ms` is by the storage's clock, since 1970 UTC; `reason`
+    is why the snapshot was made, if it says so.
     """
 
     version: VersionId
@@ -29,6 +30,7 @@ class Link:
     snapshot_files: int
     snapshot_bytes: int
     is_read: bool
+    reason: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -40,6 +42,7 @@ class Link:
             "snapshot_files": self.snapshot_files,
             "snapshot_bytes": self.snapshot_bytes,
             "is_read": self.is_read,
+            "reason": self.reason,
         }
 
 
@@ -159,4 +162,5 @@ def _links(
             0 if manifest is None else len(manifest.files),
             0 if manifest is None else sum(file.size_bytes for file in manifest.files),
             at in read or name == plan.snapshot,
+            None if manifest is None else manifest.reason,
         )

@@ -18,7 +18,7 @@ from state_store.data.query import Filter, Query, StoreKey
 class Checkpoint:
     """One restorable version of one store. `made_ms` is when Spark committed it, by the storage's
     clock, or when its file was written if Spark's log has not the batch; `wrote` is what was made at it:
-    `delta`, `merge`, `full`.
+    `delta`, `merge`, `full`; `reason` is why the snapshot among these was made, if a file says so.
     """
 
     key: StoreKey
@@ -31,6 +31,7 @@ class Checkpoint:
     files: int
     bytes: int
     new_bytes: int
+    reason: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         start = None if self.start is None else {"kind": self.start[0], "version": self.start[1]}
@@ -45,13 +46,14 @@ class Checkpoint:
             "files": self.files,
             "bytes": self.bytes,
             "new_bytes": self.new_bytes,
+            "reason": self.reason,
         }
 
 
 @dataclass(frozen=True)
 class Line:
-    """A version of several stores, summed up: `made_ms` and `deltas` are the most of one of them, `wrote` and
-    `starts_from` what there is among them.
+    """A version of several stores, summed up: `made_ms` and `deltas` are the most of one of them, `wrote`,
+    `starts_from` and `reasons` what there is among them.
     """
 
     version: int
@@ -63,6 +65,7 @@ class Line:
     files: int
     size_bytes: int
     new_bytes: int
+    reasons: str
 
 
 class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
@@ -111,6 +114,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
                 sum(one.files for one in same),
                 sum(one.bytes for one in same),
                 sum(one.new_bytes for one in same),
+                _tally(one.reason for one in same if one.reason is not None),
             )
 
     def _repr_html_(self) -> str:
@@ -127,6 +131,7 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
                     one.files,
                     one.size_bytes,
                     one.new_bytes,
+                    one.reasons,
                 )
                 for one in lines
             ]
@@ -134,7 +139,18 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
         return "".join(shown)
 
 
-HEADINGS = ("version", "made", "stores", "wrote", "starts from", "deltas", "files", "bytes", "new bytes")
+HEADINGS = (
+    "version",
+    "made",
+    "stores",
+    "wrote",
+    "starts from",
+    "deltas",
+    "files",
+    "bytes",
+    "new bytes",
+    "why",
+)
 """Of the fields of a `Line`."""
 
 
@@ -181,6 +197,7 @@ def _checkpoint(
         len(files),
         sum(file.size_bytes for file in files),
         sum(new.values()) or (store.contents.listing.deltas[delta] if delta else 0),
+        None if own is None else own.reason,
     )
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from state_store.core.checkpoint.attempts import NO_APPLICATION, AttemptId, ObservedAttempts, next_ordinal
 from state_store.core.checkpoint.lineage import Lineages
+from state_store.core.checkpoint.manifest import Cause
 from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import DeltaName, VersionId, parent_of
 from state_store.core.compat import zip
@@ -294,7 +295,7 @@ class EmbeddedStore:
             shutil.rmtree(restored.directory, ignore_errors=True)
         try:
             lease = Lease(self._context.storage, expiry_ms=DEFAULT_EXPIRY_MS, runtime=self._context.runtime)
-            return publish(self._context, merged, lease, full=full)
+            return publish(self._context, merged, lease, full=full, cause=Cause("asked for by the program"))
         finally:
             shutil.rmtree(merged.directory, ignore_errors=True)
 

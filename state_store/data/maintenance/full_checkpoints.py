@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_store.core.checkpoint.lineage import describe_restorable
+from state_store.core.checkpoint.manifest import Cause
 from state_store.core.checkpoint.names import VersionId
 from state_store.core.deletion.lease import Lease
 from state_store.core.engine.settings import DatabaseSettings
@@ -27,6 +28,9 @@ COMPRESSIONS = ("none", "lz4")
 
 STORES = 4
 """Stores that are worked on at a time by default."""
+
+REQUESTED = "requested beside the query (state-store full)"
+"""The reason that a full checkpoint keeps unless its caller gives another."""
 
 _TRIES = 3
 """Attempts for a store while its query goes on and retires the version."""
@@ -136,6 +140,7 @@ def full_checkpoint(
     stores: int = STORES,
     compression: str | None = None,
     on_failure: str = "raise",
+    reason: str = REQUESTED,
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> FullCheckpoints:
@@ -155,6 +160,7 @@ def full_checkpoint(
             the store's newest snapshot.
         on_failure: `raise`: when all stores were tried, raise the first failure. `report`: return failures
             in `FullCheckpoints.failed`.
+        reason: who wants them, for people: the checkpoints keep it.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
         runtime: clocks and threads.
 
@@ -184,6 +190,7 @@ def full_checkpoint(
                     version,
                     compression=compression,
                     open_files=resources.open_files,
+                    reason=reason,
                     meter=meter,
                     runtime=runtime,
                 ),
@@ -224,6 +231,7 @@ def store_full_checkpoint(
     *,
     compression: str | None = None,
     open_files: int = MAX_OPEN_FILES,
+    reason: str = REQUESTED,
     meter: Progress | None = None,
     runtime: Runtime = SYSTEM,
 ) -> FullCheckpoint:
@@ -235,6 +243,7 @@ def store_full_checkpoint(
         committed: the version; an id of None stands for the attempt that the number means.
         compression: `none`, `lz4`, or None: as in the snapshot that a restore of the version starts from.
         open_files: tables that the database keeps open at most.
+        reason: who wants it.
         meter: receives the number of bytes that are going to be moved.
         runtime: clocks and threads.
 
@@ -260,7 +269,7 @@ def store_full_checkpoint(
         restored = restore(context, version)
         merged = merge(context, restored.base, [], version, FULL)
         lease = Lease(storage, expiry_ms=Options().lease_expiry_ms, runtime=runtime)
-        published = publish(context, merged.base, lease, full=True)
+        published = publish(context, merged.base, lease, full=True, cause=Cause(reason))
     return FullCheckpoint(
         key,
         version,

@@ -156,6 +156,15 @@ class Store:
         "Version of the snapshot that a restore starts from.", default=None
     )
     snapshot_ms: int | None = declared("When that snapshot was made, since 1970 UTC.", default=None)
+    snapshot_reason: str | None = declared(
+        "Why that snapshot was made; absent for snapshots of older releases.", sources=(SERVE,), default=None
+    )
+    snapshot_predicted_ms: int | None = declared(
+        "How long a restore was expected to take before that snapshot was made, by what restores of the "
+        "store had taken.",
+        sources=(SERVE,),
+        default=None,
+    )
     full_ms: int | None = declared("When the newest full checkpoint was made, since 1970 UTC.", default=None)
     full_version: int | None = declared("Version of the newest full checkpoint.", default=None)
     chain_since_ms: int | None = declared(

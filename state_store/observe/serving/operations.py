@@ -165,7 +165,7 @@ class Operations:
                                 key.name,
                                 FULL,
                                 "running" if runs else "waiting",
-                                f"requested here ({each.id})",
+                                _reason(each),
                                 each.asked_ms,
                                 waits_for=None if runs else "stores before it in the request",
                             )
@@ -177,7 +177,7 @@ class Operations:
                         outcome.store,
                         FULL,
                         "failed",
-                        f"requested here ({each.id})",
+                        _reason(each),
                         each.ended_ms,
                         failure=outcome.failure,
                     )
@@ -239,7 +239,7 @@ class Operations:
             )
         else:
             try:
-                outcome = _already(query, key) or _made(query, key)
+                outcome = _already(query, key) or _made(query, key, _reason(running))
             except Exception as error:
                 failure = _failure(error)
                 outcome = StoreOutcome(key.operator, key.partition, key.name, "failed", failure=failure)
@@ -283,8 +283,14 @@ def _already(query: Query, key: StoreKey) -> StoreOutcome | None:
     )
 
 
-def _made(query: Query, key: StoreKey) -> StoreOutcome:
-    (made,) = full_checkpoint(query.location, key.operator, key.partition, key.name, stores=1).made
+def _reason(running: _Running) -> str:
+    return f"requested of state-store serve ({running.id})"
+
+
+def _made(query: Query, key: StoreKey, reason: str) -> StoreOutcome:
+    (made,) = full_checkpoint(
+        query.location, key.operator, key.partition, key.name, stores=1, reason=reason
+    ).made
     return StoreOutcome(
         key.operator, key.partition, key.name, "made", made.version.number, made.files, made.bytes
     )

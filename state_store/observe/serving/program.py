@@ -44,7 +44,7 @@ class Settings:
         host: address to listen on.
         port: port to listen on; 0: a free one.
         every_s: least seconds between two looks at a query; None: by the kind of storage.
-        objective_ms: the queries' restoreObjective, milliseconds; 0: none.
+        objective_ms: the queries' restoreObjective, milliseconds; 0: none; None: what each query has.
         token: token that requests need; None: none.
         allowed_hosts: further names of hosts that requests may be for.
         certificate: file of the TLS certificate; None: no TLS.
@@ -57,7 +57,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = 8190
     every_s: float | None = None
-    objective_ms: int = 10_000
+    objective_ms: int | None = None
     token: str | None = None
     allowed_hosts: tuple[str, ...] = ()
     certificate: Path | None = None

@@ -183,10 +183,12 @@ class Answers:
         return files
 
     def config(self, name: str) -> Configuration:
-        """Return the configuration that Spark pinned, and the objective that this service was given."""
+        """Return the configuration that Spark pinned and the query's merges found, and the objective."""
         _, look = self._read(name)
         known = {key[len(PREFIX) :]: value for key, value in look.pinned.items() if key.startswith(PREFIX)}
-        known.setdefault("restoreObjective", f"{self.find(name).objective_ms}ms")
+        if look.options is not None:
+            known = {**{option.name: option.default for option in OPTIONS}, **known, **look.options}
+        known["restoreObjective"] = f"{look.objective_ms}ms"
         declared: dict[str, Option] = {option.name: option for option in OPTIONS}
         settings = [
             Setting(option, value, declared[option].default, declared[option].doc)

@@ -31,6 +31,7 @@ class VersionFigures:
         new_bytes: bytes that the version wrote.
         shared_bytes: bytes that were written before the snapshot that a restore starts from.
         restore_ms: predicted duration of a restore, milliseconds.
+        reason: why a snapshot of the version was made; None: there is none, or an older release made it.
     """
 
     version: int
@@ -43,6 +44,7 @@ class VersionFigures:
     new_bytes: int
     shared_bytes: int
     restore_ms: float
+    reason: str | None = None
 
 
 def lineage_figures(
@@ -91,6 +93,7 @@ def lineage_figures(
                 merged + (sizes[delta] if delta else 0),
                 shared_bytes(base, known),
                 cost.predict_restore_ms(RestoreWork(files, size, deltas)) if files else 0.0,
+                None if own is None else own.reason,
             )
         )
     return found
@@ -116,16 +119,14 @@ def store_figures(
     history: list[VersionFigures],
     *,
     operator_name: str,
-    objective_ms: int,
 ) -> Store:
-    """Return the figures of a store at a version that can be restored.
+    """Return the figures of a store at a version that can be restored, without the objective.
 
     Args:
         store: the store.
         version: the version that Spark committed last.
         history: figures of its versions, oldest first; the last is that of `version`.
         operator_name: Spark's name of the operator.
-        objective_ms: the restore objective, milliseconds; 0: there is none.
     """
     contents, last = store.contents, history[-1]
     manifest = store.manifest(version)
@@ -160,11 +161,12 @@ def store_figures(
         snapshot_kind=None if manifest is None else (FULL if manifest.kind == FULL else "merge"),
         snapshot_version=manifest.version if manifest else None,
         snapshot_ms=manifest.created_ms if manifest else None,
+        snapshot_reason=manifest.reason if manifest else None,
+        snapshot_predicted_ms=manifest.cause.predicted_restore_ms if manifest and manifest.cause else None,
         full_ms=full.created_ms if full else None,
         full_version=full.version if full else None,
         chain_since_ms=full.created_ms if full else _oldest_ms(store, plan.deltas, manifest),
         restore_predicted_ms=round(last.restore_ms, 1),
-        restore_objective_ms=objective_ms,
         restore_basis="assumed",
         stored_files=len(stored),
         stored_bytes=sum(stored.values()),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from state_store.core.checkpoint.lineage import describe_restorable
 from state_store.core.checkpoint.names import SnapshotName, VersionId
@@ -12,11 +12,13 @@ from state_store.core.compat import zip
 from state_store.core.deletion.contents import ReadSnapshot, StoreContents
 from state_store.core.files.transfer import parallel
 from state_store.core.runtime import SYSTEM, Runtime
+from state_store.core.settings.options import Options
+from state_store.core.settings.parsing import parse
 from state_store.core.storage import open_storage
 from state_store.data.dataset.found import FoundStore
 from state_store.data.query import LISTED_AT_ONCE, Operator, Query, StoreKey
 from state_store.data.query.operators import operators_of
-from state_store.errors import MissingError, StateStoreError, as_store_error
+from state_store.errors import MissingError, OptionError, StateStoreError, as_store_error
 from state_store.observe.model.answers import Checkpoint, Failure, OperatorNames, Store
 from state_store.observe.watching.counted_storage import CountedStorage, Requests
 from state_store.observe.watching.figures import (
@@ -43,7 +45,10 @@ class Look:
         stores: figures of the stores, in order.
         found: the files of each store that could be read.
         history: checkpoints, oldest first.
+        objective_ms: the restore objective, milliseconds; 0: there is none.
         pinned: the configuration that Spark pinned.
+        options: options of the query that differ from their defaults, by name, as its newest merge found
+            them; None if no snapshot says.
     """
 
     at_ms: int
@@ -55,7 +60,9 @@ class Look:
     stores: tuple[Store, ...]
     found: Mapping[StoreKey, FoundStore]
     history: tuple[Checkpoint, ...]
+    objective_ms: int
     pinned: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] | None = None
 
 
 class Looker:
@@ -68,7 +75,8 @@ class Looker:
     Args:
         location: the checkpoint directory, a path or URI.
         requests: where requests to storage are counted.
-        objective_ms: the restore objective that predictions are compared with, milliseconds; 0: none.
+        objective_ms: the restore objective that predictions are compared with, milliseconds; 0: none; None:
+            the query's own, as its newest merge found it, or the default.
         runtime: the clock.
     """
 
@@ -79,7 +87,7 @@ class Looker:
         location: str,
         *,
         requests: Requests | None = None,
-        objective_ms: int = 0,
+        objective_ms: int | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
         self.location = location.rstrip("/") or "/"
@@ -131,6 +139,10 @@ class Looker:
             LISTED_AT_ONCE, lambda key: self._read(key, committed.get(key), names[key.operator]), keys
         )
         found = {key: store for key, (store, _, _) in zip(keys, pairs, strict=True) if store is not None}
+        options = _options(found.values())
+        objective_ms = self.objective_ms
+        if objective_ms is None:
+            objective_ms = _objective_ms(options or {})
         look = Look(
             began_ms,
             (self._runtime.monotonic_s() - began_s) * 1000,
@@ -138,10 +150,15 @@ class Looker:
             batch,
             None if batch is None else times[batch],
             tuple(_names(operator, found) for operator in query.operators),
-            tuple(figures for _, figures, _ in pairs),
+            tuple(
+                figures if figures.version is None else replace(figures, restore_objective_ms=objective_ms)
+                for _, figures, _ in pairs
+            ),
             found,
-            tuple(_history([history for _, _, history in pairs], self.objective_ms)),
+            tuple(_history([history for _, _, history in pairs], objective_ms)),
+            objective_ms,
             self._pinned,
+            options,
         )
         self._last = look
         return look
@@ -206,9 +223,7 @@ class Looker:
                 for name, manifest in contents.restorable_snapshots.items()
             }
             history = lineage_figures(store, version, self._shared[key], is_local=self.is_local)
-            figures = store_figures(
-                store, version, history, operator_name=operator_name, objective_ms=self.objective_ms
-            )
+            figures = store_figures(store, version, history, operator_name=operator_name)
             return store, figures, history
         except StateStoreError as error:
             return store, broken_store(store, operator_name, Failure(**error.to_json())), []
@@ -219,6 +234,25 @@ def broken_place(place: Store, failure: Failure) -> Store:
     return Store(
         place.operator, place.partition, place.store, operator_name=place.operator_name, error=failure
     )
+
+
+def _options(stores: Iterable[FoundStore]) -> Mapping[str, str] | None:
+    """Return the options that the newest snapshot with options says, or None."""
+    known = [
+        (manifest.created_ms, manifest.cause.options)
+        for store in stores
+        for manifest in store.contents.manifests.values()
+        if manifest.cause is not None and manifest.cause.options is not None
+    ]
+    return max(known, key=lambda pair: pair[0])[1] if known else None
+
+
+def _objective_ms(options: Mapping[str, str]) -> int:
+    name = "restoreObjective"
+    try:
+        return parse({name: options[name]} if name in options else {}).restore_objective_ms
+    except OptionError:  # a later release may write it in another way
+        return Options().restore_objective_ms
 
 
 def _names(operator: Operator, found: Mapping[StoreKey, FoundStore]) -> OperatorNames:
@@ -262,6 +296,7 @@ def _history(of_stores: list[list[VersionFigures]], objective_ms: int) -> list[C
                 restorable=len(same) == len(of_stores),
                 restore_predicted_ms=round(max(version.restore_ms for version in same), 1),
                 restore_objective_ms=objective_ms,
+                reasons=sorted({version.reason for version in same if version.reason is not None}),
             )
         )
     return found

@@ -47,16 +47,21 @@ class Watched:
         name: name in addresses.
         location: the checkpoint directory, a path or URI.
         every_s: least seconds between the beginnings of two looks.
-        objective_ms: the restore objective, milliseconds; 0: none.
+        objective_ms: the restore objective, milliseconds; 0: none; None: the query's own.
         idle_s: seconds without a request after which looking stops.
     """
 
     def __init__(
-        self, name: str, location: str, *, every_s: float, objective_ms: int = 0, idle_s: float = IDLE_S
+        self,
+        name: str,
+        location: str,
+        *,
+        every_s: float,
+        objective_ms: int | None = None,
+        idle_s: float = IDLE_S,
     ) -> None:
         self.name = name
         self.location = location
-        self.objective_ms = objective_ms
         self.requests = Requests()
         self._looker = Looker(location, requests=self.requests, objective_ms=objective_ms)
         self._every_s, self._idle_s = every_s, idle_s

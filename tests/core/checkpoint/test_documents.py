@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from state_store.core.checkpoint.archive import pack, unpack
 from state_store.core.checkpoint.file_list import LeaseTerms, pack_tombstone, unpack_tombstone
-from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Cause, FileEntry, Manifest
 from state_store.core.checkpoint.metadata import META_KEY, ColumnFamily, DeltaMetadata
 from state_store.core.checkpoint.names import SharedName, VersionId
 from state_store.errors import DamagedError, FormatError
@@ -59,6 +59,13 @@ manifests = st.builds(
     rocksdb_version=st.text(max_size=8),
     writer=st.text(max_size=8),
     created_ms=counts,
+    cause=st.none()
+    | st.builds(
+        Cause,
+        st.text(max_size=20),
+        st.none() | counts,
+        st.none() | st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3),
+    ),
 ).map(consistent)
 MANIFEST = Manifest(
     7,
@@ -77,6 +84,19 @@ MANIFEST = Manifest(
 @given(manifests)
 def test_manifest_round_trip(manifest: Manifest) -> None:
     assert Manifest.from_json(manifest.to_json(), file=FILE) == manifest
+
+
+def test_a_manifest_may_have_members_of_a_later_release() -> None:
+    members = json.loads(MANIFEST.to_json())
+    members["cause"] = {"reason": "3 deltas (maxDeltas)", "mood": "calm"}
+    later = json.dumps({**members, "later": {"a": [1]}}).encode()
+    assert Manifest.from_json(later, file=FILE) == replace(MANIFEST, cause=Cause("3 deltas (maxDeltas)"))
+
+
+def test_a_manifest_may_lack_its_cause_as_those_of_older_releases() -> None:
+    members = json.loads(MANIFEST.to_json())
+    del members["cause"]
+    assert Manifest.from_json(json.dumps(members).encode(), file=FILE) == MANIFEST
 
 
 @given(

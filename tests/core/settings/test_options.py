@@ -134,3 +134,21 @@ def test_every_option_has_an_effect(checkout):
         read_in_python = re.search(rf"options\.{attribute.name}\b|Options\(\)\.{attribute.name}\b", code)
         in_scala = f'"{one.name}"' in scala
         assert read_in_python or in_scala, f"{one.name} changes nothing"
+
+
+def test_changed_options_are_texts_that_mean_the_same():
+    given = {
+        "memoryBudget": "2g",
+        "restoreObjective": "90s",
+        "localRecovery": "FALSE",
+        "fullSpaceAmplification": "0.00001",
+        "fullSchedule": "0 3 * * 1",
+        "tolerableFailedMerges": "5",
+        "maxDeltas": "100000",
+        "retainedAge": "7d",
+    }
+    options = parsing.parse(given)
+    texts = parsing.changed_texts(options)
+    assert parsing.parse(texts) == options
+    assert texts["restoreObjective"] == "90000ms"
+    assert parsing.changed_texts(Options()) == {}
