@@ -113,6 +113,9 @@ class Database:
                 self._wait_idle(deadline)
             finally:
                 self._db.set_options({"disable_auto_compactions": "true"})
+            # A pending compaction may have started as its grace ended; its inputs are deleted when it ends.
+            while self._property("rocksdb.num-running-compactions"):
+                self._pause(deadline)
 
     def compact_all(self, *, deadline: Callable[[], bool] = lambda: False) -> None:
         """Rewrite all records into new files of the oldest run, without removed keys.
@@ -225,10 +228,14 @@ class Database:
                 idle_since = now
             elif not self._property("rocksdb.compaction-pending") or now - idle_since > _IDLE_GRACE_S:
                 return
-            if deadline():
-                self._cancel(wait=True)
-                raise self._too_long()
-            SYSTEM.sleep(_IDLE_POLL_S)
+            self._pause(deadline)
+
+    def _pause(self, deadline: Callable[[], bool]) -> None:
+        """Sleep until the next look at compactions; past the deadline cancel them, and raise BusyError."""
+        if deadline():
+            self._cancel(wait=True)
+            raise self._too_long()
+        SYSTEM.sleep(_IDLE_POLL_S)
 
     def _cancel(self, *, wait: bool) -> None:
         self._cancelled = True

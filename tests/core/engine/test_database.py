@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,6 +74,30 @@ def test_scans_are_ordered_and_bounded(filled: Database) -> None:
     assert [key for key, _ in filled.scan(b"\0\0" + b"0010", b"\0\0" + b"0013")] == [
         b"\0\0" + b"%04d" % number for number in (10, 11, 12)
     ]
+
+
+def test_no_file_changes_after_a_compaction_that_starts_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compaction that RocksDB starts as the wait for it ends is awaited: its inputs are deleted later."""
+
+    def until_it_starts(database: Database, _deadline: Callable[[], bool]) -> None:
+        for _ in range(1000):
+            if database._property("rocksdb.num-running-compactions"):
+                return
+            time.sleep(0.001)
+
+    monkeypatch.setattr(Database, "_wait_idle", until_it_starts)
+    slow = dataclasses.replace(SETTINGS, rate_limit_bytes=5 << 20)
+    (tmp_path / "db").mkdir()
+    with Database(tmp_path / "db", slow, create=True) as database:
+        for version in range(1, 4):
+            rows: dict[bytes, bytes | None] = {b"\0\0%05d" % row: os.urandom(60) for row in range(9000)}
+            database.ingest([delta(tmp_path / f"{version}.sst", version, rows)])
+        before = database.files()
+        database.compact_runs()
+        assert database._property("rocksdb.num-running-compactions") == 0
+        assert database.files() != before
 
 
 def test_young_runs_are_merged_and_the_large_one_is_left(filled: Database) -> None:

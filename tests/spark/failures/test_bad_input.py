@@ -103,11 +103,13 @@ def test_a_damaged_snapshot_is_replaced_by_an_older_one(cut, tmp_path, damage: C
 
 
 def test_a_file_that_no_checkpoint_can_do_without_is_named(spark, tmp_path):
-    flow = Flow(spark, tmp_path / "flow", **FROM_STORAGE)
-    flow.run(*BATCHES, *BATCHES)
+    flow = Flow(spark, tmp_path / "flow", **DELTAS_ONLY)
+    flow.run(*BATCHES)
+    assert cli.main(["full", str(flow.checkpoint)]) == 0
+    merged = max(int(path.name[:20]) for path in store_of(flow).glob("snapshot/*.zip"))
+    flow.run(*BATCHES)
     contents = {path: path.read_bytes() for path in store_of(flow).glob("shared/*.sst")}
     assert contents
-    merged = min(int(path.name[:20]) for path in store_of(flow).glob("snapshot/*.zip"))
     for path in store_of(flow).glob("delta/*.sst"):
         if int(path.name[:20]) <= merged:
             path.unlink()  # a clean-up does so sooner or later
