@@ -2,7 +2,7 @@
 
 Spark's worker makes, for every single group, frames from Arrow slices, a state from JSON, and frames again
 from result and state. Here frames and keys of a whole batch of groups are made at once and cut, and the
-results of many groups go back as one. What the function sees and what becomes of what it returns is the same:
+results of many groups go back as one. The function sees the same arguments, and its results mean the same:
 `GroupState` is PySpark's own class, and conversions are PySpark's.
 """
 
@@ -126,7 +126,7 @@ class GroupLoop:
 
 
 def _group_state(header: Header) -> Callable[..., Any]:
-    """Return PySpark's own `GroupState`, to be called with what a group has alone."""
+    """Return PySpark's own `GroupState`, to be called with the values that differ between groups."""
     from pyspark.sql.streaming.state import GroupState
 
     return functools.partial(
@@ -206,11 +206,11 @@ class Results:
         return self._frames.rows
 
     def add(self, frame: Any) -> None:
-        """Note a frame that the function gave."""
+        """Add a frame that the function returned."""
         self._frames.add(frame)
 
     def change(self, number: int, state: Any, pickled: Callable[[Any], bytes]) -> None:
-        """Note what the function did to `state`, the `GroupState` of the group with this number."""
+        """Add the change that the function made to `state`, the `GroupState` of group `number`."""
         timeout = state._timeout_timestamp
         if state._removed:
             change = REMOVE if timeout == NO_TIMESTAMP else CLEAR

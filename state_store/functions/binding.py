@@ -1,4 +1,4 @@
-"""The driver's side: what a query tells a marked function before it is pickled.
+"""The driver's side: schemas that a query binds to a marked function before it is pickled.
 
 Spark passes no schema to the function of `applyInPandasWithState`. The session extension sends the schemas
 with the data, but where it is missing a function gets pandas frames, from which Arrow types cannot be told
@@ -29,7 +29,7 @@ _CONNECT = ("pyspark.sql.connect.group", "GroupedData")
 
 
 def observe() -> None:
-    """Make `applyInPandasWithState` bind schemas to marked functions; does nothing in a Python worker."""
+    """Make `applyInPandasWithState` bind schemas to marked functions; do nothing in a Python worker."""
     if "pyspark.worker" in sys.modules:
         return
     for module_name, class_name in _grouped_classes():

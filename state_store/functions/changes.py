@@ -1,4 +1,4 @@
-"""Writes checked changes as the one-row batches that the JVM reads (`StateChanges`)."""
+"""Writer of checked changes, as the one-row batches that the JVM reads (`StateChanges`)."""
 
 from __future__ import annotations
 

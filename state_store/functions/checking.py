@@ -1,4 +1,4 @@
-"""Checks a result against the call that it answers, and turns it into one change per group."""
+"""Checks of a result against the call that it answers, and its conversion into one change per group."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Call:
     groups: int
 
     def group(self, index: int) -> str:
-        """Return a group as it stands in messages: its key."""
+        """Return the text for a group in messages: its key."""
         values = ", ".join(
             f"{n}={k[index].as_py()!r}" for n, k in zip(self.key_names, self.keys, strict=True)
         )

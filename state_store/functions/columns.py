@@ -1,4 +1,4 @@
-"""Columns that a function returns, brought to the types of the schema, or refused with the reason."""
+"""Conversion of returned columns to the types of the schema, or refusal with the reason."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _is(dtype: pa.DataType, kinds: tuple[Callable[[pa.DataType], bool], ...]) ->
 
 
 def _may_cast(source: pa.DataType, target: pa.DataType) -> bool:
-    """Return whether a checked cast from `source` changes how values are held, and not what they are."""
+    """Return whether a checked cast from `source` changes the representation of values and not the values."""
     if source == target or pa.types.is_null(source):
         return True
     if pa.types.is_dictionary(source):
@@ -138,7 +138,7 @@ def _structs_may_cast(source: pa.StructType, target: pa.StructType) -> bool:
 def bounds(lists: pa.Array) -> np.ndarray:
     """Return where each list or map begins among its values, and where the last ends.
 
-    An empty column that Java wrote has no offsets: Arrow would read whatever lies in memory there.
+    An empty column that Java wrote has no offsets: Arrow would read bytes of other data.
     """
     return lists.offsets.to_numpy() if len(lists) else np.zeros(1, np.int32)
 

@@ -35,7 +35,7 @@ class BatchedFunction(MarkedFunction):
         return bound
 
     def caller(self, header: Any) -> Caller:
-        """Return what calls this function for the groups of a stream with this header."""
+        """Return the caller of this function for the groups of a stream with this header."""
         raise NotImplementedError
 
     def _batches(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -50,7 +50,7 @@ class BatchedFunction(MarkedFunction):
 
 
 class VectorizedFunction(BatchedFunction):
-    """A function of rows, states and context, called for many groups at once."""
+    """A function of rows, states and context that is called for many groups at once."""
 
     _mark = "vectorized"
 
@@ -68,7 +68,7 @@ class VectorizedFunction(BatchedFunction):
         self.stored_timeout = stored_timeout
 
     def caller(self, header: Any) -> Caller:
-        """Return what hands over the tables of a call, or frames made of them."""
+        """Return the caller that passes the tables of a call, or frames made of them."""
         from state_store.functions.stream import TableCaller
 
         return TableCaller(self, header)
@@ -83,7 +83,7 @@ class PerGroupFunction(BatchedFunction):
         super().__init__(func, "arrow", split_groups)
 
     def caller(self, header: Any) -> Caller:
-        """Return what takes the tables of a call apart into groups."""
+        """Return the caller that takes the tables of a call apart into groups."""
         from state_store.functions.plain.calls import GroupCaller
 
         return GroupCaller(self.func, header)

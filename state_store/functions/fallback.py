@@ -1,7 +1,7 @@
 """A vectorised function on Spark's own operator: one call per group, with equal results.
 
-Rows reach the worker as pandas frames here, so what pandas cannot tell apart stays so: a long beyond 2**53
-beside a null, NaN beside null in a column of doubles.
+Rows reach the worker as pandas frames here, and pandas loses differences: a long above 2**53 in a column with
+a null is rounded, and NaN and null in a column of doubles are the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a vectorised function returns, and what becomes of it: one change per group."""
+"""The result of a vectorised function, and the changes that are made of it: one per group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Result:
-    """What a call gives back. Groups that no part names are left alone: state and timeout stay as they are.
+    """The result of a call. A group that no part names keeps its state and its timeout.
 
     output
         Rows to emit, with the columns of the output schema: a table (or frame, as the function's `frame`

@@ -37,7 +37,7 @@ def run(function: ManyGroups, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 class GroupStream:
-    """One pass over the groups of a partition. Not thread-safe; used by the one thread of a worker."""
+    """A pass over the groups of a partition. Not thread-safe; used by the one thread of a worker."""
 
     def __init__(self, function: ManyGroups, header: Header) -> None:
         self._function = function
@@ -84,7 +84,7 @@ class GroupStream:
         yield self._writer.write(changes, first, done)
 
     def _states(self, stored: pa.StructArray, continued: bool) -> pa.StructArray:
-        """Return the states that a call sees: stored, or of a continued group as the last piece left it."""
+        """Return the states that a call sees: stored, or for a continued group that of the piece before."""
         fields = list(struct_type(self._header.state_schema))
         columns = [c.cast(f.type) for c, f in zip(stored.flatten(), fields, strict=True)]
         named = pa.StructArray.from_arrays(columns, fields=fields, mask=stored.is_null())
@@ -127,7 +127,7 @@ def key_names(keys: list[str], state: list[str]) -> list[str]:
 
 
 def check_names(header: Header, stored_timeout: bool, function: str) -> None:
-    """Refuse schemas with a column that bears one of the names that this package gives."""
+    """Refuse schemas with a column whose name this package uses itself."""
     reserved = {"rows": [GROUP], "state": [GROUP, EXISTS, *([TIMEOUT] if stored_timeout else [])]}
     for part, names in reserved.items():
         for name in names:

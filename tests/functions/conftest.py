@@ -60,7 +60,7 @@ def spark() -> Iterator:
 
 @pytest.fixture
 def conf(spark) -> Iterator[Callable[[str, object], None]]:
-    """Sets options for one test."""
+    """Set options for a test."""
     before: dict[str, str | None] = {}
 
     def set_option(name: str, value: object) -> None:
@@ -74,7 +74,7 @@ def conf(spark) -> Iterator[Callable[[str, object], None]]:
 
 @pytest.fixture
 def stream(spark, tmp_path) -> Callable:
-    """Makes streams with given batches, each in a directory of its own."""
+    """Make streams with given batches, each in a directory of its own."""
     from streams import Stream
 
     made = 0

@@ -1,4 +1,4 @@
-"""One function in all its forms: it keeps a group's count, and its last row with columns of several types."""
+"""A function in all its forms: it keeps a group's count, and its last row with columns of several types."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""A small algebra of stateful functions, each in three forms that must do the same: per group with frames,
-per group with plain rows, and for many groups.
+"""A small algebra of stateful functions, each in three forms with equal results.
+
+The forms are: per group with frames, per group with plain rows, and for many groups.
 
 A program counts rows per group; rules look at the count and the group's state and say what to do. Every state
 carries the count in all the types of its schema, and the output echoes the group's last row, so that values
@@ -85,7 +86,7 @@ class Program:
         return (now if self.timeout == "ProcessingTimeTimeout" else max(watermark or 0, 0)) + rule.wait_ms
 
     def _act(self, state: GroupState, new_rows: int) -> int:
-        """Does what the rules say for a group with this many new rows; returns its count."""
+        """Apply the rules to a group with this many new rows; return its count."""
         count = (state.get[0] if state.exists else 0) + new_rows
         now = state.getCurrentProcessingTimeMs()
         watermark = state.getCurrentWatermarkMs() if self.timeout == "EventTimeTimeout" else None
@@ -148,6 +149,6 @@ class Program:
 
 
 def _stored(kind: str, count: int) -> Any:
-    """The value for `GroupState.update`: rows by position, since Spark's worker changes nested names."""
+    """Return a value for `GroupState.update`, rows by position: Spark's worker changes nested names."""
     value = typed(kind, count)
     return tuple(value.values()) if isinstance(value, dict) else value

@@ -15,7 +15,7 @@ STATE = "n long, s double"
 
 
 def total_per_group(key, pdfs, state):
-    """Counts and sums per key; forgets a key at its seventh row."""
+    """Count and sum per key; forget a key at its seventh row."""
     n, s = state.get if state.exists else (0, 0.0)
     for pdf in pdfs:
         n += len(pdf)
@@ -28,7 +28,7 @@ def total_per_group(key, pdfs, state):
 
 
 def total_of_rows(key, rows, state):
-    """The same with plain rows."""
+    """Do the same with plain rows."""
     n, s = state.get if state.exists else (0, 0.0)
     n += len(rows)
     s += sum(row.v for row in rows)
@@ -40,7 +40,7 @@ def total_of_rows(key, rows, state):
 
 
 def total(rows, states, context):
-    """The same for many groups."""
+    """Do the same for many groups."""
     group, groups = rows[GROUP].to_numpy(), states.num_rows
     n = np.bincount(group, minlength=groups) + states["n"].fill_null(0).to_numpy()
     s = (
@@ -66,7 +66,7 @@ def lists_and_maps(rows, states, context):
 
 
 def expire(rows, states, context):
-    """Counts rows and emits the count when a key has been silent for ten minutes of event time."""
+    """Count rows and emit the count when a key has been silent for ten minutes of event time."""
     if context.timed_out:
         return Result(output=states.select(["k", "n"]), remove=states[GROUP])
     group, groups = rows[GROUP].to_numpy(), states.num_rows
@@ -109,7 +109,7 @@ def fails_with_rows(key, rows, state):
 
 
 def shown(key, rows, state):
-    """What rows look like, and what a state looks like that holds the last of them, one batch later."""
+    """Show rows, and the state that holds the last of them, one batch later."""
     if state.exists:
         yield key.g, f"{type(state.get).__name__} {state.get!r}"
     for row in rows:
@@ -132,14 +132,14 @@ def no_frames(key, pdfs, state):
 
 
 def chunks(key, pdfs, state):
-    """Emits the number of rows and of frames that a group came in."""
+    """Emit the numbers of rows and of frames of a group."""
     sizes = [len(pdf) for pdf in pdfs]
     state.update((sum(sizes), float(len(sizes))))
     yield pd.DataFrame({"k": [key[0]], "n": [sum(sizes)], "s": [0.0]})
 
 
 def first_frame_only(key, pdfs, state):
-    """Does not read a group to its end."""
+    """Stop before the end of a group."""
     first = next(iter(pdfs))
     state.update((int(first["v"].iloc[0]), 0.0))
     yield pd.DataFrame({"k": [key[0]], "n": [1], "s": [0.0]})

@@ -1,4 +1,4 @@
-"""Runs one stateful query over given batches and tells what can be compared: output, state, progress."""
+"""Runs of a stateful query over given batches, with results to compare: output, state, progress."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FIGURES = ("numRowsTotal", "numRowsUpdated", "numRowsRemoved", "numRowsDroppedBy
 
 @dataclasses.dataclass
 class Outcome:
-    """What a query left: rows by batch, changed state bytes by (partition, version), figures by batch."""
+    """Results of a query: rows by batch, changed state bytes by (partition, version), figures by batch."""
 
     rows: dict[int, list[Any]]
     deltas: dict[tuple[str, int], dict[bytes, bytes | None]]
@@ -48,7 +48,7 @@ class Stream:
     plan: str = ""
 
     def add(self, table: pa.Table) -> None:
-        """Adds one batch of input."""
+        """Add a batch of input."""
         source = self.directory / "source"
         source.mkdir(parents=True, exist_ok=True)
         path = source / f"{self.files:05d}.parquet"
@@ -64,7 +64,7 @@ class Stream:
         no_data_batches: bool = True,
         **options: Any,
     ) -> None:
-        """Runs the query over all batches that it has not seen.
+        """Run the query over all batches that it has not seen.
 
         A query with ProcessingTimeTimeout always wants another batch and would never
         end: run it without `no_data_batches`.
@@ -104,7 +104,7 @@ class Stream:
         )
 
     def deltas(self) -> dict[tuple[str, int], dict[bytes, bytes | None]]:
-        """The changes that every batch wrote, as bytes; for Spark's HDFS-backed store."""
+        """Return the changes that every batch wrote, as bytes; for Spark's HDFS-backed store."""
         found = {}
         for file in sorted((self.directory / "checkpoint" / "state" / "0").glob("*/*.delta")):
             found[file.parent.name, int(file.stem)] = _changes(self._decompressed(file))
@@ -120,7 +120,7 @@ class Stream:
             stream.close()
 
     def stored(self) -> list[Any]:
-        """The rows of the newest state, through Spark's reader, for any store."""
+        """Return the rows of the newest state, through Spark's reader, for any store."""
         path = str(self.directory / "checkpoint")
         return sorted(
             map(tuple, self.spark.read.format("statestore").load(path).drop("partition_id").collect()),
@@ -128,7 +128,7 @@ class Stream:
         )
 
     def fork(self, directory: Path) -> Stream:
-        """A copy of this stream, input and checkpoint, to go on differently."""
+        """Return a copy of this stream, input and checkpoint, to go on differently."""
         shutil.copytree(self.directory, directory)
         return dataclasses.replace(
             self, directory=directory, rows=dict(self.rows), figures=list(self.figures)
@@ -150,7 +150,7 @@ def _changes(delta: bytes) -> dict[bytes, bytes | None]:
 
 
 def tables(batches: Sequence[Sequence[tuple[Any, ...]]], schema: pa.Schema) -> list[pa.Table]:
-    """Batches of row tuples as tables."""
+    """Return batches of row tuples as tables."""
     return [
         pa.table([pa.array([row[i] for row in rows], f.type) for i, f in enumerate(schema)], schema=schema)
         for rows in batches

@@ -102,14 +102,14 @@ def schema(program: Program) -> str:
 
 @dataclasses.dataclass
 class Found:
-    """What a query left; of timeouts by the clock without their moments."""
+    """The results of a query; timeouts by the clock are without their moments."""
 
     outcome: Outcome
     state: list
 
 
 def play(spark, directory: Path, program: Program, runs, functions, mode: str) -> Found:
-    """Runs the query, restarting it after each list of batches with the next of `functions`."""
+    """Run the query; restart it after each list of batches with the next of `functions`."""
     watermark = "t 5 minutes" if program.timeout == "EventTimeTimeout" else None
     stream = Stream(spark, directory, schema(program), watermark)
     keys = [f"k{i}" for i in range(len(program.keys))]

@@ -45,8 +45,8 @@ NESTED = {
 def groups(draw):
     kinds = draw(st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=3))
     row = st.tuples(*(st.none() | KINDS[kind] for kind in kinds))
-    whole = st.tuples(*(KINDS[kind] for kind in kinds))
-    rows = st.lists(row, min_size=1, max_size=4) | st.lists(whole, min_size=1, max_size=4)
+    full = st.tuples(*(KINDS[kind] for kind in kinds))
+    rows = st.lists(row, min_size=1, max_size=4) | st.lists(full, min_size=1, max_size=4)
     return kinds, draw(st.lists(rows, min_size=1, max_size=6))
 
 

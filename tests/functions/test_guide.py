@@ -24,7 +24,7 @@ START = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def functions(name: str) -> dict:
-    """What the code blocks of one example define, in a module that is pickled by value."""
+    """Return the definitions in the code blocks of an example, in a module that is pickled by value."""
     from pyspark import cloudpickle
 
     module = types.ModuleType(f"guide_{name}")

@@ -1,4 +1,4 @@
-"""What a function for one group at a time gets and may give, called as the worker calls it."""
+"""Arguments and results of a function for one group at a time, called as the worker calls it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GROUPS = [
 
 
 def replies(function, groups=GROUPS, state=STATE, output=OUTPUT, split_groups=False, batches=1, **header):
-    """Calls a function on batches of one stream, as the worker does, and returns all answers."""
+    """Call a function on batches of a stream, as the worker does, and return all answers."""
     text = wire.header(KEY, ROWS, state, output, **header)
     parsed = Header.parse(text)
     stream = [wire.batch(text if not i else None, parsed, groups) for i in range(batches)]

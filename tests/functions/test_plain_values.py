@@ -59,7 +59,7 @@ KINDS = [
 
 @st.composite
 def kinds(draw, depth: int = 2) -> tuple[Any, Any]:
-    """A type of Spark and a strategy for its values, as Arrow takes them."""
+    """Return a type of Spark and a strategy for its values, as Arrow takes them."""
     choice = draw(st.integers(0, len(KINDS) - 1 + (3 if depth else 0))) - len(KINDS)
     if choice < 0:
         kind, values = KINDS[choice]
@@ -80,7 +80,7 @@ def kinds(draw, depth: int = 2) -> tuple[Any, Any]:
 
 @st.composite
 def tables(draw) -> tuple[t.StructType, pa.Table]:
-    """A schema and a table of it, which may be a slice of a longer one."""
+    """Return a schema and a table of it, which may be a slice of a longer table."""
     columns = draw(st.lists(kinds(), min_size=1, max_size=4))
     spark = t.StructType([t.StructField(f"c{i}", kind) for i, (kind, _) in enumerate(columns)])
     rows = draw(st.lists(st.tuples(*(values for _, values in columns)), max_size=6))
@@ -118,7 +118,7 @@ def test_values_are_pysparks_and_come_back_as_the_same_columns(
 
 
 def described(value: Any) -> Any:
-    """A value with the classes in it; of rows that they are rows with these names."""
+    """Return a value with the classes in it; for rows, their names."""
     if isinstance(value, Row):
         return Row, [(name, described(v)) for name, v in zip(value.__fields__, value, strict=True)]
     if isinstance(value, list):
@@ -146,11 +146,11 @@ def test_the_hour_that_comes_twice(zone_in_arrow):
     moments = [datetime.datetime(2024, 11, 3, hour, 30, tzinfo=UTC) for hour in (7, 8, 9, 10)]
     column = pa.array(moments, pa.timestamp("us", ZONE))
     shown = zone.datetimes(column)
-    assert [(one.hour, one.fold) for one in shown] == [(0, 0), (1, 0), (1, 1), (2, 0)]
+    assert [(moment.hour, moment.fold) for moment in shown] == [(0, 0), (1, 0), (1, 1), (2, 0)]
     assert zone.moments(shown).equals(column)
 
 
-def test_what_the_clocks_skip_and_values_with_a_zone_of_their_own():
+def test_hours_that_the_clocks_skip_and_values_with_a_zone_of_their_own():
     zone = SessionZone(ZONE)
     skipped = datetime.datetime(2024, 3, 10, 2, 30)  # read as before the change, as `datetime` does
     aware = datetime.datetime(2024, 3, 10, 10, 30, tzinfo=UTC)
@@ -175,14 +175,14 @@ FIELDS = {
 }
 
 
-def one(name: str, nullable: bool = True) -> RowSchema:
+def column_schema(name: str, nullable: bool = True) -> RowSchema:
     spark = t.StructType([t.StructField(name, FIELDS[name], nullable)])
     return RowSchema(spark, to_arrow_schema(spark, timezone=ZONE), SessionZone(ZONE))
 
 
 def through(name: str, value: Any) -> Any:
-    """A value of one column after the way to Arrow and back."""
-    rows = one(name)
+    """Return a value of a column after the way to Arrow and back."""
+    rows = column_schema(name)
     struct = rows.struct([rows.own((value,))], "output", lambda i: "group (k=1)")
     return rows.tuples(struct.flatten(), tuple)[0][0]
 
@@ -252,7 +252,7 @@ def test_what_else_is_taken(name, given_, kept):
 )
 def test_other_kinds_of_values_are_refused_at_once(name, value, message):
     with pytest.raises(UnfitValueError, match=message):
-        one(name).own((value,))
+        column_schema(name).own((value,))
 
 
 @pytest.mark.parametrize(
@@ -268,14 +268,14 @@ def test_other_kinds_of_values_are_refused_at_once(name, value, message):
     ],
 )
 def test_values_that_do_not_fit_are_named_with_their_group(name, value, message):
-    rows = one(name)
+    rows = column_schema(name)
     with pytest.raises(BadResultError, match=message):
         rows.struct([rows.own(v) for v in ((None,), (value,))], "output", lambda i: f"group (k={i})")
 
 
 def test_nulls_where_the_schema_forbids_them():
     with pytest.raises(UnfitValueError, match="column 'n' is None, but the schema says NOT NULL"):
-        one("n", nullable=False).own((None,))
+        column_schema("n", nullable=False).own((None,))
     spark = t.StructType([t.StructField("l", t.ArrayType(t.IntegerType(), containsNull=False))])
     rows = RowSchema(spark, to_arrow_schema(spark, timezone=ZONE), SessionZone(ZONE))
     with pytest.raises(BadResultError, match=r"'l' has a null for row 1, but the schema says NOT NULL"):
@@ -283,7 +283,7 @@ def test_nulls_where_the_schema_forbids_them():
 
 
 def test_what_the_function_changes_afterwards_is_not_seen():
-    rows = one("l")
+    rows = column_schema("l")
     numbers = [1]
     own = rows.own((numbers,))
     numbers.append(2)
@@ -296,13 +296,13 @@ def test_an_empty_column_without_offsets_has_no_values(kind):
     spark = t.StructType([t.StructField("c", kind)])
     schema = to_arrow_schema(spark, timezone=ZONE)
     arrow = schema.field("c").type
-    beside = pa.py_buffer(np.array([-5, 7], np.int32)).slice(0, 0)
+    foreign = pa.py_buffer(np.array([-5, 7], np.int32)).slice(0, 0)
     values = pa.array([], arrow).values  # entries, of a map
-    column = pa.Array.from_buffers(arrow, 0, [None, beside], children=[values])
+    column = pa.Array.from_buffers(arrow, 0, [None, foreign], children=[values])
     table = pa.Table.from_arrays([column], schema=schema)
     assert RowSchema(spark, schema, SessionZone(ZONE)).tuples(table.columns, row_class(("c",))) == []
-    whole = pa.field("element", pa.int64(), nullable=False)
-    strict = pa.map_(pa.int64(), whole) if pa.types.is_map(arrow) else pa.list_(whole)
+    item = pa.field("element", pa.int64(), nullable=False)
+    strict = pa.map_(pa.int64(), item) if pa.types.is_map(arrow) else pa.list_(item)
     assert first_forbidden_null(column, pa.field("c", strict)) is None
 
 

@@ -1,4 +1,4 @@
-"""What a vectorised function may return, and the error for everything else, before anything is written."""
+"""Results that a vectorised function may return, and the error for all others, before anything is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GROUPS = [
 
 
 def call(function, groups=GROUPS, marks=None, state=STATE, output=OUTPUT, **header):
-    """Calls a function on one batch, as the worker does, and returns the answer."""
+    """Call a function on a batch, as the worker does, and return the answer."""
     text = wire.header(KEY, ROWS, state, output, **header)
     parsed = Header.parse(text)
     marked = vectorized(**(marks or {}))(function)

@@ -1,4 +1,4 @@
-"""What `applyInPandasWithState` promises, with marked functions, on real queries."""
+"""The promises of `applyInPandasWithState`, kept by marked functions on real queries."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ OF_ALL_TYPES = """
 
 
 def test_values_are_those_of_collect(spark, stream, conf):
-    """Of all types, with and without nulls, in rows and in states, in a night in which clocks change."""
+    """Values of all types, also null, in rows and states, in a night in which clocks change."""
     conf("spark.sql.session.timeZone", "America/New_York")
     typed = [part.rsplit(" AS ", 1) for part in split_columns(OF_ALL_TYPES)]
     nulls = [f"if(i % 5 = 4, NULL, {value}) AS n_{name}" for value, name in typed]
@@ -241,13 +241,13 @@ def test_values_are_those_of_collect(spark, stream, conf):
 
 
 def split_columns(text: str) -> list[str]:
-    """The columns of a SELECT, split at commas behind a name."""
+    """Return the columns of a SELECT, split at commas behind a name."""
     return [part.strip() for part in re.findall(r"(.+? AS \w+)(?:,|\Z)", text.strip(), re.DOTALL)]
 
 
 @contextlib.contextmanager
 def local_zone(name: str) -> Iterator[None]:
-    """Makes this the zone of the process, in which `collect()` shows moments."""
+    """Make this the zone of the process, in which `collect()` shows moments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TZ", name)
         time.tzset()

@@ -14,7 +14,7 @@ NO_TIMEOUT = -1
 
 
 def schema(ddl: dict[str, str], nullable: bool = True) -> StructType:
-    """A Spark schema of simple types by name; types may be dicts of Spark's own JSON."""
+    """Return a Spark schema of simple types by name; types may be dicts of Spark's own JSON."""
     fields = [{"name": n, "type": t, "nullable": nullable, "metadata": {}} for n, t in ddl.items()]
     return StructType.fromJson({"type": "struct", "fields": fields})
 
@@ -52,7 +52,7 @@ def header(
 
 
 def batch(text: str | None, parsed: Header, groups: list[dict[str, Any]]) -> pa.RecordBatch:
-    """One batch. A group has `key`, `rows`, `state` (tuple, bytes or None), `flags`, `timeout`."""
+    """Return a batch. A group has `key`, `rows`, `state` (tuple, bytes or None), `flags`, `timeout`."""
 
     def struct(fields: pa.Schema) -> pa.DataType:
         return pa.struct([pa.field(str(i), f.type) for i, f in enumerate(fields)])
@@ -75,7 +75,7 @@ def batch(text: str | None, parsed: Header, groups: list[dict[str, Any]]) -> pa.
 
 
 def answer(reply: pa.RecordBatch) -> dict[str, Any]:
-    """An answer's columns, and its changes by group as (change, timeout)."""
+    """Return an answer's columns, and its changes by group as (change, timeout)."""
     columns = {name: reply.column(name)[0].as_py() for name in reply.schema.names}
     names = ("put", "keep", "clear", "remove")
     columns["changes"] = {

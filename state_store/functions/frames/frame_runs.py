@@ -1,4 +1,4 @@
-"""Joins the many small frames that a function returns, as `pd.concat` would, for a tenth of its time.
+"""Concatenation of the many small frames that a function returns, as by `pd.concat`, in a tenth of its time.
 
 Frames that one function returns mostly have the same columns, in blocks of the same types. Of these only the
 values are kept, which are joined block by block; where a frame differs from the one before, a new run begins,

@@ -1,4 +1,4 @@
-"""Cuts the rows of many groups into one pandas frame a group, each as if its rows had been converted alone.
+"""Slicing of rows into a pandas frame for each group, as if its rows had been converted alone.
 
 A batch is converted once. Pandas has no nulls in columns of integers and booleans: there PySpark's conversion
 of a group depends on whether *that group* has a null, so such columns are converted twice, with and without

@@ -1,8 +1,8 @@
 """Functions that are called for one group at a time, with plain Python values.
 
 The groups of a call come and go as they do for a vectorised function, as one table of rows and one of states.
-Here they are taken apart, and put together again of what the function does to each `GroupState` and of the
-rows that it gives.
+This module takes them apart for the function, and makes tables of the changes to each `GroupState` and of the
+rows that the function returns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from state_store.functions.context import Header
 
 Emit = Callable[[pa.StructArray], Any]
-"""Makes of output rows what a stream of answers holds."""
+"""Makes an item of a stream of answers of output rows."""
 
 _MAX_OUTPUT_ROWS = 10_000
 
@@ -50,7 +50,7 @@ class GroupCaller:
         self._make_state = tuple_class("State", tuple(header.state.names))
 
     def call(self, rows: pa.Table, states: pa.Table, call: Call, emit: Emit) -> Generator[Any, None, Changes]:
-        """Call the function for each group of `states`; yield what `emit` makes of output on the way.
+        """Call the function for each group of `states`; yield the items that `emit` makes of output.
 
         Raises:
             BadResultError: A row or a state that the function gave does not fit its schema.
@@ -104,7 +104,7 @@ class GroupCaller:
 
 
 class _Output:
-    """The rows that the function gave and that wait to be sent, with the group of each."""
+    """The rows that the function returned and that wait to be sent, with the group of each."""
 
     def __init__(self, schema: RowSchema, call: Call) -> None:
         self._schema = schema
@@ -136,7 +136,7 @@ class _Output:
 
 
 def _iterable(given: Any, call: Call) -> Iterable[Any]:
-    """Return an iterator over what a function returned; a single row is no iterable of rows."""
+    """Return an iterator over the result of a function; a single row is no iterable of rows."""
     if isinstance(given, (str, bytes, dict)) or hasattr(given, "_fields") or hasattr(given, "columns"):
         raise call.fail(f"returned a {type(given).__name__}: yield rows, or return a list of them.")
     try:

@@ -1,4 +1,4 @@
-"""Whole rows of a schema: Arrow columns to tuples, and the rows that a function gives to Arrow columns."""
+"""Conversion of the rows of a schema: Arrow columns to tuples, and rows of a function to Arrow columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RowSchema:
         return list(map(make, zip(*values, strict=True)))
 
     def own(self, row: Any) -> tuple[Any, ...]:
-        """Return `row` checked, as a tuple of values that nobody else can change.
+        """Return `row` checked, as a tuple of values that the user's function cannot change later.
 
         A row whose values have the same types as those of a row before is known to be good.
 
@@ -74,7 +74,7 @@ class RowSchema:
     def struct(
         self, rows: list[tuple[Any, ...]], part_name: str, place: Callable[[int], str]
     ) -> pa.StructArray:
-        """Return rows that `own` gave, as a struct array.
+        """Return rows that `own` returned, as a struct array.
 
         `part_name` and `place(i)` name the rows and the row i in messages.
 

@@ -1,7 +1,7 @@
 """The classes of rows, keys and states that a function for one group at a time gets.
 
-All are tuples with names. Rows, and structs in them, are PySpark's `Row` besides. Keys and states are what
-they are in Spark's operator, tuples, so `value in key` asks for values and not for names.
+All are tuples with names. Rows, and structs in them, are instances of PySpark's `Row`, too. Keys and states
+are plain tuples, as in Spark's operator, so `value in key` asks for values and not for names.
 """
 
 from __future__ import annotations

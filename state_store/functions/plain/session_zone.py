@@ -53,7 +53,7 @@ class SessionZone:
         return (_EPOCH + us * _MICROSECOND).astimezone(self.tzinfo).replace(tzinfo=None)
 
     def moments(self, values: Sequence[datetime.datetime | None]) -> pa.Array:
-        """Return the array for `datetimes`; values with a zone of their own are the moments that they are."""
+        """Return the array for `datetimes`; a value with a zone of its own keeps its moment."""
         if self._in_arrow and all(value is None or value.tzinfo is None for value in values):
             try:
                 return pc.assume_timezone(pa.array(values, pa.timestamp("us")), self.name)

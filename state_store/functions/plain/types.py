@@ -1,4 +1,4 @@
-"""Arrow columns and plain Python values of nested types, and which codec a type of Spark has."""
+"""Conversion between Arrow columns and plain values of nested types; the codec of each type of Spark."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class _Map(Codec):
 
 
 class _UserDefined(Codec):
-    """A user-defined type: what its own class makes of the values of its SQL type."""
+    """A user-defined type: its class converts the values of its SQL type."""
 
     def __init__(self, arrow: pa.DataType, spark: Any, zone: SessionZone) -> None:
         super().__init__(arrow, spark, [], ())

@@ -19,11 +19,11 @@ from state_store.functions.plain.session_zone import SessionZone
 
 
 class UnfitValueError(ValueError):
-    """A value that a column cannot hold; the message says what it is and what is wanted."""
+    """A value that a column cannot hold; the message names the value and the type that the column needs."""
 
 
 class Codec:
-    """One type of Spark: `arrow` is its Arrow type, with nulls allowed everywhere.
+    """A type of Spark: `arrow` is its Arrow type, with nulls allowed everywhere.
 
     Values of the classes in `exact` are good as they are, those of `kinds` are made so by `own`.
     """
@@ -55,7 +55,7 @@ class Codec:
         return pa.array(values, type=self.arrow)
 
     def unfit(self, value: Any) -> UnfitValueError:
-        """Return the error for a value that is of another kind."""
+        """Return the error for a value of another kind."""
         return UnfitValueError(f"{value!r} is of type {type(value).__name__}, and no {self.name}")
 
 
@@ -127,7 +127,7 @@ class Decimal(Codec):
 
 
 def plain(value: Any) -> Any:
-    """Return the Python value that a scalar of numpy or pandas stands for; other values as they are."""
+    """Return the Python value of a scalar of numpy or pandas, and any other value as it is."""
     module = type(value).__module__
     if module.startswith("numpy"):
         return from_numpy(value) if isinstance(value, np.generic) else value
@@ -157,7 +157,7 @@ def by_position(value: Any, names: list[str]) -> tuple[Any, ...]:
     Tuples and lists have one for each name, in their order; a mapping may leave names out, which are `None`.
 
     Raises:
-        UnfitValueError: It has too many or too few, a name that is unknown, or is nothing of the kind.
+        UnfitValueError: It has too many, too few or unknown names, or is neither a row nor a mapping.
     """
     if isinstance(value, dict):
         unknown = [key for key in value if key not in names]

@@ -15,7 +15,7 @@ _MOST_ROWS = 10_000
 
 
 class Batch:
-    """The groups of one batch: `keys`, and the borders `starts` of their rows, with the end of the last."""
+    """The groups of a batch: `keys`, and the offsets `starts` of their rows, with the end of the last."""
 
     def __init__(self, row_keys: list[tuple[Any, ...]]) -> None:
         self.starts = [0]
@@ -29,12 +29,12 @@ class Batch:
         self.starts.append(len(row_keys))
 
     def group(self, number: int) -> Iterator[Any]:
-        """Give what the processor gets of a group that lies within this batch."""
+        """Yield the rows or frames of a group that lies within this batch."""
         raise NotImplementedError
 
     @staticmethod
     def chunks(pieces: Iterator[tuple[Any, int]]) -> Iterator[Any]:
-        """Give what the processor gets of a group of these pieces: batches, with the number of its group."""
+        """Yield the rows or frames of a group of these pieces: batches, each with the group's number."""
         raise NotImplementedError
 
 
@@ -48,7 +48,7 @@ class RowBatch(Batch):
 
     @staticmethod
     def batches(batches: Iterator[pa.RecordBatch], key_offsets: list[int]) -> Iterator[RowBatch]:
-        """Give the batches of a stream; a batch without a limit of rows in several."""
+        """Yield the batches of a stream; a large batch comes in several parts."""
         for batch in batches:
             for start in range(0, batch.num_rows, _MOST_ROWS):
                 yield RowBatch(batch.slice(start, _MOST_ROWS), key_offsets)
@@ -68,7 +68,7 @@ class RowBatch(Batch):
 
 
 class FrameBatch(Batch):
-    """Rows as PySpark's pandas frames, which it makes of tuples, so that pandas infers the types."""
+    """Rows as pandas frames. PySpark makes them of tuples, so pandas infers the types, and so it is here."""
 
     def __init__(self, batch: pa.RecordBatch, stream: FrameStream) -> None:
         import pandas as pd
@@ -95,7 +95,7 @@ class FrameBatch(Batch):
         return rows <= self._stream.max_records and rows * self._average_bytes < self._stream.max_bytes
 
     def tuples(self, number: int) -> Iterator[Any]:
-        """Give the rows of a group as named tuples."""
+        """Yield the rows of a group as named tuples."""
         return self._frame.iloc[self.starts[number] : self.starts[number + 1]].itertuples(index=False)
 
     @staticmethod
@@ -116,7 +116,7 @@ class FrameBatch(Batch):
 
 
 class FrameStream:
-    """What the batches of one stream have in common when frames are made of them."""
+    """The facts that all batches of a stream share when frames are made of them."""
 
     def __init__(self, header: Any) -> None:
         self._header = header
@@ -138,7 +138,7 @@ class FrameStream:
         return pandas_frames.to_series(batch, self._header)
 
     def batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[FrameBatch]:
-        """Give the batches of a stream."""
+        """Yield the batches of a stream."""
         for batch in batches:
             if batch.num_rows == 0:
                 continue
@@ -159,10 +159,10 @@ _ALIKE = frozenset(("int64", "float64", "bool", "datetime64[ns]"))
 
 
 def _sliceable(frame: Any, schema: pa.Schema, fields: tuple[str, ...], first: int) -> Any:
-    """Return a frame of which a slice is what pandas makes of the slice's rows as tuples, or `None`.
+    """Return a frame whose slices equal the frames that pandas makes of the same tuples, or `None`.
 
-    It has the columns that the processor gets. Pandas infers the types of columns anew from the values:
-    that a slice's are known needs columns in which every value tells the type.
+    It has the columns that the processor gets. Pandas infers the type of a column from its values; the
+    type of a slice is known if each value of the column decides it.
     """
     import pandas as pd
 
@@ -191,7 +191,7 @@ def _sliceable(frame: Any, schema: pa.Schema, fields: tuple[str, ...], first: in
 
 
 def _stays_object(kind: pa.DataType) -> bool:
-    """Return whether no column of some of the values is anything but a column of objects to pandas."""
+    """Return whether pandas makes a column of objects of any values of this type."""
     checks = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return any(check(kind) for check in (*checks, pa.types.is_date, pa.types.is_decimal, pa.types.is_nested))
 

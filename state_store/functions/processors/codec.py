@@ -1,4 +1,4 @@
-"""Values of state variables and keys, as the processor gives and gets them, and as they travel.
+"""Values of state variables and keys, as the processor has them and as they travel.
 
 A value of plain types travels as the tuple that it is. Any other travels as the pickle that PySpark's own
 client of state makes and reads, so that conversions, and their errors, are PySpark's.
@@ -46,7 +46,7 @@ class RowCodec:
         """Return `value` as it travels, whether it comes back unchanged, and whether the JVM surely takes it.
 
         Raises:
-            Exception: what PySpark raises for a value that it cannot convert.
+            Exception: the error of PySpark for a value that it cannot convert.
         """
         if self._is_plain:
             kind = type(value)
@@ -98,7 +98,7 @@ def _call(check: Callable[[Any], bool], value: Any) -> bool:
 
 
 def _exact(field: types.StructField) -> Callable[[Any], bool] | None:
-    """Return what says whether a value of this field comes back as it went; `None` if that cannot be said.
+    """Return a check that a value of this field comes back unchanged; `None` if no check can tell.
 
     The rule for types is that of the JVM's `RowCodec.isPlain`.
     """
@@ -116,7 +116,7 @@ def _exact(field: types.StructField) -> Callable[[Any], bool] | None:
 
 
 def _is_text(value: str) -> bool:
-    """Return whether UTF-8 has the text: half of a surrogate pair comes back otherwise."""
+    """Return whether UTF-8 has the text: half of a surrogate pair comes back as another character."""
     if value.isascii():
         return True
     try:
@@ -127,9 +127,9 @@ def _is_text(value: str) -> bool:
 
 
 def _safe(kind: types.DataType, nullable: bool) -> Callable[[Any], bool]:
-    """Return what says whether the JVM surely takes a value of this type that PySpark has converted.
+    """Return a check that the JVM takes any value of this type that PySpark has converted and that passes it.
 
-    Whatever is not sure is written at once, so that an error of the JVM has the line of the user.
+    A value that fails the check is written at once, so that an error of the JVM has the line of the user.
     """
     inner: Callable[[Any], bool]
     if isinstance(kind, types.DecimalType):

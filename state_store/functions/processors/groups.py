@@ -13,9 +13,9 @@ from state_store.functions.processors.batches import Batch
 
 
 class Groups:
-    """Goes through the groups of a partition, run by run.
+    """An iteration over the groups of a partition, run by run.
 
-    For each run, call `keys`; then go through `groups` to its end, and each group's rows before the next one.
+    For each item of `runs`, go through `groups` to its end, and each group's rows before the next group.
     """
 
     def __init__(self, batches: Iterator[Batch]) -> None:
@@ -27,18 +27,18 @@ class Groups:
     def _advance(self) -> None:
         self._batch, self._first = next(self._batches, None), 0
 
-    def runs(self, most: Any) -> Iterator[list[tuple[Any, ...]]]:
-        """Give the keys of each run, of at most `most()` groups; see `groups`."""
+    def runs(self, limit: Any) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the keys of each run, of at most `limit()` groups; see `groups`."""
         while self._batch is not None:
             keys, count = self._batch.keys, len(self._batch.keys)
             if self._first == count:
                 self._advance()
                 continue
-            self._stop = min(self._first + most(), count)
+            self._stop = min(self._first + limit(), count)
             yield keys[self._first : self._stop]
 
     def groups(self) -> Iterator[tuple[tuple[Any, ...], Iterator[Any]]]:
-        """Give key and rows of each group of the run whose keys were given last."""
+        """Yield key and rows of each group of the run whose keys `runs` yielded last."""
         batch, start, stop = self._batch, self._first, self._stop
         assert batch is not None
         for number in range(start, stop):
@@ -50,7 +50,7 @@ class Groups:
                 pass
 
     def _pieces(self, batch: Batch, number: int) -> Iterator[tuple[Batch, int]]:
-        """Give the last group of `batch`, and the groups of the next batches that go on with it."""
+        """Yield the last group of `batch`, and the groups of the next batches that continue it."""
         key = batch.keys[number]
         yield batch, number
         while True:

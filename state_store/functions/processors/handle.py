@@ -72,7 +72,7 @@ def as_long(value: Any) -> int:
     """Return `value` as the 64-bit integer that PySpark sends for it.
 
     Raises:
-        Exception: what PySpark raises for a value that is none.
+        Exception: the error of PySpark for a value that is no such integer.
     """
     if type(value) is int and -(2**63) <= value < 2**63:
         return value

@@ -1,7 +1,7 @@
 """The worker's side of a processor: rows in, output out, in the order of PySpark's own worker.
 
-What a processor sees is the same as there: the order of its calls, rows that are read when it asks for
-them, output that is taken as it comes, timers after all rows, `close` at the end.
+A processor sees no difference to PySpark's own worker: its calls come in the same order, rows are read when
+it asks for them, output is taken as it comes, timers follow all rows, and `close` is the last call.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FIRST_RUN = 32
 def processor_command(command: bytes, header: str) -> tuple[Callable[..., Any], Any]:
     """Return the pickled (function, return type) with a function of record batches in its place.
 
-    The JVM writes a call of this function into the plan (`ProcessorCall`), with what a task says of itself.
+    The JVM writes a call of this function into the plan (`ProcessorCall`), with the facts of a task.
     """
     from pyspark.serializers import CPickleSerializer
 
@@ -46,12 +46,12 @@ def processor_command(command: bytes, header: str) -> tuple[Callable[..., Any], 
 
 
 def run(utils: Any, output: StructType, header: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """Call a processor for all groups and timers of a partition; give its output as record batches.
+    """Call a processor for all groups and timers of a partition; yield its output as record batches.
 
     Args:
         utils: PySpark's `TransformWithStateInPandasUdfUtils`, which has the processor.
-        output: the schema of what the processor gives.
-        header: what the JVM says of the task, as JSON.
+        output: the schema of the processor's output.
+        header: the facts of the task (`TaskHeader`), as JSON.
         batches: the rows, as record batches.
     """
     gc.freeze()  # the loop makes many objects; a full collection need not look at all that is imported
@@ -63,7 +63,7 @@ def run(utils: Any, output: StructType, header: str, batches: Iterator[Any]) -> 
 
 
 class TaskHeader:
-    """The JVM's words on a task: times in ms (-1 for none), limits, the zone, settings of Python."""
+    """The facts of a task: times in ms (-1 for none), limits, the time zone, settings of Python."""
 
     def __init__(self, text: str, time_mode: str) -> None:
         fields = json.loads(text)
@@ -89,7 +89,7 @@ class TaskHeader:
 
 
 class ProcessorLoop:
-    """One pass over the groups and timers of a partition. Used by the one thread of a worker."""
+    """A pass over the groups and timers of a partition. Used by the one thread of a worker."""
 
     def __init__(self, processor: Any, output: StructType, header: TaskHeader) -> None:
         self._processor = processor
@@ -106,7 +106,7 @@ class ProcessorLoop:
         self._runs = 0
 
     def answers(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Give the output of all groups, then that of all timers that have expired."""
+        """Yield the output of all groups, then that of all timers that have expired."""
         session = self._session
         self._processor.init(BatchedHandle(session, self._timers))
         self._state("INITIALIZED")
@@ -123,7 +123,7 @@ class ProcessorLoop:
     def _state(self, name: str) -> None:
         self._session.call("Error setting handle state", "state", name)
 
-    def _most(self) -> int:
+    def _run_limit(self) -> int:
         self._runs += 1
         return _RUN if self._runs > 1 else _FIRST_RUN
 
@@ -136,7 +136,7 @@ class ProcessorLoop:
             cut = FrameStream(header).batches(batches)
         groups = Groups(cut)
         handle, times = self._processor.handleInputRows, self._times
-        for keys in groups.runs(self._most):
+        for keys in groups.runs(self._run_limit):
             session.begin(keys)
             for number, (key, rows) in enumerate(groups.groups()):
                 session.enter(number)
@@ -162,7 +162,7 @@ class ProcessorLoop:
             session.end()
 
     def _expired(self, part: list[tuple[Any, int]]) -> Iterator[Any]:
-        """Give what the processor gives for timers that have expired, and delete each after its call."""
+        """Yield the processor's output for timers that have expired, and delete each after its call."""
         for number, (key, at) in enumerate(part):
             self._session.enter(number)
             yield from self._processor.handleExpiredTimer(

@@ -1,4 +1,4 @@
-"""What a processor gives, as Arrow batches: the conversions of PySpark's worker, for many groups at once."""
+"""Output of a processor as Arrow batches: the conversions of PySpark's worker, for many groups at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class RowOutput:
         self._rows: list[Any] = []
 
     def add(self, results: Any) -> Iterator[pa.RecordBatch]:
-        """Take the rows that the processor gave for a group; give a batch when there are many."""
+        """Add the rows that the processor returned for a group; yield a batch when there are many."""
         rows = self._rows
         for row in results:
             rows.append(row)
@@ -39,11 +39,11 @@ class RowOutput:
 
     @property
     def waits(self) -> bool:
-        """Whether there are rows that wait."""
+        """True if rows wait."""
         return bool(self._rows)
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:
-        """Give all rows as a batch; none are left."""
+        """Yield all rows as a batch and forget them."""
         rows, self._rows = self._rows, []
         names, row_class = self._names, self._row
         if self._is_flat and all(
@@ -68,7 +68,7 @@ class FrameOutput:
         self._runs = FrameRuns()
 
     def add(self, results: Any) -> Iterator[pa.RecordBatch]:
-        """Take the frames that the processor gave for a group; give batches when there are many rows.
+        """Add the frames that the processor returned for a group; yield batches when there are many rows.
 
         Raises:
             PySparkValueError: one of them is no frame.
@@ -87,11 +87,11 @@ class FrameOutput:
 
     @property
     def waits(self) -> bool:
-        """Whether there are rows that wait."""
+        """True if rows wait."""
         return self._runs.rows > 0
 
     def flush_all(self) -> Iterator[pa.RecordBatch]:
-        """Give all frames as batches; none are left."""
+        """Yield all frames as batches and forget them."""
         runs, self._runs = self._runs, self._new_runs()
         yield from self._converted(runs.runs())
 

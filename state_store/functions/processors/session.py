@@ -1,9 +1,9 @@
 """The state of one task: a connection, the present group, and the operations that wait to be sent.
 
 A *run* is a number of groups that are handled one after the other. At its begin, one message takes what the
-run before has written and brings what the variables of this one are going to be asked for, which each
-learns from the runs before. A read that was not foreseen takes what waits with it. The JVM does operations
-in their order, so a read sees whatever was written before it.
+run before has written and brings the state that the groups of this run are likely to read; each variable
+learns that from the runs before. A read that was not foreseen takes the waiting operations with it. The JVM
+does operations in their order, so a read sees all writes before it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Session:
         self._groups_before = 0
 
     def begin(self, keys: Sequence[tuple[Any, ...]]) -> None:
-        """Begin a run over groups with these keys."""
+        """Start a run over groups with these keys."""
         self._run_keys = [self._keys.key(key) for key in keys]
         places: dict[Any, int] = {}
         self._slots = [places.setdefault(key, len(places)) for key in self._run_keys]
@@ -92,22 +92,22 @@ class Session:
         self._key_sent = False
 
     def end(self) -> None:
-        """Send what waits; from here on each call is a message of its own."""
+        """Send the waiting operations; each later call is a message of its own."""
         self.flush()
         self._key = None
         self.batches = False
         self._groups_before = 0
 
     def flush(self) -> None:
-        """Send what waits."""
+        """Send the waiting operations."""
         if self._pending:
             self._exchange("state of processors", [], [])
 
-    def write(self, what: str, is_safe: bool, length: int, code: int, *arguments: Any) -> None:
-        """Note an operation without a result; send it at once where the JVM may refuse it.
+    def write(self, failure: str, is_safe: bool, length: int, code: int, *arguments: Any) -> None:
+        """Add an operation without a result; send it at once if the JVM may refuse it.
 
         Args:
-            what: begins the message of an error, as PySpark's own.
+            failure: the beginning of the message of an error, as PySpark has it.
             is_safe: whether the JVM surely takes it.
             length: about how many bytes it takes, 0 for few.
             code: of the operation.
@@ -116,22 +116,22 @@ class Session:
         self._add(code, arguments)
         self._pending_bytes += length
         if not is_safe or not self.batches:
-            self._exchange(what, [], [])
+            self._exchange(failure, [], [])
         elif self._pending_bytes > _MOST_BYTES or len(self._pending) > _MOST_OPERATIONS:
             self.flush()
 
-    def read(self, what: str, code: int, *arguments: Any) -> Any:
-        """Return the result of an operation that was not foreseen; `what` as in `write`."""
+    def read(self, failure: str, code: int, *arguments: Any) -> Any:
+        """Return the result of an operation that was not foreseen; `failure` as in `write`."""
         self._add(code, arguments)
-        return self._exchange(what, [], [])[0][-1]
+        return self._exchange(failure, [], [])[0][-1]
 
-    def call(self, what: str, *message: Any) -> Any:
-        """Send what waits, then another message; return its result."""
+    def call(self, failure: str, *message: Any) -> Any:
+        """Send the waiting operations, then another message; return its result."""
         self.flush()
         try:
             return self.channel.call(*message)
         except StateCallError as error:
-            raise PySparkRuntimeError(f"{what}: {error}") from None
+            raise PySparkRuntimeError(f"{failure}: {error}") from None
 
     def new_iterator(self) -> int:
         """Return a number for an iterator in the JVM."""
@@ -146,11 +146,11 @@ class Session:
         pending.append(code)
         pending += arguments
 
-    def _exchange(self, what: str, keys: list[Any], fetches: list[Any]) -> Any:
+    def _exchange(self, failure: str, keys: list[Any], fetches: list[Any]) -> Any:
         operations, self._pending = self._pending, []
         self._pending_bytes = 0
         self._key_sent = False
         try:
             return self.channel.call("run", operations, keys, fetches)
         except StateCallError as error:
-            raise PySparkRuntimeError(f"{what}: {error}") from None
+            raise PySparkRuntimeError(f"{failure}: {error}") from None

@@ -1,7 +1,7 @@
-"""State variables that answer from what a run has fetched and what was written since.
+"""State variables that answer from the values that a run has fetched and the writes since.
 
-They are PySpark's classes for the processor, with PySpark's results and errors. An iterator gives what the
-variable held when its first entries were read; further entries come in parts of the size of PySpark's.
+To the processor they are PySpark's classes, with PySpark's results and errors. An iterator yields the entries
+that the variable held when the first were read; further entries come in parts of the size of PySpark's.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from state_store.functions.processors.codec import RowCodec, size
 from state_store.functions.processors.session import Session
 
 MISSING: Any = 0
-"""Stands for a state that is not known here, as in the JVM's answers."""
+"""The mark of a state that is not known in the worker, as in the JVM's answers."""
 
 _MOST_ENTRIES = 256
 """Longer lists and maps are read only when they are asked for."""
 
 
 class Variable:
-    """What is known of one variable for the keys of the run: `known[slot]`, or `MISSING`."""
+    """A state variable, with the known states of the keys of the run: `known[slot]`, or `MISSING`."""
 
     code = operations.VALUE_GET
 
@@ -36,7 +36,7 @@ class Variable:
         session.variables.append(self)
 
     def decide(self, groups: int) -> None:
-        """Decide by the run before, which had this many groups, whether to fetch at the begin of the next."""
+        """Decide whether to fetch for the next run, by the reads of the run before, of `groups` groups."""
         if groups:
             if self.prefetches:
                 self.prefetches = self.hits * 10 >= groups and self.too_large * 2 <= groups
@@ -45,36 +45,36 @@ class Variable:
         self.hits = self.misses = 0
 
     def fetch(self) -> tuple[int, int, int]:
-        """Return what the JVM shall read for each key: code, variable, most entries."""
-        return self.code, self.index, self.most
+        """Return the read that the JVM does for each key: code, variable, limit of entries."""
+        return self.code, self.index, self.limit
 
     @property
-    def most(self) -> int:
-        """The most entries of a list, a map or timers that are read in advance."""
+    def limit(self) -> int:
+        """The limit of entries of a list, a map or timers that are read in advance."""
         return min(_MOST_ENTRIES, self.session.max_state_records)
 
     def fill(self, fetched: list[Any]) -> None:
-        """Take what was fetched for each key of a new run; an empty list if nothing was."""
+        """Keep the states that were fetched for each key of a new run; an empty list if none were."""
         self.known = {slot: state for slot, state in enumerate(fetched) if state is not MISSING}
         self.too_large = 0
 
     def fill_complete(self, fetched: list[Any]) -> None:
-        """Take lists of entries, each with whether it is complete."""
+        """Keep lists of entries that come with a flag for complete ones."""
         known = [pair for pair in enumerate(fetched) if pair[1] is not MISSING]
         self.known = {slot: entries for slot, (entries, complete) in known if complete}
         self.too_large = len(fetched) - len(self.known)
 
     def forget(self) -> None:
-        """Forget what is known for the present key."""
+        """Forget the state of the present key."""
         self.known.pop(self.session.slot, None)
 
     def keep(self, state: Any) -> None:
-        """Note what the variable holds for the present key, if there is a run."""
+        """Keep the state of the present key, if there is a run."""
         if self.session.batches:
             self.known[self.session.slot] = state
 
     def found(self) -> Any:
-        """Return what is known for the present key, or `MISSING`."""
+        """Return the known state of the present key, or `MISSING`."""
         state = self.known.get(self.session.slot, MISSING) if self.session.batches else MISSING
         if state is MISSING:
             self.misses += 1
@@ -90,10 +90,10 @@ class BatchedValue(ValueState, Variable):
         Variable.__init__(self, session, index, True)
         self._codec = RowCodec(schema)
 
-    def _travelled(self, what: str) -> Any:
+    def _travelled(self, failure: str) -> Any:
         state = self.found()
         if state is MISSING:
-            state = self.session.read(what, operations.VALUE_GET, self.index, 1)
+            state = self.session.read(failure, operations.VALUE_GET, self.index, 1)
             self.keep(state)
         return state
 
@@ -121,7 +121,7 @@ class BatchedValue(ValueState, Variable):
 
 
 class Entries:
-    """An iterator over a list, a map or timers, as PySpark's: it reads when it is first asked."""
+    """An iterator over a list, a map or timers, as PySpark's: it reads when its first entry is asked for."""
 
     def __init__(
         self,
@@ -216,12 +216,12 @@ class BatchedList(ListState, Variable):
             all_exact = all_exact and is_exact
             all_safe = all_safe and is_safe
             length += size(sent)
-        # What Spark makes of an empty list is for Spark to say, at once.
+        # An empty list goes at once, since Spark may refuse it.
         self.session.write(
             "Error updating value state", all_safe and bool(all_sent), length, code, self.index, all_sent
         )
         if code == operations.LIST_PUT:
-            if all_exact and not length and 0 < len(all_sent) <= self.most:
+            if all_exact and not length and 0 < len(all_sent) <= self.limit:
                 self.keep(all_sent)
             else:
                 self.forget()
@@ -231,7 +231,7 @@ class BatchedList(ListState, Variable):
     def _note(self, appended: list[Any], is_exact: bool) -> None:
         state = self.known.get(self.session.slot, MISSING) if self.session.batches else MISSING
         if state is not MISSING:
-            if is_exact and len(state) + len(appended) <= self.most:
+            if is_exact and len(state) + len(appended) <= self.limit:
                 self.keep(state + appended)
             else:
                 self.forget()
@@ -242,10 +242,10 @@ class BatchedList(ListState, Variable):
 
 
 class _Map:
-    """What is known of the map of one key.
+    """The known part of the map of a key.
 
-    `values` has values by key, `None` for a key that is not there. `complete`: it has all keys. `in_order`:
-    and in the order in which Spark gives them, as nothing was written since.
+    `values` has values by key, `None` for a key that is not in the map. `complete`: it has all keys.
+    `in_order`: it has them in Spark's order, since nothing was written after they were read.
     """
 
     __slots__ = ("complete", "in_order", "values")
@@ -276,18 +276,18 @@ class BatchedMap(MapState, Variable):
         }
 
     def _present(self) -> _Map:
-        """Return what is known for the present key; a map of which nothing is known outside of a run."""
+        """Return the known part of the present key's map; outside of a run an empty part that is not kept."""
         state = self.known.get(self.session.slot, MISSING) if self.session.batches else MISSING
         if state is MISSING:
             state = _Map({}, False, False)
             self.keep(state)
         return state
 
-    def _value(self, key: Any, code: int, what: str) -> Any:
+    def _value(self, key: Any, code: int, failure: str) -> Any:
         sent, is_exact, _ = self._keys.sent(key)
         if not is_exact:
             self.misses += 1
-            return self.session.read(what, code, self.index, sent)
+            return self.session.read(failure, code, self.index, sent)
         state = self._present()
         value = state.values.get(sent, MISSING)
         if value is not MISSING or state.complete:
@@ -295,7 +295,7 @@ class BatchedMap(MapState, Variable):
             value = None if value is MISSING else value
             return value if code == operations.MAP_GET else value is not None
         self.misses += 1
-        value = self.session.read(what, code, self.index, sent)
+        value = self.session.read(failure, code, self.index, sent)
         if code == operations.MAP_GET:
             state.values[sent] = value
         return value
@@ -338,7 +338,7 @@ class BatchedMap(MapState, Variable):
         self._note(sent, is_exact, None)
 
     def _note(self, key: Any, is_exact_key: bool, value: Any) -> None:
-        """Note that `key` has `value` now, `None` for a key that was removed; `MISSING` if it is not sure."""
+        """Keep `value` for `key`: `None` for a removed key, `MISSING` for a value that may change."""
         state = self._present()
         state.in_order = False
         if is_exact_key and value is not MISSING and len(state.values) < _MOST_ENTRIES * 4:
@@ -402,6 +402,6 @@ class Timers(Variable):
         """Delete a timer."""
         self._change("Error deleting timer", operations.TIMER_DELETE, moment_ms)
 
-    def _change(self, what: str, code: int, moment_ms: int) -> None:
-        self.session.write(what, self._has_timers, 0, code, moment_ms)
+    def _change(self, failure: str, code: int, moment_ms: int) -> None:
+        self.session.write(failure, self._has_timers, 0, code, moment_ms)
         self.forget()
