@@ -75,6 +75,16 @@ def test_rows_of_64_mebibytes(class_path: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.tier("long")
+def test_the_longest_key_that_is_taken_can_be_read(class_path: str, tmp_path: Path) -> None:
+    assert "1 pieces agree" in walk(class_path, tmp_path, "StatePieces", "longest key", heap="4g")
+
+
+@pytest.mark.tier("long")
+def test_a_key_of_more_than_a_gibibyte_does_not_end_the_jvm(class_path: str, tmp_path: Path) -> None:
+    assert "was read" in walk(class_path, tmp_path, "sst.LongKey", heap="3g")
+
+
+@pytest.mark.tier("long")
 def test_a_delta_that_is_too_long_for_a_mapping(class_path: str, tmp_path: Path) -> None:
     assert "all 34 changes" in walk(class_path, tmp_path, "delta.LargeDelta")
 
@@ -99,6 +109,25 @@ def test_many_rows_need_little_heap(class_path: str, tmp_path: Path, case: str) 
 
 def test_damaged_files_give_no_wrong_row(class_path: str, tmp_path: Path) -> None:
     assert "no wrong row" in walk(class_path, tmp_path, "base.DamagedBases", 1, 50)
+
+
+FUZZ_LONG = [pytest.param(seed, 60, 400, marks=pytest.mark.tier("long")) for seed in range(2, 12)]
+
+
+@pytest.mark.parametrize(("seed", "files", "changes"), [(1, 15, 200), *FUZZ_LONG])
+def test_tables_are_read_as_rocksdb_reads_them_or_refused(
+    class_path: str, tmp_path: Path, seed: int, files: int, changes: int
+) -> None:
+    told = walk(class_path, tmp_path, "sst.ReaderFuzz", seed, files, changes)
+    assert "every file is read alike or refused" in told
+
+
+@pytest.mark.parametrize(("seed", "files", "changes"), [(1, 1, 150), *FUZZ_LONG])
+def test_manifests_are_read_as_rocksdb_reads_them_or_refused(
+    class_path: str, tmp_path: Path, seed: int, files: int, changes: int
+) -> None:
+    told = walk(class_path, tmp_path, "base.ManifestFuzz", seed, files * changes)
+    assert "list the same files" in told
 
 
 def test_the_disk_is_not_waited_for_in_page_faults(class_path: str) -> None:

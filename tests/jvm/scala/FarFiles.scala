@@ -25,6 +25,18 @@ final class FarFiles(directory: File, files: Seq[File]) {
     Files.write(file.toPath, Array.fill[Byte](data)(0) ++ whole.drop(data))
   }
 
+  /** Changes bytes, where the file has any. */
+  def damage(name: String, offset: Long, length: Long): Unit = {
+    val until = math.min(offset + length, content(name).length)
+    if (offset < until) {
+      val access = new RandomAccessFile(new File(directory, name), "rw")
+      try {
+        access.seek(offset)
+        access.write(content(name).slice(offset.toInt, until.toInt).map(byte => (byte ^ 0x55).toByte))
+      } finally access.close()
+    }
+  }
+
   def fetch(name: String, offset: Long, length: Long): Unit = {
     val access = new RandomAccessFile(new File(directory, name), "rw")
     try {

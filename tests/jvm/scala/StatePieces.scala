@@ -10,15 +10,16 @@ import scala.util.{Random, Try}
 
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, ChecksumType, CompressionType, EnvOptions, Options, RocksDB, SstFileWriter}
 
+import org.apache.spark.sql.execution.streaming.state.StateStoreUnsupportedOperationException
 import org.apache.spark.sql.execution.streaming.state.incremental.base.{BaseDirectory, Beside, BesideDelta}
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.VersionId
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, PrefixIndex, Record, RecordList, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Arena, Bytes, KeyHash, KeyOrder, PrefixIndex, Record, RecordList, RowSizes, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.{SstCursor, SstPointReader, SstTable, UnsupportedSstException}
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.{StateConf, StoreVersions, Transaction}
 
 /**
  * Parts of the state against RocksDB and against what is plain: filters, tables, sorting, very large and
- * empty rows. Arguments: the names of pieces; none: all but those of 64 MiB.
+ * empty rows. Arguments: the names of pieces; none: all but those with very large rows.
  */
 object StatePieces {
   private val random = new Random(11)
@@ -29,11 +30,14 @@ object StatePieces {
     ("sorting", sorts),
     ("prefixes", findsPrefixes),
     ("large", takesLargeAndEmptyRows(_, 8 << 20)),
+    ("sizes", refusesRowsThatCannotBeRead),
     ("fits", keepsWhatFits),
     ("counts", countsWhatLookUpsRead),
     ("names", namesBlocksInAscii),
     ("buffers", givesBuffersBack))
-  private val byThemselves: Seq[(String, File => Unit)] = Seq(("64m", takesLargeAndEmptyRows(_, 64 << 20)))
+  private val byThemselves: Seq[(String, File => Unit)] = Seq(
+    ("64m", takesLargeAndEmptyRows(_, 64 << 20)),
+    ("longest key", takesLargeAndEmptyRows(_, RowSizes.mostKeyBytes - 2)))
 
   def main(arguments: Array[String]): Unit = {
     val directory = Files.createTempDirectory("state-pieces").toFile
@@ -336,6 +340,37 @@ object StatePieces {
     TestBases.build(base, Seq(delta), random)
     state.reset(BaseDirectory(base.getPath, at, rows.size, () => ()))
     check(state.tryBegin(at, readOnly = true).get, rows)
+    state.close()
+  }
+
+  /** What is refused harms nothing: the transaction goes on. */
+  private def refusesRowsThatCannotBeRead(directory: File): Unit = {
+    val (key, all) = (RowSizes.mostKeyBytes.toLong, RowSizes.mostBytes.toLong)
+    val readable = Seq(0L -> 0L, key -> 0L, key -> (all - key), 0L -> all)
+    val not = Seq(key + 1 -> 0L, key -> (all - key + 1), 0L -> (all + 1), key -> Int.MaxValue.toLong, 1L -> Int.MaxValue.toLong)
+    for ((rows, can) <- Seq(readable -> true, not -> false); (keyBytes, valueBytes) <- rows) {
+      expect(RowSizes.canBeRead(keyBytes, valueBytes) == can, s"a key of $keyBytes bytes with a value of $valueBytes")
+    }
+    for (bytes <- Seq(0, 1, 256, 1 << 29, 1 << 30, (1 << 30) + 1, Int.MaxValue - 8, Int.MaxValue)) {
+      val room = RowSizes.doubled(bytes)
+      expect(room >= bytes && (room.toLong == 2L * bytes || room > (1 << 30)), s"$room bytes of room for $bytes")
+    }
+    val memory = new StoreMemory(64L << 20)
+    val state = new StoreVersions(memory, StateConf(new File(directory, "spill")))
+    val transaction = state.tryBegin(VersionId.empty, readOnly = false).get
+    transaction.put(Array[Byte](0, 0), Array[Byte](1))
+    val tooLong = new Array[Byte](RowSizes.mostKeyBytes + 1)
+    val changes = Seq[() => Any](
+      () => transaction.put(tooLong, Array[Byte](1)),
+      () => transaction.remove(tooLong),
+      () => transaction.append(tooLong, Array[Byte](1), ','))
+    changes.foreach { change =>
+      val failure = Try(change()).failed.toOption
+      expect(failure.exists(_.isInstanceOf[StateStoreUnsupportedOperationException]), s"too long a key ends with $failure")
+      expect(failure.get.getMessage.contains(tooLong.length.toString), failure.get.getMessage)
+    }
+    check(transaction, Seq(Array[Byte](0, 0) -> Array[Byte](1)))
+    transaction.abort()
     state.close()
   }
 

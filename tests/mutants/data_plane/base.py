@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import CONTRADICTIONS, DAMAGE, HARD, MODEL, ROOT, SPARSE, VERIFIED
+from mutants.data_plane.places import CONTRADICTIONS, DAMAGE, HARD, MANIFESTS, MODEL, ROOT, SPARSE, VERIFIED
 from mutants.mutant import Mutant
 
 MUTANTS = [
+    Mutant(
+        "files of a level may overlap",
+        f"{ROOT}/base/DatabaseManifest.scala",
+        "if (level > 0) checkOrder(",
+        "if (false) checkOrder(",
+        MANIFESTS,
+    ),
     Mutant(
         "what the agent says of compressed files is not heard",
         f"{ROOT}/base/Base.scala",

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import EITHER, GUARD, HARD, HEAP, MODEL, ROOT
+from mutants.data_plane.places import EITHER, GUARD, HARD, HEAP, MODEL, ROOT, SIZES
 from mutants.mutant import Mutant
 
 MUTANTS = [
+    Mutant(
+        "a buffer for a long key has a negative length",
+        f"{ROOT}/memory/RowSizes.scala",
+        "math.min(bytes * 2L, mostArrayBytes.toLong).toInt",
+        "bytes * 2",
+        SIZES,
+    ),
+    Mutant(
+        "a row is as long as an array can be, and its block is longer",
+        f"{ROOT}/memory/RowSizes.scala",
+        " && keyBytes + valueBytes <= mostBytes",
+        "",
+        SIZES,
+    ),
     Mutant(
         "tables go by a hash that everybody knows",
         f"{ROOT}/memory/KeyHash.scala",

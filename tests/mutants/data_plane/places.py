@@ -10,6 +10,10 @@ HARD = ("tests/jvm/test_state_model.py::test_hard_cases",)
 STORES = ("tests/bridge/test_stores.py",)
 SHARED = ("tests/jvm/test_state_model.py::test_stores_of_several_threads_in_one_budget[1-30]",)
 EITHER = (*STORES, *MODEL)
+LONG_KEY = (
+    "--tier=long",
+    "tests/jvm/test_state_model.py::test_a_key_of_more_than_a_gibibyte_does_not_end_the_jvm",
+)
 DAMAGE = ("tests/jvm/test_state_model.py::test_damaged_files_give_no_wrong_row",)
 GUARD = ("tests/jvm/test_state_model.py::test_wrong_uses_of_memory_are_found",)
 ANEW = (
@@ -28,6 +32,11 @@ ASKED_AGAIN = (
 PAGES = ("tests/core/storage/test_bridge.py::TestOnADirectory::test_a_listing_in_pages_has_each_file_once",)
 SPARSE = ("tests/jvm/test_state_model.py::test_look_ups_in_files_that_are_far",)
 CONTRADICTIONS = ("tests/jvm/test_state_model.py::test_what_contradicts_itself_is_not_used",)
+TABLES = ("tests/jvm/test_state_model.py::test_tables_are_read_as_rocksdb_reads_them_or_refused[1-15-200]",)
+MANIFESTS = (
+    "tests/jvm/test_state_model.py::test_manifests_are_read_as_rocksdb_reads_them_or_refused[1-1-150]",
+)
+SIZES = ("tests/jvm/test_state_model.py::test_single_pieces",)
 VERIFIED = ("tests/bridge/test_damage.py::TestBackgroundVerification",)
 LOCALE = ("tests/jvm/test_state_model.py::test_single_pieces_in_a_locale_with_other_digits",)
 KILLED_AT_START = ("tests/bridge/test_life.py::test_an_agent_killed_before_it_answers_is_replaced",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import DAMAGE, EITHER, MODEL, ROOT
+from mutants.data_plane.places import DAMAGE, EITHER, LONG_KEY, MODEL, ROOT, SPARSE, TABLES
 from mutants.mutant import Mutant
 
 MUTANTS = [
@@ -40,6 +40,76 @@ MUTANTS = [
         "while (valid && Bytes.compare(key, keyAddress, keyLength) > 0) next()",
         "while (valid && Bytes.compare(key, keyAddress, keyLength) >= 0) next()",
         MODEL,
+    ),
+    Mutant(
+        "operands of merges are read as values",
+        f"{ROOT}/sst/SstTable.scala",
+        "if (kind == SstFormat.put) bytes",
+        "if (kind != SstFormat.removal) bytes",
+        TABLES,
+    ),
+    Mutant(
+        "a block begins anywhere",
+        f"{ROOT}/sst/SstTable.scala",
+        "|| OffHeap.getInt(null, at) != 0) changed(start)",
+        ") changed(start)",
+        TABLES,
+    ),
+    Mutant(
+        "the hash index of a block is taken for entries",
+        f"{ROOT}/sst/SstTable.scala",
+        "val restarts = OffHeap.getInt(null, end)\n    if (restarts < 0)",
+        "val restarts = OffHeap.getInt(null, end) & 0x7fffffff\n    if (restarts < 0)",
+        TABLES,
+    ),
+    Mutant(
+        "a request brings bytes to blocks that were verified",
+        f"{ROOT}/sst/SstTable.scala",
+        "index.blocks && !verified(until + 1) && end",
+        "index.blocks && end",
+        SPARSE,
+    ),
+    Mutant(
+        "an index may name a block twice",
+        f"{ROOT}/sst/SstTable.scala",
+        "    if (!known.metadata) index.verify()\n",
+        "",
+        TABLES,
+    ),
+    Mutant(
+        "the number of entries of metadata is believed",
+        f"{ROOT}/sst/SstMetadata.scala",
+        "if (restarts < 0 || end < start) damaged()",
+        "if (end < start) damaged()",
+        TABLES,
+    ),
+    Mutant(
+        "the lengths of metadata are believed",
+        f"{ROOT}/sst/SstMetadata.scala",
+        " || entry.at + rest + length > end) damaged()",
+        ") damaged()",
+        TABLES,
+    ),
+    Mutant(
+        "a number at the end of a block is read from memory of others",
+        f"{ROOT}/sst/SstRoom.scala",
+        "block.length.toLong + SstRoom.slackBytes",
+        "block.length.toLong",
+        TABLES,
+    ),
+    Mutant(
+        "a length of more than 32 bits is another length",
+        f"{ROOT}/sst/VarintReader.scala",
+        "if (shift > 28) return -1",
+        "if (shift > 63) return -1",
+        TABLES,
+    ),
+    Mutant(
+        "the length of a buffer for a long key overflows",
+        f"{ROOT}/sst/SstCursor.scala",
+        "RowSizes.doubled(bytes)",
+        "bytes * 2",
+        LONG_KEY,
     ),
     Mutant(
         "a file that was written again counts as verified",

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from mutants.data_plane.places import CONTRADICTIONS, EITHER, HARD, MODEL, ROOT, SHARED
+from mutants.data_plane.places import CONTRADICTIONS, EITHER, HARD, MODEL, ROOT, SHARED, SIZES
 from mutants.mutant import Mutant
 
 MUTANTS = [
+    Mutant(
+        "a row is put that cannot be read",
+        f"{ROOT}/transaction/Transaction.scala",
+        'RowSizes.check(if (value == null) "remove" else "put", key.length, ',
+        'RowSizes.check("put", 0, ',
+        SIZES,
+    ),
+    Mutant(
+        "a value is appended to a key that cannot be read",
+        f"{ROOT}/transaction/Transaction.scala",
+        '    RowSizes.check("merge", key.length, value.length)\n',
+        "",
+        SIZES,
+    ),
     Mutant(
         "two threads are in a transaction at once",
         f"{ROOT}/transaction/CallLock.scala",

@@ -1,10 +1,12 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.base
 
 import java.io.{File, IOException}
+import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.file.Files
+import java.util.zip.CRC32C
 
 import scala.jdk.CollectionConverters._
-import scala.util.Random
+import scala.util.{Random, Try}
 
 import org.rocksdb.{InfoLogLevel, Options, RocksDB}
 
@@ -14,14 +16,20 @@ object ManifestOracle {
   /** Throws where the two differ on a database that is closed. */
   def check(directory: File): Unit = {
     val ours = listed(directory)
-    val options = new Options().setInfoLogLevel(InfoLogLevel.FATAL_LEVEL)
-    val db = RocksDB.openReadOnly(options, directory.getPath)
-    val theirs = db.getLiveFilesMetaData.asScala.map { f =>
-      (f.fileName.stripPrefix("/"), f.size, f.level, f.smallestKey.toSeq, f.largestKey.toSeq, f.largestSeqno)
-    }.toSet
-    db.close()
-    options.close()
+    val theirs = listedByRocksDb(directory)
     if (ours != theirs) throw new AssertionError(s"$directory: $ours and $theirs")
+  }
+
+  private def listedByRocksDb(directory: File): Set[(String, Long, Int, Seq[Byte], Seq[Byte], Long)] = {
+    val options = new Options().setInfoLogLevel(InfoLogLevel.FATAL_LEVEL)
+    try {
+      val db = RocksDB.openReadOnly(options, directory.getPath)
+      try
+        db.getLiveFilesMetaData.asScala.map { f =>
+          (f.fileName.stripPrefix("/"), f.size, f.level, f.smallestKey.toSeq, f.largestKey.toSeq, f.largestSeqno)
+        }.toSet
+      finally db.close()
+    } finally options.close()
   }
 
   /** Flips bits of a MANIFEST: it reads as it was, or not at all. How many were seen. */
@@ -42,6 +50,52 @@ object ManifestOracle {
       Files.write(file.toPath, original)
       seen
     }
+  }
+
+  /**
+   * Changes bytes of a MANIFEST, and makes the checksum of their record right again: it lists what RocksDB lists, where
+   * that opens the database, or is refused with an IOException. How many of the changed ones both opened.
+   */
+  def changes(directory: File, n: Int, random: Random): Int = {
+    val file = directory.listFiles.filter(_.getName.startsWith("MANIFEST-")).head
+    val original = Files.readAllBytes(file.toPath)
+    val opened = (0 until n).count { change =>
+      val changed = original.clone
+      val (at, length) = records(original)(random.nextInt(records(original).size))
+      val what = (0 to random.nextInt(2)).map { _ =>
+        val byte = at + headerBytes + random.nextInt(length)
+        changed(byte) = random.nextInt(3) match {
+          case 0 => (changed(byte) ^ (1 << random.nextInt(8))).toByte
+          case 1 => random.nextInt().toByte
+          case _ => Seq(0, 1, -1, 127, -128)(random.nextInt(5)).toByte
+        }
+        s"byte $byte of $file is ${changed(byte)}"
+      }
+      val crc = new CRC32C
+      crc.update(changed, at + 6, length + 1)
+      ByteBuffer.wrap(changed).order(ByteOrder.LITTLE_ENDIAN).putInt(at, Integer.rotateRight(crc.getValue.toInt, 15) + 0xa282ead8)
+      Files.write(file.toPath, changed)
+      val ours =
+        try Some(listed(directory))
+        catch {
+          case _: IOException => None
+          case e: Throwable => throw new AssertionError(s"change $change, ${what.mkString(", ")}: a MANIFEST ends with $e", e)
+        }
+      val theirs = ours.flatMap(_ => Try(listedByRocksDb(directory)).toOption)
+      for (a <- ours; b <- theirs if a != b) throw new AssertionError(s"${what.mkString(", ")}: $a here and $b there")
+      theirs.isDefined
+    }
+    Files.write(file.toPath, original)
+    opened
+  }
+
+  private val headerBytes = 7
+
+  /** Where the records of a short log begin, and how much each has. */
+  private def records(log: Array[Byte]): Seq[(Int, Int)] = {
+    val buffer = ByteBuffer.wrap(log).order(ByteOrder.LITTLE_ENDIAN)
+    Iterator.iterate(0)(at => at + headerBytes + (buffer.getShort(at + 4) & 0xffff)).takeWhile(_ + headerBytes <= log.length)
+      .map(at => at -> (buffer.getShort(at + 4) & 0xffff)).filter(_._2 > 0).toList
   }
 
   private def listed(directory: File): Set[(String, Long, Int, Seq[Byte], Seq[Byte], Long)] =

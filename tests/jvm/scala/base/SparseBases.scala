@@ -23,6 +23,7 @@ object SparseBases {
       test.bringsBlocksTogether()
       test.saysWhatFails()
       test.endsWhenItIsInterrupted()
+      test.leavesAloneWhatWasVerified()
       println("all that was expected came")
     } finally TestFiles.delete(directory)
   }
@@ -123,6 +124,34 @@ final class SparseBases(directory: File) {
       expect(failed.failed.toOption.exists(_.isInstanceOf[DamagedSstException]), s"holes that stay give $failed")
       expect(base.damaged && damages == 1, "the base does not know")
     }
+  }
+
+  /** A request brings more than the block that is read; bytes that are damaged on their way are not read unverified. */
+  def leavesAloneWhatWasVerified(): Unit = {
+    var damages = false
+    def fetch(name: String, offset: Long, length: Long): Unit = {
+      far.fetch(name, offset, length)
+      if (damages) far.damage(name, offset + 5000, length - 5000) // all but the block that is read, and some more
+    }
+    for (ahead <- Seq(false, true)) {
+      damages = false
+      withReader(fetch) { (base, reader) =>
+        val read = (0 until keyCount by 700).filter(n => (n / 700) % 2 == 0)
+        read.foreach(check(reader, _))
+        damages = true
+        for (n <- 0 until keyCount by 700 if !read.contains(n)) {
+          if (ahead) Try(scanFrom(reader, key(n)))
+          else Try(reader.get(KeyHash.of(key(n)), key(n)))
+          read.foreach(check(reader, _))
+        }
+      }
+    }
+  }
+
+  private def scanFrom(reader: BaseReader, from: Array[Byte]): Unit = {
+    val cursor = reader.cursor(from, null)
+    try (0 until 500).foreach(_ => if (cursor.valid) cursor.next())
+    finally cursor.close()
   }
 
   /** It does not return while tables are read: who closes them then would take memory from under a thread. */

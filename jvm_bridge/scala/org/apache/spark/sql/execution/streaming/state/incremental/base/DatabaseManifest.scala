@@ -4,7 +4,7 @@ import java.io.{ByteArrayOutputStream, File, IOException}
 import java.nio.{ByteBuffer, ByteOrder}
 import java.nio.charset.StandardCharsets.US_ASCII
 import java.nio.file.Files
-import java.util.Locale
+import java.util.{Arrays, Locale}
 import java.util.zip.CRC32C
 
 import scala.collection.mutable
@@ -56,7 +56,16 @@ private final class DatabaseManifest(file: File, content: Array[Byte]) {
 
   private def files(): Seq[ManifestFile] = {
     edits().foreach(edit => apply(new Edit(edit)))
+    live.values.groupBy(_.level).foreach { case (level, files) => if (level > 0) checkOrder(level, files.toSeq) }
     live.values.toSeq
+  }
+
+  /** Look-ups choose one file of a level by its keys. */
+  private def checkOrder(level: Int, files: Seq[ManifestFile]): Unit = {
+    val sorted = files.sortWith((a, b) => Arrays.compareUnsigned(a.smallest, b.smallest) < 0)
+    sorted.zip(sorted.drop(1)).foreach { case (a, b) =>
+      if (Arrays.compareUnsigned(a.largest, b.smallest) >= 0) damaged(s"${a.name} and ${b.name} of level $level overlap")
+    }
   }
 
   private def damaged(what: String): Nothing = throw new IOException(s"$file is damaged: $what")
@@ -163,7 +172,7 @@ private final class DatabaseManifest(file: File, content: Array[Byte]) {
       val length = number()
       if (length < 0 || length > data.length - at) damaged("a text has no end")
       at += length.toInt
-      java.util.Arrays.copyOfRange(data, at - length.toInt, at)
+      Arrays.copyOfRange(data, at - length.toInt, at)
     }
   }
 }

@@ -5,7 +5,7 @@ import java.nio.ByteBuffer
 import org.rocksdb.{BlockBasedTableConfig, BloomFilter, InfoLogLevel, Options, ReadOptions, RocksDB}
 import org.rocksdb.{RocksDBException, RocksIterator}
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, StoreMemory}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, RowSizes, StoreMemory}
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
 /**
@@ -174,7 +174,7 @@ private object RocksBaseReader {
 
   /** A cleared buffer with room for this many bytes. */
   private def room(buffer: ByteBuffer, bytes: Int): ByteBuffer = {
-    if (buffer.capacity < bytes) OffHeap.buffer(math.max(bytes, (buffer.capacity.toLong * 2).min(Int.MaxValue).toInt))
+    if (buffer.capacity < bytes) OffHeap.buffer(math.max(bytes, RowSizes.doubled(buffer.capacity)))
     else buffer.clear()
   }
 }

@@ -81,18 +81,21 @@ private[incremental] object OverwrittenChanges {
   /** The changes that the last change of a key does not show, in order of time. */
   def in(table: SstTable, room: SstRoom): Iterator[Change] =
     (table.blocksNamed(withoutAppended) ++ table.blocksNamed(withAppended)).iterator
-      .flatMap(block => changes(table.content(block, room), block.bytes))
+      .flatMap(block => changes(table, table.content(block, room), block.bytes))
 
-  private def changes(at: Long, bytes: Long): Iterator[Change] =
+  private def changes(table: SstTable, at: Long, bytes: Long): Iterator[Change] =
     new Iterator[Change] {
       private var nextAddress = at
 
       override def hasNext: Boolean = nextAddress < at + bytes
 
       override def next(): Change = {
+        val left = at + bytes - nextAddress - 8
+        if (left < 0) table.changed(at)
         val keyLength = OffHeap.getInt(null, nextAddress)
         val valueLength = OffHeap.getInt(null, nextAddress + 4)
         val valueBytes = bytesOf(valueLength)
+        if (keyLength < 0 || keyLength.toLong + valueBytes > left) table.changed(at)
         val key = Bytes.array(nextAddress + 8, keyLength)
         val value = if (valueLength == Record.removed) null else Bytes.array(nextAddress + 8 + keyLength, valueBytes)
         nextAddress += 8L + keyLength + valueBytes

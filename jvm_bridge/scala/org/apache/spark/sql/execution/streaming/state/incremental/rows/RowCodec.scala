@@ -5,7 +5,7 @@ import java.util.Arrays
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow
 import org.apache.spark.sql.execution.streaming.state._
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.ColumnFamily
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, RowSizes}
 import org.apache.spark.sql.execution.streaming.state.incremental.release.Encoders
 import org.apache.spark.sql.execution.streaming.state.incremental.transaction.Scan
 
@@ -95,7 +95,9 @@ final class RowCodec(
   /** All values of a key as they are stored. */
   def encodeValues(rows: Array[UnsafeRow]): Array[Byte] = {
     val encoded = rows.map(values.encodeValue)
-    val all = new Array[Byte](encoded.iterator.map(_.length).sum + math.max(0, encoded.length - 1))
+    val length = encoded.iterator.map(_.length.toLong).sum + math.max(0, encoded.length - 1)
+    RowSizes.check("put", 0, length)
+    val all = new Array[Byte](length.toInt)
     var at = 0
     encoded.foreach { one =>
       if (at > 0) {
@@ -115,6 +117,7 @@ final class RowCodec(
   def decodeValues(bytes: Array[Byte]): Iterator[UnsafeRow] = values.decodeValues(bytes)
 
   private def prefixed(key: Array[Byte]): Array[Byte] = {
+    RowSizes.check("encoding", RowCodec.PrefixBytes.toLong + key.length, 0)
     val bytes = new Array[Byte](RowCodec.PrefixBytes + key.length)
     bytes(0) = high
     bytes(1) = low

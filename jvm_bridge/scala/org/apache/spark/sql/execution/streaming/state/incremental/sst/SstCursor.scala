@@ -1,6 +1,6 @@
 package org.apache.spark.sql.execution.streaming.state.incremental.sst
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, Record}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, OffHeap, Record, RowSizes}
 
 /**
  * Goes through rows in key order. Key and value lie outside the heap and stay until the next move. Begins on
@@ -79,16 +79,16 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
     while (low < high) {
       val middle = (low + high + 1) >>> 1
       entry.at = restart(middle)
-      entry.varint()
-      val length = entry.varint().toInt - SstFormat.keyFooterBytes
-      entry.varint()
+      entry.length()
+      val length = entry.length() - SstFormat.keyFooterBytes
+      entry.length()
       if (length < 0 || length > end - entry.at) table.changed(blockStart)
       if (Bytes.compare(key, entry.at, length) >= 0) low = middle else high = middle - 1
     }
     restart(low)
   }
 
-  private def restartCount: Int = OffHeap.getInt(null, restartsEnd) & 0x7fffffff
+  private def restartCount: Int = ((restartsEnd - end) >>> 2).toInt
   private def restart(i: Int): Long = {
     val at = blockStart + (OffHeap.getInt(null, end + 4L * i) & 0xffffffffL)
     if (at >= end) table.changed(blockStart)
@@ -113,8 +113,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
       blockStart = table.content(block, handle, room, ahead)
       ahead = math.min(2 * ahead + 1, SstCursor.mostAhead)
       restartsEnd = blockStart + handle.bytes - 4
-      end = restartsEnd - 4L * restartCount
-      if (restartCount == 0 || end < blockStart) table.changed(blockStart)
+      end = table.restartsAt(blockStart, restartsEnd)
       valid = true
     }
     valid
@@ -125,16 +124,16 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
    * like the beginning of a longer key; so whole keys are kept, footers and all.
    */
   private def read(): Unit = {
-    val shared = entry.varint().toInt
-    val rest = entry.varint().toInt
-    val bytes = entry.varint().toInt
+    val shared = entry.length()
+    val rest = entry.length()
+    val bytes = entry.length()
     if (isImpossible(shared, rest, bytes)) table.changed(blockStart)
     if (shared == 0) keyAddress = entry.at
     else joinKey(shared, rest)
     keyBytes = shared + rest
     keyLength = keyBytes - SstFormat.keyFooterBytes
     valueAddress = entry.at + rest
-    valueLength = if (OffHeap.getByte(null, keyAddress + keyLength) == SstFormat.removal) Record.removed else bytes
+    valueLength = table.valueLength(OffHeap.getByte(null, keyAddress + keyLength), bytes)
     entry.at = valueAddress + bytes
   }
 
@@ -151,7 +150,7 @@ private[incremental] final class SstCursor(table: SstTable) extends Cursor {
   }
 
   private def growKey(bytes: Int): Unit = {
-    val room = math.max(256, bytes * 2)
+    val room = math.max(256, RowSizes.doubled(bytes))
     val larger = OffHeap.allocate(room)
     if (keyAddress == keyBuffer && keyBuffer != 0) {
       OffHeap.copyMemory(null, keyBuffer, null, larger, keyRoom)

@@ -14,11 +14,33 @@ private[sst] final class SstIndex(table: SstTable, source: SstFile, metadata: Ss
   /** Where its restarts are; one of these for each data block. */
   private val restarts = restartsEnd - 4L * count
   source.require(count == metadata.number("rocksdb.num.data.blocks"), "its index has restart intervals other than 1")
-  if (count < 0 || restarts < start) source.damaged(metadata.indexHandle.offset, "its index cannot be read")
+  if (count < 0 || restarts < start) unreadable()
   private val keyFooter = if (metadata.number("rocksdb.index.key.is.user.key") == 1) 0 else SstFormat.keyFooterBytes
   private var fences: SstFences = _
   private var searches = 0
   private val valueLengths = metadata.number("rocksdb.index.value.is.delta.encoded") == 0
+
+  /** Throws unless its entries, and the blocks where they are, follow one another as they were written. */
+  def verify(): Unit = {
+    val entry = new VarintReader(start)
+    var end = 0L
+    var i = 0
+    while (i < count) {
+      val isNext = entry.at == start + (OffHeap.getInt(null, restarts + 4L * i) & 0xffffffffL) && entry.at < restarts
+      if (!isNext || entry.length() != 0) unreadable()
+      val length = entry.length()
+      if (valueLengths) entry.length()
+      if (length < keyFooter || length > restarts - entry.at) unreadable()
+      entry.at += length
+      val block = source.handle(entry)
+      if (block.offset < end) unreadable()
+      end = block.offset + block.bytes
+      i += 1
+    }
+    if (entry.at != restarts) unreadable()
+  }
+
+  private def unreadable(): Nothing = source.damaged(metadata.indexHandle.offset, "its index cannot be read")
 
   /** Number of data blocks, -1 when it is closed. */
   def blocks: Int = count

@@ -93,18 +93,21 @@ private[sst] final class SstMetadata(source: SstFile) extends AutoCloseable {
     }
 
   private def foreachPlainEntry(handle: SstHandle)(use: (String, Long, Int) => Unit): Unit = {
+    def damaged(): Nothing = source.damaged(handle.offset, "its metadata cannot be read")
     val start = content(handle)
-    val end = start + handle.bytes - 4 - 4L * OffHeap.getInt(null, start + handle.bytes - 4)
-    if (end < start) source.damaged(handle.offset, "its metadata cannot be read")
+    val restarts = OffHeap.getInt(null, start + handle.bytes - 4)
+    val end = start + handle.bytes - 4 - 4L * restarts
+    if (restarts < 0 || end < start) damaged()
     val entry = new VarintReader(start)
     var name = Array.emptyByteArray
     while (entry.at < end) {
-      val shared = entry.varint().toInt
-      val rest = entry.varint().toInt
-      val length = entry.varint().toInt
+      val shared = entry.length()
+      val rest = entry.length()
+      val length = entry.length()
+      if (shared < 0 || shared > name.length || rest < 0 || length < 0 || entry.at + rest + length > end) damaged()
       name = name.take(shared) ++ Bytes.array(entry.at, rest)
       use(new String(name, UTF_8), entry.at + rest, length)
-      entry.at += rest + length
+      entry.at += rest.toLong + length
     }
   }
 

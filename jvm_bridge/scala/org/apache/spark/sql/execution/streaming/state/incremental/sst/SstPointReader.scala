@@ -18,10 +18,8 @@ private[incremental] final class SstPointReader {
       val handle = table.block(block)
       val start = table.content(block, handle, null, 0)
       val restartsEnd = start + handle.bytes - 4
-      val restarts = OffHeap.getInt(null, restartsEnd) & 0x7fffffff
-      val end = restartsEnd - 4L * restarts
-      if (restarts == 0 || end < start) table.changed(start)
-      entry.at = lastRestartNotAfter(table, key, start, end, restarts)
+      val end = table.restartsAt(start, restartsEnd)
+      entry.at = lastRestartNotAfter(table, key, start, end, ((restartsEnd - end) >>> 2).toInt)
       scan(table, key, end)
     }
   }
@@ -32,9 +30,9 @@ private[incremental] final class SstPointReader {
     while (low < high) {
       val middle = (low + high + 1) >>> 1
       entry.at = restart(table, start, restartsAt, middle)
-      entry.varint()
-      val length = entry.varint().toInt - SstFormat.keyFooterBytes
-      entry.varint()
+      entry.length()
+      val length = entry.length() - SstFormat.keyFooterBytes
+      entry.length()
       if (length < 0 || length > restartsAt - entry.at) table.changed(start)
       if (Bytes.compare(key, entry.at, length) >= 0) low = middle else high = middle - 1
     }
@@ -56,9 +54,9 @@ private[incremental] final class SstPointReader {
     var common = 0
     var lengthBefore = 0
     while (entry.at < end) {
-      val shared = entry.varint().toInt
-      val rest = entry.varint().toInt - SstFormat.keyFooterBytes
-      val bytes = entry.varint().toInt
+      val shared = entry.length()
+      val rest = entry.length() - SstFormat.keyFooterBytes
+      val bytes = entry.length()
       val at = entry.at
       if (shared > lengthBefore || rest < 0) return findByCursor(table, key)
       val next = at + rest + SstFormat.keyFooterBytes + bytes
@@ -71,7 +69,7 @@ private[incremental] final class SstPointReader {
         common += more
         if (more == rest && common == key.length) {
           valueAddress = at + rest + SstFormat.keyFooterBytes
-          valueLength = if (OffHeap.getByte(null, at + rest) == SstFormat.removal) Record.removed else bytes
+          valueLength = table.valueLength(OffHeap.getByte(null, at + rest), bytes)
           return true
         }
         if (common == key.length) return false

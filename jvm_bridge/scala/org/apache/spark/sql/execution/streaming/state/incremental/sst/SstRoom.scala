@@ -11,16 +11,22 @@ private[incremental] final class SstRoom {
   def put(block: Array[Byte]): Long = {
     if (block.length > room) {
       free()
-      address = OffHeap.allocate(block.length)
+      address = OffHeap.allocate(block.length.toLong + SstRoom.slackBytes)
       room = block.length
     }
     Bytes.put(block, address)
     address
   }
 
+  /** Any number of times. */
   def free(): Unit = {
     if (address != 0) OffHeap.free(address)
     address = 0
     room = 0
   }
+}
+
+private object SstRoom {
+  /** Bytes behind a block, in which three numbers end that begin at its end: then they are found to be impossible. */
+  private val slackBytes = 32
 }

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.sst
 import java.io.{File, IOException}
 import java.nio.MappedByteBuffer
 
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.OffHeap
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{OffHeap, Record}
 import org.apache.spark.storage.StorageUtils
 
 /**
@@ -46,6 +46,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     metadata.read(address, isSparse, isVerified = known.metadata)
     filter = metadata.filter
     index = new SstIndex(this, source, metadata)
+    if (!known.metadata) index.verify()
     if (isMapped) verified = known.blocks(index.blocks)
     if (index.blocks > 0) source.require(compressionOf(block(0)) == SstFormat.uncompressed, "it is compressed")
     known.metadata = isMapped
@@ -77,6 +78,30 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
    */
   def changed(at: Long): Nothing =
     source.damaged(if (isMapped) at - address else 0, "what was verified there before is something else now")
+
+  /**
+   * The length of a value as cursors tell it, by the kind of its entry: [[Record.removed]] for a removal.
+   *
+   * @throws UnsupportedSstException if it is neither a value nor a removal, as operands of merges are
+   */
+  def valueLength(kind: Byte, bytes: Int): Int =
+    if (kind == SstFormat.put) bytes
+    else if (kind == SstFormat.removal) Record.removed
+    else throw new UnsupportedSstException(s"$file: an entry is of kind $kind, neither a value nor a removal")
+
+  /**
+   * Where the restarts of a data block are, of which the first is its beginning.
+   *
+   * @param end where their number is
+   * @throws UnsupportedSstException if the block has a hash index, too
+   */
+  def restartsAt(start: Long, end: Long): Long = {
+    val restarts = OffHeap.getInt(null, end)
+    if (restarts < 0) throw new UnsupportedSstException(s"$file: its data blocks have hash indexes")
+    val at = end - 4L * restarts
+    if (restarts == 0 || at < start || OffHeap.getInt(null, at) != 0) changed(start)
+    at
+  }
 
   /** Where a data block is. */
   def block(i: Int): SstHandle = index.block(i)
@@ -132,7 +157,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     var last = first
     var end = handle
     var more = true
-    while (more && last - first < ahead && last + 1 < index.blocks) {
+    while (more && last - first < ahead && last + 1 < index.blocks && !(isSparse && verified(last + 1))) {
       val next = block(last + 1)
       more = next.offset >= end.offset && next.offset + next.bytes - handle.offset < SstTable.verifiedAtOnceBytes
       if (more) {
@@ -143,7 +168,7 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     val length = Math.toIntExact(end.offset + end.bytes + SstFormat.trailerBytes - handle.offset)
     var content = source.read(handle.offset, length)
     if (missing != null && !areThere(first, last, handle, content)) {
-      missing.fetch(handle.offset, math.max(length, if (ahead > 0) SstTable.fetchedAheadBytes else SstTable.fetchedBytes))
+      missing.fetch(handle.offset, toFetch(last, handle, if (ahead > 0) SstTable.fetchedAheadBytes else SstTable.fetchedBytes))
       content = source.read(handle.offset, length)
     }
     var i = first
@@ -155,6 +180,22 @@ private[incremental] final class SstTable private (val file: File, isMapped: Boo
     }
     last
   }
+
+  /**
+   * How many bytes from a block on are fetched: those up to a last one, and about as many as that, but none of a block that
+   * was verified, nor of the metadata: what came is read there unseen if it is damaged.
+   */
+  private def toFetch(last: Int, handle: SstHandle, most: Int): Long = {
+    var until = last
+    var end = endOf(block(last))
+    while (until + 1 < index.blocks && !verified(until + 1) && end - handle.offset < most) {
+      until += 1
+      end = math.max(end, endOf(block(until)))
+    }
+    end - handle.offset
+  }
+
+  private def endOf(handle: SstHandle): Long = handle.offset + handle.bytes + SstFormat.trailerBytes
 
   /** Whether the content is that of the blocks, and not in part a hole. */
   private def areThere(first: Int, last: Int, handle: SstHandle, content: Array[Byte]): Boolean =

@@ -3,7 +3,7 @@ package org.apache.spark.sql.execution.streaming.state.incremental.transaction
 import java.util.Arrays
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.Reserved
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OffHeap, OrderedRecords, PrefixIndex, Record, SlotHash, SortedRecords}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Bytes, MergedRecords, OffHeap, OrderedRecords, PrefixIndex, Record, RowSizes, SlotHash, SortedRecords}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.MemTable
 import org.apache.spark.sql.execution.streaming.state.incremental.sst.Cursor
 
@@ -80,7 +80,7 @@ private[transaction] final class CommittedRows(
     lastRecord = record
     lastLength = keyLength
     if (lastRecord == 0) {
-      if (lastKey.length < lastLength) lastKey = new Array[Byte](lastLength * 2)
+      if (lastKey.length < lastLength) lastKey = new Array[Byte](RowSizes.doubled(lastLength))
       OffHeap.copyMemory(null, keyAddress, lastKey, OffHeap.arrayBase, lastLength)
     }
   }

@@ -4,7 +4,7 @@ import java.io.File
 
 import org.apache.spark.sql.execution.streaming.state.incremental.checkpoint.{DeltaFile, VersionId}
 import org.apache.spark.sql.execution.streaming.state.incremental.delta.DeltaWriter
-import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Record, SlotHash}
+import org.apache.spark.sql.execution.streaming.state.incremental.memory.{Record, RowSizes, SlotHash}
 import org.apache.spark.sql.execution.streaming.state.incremental.recent.{Generation, MemTable}
 
 /**
@@ -98,13 +98,14 @@ final class Transaction private[transaction] (
     finally calls.exit()
   }
 
-  /** Sets the value of a key. */
+  /** Sets the value of a key; refuses a row that is too long to be read, and can be used afterwards. */
   def put(key: Array[Byte], value: Array[Byte]): Unit = change(key, value)
 
   /** Removes a key, whether it is there or not. */
   def remove(key: Array[Byte]): Unit = change(key, null)
 
   private def change(key: Array[Byte], value: Array[Byte]): Unit = {
+    RowSizes.check(if (value == null) "remove" else "put", key.length, if (value == null) 0 else value.length)
     enterToChange()
     try changeQuick(hashOf(key), key, value, if (value == null) 0 else value.length)
     catch { case e: Throwable => calls.fail(e) }
@@ -154,6 +155,7 @@ final class Transaction private[transaction] (
 
   /** Adds a value to those of a key: puts it where there is none, else old value, delimiter, value. */
   def append(key: Array[Byte], value: Array[Byte], delimiter: Byte): Unit = {
+    RowSizes.check("merge", key.length, value.length)
     enterToChange()
     try {
       val hash = SlotHash.of(key)
@@ -163,11 +165,12 @@ final class Transaction private[transaction] (
         val old = lookUp(hash, key)
         if (old == null) changeQuick(hash, key, value, value.length, appended = value)
         else {
-          val joined = java.util.Arrays.copyOf(old, Math.addExact(Math.addExact(old.length, 1), value.length))
+          RowSizes.check("merge", key.length, old.length + 1L + value.length)
+          val joined = java.util.Arrays.copyOf(old, old.length + 1 + value.length)
           joined(old.length) = delimiter
           System.arraycopy(value, 0, joined, old.length + 1, value.length)
           val room =
-            if (slot != 0 && memtable.isChange(slot)) math.min(joined.length * 2L, Int.MaxValue - 64L).toInt
+            if (slot != 0 && memtable.isChange(slot)) math.min(RowSizes.doubled(joined.length), RowSizes.mostBytes - key.length)
             else joined.length
           changeQuick(hash, key, joined, room, appended = value)
         }
