@@ -6,13 +6,17 @@ bloom filters of 10 bits over whole keys, the bytewise comparator. The others we
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 FORMAT_VERSION = 5
 BLOOM_BITS_PER_KEY = 10
 SIZE_RATIO_PERCENT = 20
 """Percent by which a sorted run may exceed the younger ones together and still be compacted with them."""
+
+FILES_OF_A_STORE = 32
+"""Files of the usual size that the merges of a store have together, once that is large."""
+MOST_FILE_BYTES = 512 << 20
 
 _NEVER_STALL = 1 << 30
 
@@ -24,7 +28,7 @@ class DatabaseSettings:
     Attributes:
         compression: `none`, `lz4`, or None: as the database was written last, `none` for a new one.
         block_bytes: bytes of a data block.
-        file_bytes: bytes of a table at which the next one is begun.
+        file_bytes: bytes of a table at which the next one is begun, in a small store.
         threads: threads of a compaction.
         max_runs: sorted runs above which an incremental merge compacts.
         size_amplification_percent: size of all younger runs, in percent of the oldest, at which everything
@@ -41,6 +45,11 @@ class DatabaseSettings:
     size_amplification_percent: int = 80
     rate_limit_bytes: int = 0
     max_open_files: int = -1
+
+    def for_store(self, size_bytes: int) -> DatabaseSettings:
+        """Return the settings with which a store of this size is merged: the larger, the larger its files."""
+        by_size = min(size_bytes // FILES_OF_A_STORE, MOST_FILE_BYTES)
+        return replace(self, file_bytes=max(self.file_bytes, by_size))
 
 
 def rocks_options(settings: DatabaseSettings, *, create: bool = False) -> Any:

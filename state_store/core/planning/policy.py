@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, Manifest
+from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.planning.chain import Chain
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.planning.schedule import Schedule, jitter
@@ -24,6 +25,9 @@ GROWTH_LEAST_DELTAS = 8
 AMPLIFICATION_LEAST_DELTAS = 8
 """Below these numbers a rewrite saves nothing noticeable."""
 OBJECTIVE_LEAST_DELTAS = 4
+
+LONGER_BEFORE_REWRITE = 2
+"""Times `maxDeltas` that a chain may have where a rewrite of everything is near."""
 
 FULL_LEAST_SAVING = 0.5
 """Bytes that a full checkpoint for `restoreObjective` has to save for each byte that it uploads."""
@@ -93,7 +97,7 @@ class Policy:
         live, total = statistics.live_bytes(), chain.size_bytes
         # A full checkpoint of this size may itself need that many files; it must at least halve them.
         if snapshot is not None and live is not None and total:
-            expected = snapshot_files_when_full(snapshot, live)
+            expected = files_when_full(snapshot, live)
             if expected * 2 > chain.files:
                 return None
         return f"{chain.files} files (fullAfterFiles)"
@@ -127,7 +131,7 @@ class Policy:
 
     def _incremental(self, chain: Chain) -> str | None:
         deltas = len(chain.deltas)
-        if deltas >= self._options.max_deltas:
+        if deltas >= self._longest(chain):
             return f"{deltas} deltas (maxDeltas)"
         if self._has_outgrown(chain):
             return f"{deltas} deltas of {chain.delta_bytes >> 20} MiB in all (maxDeltaShare)"
@@ -159,10 +163,22 @@ class Policy:
                 return Due(kind, reason)
         return None
 
+    def _longest(self, chain: Chain) -> int:
+        """Return the number of deltas from which a merge is due.
+
+        Where the rewrite for `maxDeltaShare` is half-way, a merge of what it rewrites soon would be wasted.
+        """
+        longest = self._options.max_deltas
+        return LONGER_BEFORE_REWRITE * longest if self._has_grown_to(0.5, chain) else longest
+
     def _has_outgrown(self, chain: Chain) -> bool:
+        return self._has_grown_to(1.0, chain)
+
+    def _has_grown_to(self, part: float, chain: Chain) -> bool:
+        """Return whether the young runs have grown to this part of `maxDeltaShare`."""
         share = self._options.max_delta_share
         enough = len(chain.deltas) >= GROWTH_LEAST_DELTAS and chain.delta_bytes >= GROWTH_LEAST_BYTES
-        return bool(share) and enough and young_share(chain) >= share
+        return bool(share) and enough and young_share(chain) >= share * part
 
 
 def _spread(limit: int, options: Options, *names: object) -> int:
@@ -187,7 +203,11 @@ def young_share(chain: Chain) -> float:
     return (chain.size_bytes - oldest) / max(1, oldest)
 
 
-def snapshot_files_when_full(snapshot: Manifest, live_bytes: int) -> int:
-    """Return the number of files of a full snapshot, estimated from the largest file of this one."""
+def files_when_full(snapshot: Manifest, live_bytes: int) -> int:
+    """Return the number of files of a full snapshot, estimated from the largest file of this one.
+
+    In a large state they are at least as large as merges make them now.
+    """
     largest = max((entry.size_bytes for entry in snapshot.files), default=1)
-    return max(1, -(-live_bytes // max(1, largest)))
+    largest = max(largest, DatabaseSettings(file_bytes=1).for_store(live_bytes).file_bytes)
+    return max(1, -(-live_bytes // largest))

@@ -82,7 +82,8 @@ def _merge(
         context.deadline.check()
         context.verify(wanted)
         clock.lap("fetch_ms")
-        with Database(directory, context.settings) as database:
+        size_bytes = base.size_bytes + sum(delta.size_bytes for delta in deltas)
+        with Database(directory, context.settings.for_store(size_bytes)) as database:
             check_files(database, base.files)
             known = {**base.files, **ingest_deltas(database, deltas, scratch)}
             clock.lap("ingest_ms")

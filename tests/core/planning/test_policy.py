@@ -97,6 +97,17 @@ def test_number_of_deltas() -> None:
     assert kind_of(due(policy(maxDeltas="8"), chain(8, on=full), history(full)), "maxDeltas") == "incremental"
 
 
+def test_what_is_rewritten_soon_is_not_merged_before() -> None:
+    full, rule = snapshot(sizes=(100 * MIB,)), policy(maxDeltas="20", maxDeltaShare="0.8")
+    assert kind_of(due(rule, chain(20, MIB, on=full), history(full)), "maxDeltas") == "incremental"
+    assert due(rule, chain(20, 3 * MIB, on=full), history(full)) is None
+    assert due(rule, chain(39, 2 * MIB, on=full), history(full)) is None
+    assert kind_of(due(rule, chain(40, int(1.9 * MIB), on=full), history(full)), "maxDeltas") == "incremental"
+    assert kind_of(due(rule, chain(27, 3 * MIB, on=full), history(full)), "maxDeltaShare") == "incremental"
+    never = policy(maxDeltas="20")
+    assert kind_of(due(never, chain(20, 3 * MIB, on=full), history(full)), "maxDeltas") == "incremental"
+
+
 def test_deltas_since_the_last_full_checkpoint() -> None:
     incremental = replace(snapshot(kind="incremental"), deltas_since_full=15)
     rule = policy(fullAfterDeltas="20")
@@ -158,7 +169,7 @@ def test_a_state_that_shrank_counts_for_the_objective() -> None:
 
 def test_a_restart_does_not_make_a_large_partition_due() -> None:
     """Its newest snapshot is an incremental one, and a full one would need as many files."""
-    large = replace(snapshot(kind="incremental", sizes=(8 * MIB,) * 600), full=VersionId(50, "f"))
+    large = replace(snapshot(kind="incremental", sizes=(512 * MIB,) * 600), full=VersionId(50, "f"))
     assert due(Policy(parse({}), "state"), chain(1, on=large), history(large)) is None
     shattered = snapshot(kind="incremental", sizes=(64 * MIB, *(100_000,) * 600))
     made = history(shattered)

@@ -48,6 +48,19 @@ def paths(job: Job, version: int) -> set[str]:
     return {entry.path for entry in manifest(job, version).files}
 
 
+def test_files_of_a_merge_grow_with_the_store(tmp_path: Path) -> None:
+    sizes = {}
+    for rows in (1_000, 16_000):
+        client = InProcess(tmp_path / f"local-{rows}", file_bytes=16 << 10)
+        job = Job(client, tmp_path / f"state-{rows}")
+        job.commit({b"\0\0%06d" % row: os.urandom(100) for row in range(rows)})
+        job.merge("full")
+        sizes[rows] = [entry.size_bytes for entry in manifest(job, 1).files]
+    assert max(sizes[1_000]) < 26 << 10
+    assert 28 <= len(sizes[16_000]) <= 36
+    assert min(sizes[16_000][:-1]) > 48 << 10
+
+
 def test_an_incremental_merge_shares_what_did_not_change(job: Job) -> None:
     answer = job.merge("incremental")
     assert answer["kind"] == "incremental"

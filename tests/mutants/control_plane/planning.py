@@ -31,8 +31,15 @@ MUTANTS = [
     Mutant(
         "one delta more than maxDeltas",
         f"{_PLANNING}/policy.py",
-        "if deltas >= self._options.max_deltas:",
-        "if deltas > self._options.max_deltas:",
+        "if deltas >= self._longest(chain):",
+        "if deltas > self._longest(chain):",
+        ("tests/core/planning/test_policy.py",),
+    ),
+    Mutant(
+        "what is rewritten soon is merged before",
+        f"{_PLANNING}/policy.py",
+        "return LONGER_BEFORE_REWRITE * longest if self._has_grown_to(0.5, chain) else longest",
+        "return longest",
         ("tests/core/planning/test_policy.py",),
     ),
     Mutant(
