@@ -55,6 +55,7 @@ class StoreId:
             options.retained_age_ms,
             options.lease_expiry_ms,
             options.temporary_expiry_ms,
+            options.retained_older_bytes,
         )
 
     def delta(self, version: VersionId, parent: str | None, crc: int) -> DeltaName:

@@ -126,13 +126,36 @@ class Registry:
 
     def freed_below(self, floor: int) -> list[str]:
         """Return the paths of the files that `retire_below` would free."""
+        return sorted(file.path for file in self._freed_below(floor))
+
+    def _freed_below(self, floor: int) -> list[StoredFile]:
         kept = _Parts(needs for version, needs in self._needs.items() if version.number >= floor)
         going = _Parts(
             (needs for version, needs in self._needs.items() if version.number < floor), apart_from=kept
         )
         if going.empty:
             return []
-        return sorted(going.files().keys() - kept.files().keys())
+        left = kept.files()
+        return [file for path, file in going.files().items() if path not in left]
+
+    def last_cut(self, up_to: int) -> int | None:
+        """Return the newest version at or below `up_to` that needs nothing older than itself, or None.
+
+        That is a full snapshot: what versions before it alone need goes as a whole when they do.
+        """
+        cuts = [
+            version.number
+            for version, needs in self._needs.items()
+            if version.number <= up_to
+            and needs.last is None
+            and needs.base is not None
+            and all(file.origin >= version.number for file in needs.base.files.values())
+        ]
+        return max(cuts, default=None)
+
+    def bytes_freed_below(self, floor: int) -> int:
+        """Return the bytes of the files that `retire_below` would free."""
+        return sum(file.size_bytes for file in self._freed_below(floor))
 
     def count(self, path: str) -> int:
         """Return the number of retained checkpoints that need the file."""

@@ -81,7 +81,7 @@ class Retention:
         """Return whether a clean-up would delete something, without a storage call."""
         if self._policy.age_ms and self._committed_ms is None:
             return newest.number > LEAST_CHECKPOINTS
-        return bool(registry.freed_below(self._floor(newest, self._committed_ms or {})))
+        return bool(registry.freed_below(self._floor(newest, registry, self._committed_ms or {})))
 
     def cleanup(self, newest: VersionId) -> Cleanup:
         """Retire the versions that the policy does not keep, and delete the files that only they need.
@@ -97,12 +97,11 @@ class Retention:
             FormatError: If files are of a newer program.
             StorageError: If the storage fails; the next clean-up deletes the rest.
         """
-        if newest.number <= (LEAST_CHECKPOINTS if self._policy.age_ms else self._policy.keep):
+        if newest.number <= self._policy.least_decided:
             return Cleanup(floor=1)
         contents = self._read()
-        return self._clean(
-            contents, DeletionPlan(contents, newest, self._floor(newest, contents.committed_ms))
-        )
+        floor = self._floor(newest, contents.registry(), contents.committed_ms)
+        return self._clean(contents, DeletionPlan(contents, newest, floor))
 
     def sweep(self, newest: VersionId, older_than_ms: int, discarded: Collection[str] = ()) -> Cleanup:
         """Delete old files that no restorable version needs; retire no version.
@@ -154,15 +153,13 @@ class Retention:
             warnings=(*warnings, *lease_warnings),
         )
 
-    def _floor(self, newest: VersionId, committed_ms: Mapping[int, int]) -> int:
+    def _floor(self, newest: VersionId, registry: Registry, committed_ms: Mapping[int, int]) -> int:
         """Return the lowest version that stays."""
-        floor = newest.number - self._policy.keep + 1
+        too_old = 0
         if self._policy.age_ms:
             limit_ms = self._runtime.wall_ms() - self._policy.age_ms
-            floor = max(
-                [floor, *(version + 1 for version, at_ms in committed_ms.items() if at_ms < limit_ms)]
-            )
-        return max(1, min(floor, newest.number - LEAST_CHECKPOINTS + 1))
+            too_old = max((version for version, at_ms in committed_ms.items() if at_ms < limit_ms), default=0)
+        return self._policy.floor(newest.number, registry, too_old)
 
     def _blocking_tombstone(self, tombstones: Tombstones) -> str | None:
         """Return the message about a young damaged tombstone, or None; delete those that ran out."""

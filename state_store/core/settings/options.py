@@ -180,7 +180,8 @@ class Options:
         "100",
         group="Merges",
         doc="""Most deltas that may follow the newest snapshot before an incremental merge is made, whatever
-        the prediction says.""",
+        the prediction says. Twice as many may where deltas and files of younger merges have grown to half of
+        maxDeltaShare: everything is rewritten soon then.""",
         trade_off="Fewer files to open at restore against more merges.",
     )
     max_delta_share: float = option(
@@ -359,6 +360,19 @@ class Options:
         doc="""Checkpoints older than this go even where retainedCheckpoints would keep them. 0: age does not
         matter.""",
         trade_off="As retainedCheckpoints. The newest restorable one is always kept.",
+    )
+    retained_older_bytes: int = option(
+        "retainedOlderBytes",
+        BYTES,
+        "1g",
+        group="Retention",
+        doc="""Checkpoint storage that files which only versions before the newest full checkpoint need may
+        take, for each store. Where they take more, these versions go as soon as that full checkpoint is the
+        tenth newest version, even where spark.sql.streaming.minBatchesToRetain would keep them; the newest
+        ten always stay. 0: no limit.""",
+        trade_off="""Without a limit every retained version can be restored, and a large state lies in
+        storage twice for as long as its oldest retained version is from before a full checkpoint. Restarts
+        need none of these versions; rolling back by hand and reading old versions do.""",
     )
     lease_expiry_ms: int = option(
         "leaseExpiry",

@@ -71,6 +71,25 @@ class TestWhatIsKept:
         assert store.clean(batches=7, checkpoints=5).floor == 5
         assert store.clean(batches=4, checkpoints=7).floor == 6
 
+    def test_versions_before_a_full_snapshot_go_for_their_size(self, tmp_path: Path) -> None:
+        older = {stores.snapshot(3).path, A, *deltas(1, 2, 4, 5)}
+        store = Store(tmp_path, 15, {3: [A], 6: [stores.shared(6, 6)]})
+        kept = store.files() - older - deltas(3)
+        older_bytes = sum((store.directory / path).stat().st_size for path in older)
+        assert store.clean(batches=100, older_bytes=older_bytes).deleted == ()
+        cleanup = store.clean(batches=100, older_bytes=older_bytes - 1)
+        assert (cleanup.floor, store.files()) == (6, kept)
+        assert cleanup.retained == tuple(map(stores.version, range(6, 16)))
+
+    def test_ten_versions_stay_whatever_their_size(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 14, {6: [stores.shared(6, 6)]})
+        assert not store.retention(batches=100, older_bytes=1).is_due(store.registry(), store.newest)
+        assert store.clean(batches=100, older_bytes=1).deleted == ()
+
+    def test_a_snapshot_that_shares_files_is_no_cut(self, tmp_path: Path) -> None:
+        store = Store(tmp_path, 20, {6: [A, stores.shared(6, 6)]})
+        assert store.clean(batches=100, older_bytes=1).deleted == ()
+
     def test_the_newest_and_the_one_before_it_stay_whatever_is_asked(self, tmp_path: Path) -> None:
         store = Store(tmp_path, 9, {6: [B]})
         cleanup = store.clean(batches=1, checkpoints=1, age_ms=1)
