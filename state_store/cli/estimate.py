@@ -27,6 +27,7 @@ from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.views import default_name, view
 from state_store.data.estimation.estimate import HIT_RATIO, RETAIN, Estimate, estimate
 from state_store.data.estimation.measured import DEFAULT_INTERVAL_MS, Measured, measure
+from state_store.data.estimation.requests import Prices
 from state_store.data.estimation.workload import PARTITIONS, Workload
 from state_store.data.query import Filter, Query
 from state_store.errors import OptionError
@@ -168,6 +169,14 @@ class Planned:
     type=OptionValue(BYTES, 1, 1 << 50),
     help="Bytes a second from storage; default: 200m, or as measured in DIR.",
 )
+@click.option(
+    "--prices",
+    type=(click.FloatRange(0), click.FloatRange(0), click.FloatRange(0)),
+    default=(Prices.puts, Prices.gets, Prices.gigabyte_months),
+    show_default=True,
+    metavar="PUT GET GB",
+    help="Dollars for 1,000 PUT or LIST requests, for 1,000 GET requests, and for a GB a month.",
+)
 @json_option
 @click.argument("checkpoint", metavar="[DIR]", required=False, type=Location())
 def estimate_command(
@@ -181,6 +190,7 @@ def estimate_command(
     hit_ratio: float,
     executors: int,
     fetch_rate: int | None,
+    prices: tuple[float, float, float],
     as_json: bool,
     **planned: Any,
 ) -> None:
@@ -211,6 +221,7 @@ def estimate_command(
             hit_ratio=hit_ratio,
             executors=executors,
             cost=cost,
+            prices=Prices(*prices),
         )
     if as_json:
         print_json(_json(estimated, measured))
@@ -283,6 +294,21 @@ def _rows(estimated: Estimate, measured: Measured | None) -> Iterator[tuple[obje
             yield label, present, shown(value.average), shown(value.most)
         else:
             yield label, present, shown(value), ""
+    for reason, (size_bytes, files) in estimated.reasons.items():
+        if files:
+            yield f"bytes for {reason}", "", size(size_bytes), ""
+            yield f"files for {reason}", "", _number(files), ""
+    requests = estimated.requests_per_minute
+    for label, number in (
+        ("PUT requests a minute", requests.puts),
+        ("LIST requests a minute", requests.lists),
+        ("GET requests a minute", requests.gets),
+        ("DELETE requests a minute", requests.deletes),
+        ("NameNode operations a minute", estimated.name_node_operations_per_minute),
+        ("dollars a month for requests", estimated.requests_dollars_per_month),
+        ("dollars a month for storage", estimated.storage_dollars_per_month),
+    ):
+        yield label, "", _number(number), ""
     label = f"memoryBudget that serves {estimated.hit_ratio:.0%} of look-ups"
     yield label, "", size(estimated.memory_bytes), ""
 

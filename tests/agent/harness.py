@@ -31,7 +31,7 @@ from state_store.core.checkpoint.names import VersionId, parent_of
 from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.settings import DatabaseSettings
-from state_store.core.storage.contract import Entry
+from state_store.core.storage.contract import Entry, Storage
 from state_store.core.storage.local import LocalStorage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,11 +197,14 @@ class InProcess:
         *,
         now_ms: Callable[[], int] | None = None,
         uptime_ms: Callable[[], float] | None = None,
+        storages: Callable[[str], Storage] | None = None,
         **settings: Any,
     ) -> None:
+        opened = {} if storages is None else {"open_storage": lambda uri, jvm: storages(uri)}
         self.calls = Calls(
             directory,
             settings=lambda options: DatabaseSettings(threads=1, **settings),
+            **opened,
             runtime=AdjustedRuntime(wall_ms=now_ms, uptime_ms=uptime_ms),
         )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from state_store.cli.command import NUMBER, query_command
@@ -14,7 +16,7 @@ from state_store.cli.output import (
     size,
     text_column,
 )
-from state_store.data.maintenance.files import HeldFile
+from state_store.data.maintenance.files import Files, HeldFile
 from state_store.data.maintenance.files import files as files_of
 from state_store.data.query import Filter
 
@@ -26,6 +28,7 @@ _COLUMNS = (
     number_column("count"),
     text_column("needed by"),
 )
+_REASON_COLUMNS = (text_column("reason"), number_column("bytes"), number_column("files"))
 
 
 @query_command(
@@ -33,16 +36,19 @@ _COLUMNS = (
     examples=(
         "/data/checkpoint",
         "/data/checkpoint --unneeded",
+        "/data/checkpoint --by-reason",
         "s3://bucket/checkpoint --needed-by 41 --json",
     ),
 )
 @click.option("--unneeded", is_flag=True, help="List only files with count 0.")
+@click.option("--by-reason", is_flag=True, help="Sum the files up by the reason for which they are there.")
 @click.option("--needed-by", type=NUMBER, metavar="VERSION", help="List only files that this version needs.")
 def files(
     checkpoint: str,
     chosen: Filter,
     as_json: bool,
     unneeded: bool,
+    by_reason: bool,
     needed_by: int | None,
 ) -> None:
     """List the files, each with the checkpoints that need it.
@@ -50,15 +56,32 @@ def files(
     Lists the files of the state with the number of restorable checkpoints that need each (its count) and
     their versions. A file with count 0 is not needed: an attempt wrote it that Spark never committed, or it
     waits for the next clean-up.
+
+    With --by-reason it sums them up: the snapshots and deltas that the newest version needs, those that only
+    older versions need which can still be restored, and those that no version needs.
     """
     found = files_of(
         checkpoint, chosen.operator, chosen.partition, chosen.name, unneeded=unneeded, needed_by=needed_by
     )
     if as_json:
-        print_json(found.to_json())
+        print_json(_summed(found) if by_reason else found.to_json())
+        return
+    if by_reason:
+        print_table(
+            _REASON_COLUMNS,
+            ((reason, size(size_bytes), count) for reason, (size_bytes, count) in found.by_reason().items()),
+        )
         return
     print_table(_COLUMNS, map(_row, found.all))
     say(f"\n{len(found.all)} files, {size(sum(file.bytes for file in found.all))}")
+
+
+def _summed(found: Files) -> dict[str, Any]:
+    sums = found.by_reason().items()
+    reasons = [
+        {"reason": reason, "bytes": size_bytes, "files": count} for reason, (size_bytes, count) in sums
+    ]
+    return {"checkpoint": found.checkpoint, "reasons": reasons}
 
 
 def _row(file: HeldFile) -> tuple[object, ...]:

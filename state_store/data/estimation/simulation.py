@@ -6,7 +6,7 @@ makes of sorted runs is computed (runs.py). Merges take no time here: each is do
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from state_store.core.checkpoint.manifest import FULL, INCREMENTAL, FileEntry, Manifest
@@ -16,6 +16,7 @@ from state_store.core.checkpoint.names import (
     DeltaName,
     SharedName,
 )
+from state_store.core.checkpoint.reasons import reason_of
 from state_store.core.checkpoint.registry import Registry
 from state_store.core.checkpoint.stored_file import StoredFile
 from state_store.core.deletion.policy import RetentionPolicy
@@ -25,6 +26,7 @@ from state_store.core.planning.cost import CostModel
 from state_store.core.planning.policy import Policy
 from state_store.core.planning.statistics import StoreStatistics
 from state_store.core.settings.options import Options
+from state_store.data.estimation.requests import Requests, clean_up, commit, full_merge, incremental_merge
 from state_store.data.estimation.runs import Run, compact_all, compact_runs, file_sizes, ingested
 from state_store.data.estimation.workload import Workload
 
@@ -34,20 +36,23 @@ _ARCHIVE_BYTES, _ARCHIVE_ENTRY_BYTES = 5_000, 110
 
 @dataclass(frozen=True)
 class Sample:
-    """One partition after a batch: files in storage, before and after a clean-up where there was one; what a
-    restore of the newest version reads, and takes by the model; what was uploaded for the batch; the kind of
-    the merge that was made (None: none).
+    """One partition after a batch: files in storage, before and after a clean-up where there was one, then
+    bytes and number by the reason for which they are there; what a restore of the newest version reads, and
+    takes by the model; what was uploaded for the batch, and the requests; the kind of the merge that was made
+    (None: none).
     """
 
     stored_bytes: int
     stored_files: int
     kept_bytes: int
     kept_files: int
+    reasons: Mapping[str, tuple[int, int]]
     chain_bytes: int
     chain_files: int
     restore_ms: float
     uploaded_bytes: int
     delta_bytes: int
+    requests: Requests
     merged: str | None
 
 
@@ -77,7 +82,7 @@ class SimulatedStore:
         self._pause_ms = options.min_pause_between_merges_ms
         self._statistics = StoreStatistics(cost)
         self._statistics.note_chain_start(0)
-        self._merged_ms = -float("inf")
+        self._merged_ms, self._merging_bytes = -float("inf"), 0
         self._chain = Chain()
         self._registry = Registry()
         self._runs: list[Run] = []
@@ -86,11 +91,14 @@ class SimulatedStore:
         self._unneeded: dict[str, StoredFile] = {}
         self._version = 0
         self._tables = 0
+        self._requests = Requests()
+        self._unread_archives = 0
 
     def batch(self) -> Sample:
         """Runs one more batch."""
         before = self._chain
         uploaded = delta_bytes = self._commit()
+        self._requests = commit(delta_bytes)
         merged = None
         if before.version is not None:
             merged, size_bytes = self._merge(before)
@@ -103,11 +111,13 @@ class SimulatedStore:
             *stored,
             self._stored_bytes,
             len(self._stored),
+            self._reasons(),
             chain.size_bytes,
             chain.files,
             self._statistics.predict_restore_ms(chain),
             uploaded,
             delta_bytes,
+            self._requests,
             merged,
         )
 
@@ -135,7 +145,7 @@ class SimulatedStore:
         due = self._policy.due(chain, self._statistics, self._now_ms)
         if due is None or self._now_ms - self._merged_ms < self._pause_ms:
             return None, 0
-        self._merged_ms = self._now_ms
+        self._merged_ms, self._merging_bytes = self._now_ms, chain.size_bytes
         runs = ingested(self._runs, [self._delta_entry(delta) for delta in chain.deltas])
         if due.kind == FULL:
             self._runs = compact_all(runs, self._merged)
@@ -147,6 +157,9 @@ class SimulatedStore:
         for file in new:
             self._store(file.path, file.size_bytes)
         self._store(manifest.snapshot.path, archive_bytes)
+        sizes = [file.size_bytes for file in new]
+        self._requests += full_merge(sizes) if manifest.kind == FULL else incremental_merge(sizes)
+        self._unread_archives += 1
         self._chain = self._chain.publish(manifest)
         self._statistics.note_merge(manifest, self._now_ms)
         self._forget(self._registry.publish(manifest, archive_bytes))
@@ -159,8 +172,8 @@ class SimulatedStore:
         """One run of neighbours. The oldest has every key once; another what its batches wrote last."""
         batches = sum(run.batches for run in runs)
         puts, removals = (self._keys, 0.0) if oldest else self._last_changes(batches)
-        table = self._merged_table
-        sizes = file_sizes(table.of(puts, removals), level, self._settings, table.file_bytes)
+        table, settings = self._merged_table, self._settings.for_store(self._merging_bytes)
+        sizes = file_sizes(table.of(puts, removals), level, settings, table.file_bytes)
         return Run(batches, level, tuple(self._new_file(size_bytes, level) for size_bytes in sizes))
 
     def _last_changes(self, batches: int) -> tuple[float, float]:
@@ -210,12 +223,18 @@ class SimulatedStore:
         self._unneeded |= {file.path: file for file in files}
 
     def _clean_up(self) -> None:
-        """What `Retention` deletes: all that no version from the floor up needs, but deltas of these."""
-        floor = self._version - self._retention.keep + 1
+        """What `Retention` deletes where it is due: all that no version from the floor up needs, but deltas
+        of these.
+        """
+        too_old = 0
         if self._retention.age_ms:
-            floor = max(floor, self._version - int(self._retention.age_ms / self._interval_ms))
-        floor = max(1, min(floor, self._version - 1))
-        self._forget(self._registry.retire_below(floor))
+            too_old = self._version - int(self._retention.age_ms / self._interval_ms) - 1
+        floor = self._retention.floor(self._version, self._registry, too_old)
+        superseded = any(file.origin < floor for file in self._unneeded.values())
+        freed = self._registry.retire_below(floor)
+        if not freed and not superseded:
+            return
+        self._forget(freed)
         going = [
             file
             for file in self._unneeded.values()
@@ -224,6 +243,19 @@ class SimulatedStore:
         for file in going:
             del self._unneeded[file.path]
             self._stored_bytes -= self._stored.pop(file.path, 0)
+        self._requests += clean_up(len(going), self._unread_archives)
+        self._unread_archives = 0
+
+    def _reasons(self) -> dict[str, tuple[int, int]]:
+        needed = self._chain.paths()
+        if self._chain.snapshot is not None:
+            needed.add(self._chain.snapshot.snapshot.path)
+        found: dict[str, tuple[int, int]] = {}
+        for path, size_bytes in self._stored.items():
+            reason = reason_of(path, by_newest=path in needed, by_older=path not in self._unneeded)
+            so_far_bytes, files = found.get(reason, (0, 0))
+            found[reason] = so_far_bytes + size_bytes, files + 1
+        return found
 
 
 def _id(version: int) -> str:

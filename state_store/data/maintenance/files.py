@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state_store.core.checkpoint.names import VersionId, origin_of
+from state_store.core.checkpoint.reasons import REASONS, reason_of
 from state_store.data.dataset.found import FoundStore
 from state_store.data.dataset.html import table
 from state_store.data.query import Filter, Query, StoreKey
@@ -24,6 +25,7 @@ class HeldFile:
         bytes: its size.
         origin: the version that it was written at.
         holders: the versions that can be restored and need it; none: no checkpoint needs it.
+        reason: why it is there, one of `REASONS`.
     """
 
     key: StoreKey
@@ -31,6 +33,7 @@ class HeldFile:
     bytes: int
     origin: int
     holders: tuple[VersionId, ...]
+    reason: str
 
     def to_json(self) -> dict[str, Any]:
         """Return the file as values for JSON."""
@@ -39,6 +42,7 @@ class HeldFile:
             "bytes": self.bytes,
             "origin": self.origin,
             "count": len(self.holders),
+            "reason": self.reason,
             "holders": [{"version": holder.number, "id": holder.checkpoint_id} for holder in self.holders],
         }
 
@@ -63,6 +67,11 @@ class Files(Mapping[StoreKey, "tuple[HeldFile, ...]"]):
     def all(self) -> tuple[HeldFile, ...]:
         """The files of all stores, one after the other."""
         return tuple(file for files in self._found.values() for file in files)
+
+    def by_reason(self) -> dict[str, tuple[int, int]]:
+        """Return the bytes and the number of the files of all stores, by the reason why they are there."""
+        found = {reason: [file.bytes for file in self.all if file.reason == reason] for reason in REASONS}
+        return {reason: (sum(sizes), len(sizes)) for reason, sizes in found.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return the files as values for JSON."""
@@ -148,9 +157,13 @@ def held_files(store: FoundStore) -> Iterator[HeldFile]:
     sizes = store.contents.listing.sst_bytes()
     sizes.update({snapshot.path: size for snapshot, size in store.contents.listing.snapshots.items()})
     origins = {snapshot.path: snapshot.version for snapshot in store.contents.listing.snapshots}
+    newest = max((version.number for version in store.registry.checkpoints()), default=0)
     for path in sorted(sizes):
         origin = origins[path] if path in origins else origin_of(path)
-        yield HeldFile(store.key, path, sizes[path], origin, tuple(store.registry.holders(path)))
+        holders = tuple(store.registry.holders(path))
+        by_newest = any(holder.number == newest for holder in holders)
+        reason = reason_of(path, by_newest=by_newest, by_older=bool(holders))
+        yield HeldFile(store.key, path, sizes[path], origin, holders, reason)
 
 
 def runs(versions: list[int]) -> str:

@@ -7,13 +7,16 @@ import json
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.harness import InProcess, Job
+from faults import FaultyStorage
 
 from state_store.core.settings.session import PROVIDER_CLASS, PROVIDER_KEY
+from state_store.core.storage.local import LocalStorage
 
 INTERVAL_MS = 10_000
 KEY_BYTES, VALUE_BYTES = 16, 100
@@ -30,7 +33,8 @@ def key_of(number: int) -> bytes:
 @dataclass
 class History:
     """A query of one store whose batches write what `changes` says; `stored` are bytes and files after each
-    batch and its clean-up, `most` before it, `uploaded` the bytes that came with the batch."""
+    batch and its clean-up, `most` before it, `uploaded` the bytes that came with the batch, `requests` what
+    storage was asked for it, by operation."""
 
     root: Path
     changes: Callable[[int], dict[bytes, bytes | None]]
@@ -39,12 +43,20 @@ class History:
     stored: list[tuple[int, int]] = field(default_factory=list)
     most: list[int] = field(default_factory=list)
     uploaded: list[int] = field(default_factory=list)
+    file_bytes: int = FILE_BYTES
+    requests: list[Counter[str]] = field(default_factory=list)
 
     def run(self, batches: int) -> None:
         """Runs this many batches, each merge done before the next."""
         store = self.root / "state" / "0" / "0"
         self._write("state/0/_metadata/metadata", _METADATA)
-        client = InProcess(self.root.parent / "local", now_ms=self._now_ms, file_bytes=FILE_BYTES)
+        storage = FaultyStorage(LocalStorage(store))
+        client = InProcess(
+            self.root.parent / "local",
+            now_ms=self._now_ms,
+            storages=lambda uri: storage,
+            file_bytes=self.file_bytes,
+        )
         options = {"fullScheduleJitter": "0", **self.options}
         job = Job(client, store, retain=self.retain, **options)
         known: set[Path] = set()
@@ -58,6 +70,8 @@ class History:
             self.most.append(sum(found.values()))
             self.uploaded.append(sum(size for path, size in found.items() if path not in known))
             job.cleanup()
+            self.requests.append(Counter(operation for operation, _ in storage.calls))
+            storage.calls.clear()
             found = _files(store)
             known = set(found)
             self.stored.append((sum(found.values()), len(found)))

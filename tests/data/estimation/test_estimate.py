@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 import state_store
 from estimation.histories import FILE_BYTES, INTERVAL_MS, KEY_BYTES, VALUE_BYTES, History, Writes
+from state_store.core.checkpoint.reasons import NEWEST_DELTAS, NEWEST_MERGED, NO_VERSION, OLDER_DELTAS
 from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork
 from state_store.core.settings.parsing import parse
 from state_store.data.estimation.estimate import Estimate, estimate
+from state_store.data.estimation.requests import Prices, full_merge
 from state_store.data.estimation.simulation import SimulatedStore
 from state_store.data.estimation.workload import Workload
 from state_store.errors import OptionError
@@ -80,6 +83,95 @@ def test_of_a_query_that_has_run(history: History) -> None:
     assert found.restore_ms > 0
     assert f"version {BATCHES}" in found._repr_html_()
     check(of(found.workload, cost=found.cost), history)
+
+
+LARGE = {"maxDeltas": "20", "fullAfterDeltas": "0", "retainedOlderBytes": "1m"}
+LARGE_KEYS, LARGE_RETAIN, LARGE_BATCHES = 30_000, 40, 250
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> History:
+    """A job that is large for its files, as one of terabytes is for files of 32 MiB: they grow with it, and
+    versions before a full checkpoint go for their size.
+    """
+    root = tmp_path_factory.mktemp("large") / "checkpoint"
+    writes = Writes(LARGE_KEYS, LARGE_KEYS // 50)
+    made = History(root, writes, LARGE_RETAIN, LARGE, file_bytes=16 << 10)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("state_store.core.engine.database._IDLE_GRACE_S", 0.2)
+        made.run(LARGE_BATCHES)
+    return made
+
+
+def test_of_a_job_that_is_large_for_its_files(large: History) -> None:
+    workload = Workload(LARGE_KEYS, KEY_BYTES, VALUE_BYTES, large.changes.per_batch, INTERVAL_MS, 1)
+    settings = DatabaseSettings(threads=1, file_bytes=16 << 10)
+    found, whole = (
+        estimate(
+            workload,
+            {**LARGE, **more},
+            retain=LARGE_RETAIN,
+            maintenance_ms=INTERVAL_MS,
+            settings=settings,
+        )
+        for more in ({}, {"retainedOlderBytes": "0"})
+    )
+    assert found.is_steady and found.full_per_hour > 2
+    assert found.stored_bytes.average < 0.9 * whole.stored_bytes.average
+    cuts = [batch for batch, asked in enumerate(large.requests) if asked["delete"] > LARGE_RETAIN // 2]
+    cycles = slice(cuts[1], cuts[-1])
+    stored = large.stored[cycles]
+    size_bytes, files = (sum(one[place] for one in stored) / len(stored) for place in (0, 1))
+    uploaded = sum(large.uploaded[cycles]) / len(stored) / INTERVAL_MS * 1000
+    asked = sum(large.requests[cycles], Counter())
+    a_minute = {name: count / len(stored) * 60_000 / INTERVAL_MS for name, count in asked.items()}
+    ratios = {
+        "bytes": found.stored_bytes.average / size_bytes,
+        "files": found.stored_files.average / files,
+        "uploaded": found.upload_bytes_per_s / uploaded,
+        "puts": found.requests_per_minute.puts / (a_minute["write"] + a_minute["upload"]),
+        "deletes": found.requests_per_minute.deletes / a_minute["delete"],
+        "lists": found.requests_per_minute.lists / a_minute["list"],
+    }
+    assert all(0.85 <= ratio <= 1.15 for ratio in ratios.values()), str((ratios, cuts))
+    sums = [sum(values) for values in zip(*found.reasons.values(), strict=True)]
+    assert sums == pytest.approx([found.stored_bytes.average, found.stored_files.average])
+    assert found.reasons[OLDER_DELTAS][1] > 1
+
+
+def test_files_by_reason_are_all_files(large: History) -> None:
+    found = state_store.files(str(large.root))
+    sums = [sum(values) for values in zip(*found.by_reason().values(), strict=True)]
+    assert sums == [*large.stored[-1]]
+    for file in found.all:
+        is_of_newest = any(holder.number == LARGE_BATCHES for holder in file.holders)
+        assert is_of_newest == (file.reason in (NEWEST_MERGED, NEWEST_DELTAS))
+        assert (not file.holders) == (file.reason == NO_VERSION)
+        if file.holders:
+            assert file.path.startswith("delta/") == (file.reason in (NEWEST_DELTAS, OLDER_DELTAS))
+
+
+def test_requests_have_a_price() -> None:
+    usual = estimate(WORKLOAD)
+    dear = estimate(WORKLOAD, prices=Prices(puts=0.05, gets=0.0, gigabyte_months=0.23))
+    a_minute = usual.requests_per_minute
+    commits = WORKLOAD.partitions * 60_000 / WORKLOAD.interval_ms
+    assert commits < a_minute.puts < 2 * commits and 0 < a_minute.lists < commits
+    assert usual.name_node_operations_per_minute == pytest.approx(a_minute.total + 4 * a_minute.puts)
+    monthly = (a_minute.puts + a_minute.lists) * 43_200 * 0.005 / 1000
+    assert usual.requests_dollars_per_month == pytest.approx(monthly, rel=0.1)
+    assert dear.requests_dollars_per_month == pytest.approx(10 * monthly)
+    assert dear.storage_dollars_per_month == pytest.approx(10 * usual.storage_dollars_per_month)
+    assert full_merge([1, 100 << 20]).puts == 2 + 1 + 4, "the large file has a begin, two parts and an end"
+
+
+def test_a_large_job_keeps_its_goals() -> None:
+    """Ten terabytes in 2,000 partitions, of which half a per cent changes each minute."""
+    job = Workload(50e9, 24, 176, 250e6, 60_000, 2_000)
+    found = estimate(job)
+    assert found.is_steady
+    assert found.stored_files.average <= 300_000 and found.stored_bytes.average <= 18e12
+    assert found.write_amplification <= 2.5
 
 
 def test_files_that_are_copied_cost_by_their_bytes(history: History, other_disk, monkeypatch) -> None:
