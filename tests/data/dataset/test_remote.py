@@ -52,9 +52,11 @@ def test_a_state_there(place, tmp_path, capsys):
     assert in_order(exported.to_pylist()) == rows
     assert main(["export", copy, f"{place}/exported/"]) == 0
     assert main(["export", copy, f"{place}/exported"]) == exit_codes.RETRY
-    for number, given in enumerate((f"{place}/exported", f"{place}/exported/part-00000.parquet")):
-        assert main(["import", copy, given, f"{filled}{number}"]) == 0
-        assert rows_of(f"{filled}{number}") == [row for row in rows if not number or not row["partition_id"]]
+    assert main(["import", copy, f"{place}/exported", filled]) == 0
+    assert rows_of(filled) == rows
+    part = f"{place}/exported/part-00000.parquet"
+    assert main(["import", copy, part, f"{filled}-in-part"]) == exit_codes.USAGE
+    assert "give their directory" in capsys.readouterr().err
     assert main(["import", copy, f"{place}/nothing", f"{filled}-no"]) == exit_codes.NOT_FOUND
     assert main(["show", copy, "--format", "csv", "--output", f"{place}/rows.csv"]) == 0
     assert main(["show", copy, "--format", "csv", "--output", f"{place}/rows.csv"]) == exit_codes.RETRY
