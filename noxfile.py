@@ -159,6 +159,14 @@ def mutants(session: nox.Session) -> None:
     run(session, "tests/mutants/run.py", *session.posargs)
 
 
+@nox.session(name="generated-mutants")
+def generated_mutants(session: nox.Session) -> None:
+    """Break rooms of the store in every way that mutmut knows (`-- planning --survivors`); takes an hour."""
+    prepare(session)
+    install(session, python_of(), "mutmut==3.8.1")
+    run(session, "tests/mutants/generated.py", *session.posargs)
+
+
 @nox.session
 def chaos(session: nox.Session) -> None:
     """Kill and stop processes of a cluster at random (`-- --faults 500`): are its queries right?"""
