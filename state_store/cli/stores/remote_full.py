@@ -10,12 +10,15 @@ import urllib.request
 from typing import Any
 
 from state_store.data.query import Filter
-from state_store.errors import ErrorFields, MissingError, OptionError, StorageError, from_json
+from state_store.errors import BusyError, ErrorFields, MissingError, OptionError, StorageError, from_json
 
 PLACES = ("/v1", "/checkpoints/api/v1")
 """Places of the API below an address: of `serve`, and of a driver."""
 
 POLL_S = 0.5
+POLL_PATIENCE_S = 60.0
+"""Seconds for which a request that was accepted is asked about although nothing answers."""
+
 REQUEST_TIMEOUT_S = 30.0
 
 
@@ -75,6 +78,11 @@ class RemoteService:
 
         Returns:
             The operation, as docs/rest.md has it.
+
+        Raises:
+            MissingError: there is no such query or store, or the program has forgotten the request.
+            OptionError: the user may not request it.
+            StorageError: nothing answers, for a minute if the request was accepted.
         """
         wanted = {
             "checkpointType": "FULL",
@@ -86,10 +94,19 @@ class RemoteService:
         body = {name: value for name, value in wanted.items() if value is not None}
         address = f"{self._base}/queries/{urllib.parse.quote(query, safe='')}/checkpoints"
         request_id = self._ask("POST", address, body)["request-id"]
+        heard_s = time.monotonic()
         while True:
-            operation = self._ask("GET", f"{address}/triggers/{urllib.parse.quote(request_id, safe='')}")
-            if operation["status"]["id"] == "COMPLETED":
-                return dict(operation)
+            try:
+                operation = self._ask("GET", f"{address}/triggers/{urllib.parse.quote(request_id, safe='')}")
+            except (StorageError, BusyError) as error:
+                if time.monotonic() - heard_s > POLL_PATIENCE_S:
+                    raise StorageError(
+                        f"request {request_id} was accepted, and its end is not known: {error.message}"
+                    ) from error
+            else:
+                heard_s = time.monotonic()
+                if operation["status"]["id"] == "COMPLETED":
+                    return dict(operation)
             time.sleep(POLL_S)
 
     def _ask(self, method: str, url: str, body: dict[str, Any] | None = None) -> Any:
@@ -116,6 +133,9 @@ def _problem(error: urllib.error.HTTPError, url: str) -> Exception:
         shown = json.loads(error.read())
         detail, kind = str(shown["detail"]), str(shown["kind"])
     except (OSError, ValueError, KeyError, TypeError):
-        detail, kind = f"{url} answered {error.code}", "missing" if error.code == 404 else "storage"
+        detail = f"{url} answers {error.code}"
+        kind = {401: "option", 403: "option", 404: "missing"}.get(error.code, "storage")
+        if kind == "option":
+            detail += ": this user may not ask there"
     fields: ErrorFields = {"kind": kind, "message": detail}
     return from_json(fields)
