@@ -21,7 +21,13 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 JVM = ("bridge", "jvm", "conformance")
-STORAGE = ("core/storage", "cli/test_cli_hdfs.py", "data/dataset/test_remote.py", "benchmarks")
+STORAGE = (
+    "core/storage",
+    "cli/test_cli_hdfs.py",
+    "data/dataset/test_remote.py",
+    "observe/test_remote_storage.py",
+    "benchmarks",
+)
 SIMULATED = ("simulation", "core/deletion", "agent")
 STATE = ("spark/state", "spark/migration")
 APART = ("spark", "functions", "packaging", "chaos", *JVM, *STORAGE, *SIMULATED)

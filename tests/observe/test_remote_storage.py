@@ -1,0 +1,179 @@
+"""`state-store serve` of queries on S3 and HDFS, and of storage that is slow, refuses, or loses files."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from browser import Browser
+from minihdfs import HdfsCluster
+from minis3 import S3Server, far, status
+from query_directory import QueryDirectory, rows
+from service import Served, serving
+
+from state_store.cli.main import main
+from state_store.core.checkpoint.manifest import FULL, INCREMENTAL
+
+FULL_REQUEST = {"checkpointType": "FULL"}
+SLOW_DOWN = status("503 Slow Down", "SlowDown")
+
+
+@pytest.fixture
+def on_s3(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return a directory of its own on S3."""
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://bucket/observe/{uuid.uuid4()}/flights"
+
+
+@pytest.fixture(params=["s3", pytest.param("webhdfs", marks=pytest.mark.hdfs)])
+def place(request: pytest.FixtureRequest) -> str:
+    """Return a directory of its own on S3, or on HDFS."""
+    if request.param == "s3":
+        return str(request.getfixturevalue("on_s3"))
+    cluster: HdfsCluster = request.getfixturevalue("hdfs_cluster")
+    return cluster.webhdfs(f"/observe/{uuid.uuid4()}/flights")
+
+
+def grown_at(location: str, tmp_path: Path) -> QueryDirectory:
+    """Return a query of two stores, six versions, and a merge of the fourth."""
+    query = QueryDirectory(tmp_path / "unused", tmp_path / "scratch", location=location)
+    for version in range(1, 7):
+        query.commit(rows(version * 1000, 400 if version == 1 else 20))
+        if version == 4:
+            for key in query.keys:
+                query.merge(key, INCREMENTAL)
+    return query
+
+
+@pytest.fixture
+def query(on_s3: str, tmp_path: Path) -> QueryDirectory:
+    """Return a grown query on S3."""
+    return grown_at(on_s3, tmp_path)
+
+
+@pytest.fixture
+def served(query: QueryDirectory) -> Iterator[Served]:
+    """Yield a service of it that looks as often as it may."""
+    service = serving(query.location, every_s=1.0)
+    yield service
+    service.stop()
+
+
+def awaited(look: Callable[[], object], goal: str) -> None:
+    """Wait until `look` gives something."""
+    for _ in range(600):
+        if look():
+            return
+        time.sleep(0.1)
+    raise AssertionError(goal)
+
+
+def test_page_api_metrics_and_request(place: str, tmp_path: Path) -> None:
+    query = grown_at(place, tmp_path)
+    service = serving(query.location, every_s=1.0)
+    browser = Browser()
+    try:
+        shown = service.http.get("v1/queries/flights").json()
+        assert (shown["batch"], shown["stores"], shown["verdict"]) == (5, 2, "fine")
+        history = service.http.get("v1/queries/flights/checkpoints").json()["history"]
+        assert [checkpoint["version"] for checkpoint in history] == [6, 5, 4, 3, 2, 1]
+        assert service.http.get("v1/queries/flights/files").json()["files"]
+        browser.size(1280, 900)
+        browser.open(service.url)
+        browser.wait("document.querySelectorAll('#ss-stores tbody tr').length === 2")
+        browser.click("#ss-full")
+        browser.wait("document.querySelector('#state-store').dataset.full === 'done'", 60)
+        status_line = browser.evaluate("document.querySelector('#ss-status').textContent")
+        assert status_line.startswith("Full checkpoint of version 6: 2 of 2 stores in "), status_line
+        browser.wait("document.querySelectorAll('#ss-history .tag.full').length === 1", 60)
+        metrics = service.http.get("metrics").text
+        assert 'state_store_up{query="flights"} 1.0' in metrics
+        labels = 'query="flights",operator="0",store="default",partition="1"'
+        assert f"state_store_chain_deltas_since_full{{{labels}}} 0.0" in service.http.get("metrics").text
+        assert main(["full", "--url", service.url, "--partition", "0"]) == 0
+        assert main(["verify", query.location]) == 0
+    finally:
+        browser.close()
+        service.stop()
+
+
+def test_storage_that_refuses_is_said_and_looked_at_again(served: Served, s3_server: S3Server) -> None:
+    with s3_server.failing(lambda method, path: SLOW_DOWN):
+        awaited(lambda: served.http.get("v1/queries/flights").json()["verdict"] == "critical", "it is said")
+        shown = served.http.get("v1/queries/flights").json()
+        assert shown["error"]["kind"] == "storage"
+        assert served.http.get("v1/queries/flights/stores").json()["total"] == 2, "the last figures stay"
+        assert 'state_store_up{query="flights"} 0.0' in served.http.get("metrics").text
+        assert "state_store_scan_errors_total" in served.http.get("metrics").text
+        ended = served.ended(served.post(FULL_REQUEST).json()["request-id"])
+        assert ended["failure"]["kind"] == "storage"
+    awaited(lambda: served.http.get("v1/queries/flights").json()["verdict"] == "fine", "it is read again")
+    ended = served.ended(served.post(FULL_REQUEST).json()["request-id"])
+    assert (ended["made"], ended["failed"]) == (2, 0)
+
+
+def test_nobody_waits_for_slow_storage(served: Served, s3_server: S3Server) -> None:
+    slow = far(3, 1 << 30)
+    with s3_server.failing(lambda method, path: slow):
+        time.sleep(1.5)  # a look has begun
+        for path in ("v1/queries", "v1/queries/flights/stores", "v1/queries/flights/verdict", "metrics", ""):
+            began_s = time.monotonic()
+            assert served.http.get(path).status_code == 200
+            assert time.monotonic() - began_s < 2.5, f"/{path} waits for storage"
+
+
+def test_a_damaged_store_is_shown_as_such_and_the_rest_goes_on(
+    query: QueryDirectory, s3_server: S3Server
+) -> None:
+    client = s3_server.client()
+    prefix = query.location.removeprefix("s3://bucket/") + f"/{query.keys[0].path}/delta/"
+    for entry in client.list_objects_v2(Bucket="bucket", Prefix=prefix)["Contents"]:
+        client.delete_object(Bucket="bucket", Key=entry["Key"])
+    fresh = serving(query.location)
+    try:
+        stores = fresh.http.get("v1/queries/flights/stores?sort=partition").json()["stores"]
+        assert stores[0]["error"]["kind"] == "missing" and "error" not in stores[1]
+        verdict = fresh.http.get("v1/queries/flights/verdict").json()
+        assert verdict["findings"][0]["code"] == "store-damaged"
+        ended = fresh.ended(fresh.post(FULL_REQUEST).json()["request-id"])
+        assert (ended["made"], ended["failed"]) == (1, 1)
+        assert 'state_store_damaged_stores{query="flights"} 1.0' in fresh.http.get("metrics").text
+    finally:
+        fresh.stop()
+
+
+def test_a_checkpoint_that_is_deleted_meanwhile_is_said(
+    served: Served, query: QueryDirectory, s3_server: S3Server
+) -> None:
+    client = s3_server.client()
+    prefix = query.location.removeprefix("s3://bucket/")
+    for entry in client.list_objects_v2(Bucket="bucket", Prefix=prefix)["Contents"]:
+        client.delete_object(Bucket="bucket", Key=entry["Key"])
+    awaited(lambda: served.http.get("v1/queries/flights").json()["verdict"] == "critical", "it is said")
+    assert served.http.get("v1/queries/flights").json()["error"]["kind"] == "missing"
+    assert served.http.get("v1/queries/flights/stores").json()["total"] == 2
+
+
+@pytest.mark.hdfs
+def test_hdfs_whose_namenode_goes_and_comes_back(hdfs_cluster: HdfsCluster, tmp_path: Path) -> None:
+    query = grown_at(hdfs_cluster.webhdfs(f"/observe/{uuid.uuid4()}/flights"), tmp_path)
+    service = serving(query.location, every_s=1.0)
+    try:
+        with hdfs_cluster.in_safe_mode():
+            assert service.http.get("v1/queries/flights").json()["verdict"] == "fine", "it can be read"
+            ended = service.ended(service.post(FULL_REQUEST).json()["request-id"])
+            assert (ended["made"], ended["failed"]) == (0, 2)
+            assert ended["failure"]["kind"] == "storage"
+        hdfs_cluster.restart_namenode()
+        ended = service.ended(service.post(FULL_REQUEST).json()["request-id"])
+        assert (ended["made"], ended["failed"]) == (2, 0), ended
+        awaited(
+            lambda: service.http.get("v1/queries/flights").json()["verdict"] == "fine", "it is read again"
+        )
+    finally:
+        service.stop()
+    assert query.merge(query.keys[0], FULL).manifest.version == 6
