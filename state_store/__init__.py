@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from state_store.core.settings.options import Options as Options
     from state_store.data.dataset.chains import chain as chain
     from state_store.data.dataset.checkpoints import checkpoints as checkpoints
-    from state_store.data.dataset.functions import diff as diff
-    from state_store.data.dataset.functions import export as export
-    from state_store.data.dataset.functions import get as get
-    from state_store.data.dataset.functions import history as history
-    from state_store.data.dataset.functions import stats as stats
+    from state_store.data.dataset.opening import diff as diff
+    from state_store.data.dataset.opening import export as export
+    from state_store.data.dataset.opening import get as get
+    from state_store.data.dataset.opening import history as history
     from state_store.data.dataset.opening import open as open
+    from state_store.data.dataset.opening import stats as stats
     from state_store.data.dataset.querying import sql as sql
     from state_store.data.dataset.rewriting.bootstrapping import bootstrap as bootstrap
     from state_store.data.dataset.rewriting.copying import copy as copy
@@ -78,11 +78,11 @@ _HOMES = {
     "measure": "state_store.data.estimation.measured",
     "open": "state_store.data.dataset.opening",
     "copy": "state_store.data.dataset.rewriting.copying",
-    "diff": "state_store.data.dataset.functions",
-    "export": "state_store.data.dataset.functions",
-    "get": "state_store.data.dataset.functions",
-    "history": "state_store.data.dataset.functions",
-    "stats": "state_store.data.dataset.functions",
+    "diff": "state_store.data.dataset.opening",
+    "export": "state_store.data.dataset.opening",
+    "get": "state_store.data.dataset.opening",
+    "history": "state_store.data.dataset.opening",
+    "stats": "state_store.data.dataset.opening",
     "files": "state_store.data.maintenance.files",
     "import_state": "state_store.data.dataset.rewriting.importing",
     "migrate": "state_store.data.migration.migrate",

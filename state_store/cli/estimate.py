@@ -290,8 +290,8 @@ def _rows(estimated: Estimate, measured: Measured | None) -> Iterator[tuple[obje
     for name, label, shown in _SHOWN:
         value = getattr(estimated, name)
         present = shown(now[name]) if name in now else ""
-        if hasattr(value, "most"):
-            yield label, present, shown(value.average), shown(value.most)
+        if hasattr(value, "maximum"):
+            yield label, present, shown(value.average), shown(value.maximum)
         else:
             yield label, present, shown(value), ""
     for reason, (size_bytes, files) in estimated.reasons.items():

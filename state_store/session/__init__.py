@@ -1,1 +1,1 @@
-"""The jar: for which Sparks it is made, from what, by which compiler, and which one a session takes."""
+"""The jar and the configuration of a session: supported Sparks, sources, compiler, choice of a jar."""

@@ -1,11 +1,11 @@
-"""Compiles the Scala sources against a pyspark, with the compiler that it brings, into the state store's jar.
+"""Compile the Scala sources against a pyspark, with the compiler that it brings, into the state store's jar.
 
     python -m state_store.session.build [--pyspark DIRECTORY]... [--out DIRECTORY] [--force]
 
-Without `--pyspark` the installed pyspark is taken. Each jar is named after the Spark it is for and holds
-the classes, the agent's pure-Python code as `state_store_agent.zip`, and its version. The same sources give
-the same bytes. A jar whose sources did not change is left alone; where the Scala sources did not change, its
-classes are taken over and nothing is compiled.
+The default of `--pyspark` is the installed pyspark. Each jar is named after its Spark and holds the classes,
+the agent's pure-Python code as `state_store_agent.zip`, and its version. The same sources make the same
+bytes. A jar whose sources did not change is left alone. If the Scala sources did not change, the classes are
+copied and nothing is compiled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AGENT_CODE = "state_store_agent.zip"
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a jar says of itself: the Spark it was compiled for, digests of its Scala sources and of all."""
+    """The stamp in a jar: the Spark that it is for, and digests of its Scala and of all its sources."""
 
     version: str
     spark: str
@@ -58,12 +58,12 @@ def main(arguments: list[str] | None = None) -> int:
         type=Path,
         default=JAR_DIRECTORY,
         metavar="DIRECTORY",
-        help="where the jars go (default: state_store/jars)",
+        help="directory for the jars (default: state_store/jars)",
     )
     parser.add_argument(
         "--force",
         action="store_true",
-        help="compile although the jar is up to date, and for a Spark that is not known to work",
+        help="compile even if the jar is up to date, and for Sparks that are not supported",
     )
     given = parser.parse_args(arguments)
     try:
@@ -77,17 +77,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def build(pyspark: Path, out: Path = JAR_DIRECTORY, *, force: bool = False) -> tuple[Path, bool]:
-    """Builds the jar for that pyspark into `out`; answers its path and whether anything had to be done.
+    """Build the jar for a pyspark, unless it is up to date.
 
-    Raises BuildError when Java or Spark is missing or not supported, or the sources do not compile. Several
-    threads and processes may do it at once: a jar appears whole or not at all.
+    Several threads and processes may call this at once: a jar appears as a whole or not at all.
+
+    Args:
+        pyspark: a pyspark package directory, or a virtual environment with one.
+        out: the directory for the jar.
+        force: True compiles in any case, and for Sparks that are not supported.
+
+    Returns:
+        The path of the jar, and True if it was built.
+
+    Raises:
+        BuildError: Java or Spark is missing or not supported, or the sources do not compile.
     """
     jars = jars_of(pyspark)
     spark = spark_version(jars)
     if not (force or is_supported(spark)):
         raise NoSpark(
             f"Spark {spark} is not supported: {supported_sparks()} are. --force compiles for it "
-            f"with the sources for the newest before it; test it before you trust it."
+            f"with the sources for the newest release before it; test the result before you trust it."
         )
     stamp = current(spark)
     jar = out / jar_name(spark)
@@ -108,7 +118,7 @@ def build(pyspark: Path, out: Path = JAR_DIRECTORY, *, force: bool = False) -> t
 
 
 def current(spark: str) -> Stamp:
-    """The stamp of a jar for that exact version of Spark that is made of the sources as they are now."""
+    """Return the stamp of a jar for that exact version of Spark, made of the present sources."""
     scala = {path.relative_to(sources.directory()).as_posix(): path for path in sources.scala(spark)}
     parts = {name: path.read_bytes() for name, path in scala.items()}
     parts["compiler"] = Path(compiler.__file__).read_bytes()
@@ -118,7 +128,7 @@ def current(spark: str) -> Stamp:
 
 
 def stamped(jar: Path) -> Stamp | None:
-    """The stamp of a jar; None where there is none or it is damaged."""
+    """Return the stamp of a jar; None if the jar is missing or damaged."""
     try:
         with zipfile.ZipFile(jar) as archive:
             lines = archive.read(STAMP).decode().splitlines()
@@ -136,7 +146,7 @@ def _compiled(spark: str, jars: Path) -> dict[str, bytes]:
 
 
 def _classes_of(stamp: Stamp, *jars: Path) -> dict[str, bytes] | None:
-    """The classes of the first of these jars that was compiled from the same Scala sources."""
+    """Return the classes of the first of these jars with the same Scala sources; None without one."""
     for jar in jars:
         found = stamped(jar)
         if found is not None and found.scala == stamp.scala:

@@ -1,4 +1,4 @@
-"""The Scala compiler that pyspark brings, and the Java that runs it. Needs no JDK: a JRE will do."""
+"""The Scala compiler that pyspark brings, and the Java that runs it. A JRE is enough; no JDK is needed."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from state_store.session.releases import SUPPORTED_JAVAS
 LEAST_JAVA = SUPPORTED_JAVAS[0]
 _HOW = (
     f"Java {', '.join(map(str, SUPPORTED_JAVAS[:-1]))} or {SUPPORTED_JAVAS[-1]} is needed, as by Spark; "
-    "on Debian or Ubuntu: `sudo apt-get install openjdk-17-jdk-headless`. Where several are installed, "
+    "on Debian or Ubuntu: `sudo apt-get install openjdk-17-jdk-headless`. If several are installed, "
     "JAVA_HOME chooses."
 )
 
 
 class NoJava(BuildError):
-    """There is no Java, or none that Spark runs on."""
+    """Java is missing, or its version is not supported by Spark."""
 
 
 def java() -> str:
-    """The Java that Spark would start: that of JAVA_HOME, else the one on the PATH."""
+    """Return the path of the Java that Spark starts: that of JAVA_HOME, else the one on the PATH."""
     home = os.environ.get("JAVA_HOME")
     return str(Path(home) / "bin" / "java") if home else shutil.which("java") or "java"
 
 
 def java_version() -> int:
-    """The major version of that Java; raises NoJava unless it is a supported one."""
+    """Return the major version of that Java. Raises NoJava unless it is supported."""
     program = java()
     try:
         shown = subprocess.run(
@@ -47,9 +47,17 @@ def java_version() -> int:
 
 
 def compile_scala(jars: Path, sources: Iterable[Path], out: Path, libraries: Iterable[Path] = ()) -> None:
-    """Compiles into `out`, a directory or a jar, with the scalac among Spark's `jars`.
+    """Compile with the scalac among Spark's `jars`.
 
-    Raises BuildError with what the compiler prints, NoJava where none can run it.
+    Args:
+        jars: the directory of Spark's jars.
+        sources: the Scala files.
+        out: a directory or a jar for the classes.
+        libraries: further jars for the class path.
+
+    Raises:
+        BuildError: the sources do not compile; the message has the compiler's output.
+        NoJava: no Java can run the compiler.
     """
     spark = f"{jars}{os.sep}*"
     class_path = os.pathsep.join([*map(str, libraries), spark])
@@ -64,8 +72,9 @@ def compile_scala(jars: Path, sources: Iterable[Path], out: Path, libraries: Ite
 
 
 def _target() -> list[str]:
-    """Options for classes that the oldest supported Java runs. A JRE has no signatures of older Javas
-    (`lib/ct.sym`) to check against.
+    """Return options for classes that run on the oldest supported Java.
+
+    A JRE lacks the signatures of older Javas (`lib/ct.sym`), so these cannot be checked there.
     """
     if java_version() == LEAST_JAVA or (_java_home() / "lib" / "ct.sym").is_file():
         return ["-release", str(LEAST_JAVA)]

@@ -1,4 +1,4 @@
-"""What a Spark session needs to use the store: its configuration, and a checkpoint's past.
+"""The configuration of a Spark session that uses the store, and the check of a checkpoint's store.
 
 Nothing here imports pyspark or starts a JVM. Safe for any thread.
 """
@@ -33,37 +33,37 @@ def spark_conf(
     agent_python: str | None = None,
     spark_version: str | None = None,
 ) -> dict[str, str]:
-    """The configuration that makes every stateful query of a session use this store.
+    """Return the configuration with which every stateful query of a session uses this store.
 
         SparkSession.builder.config(map=state_store.spark_conf({"restoreObjective": "5s"})).getOrCreate()
 
-    It sets the provider class, Spark's checkpoint format 2, the jar (`spark.jars`), the session extension
-    for `transformWithState` and vectorised functions (`spark.sql.extensions`), the listener that says so when
-    Spark keeps a query on the store that it was started with (`spark.sql.streaming.streamingQueryListeners`)
-    and the Python of the agent. A session that has jars, extensions or listeners of its own appends to these,
-    separated by commas.
+    It sets the provider class, Spark's checkpoint format 2, the jar (`spark.jars`), the session extension for
+    `transformWithState` and vectorised functions (`spark.sql.extensions`), the listener that warns if Spark
+    keeps a query on the store that it was started with (`spark.sql.streaming.streamingQueryListeners`), and
+    the Python of the agent. If a session has other jars, extensions or listeners, append them, separated by
+    commas, or use `configure`. A package without a jar for the version compiles it once
+    (`state_store.session.jar`).
 
-    settings: options of docs/options.md by name, with or without their prefix, as texts, numbers or booleans.
+    Args:
+        settings: options of docs/options.md by name, with or without their prefix, as texts, numbers or
+            booleans.
+        agent_python: the interpreter that runs the agent on executors. Default: `PYSPARK_PYTHON` if it is
+            set, else the running interpreter, which is right if executors share this machine or its image.
+        spark_version: the version of the cluster. Default: that of the installed pyspark.
 
-    agent_python: the interpreter on the executors that runs the agent. Default: `PYSPARK_PYTHON` when it is
-    set, else the running interpreter, which is right wherever executors share this machine or its image.
-
-    spark_version: of the cluster. Default: that of the installed pyspark.
-
-    A package without a jar for that version compiles it once (`state_store.session.jar`).
-
-    Raises OptionError for a setting that does not exist or has a wrong value, or a version without a jar.
+    Raises:
+        OptionError: a setting does not exist or has a wrong value, or there is no jar for the version.
     """
-    given = {name.removeprefix(PREFIX): _text(value) for name, value in (settings or {}).items()}
-    given.setdefault("agentPython", agent_python or os.environ.get("PYSPARK_PYTHON") or sys.executable)
-    parsing.parse(given)
+    options = {name.removeprefix(PREFIX): _text(value) for name, value in (settings or {}).items()}
+    options.setdefault("agentPython", agent_python or os.environ.get("PYSPARK_PYTHON") or sys.executable)
+    parsing.parse(options)
     return {
         PROVIDER_KEY: PROVIDER_CLASS,
         FORMAT_KEY: "2",
         EXTENSIONS_KEY: EXTENSION_CLASS,
         LISTENERS_KEY: LISTENER_CLASS,
         "spark.jars": str(jar_path(spark_version)),
-        **{PREFIX + name: text for name, text in sorted(given.items())},
+        **{PREFIX + name: text for name, text in sorted(options.items())},
     }
 
 
@@ -81,7 +81,7 @@ def configure(
 
     It sets what `spark_conf()` sets. The jar, the extension and the listener are added to those that the
     configuration has. If a later call replaces `spark.sql.extensions`, as a builder's `config` does, Spark
-    finds the extension all the same, because the jar is on the class path when the session starts. A second
+    still finds the extension, because the jar is on the class path when the session starts. A second
     call of `configure` changes nothing.
 
     Args:
@@ -95,7 +95,7 @@ def configure(
 
     Raises:
         OptionError: a setting does not exist or has a wrong value, or there is no jar for the version.
-        TypeError: the target is nothing that can be configured, such as a session that runs already.
+        TypeError: the target cannot be configured, for example because it is a running session.
     """
     get, put = _accessors(target)
     for key, value in spark_conf(settings, agent_python=agent_python, spark_version=spark_version).items():
@@ -123,9 +123,9 @@ def _accessors(target: Any) -> tuple[Callable[[str], str | None], Callable[[str,
 
 
 def pinned_conf(offset_log_entry: str) -> dict[str, str]:
-    """The configuration that Spark pinned when the query began, from the text of one file of its offset log.
+    """Return the configuration that Spark pinned when the query began, from a file of its offset log.
 
-    The layout is Spark's: a line with the version, a line of JSON with the metadata, then one line for each
+    The layout is Spark's: a line with the version, a line of JSON with the metadata, then a line for each
     source. Entries without metadata give an empty result.
     """
     lines = offset_log_entry.splitlines()
@@ -136,11 +136,13 @@ def pinned_conf(offset_log_entry: str) -> dict[str, str]:
 
 
 def check_checkpoint(checkpoint: str | Path) -> None:
-    """Raises OptionError when the query of a checkpoint (a path or URI) was started with another store.
+    """Raise OptionError if the query of a checkpoint (a path or URI) was started with another store.
 
-    Spark writes the provider's class into the offset log with the first batch and from then on ignores what
-    the session says, without a word. A directory where no query has run passes. Raises StorageError when the
-    directory cannot be read.
+    Spark writes the provider's class into the offset log with the first batch, and from then on silently
+    ignores the session's setting. A directory in which no query has run passes.
+
+    Raises:
+        StorageError: the directory cannot be read.
     """
     from state_store.core.storage import open_storage
 
@@ -155,7 +157,7 @@ def check_checkpoint(checkpoint: str | Path) -> None:
 
 
 def check_pinned(conf: Mapping[str, str], checkpoint: str) -> None:
-    """Raises OptionError when a pinned configuration names another provider than this one."""
+    """Raise OptionError if a pinned configuration names another provider than this one."""
     pinned = conf.get(PROVIDER_KEY)
     if pinned is None or pinned == PROVIDER_CLASS:
         return

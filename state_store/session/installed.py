@@ -1,4 +1,4 @@
-"""The Spark that is here: the installed pyspark, its version and its jars. Imports nothing of it."""
+"""The installed Spark: pyspark's version and jars, found without importing it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from state_store.errors import OptionError
 
 
 class BuildError(OptionError):
-    """What keeps the jar from being built, and what to do about it."""
+    """The jar cannot be built; the message says why and what to do."""
 
 
 class NoSpark(BuildError):
-    """There is no pyspark with Spark's jars, or none of a supported release."""
+    """Pyspark with Spark's jars is missing, or its release is not supported."""
 
 
 def installed_spark() -> str:
-    """The version of the installed pyspark, such as 4.3.0; raises OptionError when there is none."""
+    """Return the version of the installed pyspark, such as 4.3.0. Raises OptionError without pyspark."""
     for distribution in ("pyspark", "pyspark-client", "pyspark-connect"):
         try:
             return metadata.version(distribution)
@@ -36,7 +36,7 @@ def installed_spark() -> str:
 
 
 def installed_pyspark() -> Path:
-    """The package directory of the installed pyspark; raises BuildError when there is none."""
+    """Return the package directory of the installed pyspark. Raises BuildError without pyspark."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise NoSpark(
@@ -47,8 +47,13 @@ def installed_pyspark() -> Path:
 
 
 def jars_of(pyspark: Path) -> Path:
-    """Spark's jars: those of a pyspark package directory, of the Spark distribution around it, or of a
-    virtual environment; raises BuildError where there are none.
+    """Return the directory of Spark's jars.
+
+    Args:
+        pyspark: a pyspark package directory, one in a Spark distribution, or a virtual environment.
+
+    Raises:
+        BuildError: there are no jars.
     """
     candidates = [
         pyspark / "jars",
@@ -62,7 +67,7 @@ def jars_of(pyspark: Path) -> Path:
 
 
 def spark_version(jars: Path) -> str:
-    """The version of the Spark whose jars these are, such as 4.3.0."""
+    """Return the version of the Spark whose jars these are, such as 4.3.0."""
     names = [
         match[1]
         for path in jars.iterdir()

@@ -1,9 +1,9 @@
-"""Which jar fits a session: the one that the package carries, or else one compiled on first use and kept.
+"""The choice of the jar for a session: the package's own, or one that is compiled on first use and kept.
 
-A wheel from `make wheel` carries the jars for all supported releases of Spark. One that was built where
-there is no pyspark carries the sources alone; the first call of `jar_path` then compiles them with the
-compiler inside the installed pyspark, which takes about a minute, says so on stderr, and keeps the jar below
-`XDG_CACHE_HOME` (`~/.cache`), or below the directory for temporary files where that cannot be written.
+A wheel from `make wheel` carries the jars for all supported releases of Spark. A wheel that was built without
+pyspark carries only the sources. The first call of `jar_path` then compiles them with the compiler inside the
+installed pyspark, which takes about a minute, reports it on stderr, and keeps the jar below `XDG_CACHE_HOME`
+(`~/.cache`), or below the directory for temporary files if the cache cannot be written.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ _NAME = "incremental-state-store"
 
 
 def jar_path(spark: str | None = None) -> Path:
-    """The jar for a version of Spark, by default that of the installed pyspark; compiles it where it has to.
+    """Return the jar for a version of Spark (default: the installed one); compile it if necessary.
 
-    Several threads and processes may ask at once: one compiles, the others wait for it.
+    If several threads and processes call this at once, one compiles and the others wait.
 
-    Raises OptionError where there is none and it cannot be compiled, saying what is missing.
+    Raises:
+        OptionError: there is no jar and it cannot be compiled; the message says what is missing.
     """
     version = spark or installed_spark()
     carried = build.JAR_DIRECTORY / jar_name(version)
@@ -45,16 +46,16 @@ def jar_path(spark: str | None = None) -> Path:
     if not is_supported(version):
         raise OptionError(
             f"there is no jar for Spark {version}: Spark {supported_sparks()} are supported. "
-            "`state-store jar --build` tries to compile one for the pyspark that is installed."
+            "`state-store jar --build` tries to compile one for the installed pyspark."
         )
     try:
         pyspark = installed_pyspark()
-        here = spark_version(jars_of(pyspark))
-        if minor_of(here) != minor_of(version):
+        installed = spark_version(jars_of(pyspark))
+        if minor_of(installed) != minor_of(version):
             raise BuildError(
-                f"the installed pyspark is {here}. Install pyspark {minor_of(version)} to compile it."
+                f"the installed pyspark is {installed}. Install pyspark {minor_of(version)} to compile it."
             )
-        return _compiled_once(pyspark, here)
+        return _compiled_once(pyspark, installed)
     except BuildError as error:
         if carried.is_file():
             return carried
@@ -66,25 +67,25 @@ def jar_path(spark: str | None = None) -> Path:
 def _compiled_once(pyspark: Path, version: str) -> Path:
     stamp = build.current(version)
     roots = list(_caches())
-    places = [build.JAR_DIRECTORY] if sources.is_checkout() else []
-    places += [root / stamp.digest[:16] for root in roots]
-    for place in places:
-        if build.stamped(place / jar_name(version)) == stamp:
-            return place / jar_name(version)
-    place = next(filter(_is_writable, places), None) or Path(tempfile.mkdtemp(prefix=f"{_NAME}-"))
-    with _alone(place):
-        if build.stamped(place / jar_name(version)) != stamp:
+    directories = [build.JAR_DIRECTORY] if sources.is_checkout() else []
+    directories += [root / stamp.digest[:16] for root in roots]
+    for directory in directories:
+        if build.stamped(directory / jar_name(version)) == stamp:
+            return directory / jar_name(version)
+    directory = next(filter(_is_writable, directories), None) or Path(tempfile.mkdtemp(prefix=f"{_NAME}-"))
+    with _alone(directory):
+        if build.stamped(directory / jar_name(version)) != stamp:
             print(
                 f"state_store: compiling the jar for Spark {version}, once; this takes about a minute. "
-                f"It is kept in {place}",
+                f"It is kept in {directory}",
                 file=sys.stderr,
                 flush=True,
             )
-        return build.build(pyspark, place)[0]
+        return build.build(pyspark, directory)[0]
 
 
 def _caches() -> Iterator[Path]:
-    """Where compiled jars may be kept, in order of preference."""
+    """Yield the directories that may keep compiled jars, in order of preference."""
     with contextlib.suppress(RuntimeError):  # a user without a home directory
         yield Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / _NAME / "jars"
     shared = Path(tempfile.gettempdir()) / f"{_NAME}-{os.getuid()}"
@@ -93,7 +94,7 @@ def _caches() -> Iterator[Path]:
 
 
 def _is_own(directory: Path) -> bool:
-    """Whether nobody else can put a jar there, in a place where anybody can make directories."""
+    """Return True if nobody else can put a jar there, though anybody may make directories beside it."""
     try:
         status = directory.lstat()
     except FileNotFoundError:
@@ -102,7 +103,7 @@ def _is_own(directory: Path) -> bool:
 
 
 def _is_writable(directory: Path) -> bool:
-    """Whether files can be written there; makes the directory."""
+    """Make the directory, and return True if files can be written there."""
     try:
         directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.mkdir(mode=0o700, exist_ok=True)
@@ -113,7 +114,7 @@ def _is_writable(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def _alone(directory: Path) -> Iterator[None]:
-    """Keeps other processes that compile into this directory waiting, where its file system has locks."""
+    """Keep other processes from compiling into this directory meanwhile, if its file system has locks."""
     with (directory / ".lock").open("w") as lock:
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,6 +1,6 @@
-"""A program of the jar in a JVM of its own, with the classes of the installed Spark.
+"""A program of the jar in its own JVM, with the classes of the installed Spark.
 
-It gets one JSON object, and tells what it does in JSON objects, one a line; it ends when this process does.
+It reads one JSON object and writes its events as JSON objects, one a line. It ends when this process ends.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OPENED = (
     "sun.security.action",
     "sun.util.calendar",
 )
-"""Packages of Java that Spark looks into."""
+"""Packages of Java that Spark accesses by reflection."""
 
 LOG = """\
 rootLogger.level = warn
@@ -50,20 +50,26 @@ appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """Configuration of log4j: warnings, to standard error."""
 _TOLD_LINES = 20
 _OUT_OF_MEMORY = 3
-"""How Java ends with `ExitOnOutOfMemoryError`."""
+"""Exit code of Java with `ExitOnOutOfMemoryError`."""
 
 
 class JvmProgram:
-    """A context manager: at its end the JVM is gone, and so are its temporary files. One thread at a time."""
+    """A context manager whose end stops the JVM and removes its temporary files. One thread at a time."""
 
-    def __init__(self, main: str, asked: Mapping[str, object], *, memory: str | None = None) -> None:
-        """`main` is a class; `memory` the size of the heap, such as `4g`, None for Java's default.
+    def __init__(self, main: str, request: Mapping[str, object], *, memory: str | None = None) -> None:
+        """Start the program.
 
-        Raises OptionError where there is no Java, no Spark or no jar.
+        Args:
+            main: its class.
+            request: the JSON object that it reads.
+            memory: the size of the heap, such as `4g`; None is Java's default.
+
+        Raises:
+            OptionError: Java, Spark or the jar is missing.
         """
         java_version()
         self._jars = [str(jar_path()), f"{jars_of(installed_pyspark())}{os.sep}*"]
-        self._main, self._asked, self._memory = main, asked, memory
+        self._main, self._asked, self._memory = main, request, memory
         self._scratch = tempfile.TemporaryDirectory(prefix="state-store-")
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -91,12 +97,15 @@ class JvmProgram:
         self._scratch.cleanup()
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What it tells, until it ends. Raises OptionError where its heap was too small, InternalError where
-        it did not end in order.
+        """Yield its events until it ends.
+
+        Raises:
+            OptionError: its heap was too small.
+            InternalError: it failed in another way.
         """
         process = self._process
         assert process is not None and process.stdin is not None and process.stdout is not None
-        with contextlib.suppress(BrokenPipeError):  # the exit code says it
+        with contextlib.suppress(BrokenPipeError):  # the exit code has the reason
             process.stdin.write(json.dumps(self._asked).encode() + b"\n")
             process.stdin.flush()
         for line in process.stdout:
@@ -105,13 +114,13 @@ class JvmProgram:
         if code == _OUT_OF_MEMORY:
             heap = f"a heap of {self._memory}" if self._memory else "Java's default heap"
             raise OptionError(
-                f"{heap} is too small: give it more memory, or less to do at a time", option="memory"
+                f"{heap} is too small: raise memory, or lower the number of threads", option="memory"
             )
         if code:
             raise InternalError(f"the JVM ended with {code}:\n{self.log()}")
 
     def log(self) -> str:
-        """The end of what it logged."""
+        """Return the end of its log."""
         lines = (Path(self._scratch.name) / "log").read_text(errors="replace").splitlines()
         return "\n".join(lines[-_TOLD_LINES:])
 

@@ -1,4 +1,4 @@
-"""The versions of Spark and Java that the store is made for, and what the jar for each is called.
+"""The supported versions of Spark and Java, and the names of the jars.
 
     python -m state_store.session.releases
 
@@ -16,9 +16,11 @@ from dataclasses import dataclass
 class Release:
     """A release of Spark.
 
-    minor: its first two numbers, which name the jar. tested: the version that the tests run on.
-    least_python: the oldest Python that this release of PySpark runs on.
-    in_full: whether `make test` runs more on it than a few operators, and installs packages for it.
+    Attributes:
+        minor: its first two numbers, which name the jar.
+        tested: the version that the tests run on.
+        least_python: the oldest Python that this release of PySpark runs on.
+        in_full: True if `make test` runs more than a few operators on it, and installs packages for it.
     """
 
     minor: str
@@ -27,7 +29,7 @@ class Release:
     in_full: bool = True
 
     def runs_here(self) -> bool:
-        """Whether this release of PySpark can be installed for the running Python."""
+        """Return True if the running Python can install this release of PySpark."""
         return sys.version_info[:2] >= self.least_python
 
 
@@ -42,22 +44,22 @@ SUPPORTED_JAVAS = (17, 21, 25)
 
 
 def minor_of(spark_version: str) -> str:
-    """`4.3` for `4.3.0`."""
+    """Return `4.3` for `4.3.0`."""
     return ".".join(spark_version.split(".")[:2])
 
 
 def is_supported(spark_version: str) -> bool:
-    """Whether the store is tested with this version of Spark."""
+    """Return True if the store is tested with this version of Spark."""
     return minor_of(spark_version) in SUPPORTED_SPARKS
 
 
 def supported_sparks() -> str:
-    """The supported releases for a message: `4.0, 4.1 and 4.2`."""
+    """Return the supported releases for a message: `4.0, 4.1 and 4.2`."""
     return " and ".join([", ".join(SUPPORTED_SPARKS[:-1]), SUPPORTED_SPARKS[-1]])
 
 
 def jar_name(spark_version: str) -> str:
-    """The file name of the jar for a version of Spark such as `4.3.0`."""
+    """Return the file name of the jar for a version of Spark such as `4.3.0`."""
     return f"incremental-state-store-spark-{minor_of(spark_version)}.jar"
 
 

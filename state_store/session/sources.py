@@ -1,7 +1,7 @@
-"""What the jar is made of: the Scala sources, the resources, and the agent's Python code.
+"""The sources of the jar: Scala files, resources, and the agent's Python code.
 
-In a checkout the Scala sources lie in `jvm_bridge/` beside the package; an installed package carries a copy
-of that directory. Nothing here writes. Safe for any thread.
+In a checkout the Scala sources are in `jvm_bridge/` beside the package; an installed package has a copy of
+that directory. Nothing here writes. Safe for any thread.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _DOS_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def directory() -> Path:
-    """The directory with `scala`, a `scala-<minor>` for each Spark, and `resources`."""
+    """Return the directory with `scala`, a `scala-<minor>` for each Spark, and `resources`."""
     return CARRIED if CARRIED.is_dir() else CHECKOUT
 
 
 def is_checkout() -> bool:
-    """Whether the package runs from a checkout, whose sources may change at any time."""
+    """Return True if the package runs from a checkout, whose sources may change at any time."""
     return directory() == CHECKOUT
 
 
 def scala(spark_version: str) -> list[Path]:
-    """The common sources and those for that Spark.
+    """Return the common sources and those for a version of Spark.
 
-    A file of `scala-<minor>` is for that Spark and all later ones, up to the next that has a file of the same
-    name. An unknown Spark gets those of the newest before it.
+    A file of `scala-<minor>` is for that Spark and all later ones, up to the next release with a file of the
+    same name. An unknown Spark gets those of the newest release before it.
     """
     version = _numbers(spark_version)
     own: dict[Path, Path] = {}
@@ -46,29 +46,29 @@ def scala(spark_version: str) -> list[Path]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """`(4, 3)` for `4.3.0` and for `4.3`."""
+    """Return `(4, 3)` for `4.3.0` and for `4.3`."""
     return tuple(int(part) for part in minor_of(version).split("."))
 
 
 def resources() -> dict[str, bytes]:
-    """The files that go into the jar as they are, by their names in it."""
+    """Return the files that the jar has unchanged, by their names in it."""
     root = directory() / "resources"
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in files(root)}
 
 
 def agent_code() -> dict[str, bytes]:
-    """The package's Python files, by their path for an import; the jar brings them to the executors."""
+    """Return the package's Python files by import path; the jar brings them to the executors."""
     found = (path for path in files(PACKAGE) if path.suffix == ".py" and CARRIED not in path.parents)
     return {f"state_store/{path.relative_to(PACKAGE).as_posix()}": path.read_bytes() for path in found}
 
 
 def files(root: Path) -> Iterator[Path]:
-    """All files below a directory in order, compiled Python left out."""
+    """Yield all files below a directory in order, without compiled Python."""
     return (path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts)
 
 
 def digest(parts: Mapping[str, bytes]) -> str:
-    """One hash of all these names and contents, as 64 hexadecimal digits."""
+    """Return one hash of all names and contents, as 64 hexadecimal digits."""
     total = hashlib.sha256()
     for name, content in sorted(parts.items()):
         total.update(f"{name} {len(content)}\n".encode())
@@ -77,7 +77,10 @@ def digest(parts: Mapping[str, bytes]) -> str:
 
 
 def archive(entries: Mapping[str, bytes]) -> bytes:
-    """A zip of these entries: sorted, the manifest first, of one fixed time, so always the same bytes."""
+    """Return a zip of these entries.
+
+    They are sorted, the manifest first, with fixed times, so that the bytes are reproducible.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as zipped:
         for name in sorted(entries, key=lambda name: (name != MANIFEST, name)):

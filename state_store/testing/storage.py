@@ -1,8 +1,8 @@
-"""The tests that every storage passes: subclass, say how to make one, inherit the suite (needs pytest).
+"""The tests that every storage passes: subclass, give a factory, inherit the suite (needs pytest).
 
 class TestMine(StorageConformance):
     def make_storage(self, tmp_path): return MyStorage(...)
-    def put_raw(self, storage, path, data): ...   # past the storage, so that both sides are checked
+    def put_raw(self, storage, path, data): ...   # bypasses the storage, so that both sides are checked
     def get_raw(self, storage, path): ...
 """
 
@@ -25,25 +25,25 @@ class StorageConformance(ABC):
     """The contract of `Storage`, method by method. Every test starts with a directory that does not exist."""
 
     exclusive_create = True
-    """False where two writers without `overwrite` may both succeed when they meet (object stores)."""
+    """False if two concurrent writers without `overwrite` may both succeed (object stores)."""
 
     tells_directories = True
-    """False where `directories` is refused."""
+    """False if the storage refuses `directories`."""
 
     big_bytes = 40 << 20
-    """Of a file that no storage takes in one piece."""
+    """Size of a file that no storage transfers in one piece."""
 
     @abstractmethod
     def make_storage(self, tmp_path: Path) -> Storage:
-        """A storage whose directory does not exist."""
+        """Return a storage whose directory does not exist."""
 
     @abstractmethod
     def put_raw(self, storage: Storage, path: str, data: bytes) -> None:
-        """Makes a file without using the storage."""
+        """Make a file without using the storage."""
 
     @abstractmethod
     def get_raw(self, storage: Storage, path: str) -> bytes | None:
-        """The bytes of a file without using the storage; None when there is none."""
+        """Return the bytes of a file without using the storage; None if it does not exist."""
 
     @pytest.fixture
     def storage(self, tmp_path: Path) -> Iterator[Storage]:
@@ -54,17 +54,17 @@ class StorageConformance(ABC):
     def names(self, storage: Storage, directory: str) -> list[str]:
         return [entry.name for entry in storage.list_files(directory)]
 
-    def test_nothing_is_there_at_first(self, storage: Storage) -> None:
+    def test_a_new_storage_is_empty(self, storage: Storage) -> None:
         assert storage.list_files("delta") == []
         assert not storage.exists("delta/a.sst")
 
-    def test_written_is_what_is_stored(self, storage: Storage) -> None:
+    def test_writes_the_bytes_given(self, storage: Storage) -> None:
         storage.write("delta/a.sst", b"abc")
         assert self.get_raw(storage, "delta/a.sst") == b"abc"
         assert storage.read("delta/a.sst") == b"abc"
         assert storage.exists("delta/a.sst")
 
-    def test_stored_is_what_is_read(self, storage: Storage) -> None:
+    def test_reads_the_bytes_stored(self, storage: Storage) -> None:
         self.put_raw(storage, "delta/a.sst", b"0123456789")
         assert storage.read("delta/a.sst") == b"0123456789"
         assert [(entry.name, entry.size_bytes) for entry in storage.list_files("delta")] == [("a.sst", 10)]
@@ -94,7 +94,7 @@ class StorageConformance(ABC):
         self.put_raw(storage, "delta/a.sst", b"0123456789")
         assert storage.read("delta/a.sst", offset, length) == expected
 
-    def test_parts_come_to_their_places(self, storage: Storage, tmp_path: Path) -> None:
+    def test_downloads_parts_to_their_offsets(self, storage: Storage, tmp_path: Path) -> None:
         self.put_raw(storage, "shared/a.sst", b"0123456789")
         local = tmp_path / "got"
         local.write_bytes(b"-" * 12)
@@ -114,7 +114,7 @@ class StorageConformance(ABC):
             storage.download("delta/a.sst", tmp_path / "got")
         assert not (tmp_path / "got").exists()
 
-    def test_write_does_not_replace_unless_told(self, storage: Storage) -> None:
+    def test_write_does_not_replace_unless_asked(self, storage: Storage) -> None:
         storage.write("delta/a.sst", b"old")
         with pytest.raises(ConflictError, match=r"delta/a\.sst"):
             storage.write("delta/a.sst", b"new")
@@ -123,11 +123,11 @@ class StorageConformance(ABC):
         assert storage.read("delta/a.sst") == b"newer"
         assert self.names(storage, "delta") == ["a.sst"]
 
-    def test_overwrite_makes_what_is_not_there(self, storage: Storage) -> None:
+    def test_overwrite_makes_a_missing_file(self, storage: Storage) -> None:
         storage.write("delta/a.sst", b"new", overwrite=True)
         assert self.get_raw(storage, "delta/a.sst") == b"new"
 
-    def test_upload_does_not_replace_unless_told(self, storage: Storage, tmp_path: Path) -> None:
+    def test_upload_does_not_replace_unless_asked(self, storage: Storage, tmp_path: Path) -> None:
         first, second = tmp_path / "first", tmp_path / "second"
         first.write_bytes(b"old")
         second.write_bytes(b"new")
@@ -141,12 +141,12 @@ class StorageConformance(ABC):
         assert self.names(storage, "shared") == ["a.sst"]
         assert second.read_bytes() == b"new"
 
-    def test_upload_of_a_file_that_is_not_there(self, storage: Storage, tmp_path: Path) -> None:
+    def test_upload_of_a_missing_file_fails(self, storage: Storage, tmp_path: Path) -> None:
         with pytest.raises((StorageError, MissingError), match="nowhere"):
             storage.upload(tmp_path / "nowhere", "shared/a.sst")
         assert storage.list_files("shared") == []
 
-    def test_big_files_go_both_ways(self, storage: Storage, tmp_path: Path) -> None:
+    def test_big_files_are_uploaded_and_downloaded(self, storage: Storage, tmp_path: Path) -> None:
         data = secrets.token_bytes(self.big_bytes)
         (tmp_path / "big").write_bytes(data)
         storage.upload(tmp_path / "big", "shared/a.sst")
@@ -162,7 +162,7 @@ class StorageConformance(ABC):
             storage.download("shared/a.sst", tmp_path / "got")
         assert (tmp_path / "got").read_bytes() == b"old"
 
-    def test_delete_removes_and_forgives(self, storage: Storage) -> None:
+    def test_delete_removes_and_accepts_missing_files(self, storage: Storage) -> None:
         storage.write("delta/a.sst", b"abc")
         storage.delete("delta/a.sst")
         storage.delete("delta/a.sst")
@@ -176,7 +176,7 @@ class StorageConformance(ABC):
         self.put_raw(storage, "shared/deeper/d", b"")
         assert self.names(storage, "shared") == ["a", "b", "c.tmp"]
 
-    def test_tells_directories(self, storage: Storage) -> None:
+    def test_lists_directories(self, storage: Storage) -> None:
         if not self.tells_directories:
             with pytest.raises(StorageError, match="cannot be searched"):
                 storage.directories()
@@ -192,13 +192,13 @@ class StorageConformance(ABC):
             assert storage.directories() == ["a"]
         assert storage.exists("a/file") and not storage.exists("b/c/file")
 
-    def test_times_are_milliseconds_and_do_not_run_back(self, storage: Storage) -> None:
+    def test_times_are_milliseconds_and_do_not_decrease(self, storage: Storage) -> None:
         storage.write("shared/a", b"")
         storage.write("shared/b", b"")
         first, second = storage.list_files("shared")
         assert 1_600_000_000_000 < first.modified_ms <= second.modified_ms < 10_000_000_000_000
 
-    def test_names_with_all_that_the_format_allows(self, storage: Storage) -> None:
+    def test_names_with_every_character_of_the_format(self, storage: Storage) -> None:
         path = "delta/" + "0" * 19 + "7_Ab-9_empty_00c0ffee.sst"
         storage.write(path, b"x")
         storage.write("tombstone/" + path.replace("/", "."), b"{}")
@@ -210,21 +210,21 @@ class StorageConformance(ABC):
         with pytest.raises(StorageError, match="not a path below"):
             storage.write(path, b"")
 
-    def test_of_writers_at_once_one_wins(self, storage: Storage) -> None:
+    def test_one_of_concurrent_writers_wins(self, storage: Storage) -> None:
         outcomes = _at_once(8, lambda number: _wins(storage, number))
         winners = [b"%d" % number for number, won in enumerate(outcomes) if won]
         assert len(winners) == 1 or (winners and not self.exclusive_create)
         assert storage.read("snapshot/a.zip") in winners
 
-    def test_a_reader_sees_a_whole_file_while_it_is_replaced(self, storage: Storage) -> None:
+    def test_a_reader_sees_complete_files_while_they_are_replaced(self, storage: Storage) -> None:
         versions = [bytes([number]) * 100_000 for number in range(6)]
         storage.write("snapshot/a.zip", versions[0])
         stop = threading.Event()
-        whole: list[bool] = []
+        are_complete: list[bool] = []
 
         def watch() -> None:
             while not stop.is_set():
-                whole.append(storage.read("snapshot/a.zip") in versions)
+                are_complete.append(storage.read("snapshot/a.zip") in versions)
 
         with ThreadPoolExecutor(2) as threads:
             watchers = [threads.submit(watch) for _ in range(2)]
@@ -233,8 +233,8 @@ class StorageConformance(ABC):
             stop.set()
             for watcher in watchers:
                 watcher.result()
-        assert whole
-        assert all(whole)
+        assert are_complete
+        assert all(are_complete)
 
     def test_nothing_temporary_is_left(self, storage: Storage, tmp_path: Path) -> None:
         (tmp_path / "local").write_bytes(b"abc")

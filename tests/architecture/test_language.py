@@ -25,7 +25,6 @@ NAMES = {
 """Names that no variable, argument, function or attribute has."""
 
 UNFINISHED = (
-    "benchmarks/",
     "jvm_bridge/",
     "state_store/agent/",
     "state_store/cli/",
@@ -34,16 +33,9 @@ UNFINISHED = (
     "state_store/core/runtime.py",
     "state_store/core/settings/",
     "state_store/core/snapshots/",
-    "state_store/data/dataset/",
-    "state_store/data/embedded/",
-    "state_store/data/estimation/",
     "state_store/data/maintenance/repair.py",
     "state_store/data/maintenance/verification.py",
-    "state_store/data/migration/",
-    "state_store/data/rows/",
     "state_store/errors.py",
-    "state_store/session/",
-    "state_store/testing/",
     "tests/agent/",
     "tests/bad_input/",
     "tests/benchmarks/",

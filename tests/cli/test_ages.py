@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 from query_directory import QueryDirectory
 
-from state_store.data.dataset.ages import ages
 from state_store.data.dataset.pinned import PinnedVersion
+from state_store.data.dataset.stats import ages
 
 
 def test_keys_that_come_again_or_go_count_once_or_not_at_all(tmp_path) -> None:

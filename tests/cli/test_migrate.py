@@ -14,7 +14,7 @@ from state_store.cli.main import main
 from state_store.core.settings.session import PROVIDER_KEY
 from state_store.data.migration import migrate as module
 from state_store.data.migration.migrate import migrate
-from state_store.data.migration.stores import HDFS, INCREMENTAL, ROCKSDB, StateStore
+from state_store.data.migration.state_stores import HDFS, INCREMENTAL, ROCKSDB, StateStore
 from state_store.data.query import Query, StoreKey
 from state_store.errors import ConflictError, InternalError, MissingError, OptionError, StateStoreError
 from state_store.session import compiler

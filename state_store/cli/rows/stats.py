@@ -20,9 +20,8 @@ from state_store.cli.output import (
 )
 from state_store.cli.rows.cells import cell, plain
 from state_store.cli.rows.chosen import Chosen, metered, state_command, version_options
-from state_store.data.dataset.ages import Ages
 from state_store.data.dataset.expiry import WATERMARK
-from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics
+from state_store.data.dataset.stats import RECENT, SAMPLE, Ages, Statistics
 
 _PARTITIONS = (number_column("partition"), number_column("rows"), number_column("bytes"))
 _SIZES = (text_column("bytes of"), *(number_column(name) for name in ("50 %", "95 %", "99 %", "largest")))

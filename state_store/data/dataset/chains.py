@@ -1,4 +1,4 @@
-"""What a version is made of: the snapshot and the deltas that a restore reads, and what there was before."""
+"""The chain of a version: the snapshot and deltas that a restore reads, and older files before them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from state_store.errors import MissingError
 
 @dataclass(frozen=True)
 class Link:
-    """A version on the way to the one that is asked for: what a restore reads of it (nothing: only older
-    versions need it), and what else there is. `made_ms` is by the storage's clock, since 1970 UTC; `reason`
-    is why the snapshot was made, if it says so.
+    """A version in the history of the requested one, with its files.
+
+    `is_read` says that a restore of the requested version reads a file of this one. `made_ms` is its time by
+    the storage's clock, in ms since 1970 UTC; `reason` is the cause of the snapshot, if the snapshot has it.
     """
 
     version: VersionId
@@ -59,21 +60,21 @@ class StoreChain:
 
     @property
     def base(self) -> Link | None:
-        """The snapshot that a restore starts from; None: it starts from nothing."""
-        return next((one for one in self.links if one.is_read and one.snapshot is not None), None)
+        """The snapshot that a restore starts from; None if it starts from an empty store."""
+        return next((link for link in self.links if link.is_read and link.snapshot is not None), None)
 
     @property
     def deltas(self) -> tuple[Link, ...]:
-        """The deltas that a restore reads after that."""
-        return tuple(one for one in self.links if one.is_read and one.snapshot is None)
+        """The deltas that a restore applies to the base."""
+        return tuple(link for link in self.links if link.is_read and link.snapshot is None)
 
     @property
     def delta_bytes(self) -> int:
-        return sum(one.delta_bytes or 0 for one in self.deltas)
+        return sum(link.delta_bytes or 0 for link in self.deltas)
 
     @property
     def size_bytes(self) -> int:
-        """What a restore reads."""
+        """Bytes that a restore reads."""
         return self.delta_bytes + (self.base.snapshot_bytes if self.base else 0)
 
     def __str__(self) -> str:
@@ -83,21 +84,21 @@ class StoreChain:
     def _repr_html_(self) -> str:
         rows = [
             (
-                one.version.number,
-                moment(one.made_ms),
-                "yes" if one.is_read else "",
-                one.delta_bytes,
-                one.snapshot and f"{one.snapshot}, {one.snapshot_files} files",
-                one.snapshot_bytes if one.snapshot else None,
+                link.version.number,
+                moment(link.made_ms),
+                "yes" if link.is_read else "",
+                link.delta_bytes,
+                link.snapshot and f"{link.snapshot}, {link.snapshot_files} files",
+                link.snapshot_bytes if link.snapshot else None,
             )
-            for one in self.links
+            for link in self.links
         ]
         headings = ("version", "made", "read by a restore", "bytes of the delta", "snapshot", "its bytes")
         return table(str(self), headings, rows)
 
 
 class Chains(Mapping[StoreKey, StoreChain]):
-    """Chains by store. Notebooks show a line for each."""
+    """The chains of some stores, by store. Notebooks show a line for each."""
 
     def __init__(self, found: Mapping[StoreKey, StoreChain]) -> None:
         self._found = dict(sorted(found.items()))
@@ -113,35 +114,49 @@ class Chains(Mapping[StoreKey, StoreChain]):
 
     @cached_property
     def largest(self) -> StoreChain:
-        """The one of which a restore reads most: the tasks of a batch wait for it."""
-        return max(self._found.values(), key=lambda one: one.size_bytes)
+        """The chain with the largest restore, which the tasks of a batch wait for."""
+        return max(self._found.values(), key=lambda chain: chain.size_bytes)
 
     def _repr_html_(self) -> str:
         rows = [
-            (key, one.version, one.base and one.base.version.number, len(one.deltas), one.size_bytes)
-            for key, one in self._found.items()
+            (
+                key,
+                chain.version,
+                chain.base and chain.base.version.number,
+                len(chain.deltas),
+                chain.size_bytes,
+            )
+            for key, chain in self._found.items()
         ]
         headings = ("store", "version", "from snapshot", "deltas", "bytes that a restore reads")
         return table(f"{len(rows)} stores", headings, rows)
 
 
 def chain(checkpoint: str, version: int | None = None, stores: Filter | None = None) -> Chains:
-    """What a version of a query's stores is made of (None: the one committed last); `stores` are those that
-    are meant (None: all).
+    """Return the chains of a version of a query's stores.
 
-    Raises MissingError for a version or a store that is not there, and what reading the files does.
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        version: the number of the version; None is the one that Spark committed last.
+        stores: chooses the stores; None is all.
+
+    Raises:
+        MissingError: the version or a chosen store does not exist.
+        StateStoreError: as the files and the storage are.
     """
     query = Query.open(checkpoint)
     committed = query.committed(None if version is None else version_number(query, version) - 1)
     found = query.for_each(query.stores(stores), FoundStore.read)
     times_ms = query.logs.commit_times_ms()
-    return Chains({one.key: StoreChain(one.key, tuple(_links(one, committed, times_ms))) for one in found})
+    return Chains(
+        {store.key: StoreChain(store.key, tuple(_links(store, committed, times_ms))) for store in found}
+    )
 
 
 def _links(
     store: FoundStore, committed: Mapping[StoreKey, VersionId], times_ms: Mapping[int, int]
 ) -> Iterator[Link]:
-    """The versions that the committed one came from, newest first."""
+    """Yield the versions in the history of the committed one, newest first."""
     version = store.restorable(committed.get(store.key))
     if version is None:
         raise MissingError(f"store {store.key} has no version that Spark has committed")
@@ -150,7 +165,7 @@ def _links(
     for at in store.contents.lineages.history(version):
         delta, name = store.delta(at), SnapshotName(*at)
         manifest = store.contents.restorable_snapshots.get(name)
-        paths = [one.path for one in (delta, name if manifest else None) if one is not None]
+        paths = [file.path for file in (delta, name if manifest else None) if file is not None]
         yield Link(
             at,
             times_ms.get(

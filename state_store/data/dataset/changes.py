@@ -1,4 +1,4 @@
-"""What changed between versions of a store: from the deltas, where they are all there."""
+"""The changes between versions: from deltas if all are present, else by comparing two versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state_store.core.engine.pages import ByteSlices
 from state_store.core.engine.table import read_records
 from state_store.core.snapshots.local_database import LocalDatabase
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns, renamed
-from state_store.data.dataset.partitions import Partitions, opened
+from state_store.data.dataset.partitions import Partitions, open_database
 from state_store.data.dataset.pinned import PinnedVersion
 from state_store.data.rows.packed import joined, split_values
 from state_store.errors import MissingError, OptionError
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 ADDED, CHANGED, REMOVED = "added", "changed", "removed"
 PUT = "put"
 ROWS = 1 << 14
-"""Most rows of a batch."""
+"""Bound of the rows in a batch."""
 
 Change = tuple[bytes, "bytes | None", "bytes | None"]
-"""A key with the id of its column family, what was there before, and after."""
+"""A key with the id of its column family, its value before, and its value after; None if it has none."""
 
 
 class Changes:
-    """What changed in some partitions until their version."""
+    """The changes in some partitions up to their version."""
 
     def __init__(self, partitions: Partitions, columns: Columns) -> None:
         self._partitions = partitions
         self._columns = columns
 
     def diff(self, since: int) -> pyarrow.RecordBatchReader:
-        """See `State.diff`."""
+        """Return the net changes: see `State.diff`."""
         import pyarrow
 
         self._check(since)
         return pyarrow.RecordBatchReader.from_batches(_diff_schema(self._columns), self._diffs(since))
 
     def feed(self, since: int) -> pyarrow.RecordBatchReader:
-        """See `State.changes`."""
+        """Return the changes version by version: see `State.changes`."""
         import pyarrow
 
         self._check(since)
@@ -66,7 +66,7 @@ class Changes:
                 before, after = older.get(number), newer[number]
                 size_bytes = after.lineage_bytes + (before.size_bytes if before else 0)
                 try:
-                    with partitions.told([after, *([before] if before else [])], size_bytes):
+                    with partitions.reporting([after, *([before] if before else [])], size_bytes):
                         found = self._diff(before, after, since, scratch)
                         yield from _diff_batches(self._columns, found, number)
                 finally:
@@ -106,8 +106,9 @@ class Changes:
 def _touched(
     pin: PinnedVersion, since: int, family: bytes, directory: Path
 ) -> dict[bytes, bytes | None] | None:
-    """The last change of each key of a column family after version `since`; None where a delta is not there
-    any more.
+    """Return the last value of each key of a column family that was written after version `since`.
+
+    A removed key has None. The result is None if a delta is gone.
     """
     if [delta.version for delta in pin.lineage] != list(range(since + 1, pin.version.number + 1)):
         return None
@@ -120,13 +121,15 @@ def _touched(
 def records_of(
     pin: PinnedVersion, version: int, family: bytes, directory: Path
 ) -> Iterator[tuple[bytes, bytes | None]]:
-    """What the delta of a version of the lineage changed in a column family. Raises MissingError where the
-    delta is not there any more.
+    """Yield the records that a delta of the lineage wrote in a column family; removed keys have None.
+
+    Raises:
+        MissingError: the delta is gone.
     """
-    delta = next((one for one in pin.lineage if one.version == version), None)
+    delta = next((delta for delta in pin.lineage if delta.version == version), None)
     if delta is None:
         raise MissingError(
-            f"what version {version} of store {pin.key} changed is not known any more: its delta was removed"
+            f"the changes of version {version} of store {pin.key} are no longer known: its delta was removed"
         )
     try:
         path = pin.fetch(delta, directory)
@@ -136,8 +139,10 @@ def records_of(
 
 
 def _diff_schema(columns: Columns) -> pyarrow.Schema:
-    """`change`, the columns of the key, `before` and `after` (structs of the others, or lists of these), the
-    partition.
+    """Return the columns of a diff.
+
+    They are `change`, the columns of the key, `before` and `after`, and the partition. `before` and `after`
+    are structs of the columns of the value, or lists of such structs.
     """
     import pyarrow
 
@@ -154,7 +159,7 @@ def _diff_schema(columns: Columns) -> pyarrow.Schema:
 def _diff_batches(
     columns: Columns, changes: Iterable[Change], partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Changes as batches of `_diff_schema`; those that changed nothing are left out."""
+    """Yield changes as batches of `_diff_schema`, without those whose values are equal."""
     import pyarrow
 
     schema = _diff_schema(columns)
@@ -176,8 +181,9 @@ def _diff_batches(
 
 
 def _feed_schema(columns: Columns) -> pyarrow.Schema:
-    """`version`, `batch`, `change`, and the columns of the state; those of the value are null where the key
-    was removed.
+    """Return the columns of a feed: `version`, `batch`, `change`, and the columns of the state.
+
+    The columns of the value are null if the key was removed.
     """
     import pyarrow
 
@@ -192,8 +198,9 @@ def _feed_schema(columns: Columns) -> pyarrow.Schema:
 
 
 def rows_schema(columns: Columns, first: Sequence[pyarrow.Field]) -> pyarrow.Schema:
-    """The columns of a state after `first`, those of the value nullable. One that has the name of another
-    gets `key_` or `value_` in front.
+    """Return the columns `first`, followed by those of the state, those of the value nullable.
+
+    A column whose name is taken gets the prefix `key_` or `value_`.
     """
     import pyarrow
 
@@ -208,7 +215,7 @@ def rows_schema(columns: Columns, first: Sequence[pyarrow.Field]) -> pyarrow.Sch
 def _feed_batches(
     columns: Columns, version: int, records: Iterable[tuple[bytes, bytes | None]], partition: int
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The records of one delta as batches of `_feed_schema`; of a list a row for each element."""
+    """Yield the records of one delta as batches of `_feed_schema`, with a row for each element of a list."""
     import pyarrow
 
     schema = _feed_schema(columns)
@@ -228,7 +235,7 @@ def _feed_batches(
 
 
 def _elements(records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[bytes, bytes | None]]:
-    """The elements of lists, each with the list's key."""
+    """Yield the elements of lists, each with the list's key."""
     for key, value in records:
         if value is None:
             yield key, None
@@ -238,23 +245,23 @@ def _elements(records: Iterable[tuple[bytes, bytes | None]]) -> Iterator[tuple[b
 
 
 def _looked_up(base: LocalDatabase | None, touched: dict[bytes, bytes | None]) -> Iterator[Change]:
-    """Changes of keys, with what a database had before (None: it is empty), in order."""
+    """Yield the changes of keys, in order, with their values before from a database; None is an empty one."""
     if base is None:
         yield from ((key, None, touched[key]) for key in sorted(touched))
         return
-    with opened(base) as database:
+    with open_database(base) as database:
         for key in sorted(touched):
             yield key, database.get(key), touched[key]
 
 
 def _compared(before: LocalDatabase | None, after: LocalDatabase, family: bytes) -> Iterator[Change]:
-    """All rows of a column family of two databases, side by side in order."""
+    """Yield the changes between two databases from all rows of a column family, in order."""
     end = (int.from_bytes(family, "big") + 1).to_bytes(FAMILY_BYTES, "big")
-    with opened(after) as newer:
+    with open_database(after) as newer:
         if before is None:
             yield from ((key, None, value) for key, value in newer.scan(family, end))
             return
-        with opened(before) as older:
+        with open_database(before) as older:
             yield from _merged(older.scan(family, end), newer.scan(family, end))
 
 

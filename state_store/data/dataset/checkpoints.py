@@ -1,4 +1,4 @@
-"""Which versions of a query's stores can be restored, from what, and what each added."""
+"""The restorable versions of a query's stores: where each starts, its files, and the bytes it added."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from state_store.data.query import Filter, Query, StoreKey
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One restorable version of one store. `made_ms` is when Spark committed it, by the storage's
-    clock, or when its file was written if Spark's log has not the batch; `wrote` is what was made at it:
-    `delta`, `merge`, `full`; `reason` is why the snapshot among these was made, if a file says so.
+    """A restorable version of a store.
+
+    `made_ms` is the time of Spark's commit by the storage's clock, in ms since 1970 UTC, or the time of the
+    version's file if Spark's log lacks the batch. `wrote` says which files were made at the version: `delta`,
+    `merge`, `full`; `reason` is the cause of the snapshot among these, if a file has it.
     """
 
     key: StoreKey
@@ -52,8 +54,10 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Line:
-    """A version of several stores, summed up: `made_ms` and `deltas` are the most of one of them, `wrote`,
-    `starts_from` and `reasons` what there is among them.
+    """A version summed over several stores.
+
+    `made_ms` and `deltas` are the maximum over the stores; `wrote`, `starts_from` and `reasons` list the
+    distinct values.
     """
 
     version: int
@@ -69,7 +73,7 @@ class Line:
 
 
 class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
-    """The versions of each store that can be restored, oldest first. Notebooks show a line a version."""
+    """The restorable versions of each store, oldest first. Notebooks show a line for each version."""
 
     def __init__(self, query: Query, found: Mapping[StoreKey, Sequence[Checkpoint]]) -> None:
         self.query = query
@@ -85,8 +89,10 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
         return len(self._found)
 
     def groups(self, *, each: bool = False) -> Iterator[tuple[str, list[Line]]]:
-        """A heading and the versions that Spark has committed, for the partitions of a store together, or for
-        `each`.
+        """Yield headings, each with the versions that Spark has committed.
+
+        Args:
+            each: False sums over the partitions of a store; True has a group for each partition.
         """
         names = {operator.id: operator.name for operator in self.query.operators}
         if each:
@@ -100,21 +106,24 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
             yield heading, list(self._lines(keys))
 
     def _lines(self, keys: Iterable[StoreKey]) -> Iterator[Line]:
-        members = [one for key in keys for one in self[key] if one.committed]
-        members.sort(key=lambda one: one.version.number)
-        for version, group in itertools.groupby(members, key=lambda one: one.version.number):
+        members = [checkpoint for key in keys for checkpoint in self[key] if checkpoint.committed]
+        members.sort(key=lambda checkpoint: checkpoint.version.number)
+        for version, group in itertools.groupby(members, key=lambda checkpoint: checkpoint.version.number):
             same = list(group)
             yield Line(
                 version,
-                max(one.made_ms for one in same),
+                max(checkpoint.made_ms for checkpoint in same),
                 len(same),
-                _tally(what for one in same for what in one.wrote),
-                _tally("nothing" if one.start is None else f"{one.start[0]} {one.start[1]}" for one in same),
-                max(one.deltas for one in same),
-                sum(one.files for one in same),
-                sum(one.bytes for one in same),
-                sum(one.new_bytes for one in same),
-                _tally(one.reason for one in same if one.reason is not None),
+                _tally(kind for checkpoint in same for kind in checkpoint.wrote),
+                _tally(
+                    "nothing" if checkpoint.start is None else f"{checkpoint.start[0]} {checkpoint.start[1]}"
+                    for checkpoint in same
+                ),
+                max(checkpoint.deltas for checkpoint in same),
+                sum(checkpoint.files for checkpoint in same),
+                sum(checkpoint.bytes for checkpoint in same),
+                sum(checkpoint.new_bytes for checkpoint in same),
+                _tally(checkpoint.reason for checkpoint in same if checkpoint.reason is not None),
             )
 
     def _repr_html_(self) -> str:
@@ -122,18 +131,18 @@ class Checkpoints(Mapping[StoreKey, Sequence[Checkpoint]]):
         for heading, lines in self.groups():
             rows = [
                 (
-                    one.version,
-                    moment(one.made_ms),
-                    one.stores,
-                    one.wrote,
-                    one.starts_from,
-                    one.deltas,
-                    one.files,
-                    one.size_bytes,
-                    one.new_bytes,
-                    one.reasons,
+                    line.version,
+                    moment(line.made_ms),
+                    line.stores,
+                    line.wrote,
+                    line.starts_from,
+                    line.deltas,
+                    line.files,
+                    line.size_bytes,
+                    line.new_bytes,
+                    line.reasons,
                 )
-                for one in lines
+                for line in lines
             ]
             shown.append(table(heading, HEADINGS, rows))
         return "".join(shown)
@@ -151,24 +160,33 @@ HEADINGS = (
     "new bytes",
     "why",
 )
-"""Of the fields of a `Line`."""
+"""Headings of the fields of a `Line`."""
 
 
 def checkpoints(checkpoint: str, stores: Filter | None = None) -> Checkpoints:
-    """The versions of a query's stores that can be restored; `stores` are those that are meant (None: all).
+    """Return the versions of a query's stores that can be restored.
 
-    Raises MissingError for stores that are not there, and what reading the files does.
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        stores: chooses the stores; None is all.
+
+    Raises:
+        MissingError: a chosen store does not exist.
+        StateStoreError: as the files and the storage are.
     """
     query = Query.open(checkpoint)
     committed = query.committed()
     found = query.for_each(query.stores(stores), FoundStore.read)
     times_ms = query.logs.commit_times_ms()
-    return Checkpoints(query, {one.key: _history(one, committed.get(one.key), times_ms) for one in found})
+    return Checkpoints(
+        query, {store.key: _history(store, committed.get(store.key), times_ms) for store in found}
+    )
 
 
 def _history(store: FoundStore, committed: VersionId | None, times_ms: Mapping[int, int]) -> list[Checkpoint]:
-    """All restorable versions of a store, oldest first; `committed` are those on the lineage of the version
-    that Spark committed last.
+    """Return all restorable versions of a store, oldest first.
+
+    `committed` is the version that Spark committed last; the versions on its lineage are marked as committed.
     """
     newest = store.restorable(committed)
     lineage = set(store.contents.lineages.history(newest)) if newest else set()
@@ -206,5 +224,5 @@ def _kind(kind: str) -> str:
 
 
 def _tally(words: Iterable[str]) -> str:
-    """The distinct words in order of appearance, separated by commas."""
+    """Return the distinct words in order of appearance, separated by commas."""
     return ", ".join(dict.fromkeys(words))

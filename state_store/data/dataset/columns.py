@@ -1,7 +1,7 @@
 """The columns of a view: those of the key, then those of the value, then the partition.
 
-A column of the value that has the name of one before it gets `value_` in front, the partition `state_` where
-a column of the key has its name.
+A column of the value gets the prefix `value_` if an earlier column has its name; the partition gets `state_`
+if a column of the key has its name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from state_store.data.rows.avro import decode_avro, decode_avro_keys
 from state_store.data.rows.avro_encoder import encode_avro, encode_avro_keys
 from state_store.data.rows.decoder import decode_fields
 from state_store.data.rows.encoder import encode, encode_keys
-from state_store.data.rows.keys import decode_keys
+from state_store.data.rows.key_layouts import decode_keys
 from state_store.data.rows.packed import joined, split_values
 from state_store.errors import MissingError, OptionError
 
@@ -27,20 +27,27 @@ if TYPE_CHECKING:
 
 PARTITION = "partition_id"
 FAMILY_BYTES = 2
-"""What a store has before each key: the id of the column family."""
+"""Length of the id of the column family, which a store puts before each key."""
 
 NO_TIMEOUT = -1
-"""What Spark has as the time-out of a group that has none."""
-
+"""Spark's number for the time-out of a group without one."""
 
 Encoded = Union[list[bytes], tuple[Any, Any, Any]]
-"""Keys or values: texts, or parts of bytes (data, starts, lengths)."""
+"""Encoded keys or values: a list of them, or one buffer and its parts.
+
+The parts are three numpy arrays: the bytes (uint8), and the start and the length of each row (int64).
+"""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column: of the key's or the value's field `number` (-1: the partition's number), of that struct's
-    field `inner` where it is not None.
+    """A column: a field of the key or of the value, or the number of the partition.
+
+    Attributes:
+        field: name and type.
+        of_key: True if it belongs to the key.
+        number: the number of the field in the key or in the value; -1 is the partition.
+        inner: the number of the field within that struct; None is the whole field.
     """
 
     field: pyarrow.Field
@@ -53,7 +60,15 @@ class Columns:
     """The columns of a view, all or some, decoded from its rows. Immutable; safe for any thread."""
 
     def __init__(self, view: View, chosen: Sequence[str] | None = None) -> None:
-        """Raises MissingError for a name in `chosen` that there is not."""
+        """Choose columns of a view.
+
+        Args:
+            view: the view.
+            chosen: names of columns, in their order; None is all.
+
+        Raises:
+            MissingError: a name in `chosen` is no column.
+        """
         import pyarrow
 
         self.view = view
@@ -64,23 +79,25 @@ class Columns:
         if unknown:
             raise MissingError(f"there is no column '{unknown[0]}'; there are: {', '.join(every)}")
         self._columns = [every[name] for name in names]
-        self._keys = sorted({one.number for one in self._columns if one.of_key})
-        self._values = sorted({one.number for one in self._columns if not one.of_key and one.number >= 0})
+        self._keys = sorted({column.number for column in self._columns if column.of_key})
+        self._values = sorted(
+            {column.number for column in self._columns if not column.of_key and column.number >= 0}
+        )
         self.schema: pyarrow.Schema = pyarrow.schema([column.field for column in self._columns])
         self.key_names = [column.field.name for column in every.values() if column.of_key]
 
     @property
     def partition_field(self) -> pyarrow.Field:
-        """The column that has the number of the partition."""
+        """The column with the number of the partition."""
         return self._partition
 
     @property
     def value_type(self) -> pyarrow.DataType:
-        """What `whole_values` gives."""
+        """The type of the rows that `whole_values` returns."""
         import pyarrow
 
-        one = pyarrow.struct(self.value_fields)
-        return pyarrow.list_(pyarrow.field("element", one, False)) if self.view.is_list else one
+        row = pyarrow.struct(self.value_fields)
+        return pyarrow.list_(pyarrow.field("element", row, False)) if self.view.is_list else row
 
     @property
     def key_fields(self) -> list[pyarrow.Field]:
@@ -91,27 +108,30 @@ class Columns:
         return [column.field for column in self._columns if not column.of_key and column.number >= 0]
 
     def keys(self, keys: list[bytes]) -> list[pyarrow.Array]:
-        """The columns of the key. Raises as `decode`."""
+        """Return the columns of the key. Raises as `decode`."""
         return decoded_keys(self.view, keys, self._keys)
 
     def values(self, values: list[bytes | None]) -> pyarrow.StructArray:
-        """The columns of the value, null where there is none. Raises as `decode`."""
+        """Return the columns of the value as structs, null for a value that is None. Raises as `decode`."""
         import pyarrow
 
         present = [value for value in values if value is not None]
         columns = [column for column in self._columns if not column.of_key and column.number >= 0]
         if not columns:
-            return pyarrow.array([None if one is None else {} for one in values], pyarrow.struct([]))
+            return pyarrow.array([None if value is None else {} for value in values], pyarrow.struct([]))
         decoded = dict(zip(self._values, self._decoded_values(present), strict=True))
         arrays = [_inner(decoded[column.number], column) for column in columns]
         found = pyarrow.StructArray.from_arrays(arrays, fields=[column.field for column in columns])
-        places = itertools.count()
+        positions = itertools.count()
         return found.take(
-            pyarrow.array([None if one is None else next(places) for one in values], pyarrow.int64())
+            pyarrow.array([None if value is None else next(positions) for value in values], pyarrow.int64())
         )
 
     def whole_values(self, values: list[bytes | None]) -> pyarrow.Array:
-        """As `values`, of a list all of its elements together. Raises as `decode`."""
+        """Return the values as `values` does, but a list with all of its elements as one row.
+
+        Raises as `decode`.
+        """
         import numpy
         import pyarrow
 
@@ -125,35 +145,46 @@ class Columns:
         return pyarrow.ListArray.from_arrays(offsets, elements, self.value_type, mask=pyarrow.array(nulls))
 
     def encode(self, batch: pyarrow.RecordBatch) -> tuple[list[bytes], list[bytes], list[pyarrow.Array]]:
-        """The reverse of `decode`: the keys, without the id of a column family, and the values of rows that
-        have all columns by name, and the columns of the keys. Columns that are not shown are 0.
+        """Encode rows for a store: the reverse of `decode`.
 
-        What a row need not say is whether it has matched (it has not), and when its state expires (never).
-        Raises MissingError for a column that lacks, OptionError for one of another type.
+        Args:
+            batch: rows with all columns, found by name. `matched` (default: false) and `timeoutTimestamp`
+                (default: never) may lack; hidden columns become 0.
+
+        Returns:
+            The keys without the id of a column family, the values, and the columns of the keys.
+
+        Raises:
+            MissingError: a column lacks.
+            OptionError: a column has another type.
         """
         import pyarrow
 
         schema, count = self.view.schema, batch.num_rows
-        by_place = {(one.of_key, one.number, one.inner): one for one in self._columns}
+        by_position = {(column.of_key, column.number, column.inner): column for column in self._columns}
         keys = [
             _zeros(count, field)
             if field.name in self.view.hidden
-            else _typed(batch, by_place[True, number, None].field)
+            else _typed(batch, by_position[True, number, None].field)
             for number, field in enumerate(schema.key)
         ]
         values = []
         for number, field in enumerate(schema.value):
-            if (False, number, None) in by_place:
-                values.append(_typed(batch, by_place[False, number, None].field, self._default(field.name)))
+            if (False, number, None) in by_position:
+                values.append(
+                    _typed(batch, by_position[False, number, None].field, self._default(field.name))
+                )
             elif self.view.has_no_values:
                 values.append(pyarrow.nulls(count, field.type))
             else:
-                inner = [by_place[False, number, place].field for place in range(field.type.num_fields)]
-                values.append(_struct([_typed(batch, one) for one in inner], field))
+                inner = [
+                    by_position[False, number, position].field for position in range(field.type.num_fields)
+                ]
+                values.append(_struct([_typed(batch, shown) for shown in inner], field))
         return encoded_keys(self.view, keys, count), encoded_values(self.view, values, count), keys
 
     def _decoded_values(self, values: Encoded) -> list[pyarrow.Array]:
-        """The columns of the value that are wanted."""
+        """Return the chosen columns of the value."""
         schema = self.view.schema
         if schema.avro is None:
             return decode_fields(values, list(schema.value), self._values)
@@ -161,14 +192,22 @@ class Columns:
         return decode_avro(_texts(values), fields, schema.avro.values)
 
     def _default(self, name: str) -> int | bool | None:
-        """The value of a column that rows may lack."""
+        """Return the default of a column that rows may lack; None if it has none."""
         if self.view.has_groups and name == "timeoutTimestamp":
             return NO_TIMEOUT
         return False if self.view.is_side and name == "matched" else None
 
     def decode(self, keys: Encoded, values: Encoded, partition: int) -> pyarrow.RecordBatch:
-        """The rows as a batch; keys have the id of the column family in front. Raises FormatError and
-        DamagedError as the decoder does.
+        """Return the rows of a partition as a batch.
+
+        Args:
+            keys: the encoded keys, each with the id of its column family in front.
+            values: the encoded values.
+            partition: the number of the partition.
+
+        Raises:
+            FormatError: the rows have an encoding that is not known.
+            DamagedError: a row does not fit its schema.
         """
         import pyarrow
 
@@ -196,7 +235,10 @@ class Columns:
 
 
 def decoded_keys(view: View, keys: Encoded, only: Sequence[int]) -> list[pyarrow.Array]:
-    """The columns numbered `only` of keys with the id of a column family in front. Raises as `decode`."""
+    """Return the columns numbered `only` of keys that have the id of a column family in front.
+
+    Raises as `Columns.decode`.
+    """
     schema = view.schema
     fields = list(schema.key)
     if schema.avro is None:
@@ -207,7 +249,7 @@ def decoded_keys(view: View, keys: Encoded, only: Sequence[int]) -> list[pyarrow
 
 
 def encoded_keys(view: View, columns: Sequence[pyarrow.Array], count: int) -> list[bytes]:
-    """Keys as Spark has them, without the id of a column family. Raises FormatError as `encode_keys`."""
+    """Return keys as Spark stores them, without the family's id. Raises FormatError as `encode_keys`."""
     avro, layout = view.schema.avro, view.schema.layout
     if avro is None:
         return encode_keys(columns, count, layout)
@@ -215,7 +257,7 @@ def encoded_keys(view: View, columns: Sequence[pyarrow.Array], count: int) -> li
 
 
 def encoded_values(view: View, columns: Sequence[pyarrow.Array], count: int) -> list[bytes]:
-    """Values as Spark has them. Raises FormatError as `encode`."""
+    """Return values as Spark stores them. Raises FormatError as `encode`."""
     avro = view.schema.avro
     if avro is None:
         return encode(columns, count)
@@ -240,7 +282,9 @@ def _typed(
             f"the rows have no column '{field.name}'; they have: {', '.join(batch.schema.names)}"
         )
     try:
-        return pyarrow.concat_arrays([batch[field.name].cast(field.type)])  # from the begin of its buffers
+        return pyarrow.concat_arrays(
+            [batch[field.name].cast(field.type)]
+        )  # copied, so that its buffers begin at 0
     except pyarrow.ArrowException as error:
         raise OptionError(
             f"column '{field.name}' of the rows has type {batch[field.name].type}, not {field.type}: {error}"
@@ -248,7 +292,7 @@ def _typed(
 
 
 def _struct(columns: Sequence[pyarrow.Array], field: pyarrow.Field) -> pyarrow.StructArray:
-    """A struct that is null where all its fields are."""
+    """Return structs; a struct is null if all its fields are null."""
     import numpy
     import pyarrow
 
@@ -260,7 +304,7 @@ def _struct(columns: Sequence[pyarrow.Array], field: pyarrow.Field) -> pyarrow.S
 
 
 def renamed(fields: Sequence[pyarrow.Field], taken: set[str], prefix: str) -> list[pyarrow.Field]:
-    """The fields, those whose names are taken with `prefix` in front; their names are taken then."""
+    """Return the fields with `prefix` before each name that is in `taken`, and add their names to `taken`."""
     free = []
     for field in fields:
         name = field.name
@@ -294,13 +338,14 @@ def _columns(view: View) -> Iterator[Column]:
             break
         if number == 0 and view.has_groups and pyarrow.types.is_struct(field.type):
             inner: Sequence[tuple[int | None, pyarrow.Field]] = [
-                (place, field.type.field(place).with_nullable(True)) for place in range(field.type.num_fields)
+                (position, field.type.field(position).with_nullable(True))
+                for position in range(field.type.num_fields)
             ]
         else:
             inner = [(None, field)]
         named = renamed([field for _, field in inner], taken, "value_")
-        for (place, _), shown in zip(inner, named, strict=True):
-            yield Column(shown, False, number, place)
+        for (position, _), shown in zip(inner, named, strict=True):
+            yield Column(shown, False, number, position)
     partition = pyarrow.field(PARTITION, pyarrow.int32(), False)
     names = {field.name for _, field in keys}
     yield Column(renamed([partition], names, "state_")[0], False, -1)

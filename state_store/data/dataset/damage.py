@@ -1,4 +1,4 @@
-"""What is lost with a damaged file, in a reader's words: the partition, its rows, the keys in the file."""
+"""The loss behind a damaged file, in a reader's words: the partition, its rows, the keys in the file."""
 
 from __future__ import annotations
 
@@ -28,9 +28,16 @@ def lost_partition(
     storage: Storage,
     families: Callable[[], Mapping[str, ColumnFamily]],
 ) -> DamagedError | MissingError:
-    """The error that a partition cannot be read at a version, with what is lost and what helps.
+    """Return the error that a partition cannot be read at a version, with the loss and a remedy.
 
-    `families` gives the column families of the version with their numbers of rows, or fails.
+    Args:
+        error: the reason.
+        checkpoint: the query's checkpoint directory.
+        view: the store.
+        partition: the number of the partition.
+        version: the version.
+        storage: the store's directory.
+        families: returns the column families of the version with their numbers of rows, or fails.
     """
     family = _attempted(lambda: families()[view.schema.family])
     rows = "its rows" if family is None else f"its {family.keys} rows"
@@ -39,14 +46,14 @@ def lost_partition(
     message = (
         f"partition {partition} of store '{view.name}' of operator {view.operator.id} cannot be read at "
         f"version {version}, and {rows} are lost{where}: {error.message}. `state-store repair {checkpoint}` "
-        "tells whether it can be mended; the other partitions can be read with partitions=..., or with "
-        "on_damage='skip' all that are whole"
+        "tells if it can be repaired. Read the other partitions with partitions=..., or all undamaged ones "
+        "with on_damage='skip'"
     )
     return type(error)(message, file=error.file)
 
 
 def _keys_in(file: str | None, view: View, family: ColumnFamily, storage: Storage) -> str | None:
-    """Which keys the rows have that the file has; None where nothing is known of it."""
+    """Return a sentence on the keys of the rows in the file; None if they are not known."""
     path = "/".join((file or "").split("/")[-2:])
     if not is_sst_path(path):
         return None
@@ -75,7 +82,7 @@ def shown_key(view: View, key: bytes) -> str:
 
 
 def _attempted(get: Callable[[], T]) -> T | None:
-    """None where it cannot be told: this is about damage."""
+    """Return the result of `get`, or None if it fails: around damage, reading may fail again."""
     try:
         return get()
     except (StateStoreError, KeyError, IndexError, ValueError, OSError):

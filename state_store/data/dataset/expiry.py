@@ -1,4 +1,4 @@
-"""Rows that have had their time: by a time-out, a time to live, or a window that the watermark has passed."""
+"""Expired rows: by a time-out, by a time to live, or because the watermark has passed their window."""
 
 from __future__ import annotations
 
@@ -13,15 +13,21 @@ if TYPE_CHECKING:
     import pyarrow
 
 WATERMARK, TIME = "watermark", "time"
-"""The clocks: the watermark that a batch left, and the time at which the next one ran, or now."""
+"""The clocks: the watermark that a batch left, and the time at which the next batch ran, or now."""
 
 _TIMEOUT, _EXPIRES_MICROS = "timeoutTimestamp", "expiresAtMicros"
 
 
 @dataclass(frozen=True)
 class Expired:
-    """How many of `looked_at` rows have had their time by `column`: the next batch may remove them. `at_ms`
-    is what the clock (`watermark`, or `time`) shows to that batch, milliseconds since 1970 UTC.
+    """The number of rows that have expired; the next batch may remove them.
+
+    Attributes:
+        column: the column that says when a row expires.
+        clock: `watermark` or `time`.
+        at_ms: the clock's value for the next batch, in ms since 1970 UTC.
+        rows: the number of expired rows.
+        looked_at: the number of rows examined.
     """
 
     column: str
@@ -36,7 +42,7 @@ class Expired:
 
 
 class Expiry:
-    """What tells of a row of a view that it has had its time, by a clock as the next batch finds it."""
+    """The rule by which rows of a view expire, with the clock's value for the next batch."""
 
     def __init__(self, view: View, column: str, clock: str, at_ms: int) -> None:
         self.column = column
@@ -46,8 +52,10 @@ class Expiry:
 
     @classmethod
     def of(cls, query: Query, view: View, batch: int, now_ms: int) -> Expiry | None:
-        """Of the state after a batch; None where no column of the view says when a row goes, or Spark has
-        forgotten the batch.
+        """Return the rule for the state after a batch.
+
+        The result is None if no column of the view says when a row expires, or if Spark has forgotten the
+        batch.
         """
         watermark_ms = query.logs.next_watermark_ms(batch)
         if watermark_ms is None:
@@ -64,14 +72,14 @@ class Expiry:
         if _EXPIRES_MICROS in names:
             return cls(view, _EXPIRES_MICROS, WATERMARK, watermark_ms)
         if view.has_groups and _TIMEOUT in names:
-            # Of a query without a watermark, time-outs are by the time of the batches.
+            # Without a watermark in the query, time-outs go by the time of the batches.
             clock = (WATERMARK, watermark_ms) if watermark_ms else (TIME, time_ms)
             return cls(view, _TIMEOUT, *clock)
         window = next((name for name, type_ in names.items() if _is_window(type_)), None)
         return cls(view, window, WATERMARK, watermark_ms) if window is not None and watermark_ms else None
 
     def count(self, batch: pyarrow.RecordBatch) -> int:
-        """How many rows of a batch of `columns` have had their time."""
+        """Return the number of expired rows in a batch of `columns`."""
         import pyarrow
         import pyarrow.compute
 
@@ -79,7 +87,7 @@ class Expiry:
         if pyarrow.types.is_struct(times.type):
             times = times.flatten()[times.type.get_field_index("end")].cast(pyarrow.int64())
         at = self.at_ms if self.column in (_TIMEOUT, EXPIRES_MS, TIMER_MS) else self.at_ms * 1000
-        if self.column == _TIMEOUT:  # -1 where there is none; Spark asks for times before the watermark
+        if self.column == _TIMEOUT:  # -1 is none; Spark takes times before the watermark
             at, least = at - 1, 0
         is_over = pyarrow.compute.and_(
             pyarrow.compute.greater_equal(times, least), pyarrow.compute.less_equal(times, at)

@@ -1,4 +1,4 @@
-"""A state as Parquet files, one for each partition, that say of which query and version they are."""
+"""A state as Parquet files, one for each partition, whose metadata name the query and the version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 METADATA = b"state_store"
 """Key of the metadata of each file's schema: JSON.
 
-It has the checkpoint, operator, store, version, batch and watermark, and the numbers of all partitions.
+The metadata have the checkpoint, operator, store, version, batch and watermark, and the numbers of all
+partitions.
 """
 
 SUCCESS = "_SUCCESS"
@@ -38,17 +39,17 @@ def write_export(
 ) -> int:
     """Write the rows of each partition to `part-<number>.parquet` in a new directory.
 
-    A directory of this machine is written beside its place, under a name that begins with a dot, and renamed
-    when it is whole. Files for another storage are made in the directory of temporary files (`TMPDIR`);
-    `_SUCCESS` comes last. If it fails or is interrupted, nothing is left.
+    A directory of this machine is written under a temporary name beside the target, which begins with a dot,
+    and renamed when it is complete. Files for another storage are made in the directory of temporary files
+    (`TMPDIR`); `_SUCCESS` comes last. If the export fails or is interrupted, nothing is left.
 
     Args:
         target: a path, or a URI that `open_storage` knows; it must not exist.
         schema: the schema of all batches.
-        described: what the files say of themselves, as values for JSON; `checkpoint` is a directory that the
-            target must not be inside of, nor around.
+        described: the metadata of the files, as values for JSON; `checkpoint` is a directory that the target
+            must be neither inside of nor around.
         partitions: the number and the batches of each partition.
-        lost: returns the partitions that were skipped because they are damaged, when all were read.
+        lost: returns the partitions that were skipped because they are damaged, after all were read.
         runtime: randomness.
 
     Returns:
@@ -91,7 +92,7 @@ def _write_all(
     written: Callable[[Path], None],
     lost: Callable[[], Iterable[int]],
 ) -> int:
-    """Write the files of all partitions into `directory`, and call `written` for each; return the rows."""
+    """Write the files of all partitions, call `written` for each, and return the number of rows."""
     rows = 0
     for number, batches in partitions:
         path = directory / f"part-{number:05}.parquet"

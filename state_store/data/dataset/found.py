@@ -1,4 +1,4 @@
-"""One store as it was found: its contents, read once, and which version Spark means."""
+"""The contents of a store, read once, and the version that Spark committed."""
 
 from __future__ import annotations
 
@@ -17,25 +17,31 @@ from state_store.errors import ConflictError
 
 @dataclass(frozen=True)
 class FoundStore:
-    """One store at one moment. While the query runs, files come and go between two looks."""
+    """The contents of a store at one moment.
+
+    While the query runs, files appear and disappear between two readings.
+    """
 
     key: StoreKey
     contents: StoreContents
 
     @classmethod
     def read(cls, key: StoreKey, storage: Storage) -> FoundStore:
-        """Reads the store's directory. Raises what `StoreContents.read` does."""
+        """Read the store's directory. Raises as `StoreContents.read`."""
         return cls(key, StoreContents.read(storage))
 
     @cached_property
     def registry(self) -> Registry:
-        """Who needs which file, of all versions."""
+        """The checkpoints that need each file, over all versions."""
         return self.contents.registry()
 
     def restorable(self, wanted: VersionId | None) -> VersionId | None:
-        """`wanted` where it can be restored, else None. Without an id, the attempt that its number means.
+        """Return `wanted` if it can be restored, else None.
 
-        Raises ConflictError when several attempts have that number and it is not known which is meant.
+        A version without an id stands for the attempt that its number resolves to.
+
+        Raises:
+            ConflictError: several attempts have that number, and nothing says which one Spark committed.
         """
         if wanted is None:
             return None
@@ -45,9 +51,9 @@ class FoundStore:
             if version.number == wanted.number and wanted.checkpoint_id in (None, version.checkpoint_id)
         ]
         if len(same) > 1:
-            meant = self.contents.listing.attempts.resolve(wanted.number)
-            if meant in same:
-                return meant
+            resolved = self.contents.listing.attempts.resolve(wanted.number)
+            if resolved in same:
+                return resolved
             raise ConflictError(
                 f"{len(same)} attempts of version {wanted.number} are in store {self.key}, and Spark's "
                 "commit log has no id that says which one it took"
@@ -55,14 +61,14 @@ class FoundStore:
         return same[0] if same else None
 
     def plan(self, version: VersionId) -> Plan:
-        """The files that a restore of `version` takes."""
+        """Return the files that a restore of `version` reads."""
         return self.contents.lineages.plan(version)
 
     def delta(self, version: VersionId) -> DeltaName | None:
-        """The delta that made `version`, where it is still there."""
+        """Return the delta that made `version`; None if it is gone."""
         return next((delta for delta in self.contents.listing.deltas if delta.version_id == version), None)
 
     def manifest(self, version: VersionId) -> Manifest | None:
-        """The manifest of the snapshot that a restore of `version` starts from; None: from nothing."""
+        """Return the manifest of the snapshot that a restore of `version` starts from; None without one."""
         snapshot = self.plan(version).snapshot
         return None if snapshot is None else self.contents.manifests[snapshot]

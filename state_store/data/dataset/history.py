@@ -1,4 +1,4 @@
-"""One key over the versions of a store, as far back as deltas go."""
+"""The versions of one key, as far back as deltas reach."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from state_store.core.compat import zip
 from state_store.data.dataset.changes import PUT, REMOVED, ROWS, records_of, rows_schema
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns
-from state_store.data.dataset.partitions import Partitions, opened
+from state_store.data.dataset.keys import Key, key_bytes, key_columns, key_filter, partition_of
+from state_store.data.dataset.partitions import Partitions, open_database
 from state_store.errors import MissingError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow.compute
 
 Records = Iterable[tuple[bytes, "bytes | None"]]
-"""Keys with the id of their column family, and what each has; None where it was removed."""
+"""Keys with the id of their column family, each with its value; None if the key was removed."""
 
 
 class _Database(Protocol):
@@ -31,9 +32,13 @@ class _Database(Protocol):
 
 @dataclass(frozen=True)
 class KeyVersion:
-    """A key at a version: whether the version's batch wrote it (`is_changed`), and what it has there as
-    columns of the state, without rows where it has nothing. `committed_ms` is when the version was written,
-    by the storage's clock.
+    """A key at a version.
+
+    Attributes:
+        version: the version.
+        committed_ms: time of the commit by the storage's clock, in ms since 1970 UTC.
+        is_changed: True if the batch of the version wrote the key.
+        found: its rows as columns of the state; empty if it has none.
     """
 
     version: int
@@ -43,26 +48,27 @@ class KeyVersion:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """Its rows as Python values: none or one, of a list one for each element, of a side of a join one for
-        each that waits.
+        """Its rows as Python values.
+
+        A list has a row for each element, a side of a join a row for each that waits.
         """
         return [dict(row) for row in self.found.to_pylist()]
 
     @property
     def row(self) -> dict[str, Any] | None:
-        """Its row, the first where it has several; None where it has none."""
+        """Its first row; None if it has none."""
         return next(iter(self.rows), None)
 
 
 class History:
-    """The keys of some partitions until their version."""
+    """The versions of keys of some partitions, up to the version of these."""
 
     def __init__(self, partitions: Partitions, columns: Columns) -> None:
         self._partitions = partitions
         self._columns = columns
 
     def of_key(self, key: bytes, number: int) -> list[KeyVersion]:
-        """The versions of an encoded key in a partition, oldest first."""
+        """Return the versions of an encoded key in a partition, oldest first."""
         return self._over_versions(
             number,
             key[:FAMILY_BYTES],
@@ -71,8 +77,14 @@ class History:
         )
 
     def of_side(self, kept: pyarrow.compute.Expression, family: bytes, number: int) -> list[KeyVersion]:
-        """The versions of the rows of a side of a join, in a column family of a partition, whose keys `kept`
-        keeps. All of the side is read as it was at first, and all that changed since.
+        """Return the versions of the rows of a side of a join whose keys fulfil an expression, oldest first.
+
+        Reads the whole side at the oldest version, and all later changes.
+
+        Args:
+            kept: the expression.
+            family: the id of the column family.
+            number: the partition.
         """
         end = (int.from_bytes(family, "big") + 1).to_bytes(FAMILY_BYTES, "big")
         return self._over_versions(
@@ -89,7 +101,10 @@ class History:
         matching: Callable[[Records], Records],
         read: Callable[[_Database], Records],
     ) -> list[KeyVersion]:
-        """The versions of what `matching` leaves of the changes; `read` gives what there was at first."""
+        """Return the versions of some rows of a partition.
+
+        `matching` picks them from changes; `read` picks them from the database of the oldest version.
+        """
         partitions = self._partitions
         with partitions.pinned(partitions.version, 0) as pins:
             pin = pins[number]
@@ -98,7 +113,7 @@ class History:
             start, rows = self._oldest(number, run, read)
             deltas = [delta for delta in pin.lineage if delta.version in run and delta.version >= start]
             key_versions = []
-            with partitions.told([pin], sum(map(pin.delta_bytes, deltas))):
+            with partitions.reporting([pin], sum(map(pin.delta_bytes, deltas))):
                 for delta in deltas:
                     records = records_of(pin, delta.version, family, partitions.directory / "delta")
                     changed = dict(matching(records))
@@ -116,14 +131,14 @@ class History:
     def table(
         self, key: Sequence[pyarrow.Array], number: int, versions: Iterable[KeyVersion]
     ) -> pyarrow.Table:
-        """The versions of a key, whose columns are `key`, in its partition: see `State.history_rows`."""
+        """Return the versions of a key of a partition, whose columns are `key`: see `State.history_rows`."""
         import pyarrow
 
-        batches = [self._batch(key, number, one) for one in versions]
+        batches = [self._batch(key, number, version) for version in versions]
         return pyarrow.Table.from_batches(batches, self._schema)
 
     def _batch(self, key: Sequence[pyarrow.Array], number: int, at: KeyVersion) -> pyarrow.RecordBatch:
-        """The rows of a key at a version; one, with null for each value, where it has none."""
+        """Return the rows of a key at a version; one row with null values if it has none."""
         import pyarrow
 
         exists = at.found.num_rows > 0
@@ -132,10 +147,10 @@ class History:
             nulls = [pyarrow.nulls(1, field.type) for field in self._columns.value_fields]
             rows = [*key, *nulls, pyarrow.array([number], pyarrow.int32())]
         change = (PUT if exists else REMOVED) if at.is_changed else None
-        told = [at.version, at.version - 1, at.committed_ms, change]
+        described = [at.version, at.version - 1, at.committed_ms, change]
         first = [
-            pyarrow.repeat(pyarrow.scalar(one, field.type), len(rows[0]))
-            for one, field in zip(told, self._schema, strict=False)
+            pyarrow.repeat(pyarrow.scalar(value, field.type), len(rows[0]))
+            for value, field in zip(described, self._schema, strict=False)
         ]
         return pyarrow.RecordBatch.from_arrays([*first, *rows], schema=self._schema)
 
@@ -162,21 +177,23 @@ class History:
         return self._columns.decode(keys, [rows[key] for key in keys], number)
 
     def _kept(self, kept: pyarrow.compute.Expression, records: Records) -> Records:
-        """The records whose keys an expression keeps."""
+        """Yield the records whose keys fulfil an expression."""
         import pyarrow
 
-        names = [*(field.name for field in self._columns.key_fields), "place"]
+        names = [*(field.name for field in self._columns.key_fields), "index"]
         pending = iter(records)
         while chunk := list(itertools.islice(pending, ROWS)):
             keys = self._columns.keys([key for key, _ in chunk])
             table = pyarrow.Table.from_arrays([*keys, pyarrow.array(range(len(chunk)))], names)
-            yield from (chunk[place] for place in table.filter(kept).column(len(keys)).to_pylist())
+            yield from (chunk[index] for index in table.filter(kept).column(len(keys)).to_pylist())
 
     def _oldest(
         self, number: int, run: Sequence[int], read: Callable[[_Database], Records]
     ) -> tuple[int, dict[bytes, bytes]]:
-        """The oldest version, of the one before a run of versions and of these, that can still be made, and
-        what `read` finds in it. Raises MissingError where not even the newest can.
+        """Return the oldest restorable version among a run of versions and the one before it, and its rows.
+
+        Raises:
+            MissingError: not even the newest can be restored.
         """
         if not run or run[0] <= 1:
             return 0, {}
@@ -191,8 +208,8 @@ class History:
             with self._partitions.pinned(version) as pins:
                 pin = pins[number]
                 with (
-                    self._partitions.told([pin], pin.size_bytes),
-                    opened(pin.restore(directory)) as database,
+                    self._partitions.reporting([pin], pin.size_bytes),
+                    open_database(pin.restore(directory)) as database,
                 ):
                     return _present(dict(read(database)))
         finally:
@@ -204,10 +221,96 @@ def _present(rows: dict[bytes, bytes | None]) -> dict[bytes, bytes]:
 
 
 def _first_of_run(versions: list[int]) -> int:
-    """Where the run of numbers begins that the last one ends; 0 without any."""
+    """Return the first number of the consecutive run that ends the list; 0 if the list is empty."""
     first = versions[-1] if versions else 0
     for version in reversed(versions):
         if version < first - 1:
             break
         first = version
     return first
+
+
+class Lookups:
+    """Finds keys in some partitions, at their version and at earlier ones.
+
+    Methods raise OptionError for a key of other columns or types, and MissingError if its partition was not
+    opened.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        columns: Columns,
+        scan: Callable[[int], Iterator[pyarrow.RecordBatch]],
+    ) -> None:
+        """Remember the partitions and their columns; `scan` yields all rows of a partition."""
+        self._partitions = partitions
+        self._columns = columns
+        self._view = columns.view
+        self._scan = scan
+
+    def rows(self, key: Key) -> pyarrow.Table:
+        """Return the rows of a key: see `State.rows_of`."""
+        import pyarrow
+
+        columns = key_columns(self._view, key)
+        rows = self._of_side if self._view.is_side else self._of_key
+        for number in self._partitions_of(columns):
+            found = [batch for batch in rows(columns, number) if batch.num_rows]
+            if found:
+                return pyarrow.Table.from_batches(found)
+        return self._columns.schema.empty_table()
+
+    def versions(self, key: Key) -> list[KeyVersion]:
+        """Return the versions of a key: see `State.history`."""
+        return self._versions(key_columns(self._view, key))[1]
+
+    def history(self, key: Key, *, every: bool) -> pyarrow.Table:
+        """Return the versions of a key as rows: see `State.history_rows`."""
+        columns = key_columns(self._view, key)
+        number, versions = self._versions(columns)
+        kept = [version for version in versions if every or version.is_changed]
+        return self._history.table(columns, number, kept)
+
+    @property
+    def _history(self) -> History:
+        return History(self._partitions, self._columns)
+
+    def _partitions_of(self, columns: list[pyarrow.Array]) -> Sequence[int]:
+        """Return the partitions that may have a key."""
+        numbers = self._partitions.numbers
+        partition = partition_of(self._view, columns)
+        if partition is not None and partition not in numbers:
+            raise MissingError(f"the key is in partition {partition}, which was not opened")
+        return numbers if partition is None else (partition,)
+
+    def _of_key(self, columns: list[pyarrow.Array], number: int) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the rows of an encoded key in a partition."""
+        with self._partitions.local_copy(number) as base:
+            family = base.column_families.get(self._view.schema.family)
+            if family is None:
+                return
+            encoded = key_bytes(self._view, columns, family.id)
+            with open_database(base) as database:
+                value = database.get(encoded)
+        if value is not None:
+            yield self._columns.decode([encoded], [value], number)
+
+    def _of_side(self, columns: list[pyarrow.Array], number: int) -> Iterator[pyarrow.RecordBatch]:
+        """Yield the rows that wait with a key in a partition, which is read as a whole."""
+        kept = key_filter(self._view, columns)
+        yield from (batch.filter(kept) for batch in self._scan(number))
+
+    def _versions(self, columns: list[pyarrow.Array]) -> tuple[int, list[KeyVersion]]:
+        """Return the partition that has a key, or may have it, and the key's versions there."""
+        found = [(number, self._versions_in(number, columns)) for number in self._partitions_of(columns)]
+        return next((pair for pair in found if any(version.found.num_rows for version in pair[1])), found[0])
+
+    def _versions_in(self, number: int, columns: list[pyarrow.Array]) -> list[KeyVersion]:
+        family = self._partitions.family_id(number)
+        if family is None:
+            return []
+        if self._view.is_side:
+            kept = key_filter(self._view, columns)
+            return self._history.of_side(kept, family.to_bytes(FAMILY_BYTES, "big"), number)
+        return self._history.of_key(key_bytes(self._view, columns, family), number)

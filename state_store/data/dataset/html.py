@@ -10,14 +10,14 @@ _LONGEST = 80
 
 
 def table(title: str, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table with a line above it. Texts are taken literally, and shortened."""
-    head = "".join(f"<th>{html.escape(one)}</th>" for one in headings)
-    body = "".join(f"<tr>{''.join(f'<td>{_cell(one)}</td>' for one in row)}</tr>" for row in rows)
+    """Return an HTML table below a line of text. Texts are escaped and shortened."""
+    head = "".join(f"<th>{html.escape(text)}</th>" for text in headings)
+    body = "".join(f"<tr>{''.join(f'<td>{_cell(text)}</td>' for text in row)}</tr>" for row in rows)
     return f"<p>{html.escape(title)}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def moment(ms: int) -> str:
-    """A wall clock time, to the second, from milliseconds since 1970 UTC."""
+    """Return a time in UTC, to the second, from milliseconds since 1970 UTC."""
     return f"{datetime.fromtimestamp(ms // 1000, timezone.utc):%Y-%m-%d %H:%M:%S} UTC"
 
 

@@ -17,17 +17,24 @@ if TYPE_CHECKING:
     import pyarrow.compute
 
 Key = Any
-"""A value where keys have one column, else a sequence of values in the order of the columns, or a mapping
-from their names."""
+"""A key as callers give it.
+
+A value if keys have one column, else a sequence of values in the order of the columns, or a mapping from
+their names.
+"""
 
 _GROUPING_KEYS = ("key", "groupingKey", "elementKey")
-"""What Spark calls the key where others come first: of timers, and of indexes of times to live up to 4.0 and
-since."""
+"""Names of the grouping key in stores whose keys begin with other columns.
+
+Timers have `key`; indexes of times to live have `groupingKey` up to Spark 4.0 and `elementKey` since.
+"""
 
 
 def key_columns(view: View, key: Key) -> list[pyarrow.Array]:
-    """The key as columns of one row, of those that the view shows. Raises OptionError for a key that lacks a
-    column, has one too many, or a value of another type.
+    """Return a key as arrays of one row, one for each column of the key that the view shows.
+
+    Raises:
+        OptionError: the key lacks a column, has one too many, or has a value of another type.
     """
     fields = [field for field in view.schema.key if field.name not in view.hidden]
     names = [field.name for field in fields]
@@ -45,23 +52,29 @@ def key_columns(view: View, key: Key) -> list[pyarrow.Array]:
 
 
 def key_bytes(view: View, columns: Sequence[pyarrow.Array], family: int) -> bytes:
-    """The key as a store has it. Raises FormatError for one that cannot be encoded."""
+    """Return the key as a store has it, with the id of the column family.
+
+    Raises:
+        FormatError: the key cannot be encoded.
+    """
     (encoded,) = encoded_keys(view, columns, 1)
     return family.to_bytes(FAMILY_BYTES, "big") + encoded
 
 
 def partition_of(view: View, columns: Sequence[pyarrow.Array]) -> int | None:
-    """The partition in which Spark keeps the key; None where that cannot be told from its columns."""
+    """Return the partition in which Spark keeps the key; None if its columns do not tell."""
     try:
         chosen = [columns[number] for number in partitioning_columns(view)]
-        return int(places_of(view, chosen, 1, view.operator.stores[view.store])[0])
+        return int(key_partitions(view, chosen, 1, view.operator.stores[view.store])[0])
     except FormatError:
         return None
 
 
 def partitioning_columns(view: View) -> list[int]:
-    """The numbers of the key's columns by which Spark partitions, for `places_of`. Raises FormatError where
-    that is not known.
+    """Return the numbers of the key's columns by which Spark partitions, for `key_partitions`.
+
+    Raises:
+        FormatError: the columns are not known.
     """
     numbers, layout = list(range(len(view.schema.key))), view.schema.layout
     if view.operator.name.startswith("transformWithState"):
@@ -79,22 +92,27 @@ def partitioning_columns(view: View) -> list[int]:
     return numbers[:-1] if is_last_apart else numbers
 
 
-def places_of(view: View, columns: Sequence[pyarrow.Array], count: int, partitions: int) -> Any:
-    """The partitions of `count` keys, as a numpy array, by their `partitioning_columns`. Raises FormatError
-    as `partitions_of` does.
+def key_partitions(view: View, columns: Sequence[pyarrow.Array], count: int, partitions: int) -> Any:
+    """Return the partitions of `count` keys, as a numpy array of int64, by their `partitioning_columns`.
+
+    Raises FormatError as `partitions_of`.
     """
     import numpy
 
     fields = [view.schema.key.field(number) for number in partitioning_columns(view)]
     if not fields:
         return numpy.zeros(count, numpy.int64)
-    if view.is_index_of_map:  # of the key and the user's key together
+    if view.is_index_of_map:  # the hash of the key and the user's key together
         columns, fields = [columns[0].flatten()[0]], [fields[0].type.field(0)]
     return partitions_of(columns, fields, partitions)
 
 
 def key_filter(view: View, columns: Sequence[pyarrow.Array]) -> pyarrow.compute.Expression:
-    """Which rows have the key. Raises OptionError for columns of lists or maps."""
+    """Return an expression that is true for the rows of a key.
+
+    Raises:
+        OptionError: a column is a list or a map.
+    """
     import pyarrow.compute
 
     expression = pyarrow.compute.scalar(True)
@@ -124,9 +142,10 @@ def _equals(
 
 
 def scalar_of(text: str, kind: pyarrow.DataType) -> pyarrow.Scalar:
-    """What a text stands for: structs and lists are JSON, moments without a zone are UTC.
+    """Return the value that a text stands for; structs and lists are JSON, moments without a zone are UTC.
 
-    Raises ArrowException or ValueError where it stands for nothing.
+    Raises:
+        ArrowException or ValueError: the text is no value of the type.
     """
     import pyarrow
 
@@ -154,14 +173,14 @@ def _of_json(value: Any, kind: pyarrow.DataType) -> Any:
         unknown = [name for name in value if kind.get_field_index(name) < 0]
         if unknown:
             raise ValueError(f"it has no field '{unknown[0]}'")
-        return {name: _of_json(one, kind.field(name).type) for name, one in value.items()}
+        return {name: _of_json(inner, kind.field(name).type) for name, inner in value.items()}
     if isinstance(value, list) and pyarrow.types.is_list(kind):
-        return [_of_json(one, kind.value_type) for one in value]
+        return [_of_json(inner, kind.value_type) for inner in value]
     return value
 
 
 def _typed(value: Any, field: pyarrow.Field) -> pyarrow.Array:
-    """One value as the column's type; a text is read as what it stands for."""
+    """Return one value in the column's type; a text is parsed."""
     import pyarrow
 
     try:

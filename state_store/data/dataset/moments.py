@@ -1,7 +1,7 @@
 """Moments as people write and read them: one rule for arguments, tables and messages.
 
 Texts without a zone are in the local one, unless the caller names another. A printed moment has milliseconds
-and the offset of its zone, so that it names the same version when it is given back.
+and the offset of its zone, so that it names the same version when it is parsed again.
 """
 
 from __future__ import annotations
@@ -15,9 +15,7 @@ from state_store.core.runtime import SYSTEM, Runtime
 from state_store.errors import OptionError
 
 Moment = Union[datetime, date, str, int, float]
-"""A moment as callers give it: an object of `datetime`, a text that `parse_moment` reads, or seconds since
-1970 UTC.
-"""
+"""A moment as callers give it: a `datetime` object, a text for `parse_moment`, or seconds since 1970 UTC."""
 
 EXAMPLES = "2024-02-29, 2024-02-29 08:00:00.5+01:00, 2024-02-29T07:00:00Z, 1709190000 or '2 hours ago'"
 
@@ -55,7 +53,7 @@ def parse_moment(
         runtime: the clock.
 
     Raises:
-        OptionError: if the text names no moment.
+        OptionError: the text names no moment.
     """
     given = text.strip()
     present = now or _EPOCH + timedelta(milliseconds=runtime.wall_ms())
@@ -77,7 +75,7 @@ def as_moment(value: Moment, zone: tzinfo | None = None) -> datetime:
     """Return a moment that a caller gave, with a zone.
 
     Raises:
-        OptionError: if the value is none.
+        OptionError: the value is no moment.
     """
     if isinstance(value, datetime):
         return _in_zone(value, zone)
@@ -91,11 +89,14 @@ def as_moment(value: Moment, zone: tzinfo | None = None) -> datetime:
 
 
 def format_moment(milliseconds: int, zone: tzinfo | None = None) -> str:
-    """Return a moment as text: date, time with milliseconds, and the offset of the zone (None: the local
-    one).
+    """Return a moment as text: date, time with milliseconds, and the offset of the zone.
 
-    `parse_moment` gives the same moment back, in any zone. A moment outside of the years 1 to 9999 is its
+    `parse_moment` returns the same moment for it, in any zone. A moment outside of the years 1 to 9999 is its
     number.
+
+    Args:
+        milliseconds: since 1970 UTC.
+        zone: the zone; None is the local one.
     """
     try:
         shown = (_EPOCH + timedelta(milliseconds=milliseconds)).astimezone(zone)
@@ -105,10 +106,10 @@ def format_moment(milliseconds: int, zone: tzinfo | None = None) -> str:
 
 
 def format_moments(milliseconds: Sequence[int], zone: tzinfo | None = None) -> tuple[str, list[str]]:
-    """Return the offset that moments have in common, and their texts without it.
+    """Return the common offset of some moments, and their texts without it.
 
-    The offset is empty, and each text has its own, if they differ or if a text alone would be ambiguous, as
-    in the hour that is repeated when summer time ends.
+    The offset is empty, and each text has its own, if the offsets differ or if a text alone would be
+    ambiguous, as in the hour that is repeated when summer time ends.
     """
     texts = [format_moment(moment, zone) for moment in milliseconds]
     offsets = {text[23:] for text in texts}
@@ -157,7 +158,7 @@ def _offset(text: str) -> tzinfo:
     if text in ("Z", "UTC"):
         return timezone.utc
     padded = text[1:].replace(":", "").ljust(6, "0")
-    hours, minutes, seconds = (int(padded[place : place + 2]) for place in (0, 2, 4))
+    hours, minutes, seconds = (int(padded[start : start + 2]) for start in (0, 2, 4))
     span = timedelta(hours=hours, minutes=minutes, seconds=seconds)
     return timezone(-span if text[0] == "-" else span)
 
@@ -169,8 +170,8 @@ def _since_1970(text: str) -> datetime | None:
     number = int(match[1])
     unit = 1 if abs(number) < _SECONDS_END else 1000 if abs(number) < _MILLISECONDS_END else 1_000_000
     fraction = timedelta(microseconds=int(float(match[2] or 0) * 1_000_000 // unit))
-    whole, rest = divmod(number, unit)
-    return _EPOCH + timedelta(seconds=whole, microseconds=rest * (1_000_000 // unit)) + fraction
+    seconds, rest = divmod(number, unit)
+    return _EPOCH + timedelta(seconds=seconds, microseconds=rest * (1_000_000 // unit)) + fraction
 
 
 def _ago(text: str, now: datetime) -> datetime | None:

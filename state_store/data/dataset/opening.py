@@ -1,18 +1,25 @@
-"""`state_store.open`: the state of a query by its checkpoint directory."""
+"""Functions that open the state of a query; all but `open` then read something and close it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from state_store.core.runtime import SYSTEM, Runtime
+from state_store.data.dataset.history import KeyVersion
+from state_store.data.dataset.keys import Key
 from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.packages import require_arrow
 from state_store.data.dataset.state import State
+from state_store.data.dataset.stats import RECENT, SAMPLE, Statistics
 from state_store.data.dataset.versions import version_number
 from state_store.data.dataset.views import default_name, view_at
-from state_store.data.query import Query
+from state_store.data.query import ProgressOption, Query, reporting
 from state_store.data.query.arguments import Location, check_number
 from state_store.errors import OptionError
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 def open(
@@ -27,34 +34,34 @@ def open(
     on_damage: str = "raise",
     runtime: Runtime = SYSTEM,
 ) -> State:
-    """Open the state of a query as a table: no Spark and no JVM is needed, and the query may run meanwhile.
+    """Open the state of a query as a table, without Spark or a JVM; the query may be running.
 
         with state_store.open("/data/checkpoint") as state:
             print(state.schema)
             frame = state.to_pandas()
 
-    The table is one version of all partitions, however the query goes on meanwhile: a lease, which is a small
-    file beside the store's own, keeps its files for an hour or until the state is closed.
+    The table is one version of all partitions and stays so while the query goes on. A lease, which is a small
+    file in the store's directory, keeps its files for an hour or until the state is closed.
 
     Args:
-        checkpoint: the query's checkpointLocation, a path or a URI (`hdfs://`, `webhdfs://`, `s3://`, `gs://`,
-            `abfs://`).
+        checkpoint: the query's checkpointLocation, a path or a URI (`hdfs://`, `webhdfs://`, `s3://`,
+            `gs://`, `abfs://`).
         operator: the number of the stateful operator in the query, 0 for the first.
         store: `default`, a side of a join (`left`, `right`), `timers`, or the name of a state variable, a
             store or a column family. Default: the operator's only store, the left side of a join, the first
             variable of `transformWithState`.
         version: the number of the version. Default: the version that Spark committed last.
         batch: the version is the one after this batch, `batch` + 1.
-        at: the version is the newest at this moment: a `datetime`, or a text such as `2024-02-29 08:00` or
-            `2 hours ago` (without a zone: the local one).
+        at: the version is the newest at this moment: a `datetime`, or a text such as `2024-02-29 08:00` or `2
+            hours ago` (without a zone: the local one).
         partitions: the numbers of some partitions. Default: all.
-        on_damage: the way with a partition that cannot be read because a file is damaged or gone. `raise`:
-            an error. `skip`: scans and exports leave the partition out, and `State.lost` has it.
+        on_damage: the treatment of a partition that cannot be read because a file is damaged or gone. `raise`
+            raises an error; `skip` leaves it out of scans and exports, and `State.lost` has it.
         runtime: clocks, randomness and threads.
 
     Raises:
-        MissingError: there is no such query, operator, store, version or partition; the message has those
-            that there are.
+        MissingError: there is no such query, operator, store, version or partition; the message lists the
+            existing ones.
         OptionError: an argument is of a wrong type; another provider keeps the state; pyarrow is missing.
         StateStoreError: as the files and the storage are.
     """
@@ -83,3 +90,162 @@ def open(
         skip_damaged=on_damage == "skip",
         runtime=runtime,
     )
+
+
+def get(
+    checkpoint: Location,
+    key: Key,
+    operator: int = 0,
+    store: str | None = None,
+    version: int | None = None,
+    *,
+    batch: int | None = None,
+    at: Moment | None = None,
+) -> dict[str, Any] | None:
+    """Return the row of a key as Python values by column; None without one.
+
+    Reads only the partition that the key is in.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        key: a value if keys have one column, else a sequence of values in the order of the columns, or a
+            mapping from their names.
+        operator: the number of the stateful operator in the query.
+        store: as for `open`.
+        version: as for `open`.
+        batch: as for `open`.
+        at: as for `open`.
+
+    Raises:
+        OptionError: the key has other columns or types, or has several rows (`State.rows_of` has them all).
+        StateStoreError: as for `open`.
+    """
+    with open(checkpoint, operator, store, version, batch=batch, at=at) as state:
+        return state.get(key)
+
+
+def diff(
+    checkpoint: Location,
+    since: int | Moment,
+    operator: int = 0,
+    store: str | None = None,
+    version: int | None = None,
+    *,
+    batch: int | None = None,
+    at: Moment | None = None,
+) -> pyarrow.Table:
+    """Return the changes from version `since` up to another one.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        since: a version (0: the empty state), or a moment: the newest version then.
+        operator: the number of the stateful operator in the query.
+        store: as for `open`.
+        version: the later version, as for `open`.
+        batch: as for `open`.
+        at: as for `open`.
+
+    Returns:
+        A row for each key that differs: `change` (added, changed, removed), the columns of the key, and its
+        values `before` and `after`. `State.diff` gives them in batches.
+
+    Raises:
+        MissingError: the version `since` is gone.
+        StateStoreError: as for `open`.
+    """
+    with open(checkpoint, operator, store, version, batch=batch, at=at) as state:
+        return state.diff(since).read_all()
+
+
+def history(
+    checkpoint: Location, key: Key, operator: int = 0, store: str | None = None, version: int | None = None
+) -> list[KeyVersion]:
+    """Return the state of a key at every version that can still be restored, oldest first.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        key: as for `get`.
+        operator: the number of the stateful operator in the query.
+        store: as for `open`.
+        version: the last version, as for `open`.
+
+    Raises:
+        OptionError: the key has other columns or types.
+        StateStoreError: as for `open`.
+    """
+    with open(checkpoint, operator, store, version) as state:
+        return state.history(key)
+
+
+def stats(
+    checkpoint: Location,
+    operator: int = 0,
+    store: str | None = None,
+    version: int | None = None,
+    *,
+    batch: int | None = None,
+    at: Moment | None = None,
+    sample: int | None = SAMPLE,
+    recent: int = RECENT,
+    progress: ProgressOption = None,
+) -> Statistics:
+    """Return the sizes of a state (partitions, keys, values), its recent changes and its expired rows.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        operator: the number of the stateful operator in the query.
+        store: as for `open`.
+        version: as for `open`.
+        batch: as for `open`.
+        at: as for `open`.
+        sample: partitions whose rows are read, evenly chosen; None: all.
+        recent: versions whose changes are counted.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+
+    Raises:
+        StateStoreError: as for `open`.
+    """
+    with open(checkpoint, operator, store, version, batch=batch, at=at) as state:
+        chosen = len(state.partitions) if sample is None else min(sample, len(state.partitions))
+        with reporting(progress, "read", chosen) as meter:
+            if meter is not None:
+                state.follow(meter)
+            return state.stats(sample=sample, recent=recent)
+
+
+def export(
+    checkpoint: Location,
+    target: Location,
+    operator: int = 0,
+    store: str | None = None,
+    version: int | None = None,
+    partitions: Iterable[int] | None = None,
+    *,
+    batch: int | None = None,
+    at: Moment | None = None,
+    on_damage: str = "raise",
+    progress: ProgressOption = None,
+) -> int:
+    """Write a state as Parquet files into a new directory, one for each partition; return the number of rows.
+
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        target: a path or a URI; it must not exist. If the export fails, nothing is left.
+        operator: the number of the stateful operator in the query.
+        store: as for `open`.
+        version: as for `open`.
+        partitions: as for `open`.
+        batch: as for `open`.
+        at: as for `open`.
+        on_damage: as for `open`.
+        progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
+
+    Raises:
+        ConflictError: the target exists.
+        OptionError: Parquet does not have a type, or the target is inside of the checkpoint.
+        StateStoreError: as for `open`.
+    """
+    with open(
+        checkpoint, operator, store, version, partitions, batch=batch, at=at, on_damage=on_damage
+    ) as state:
+        return state.export(target, progress=progress)

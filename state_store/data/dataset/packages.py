@@ -9,13 +9,13 @@ from state_store.errors import OptionError
 
 
 def require_arrow() -> None:
-    """Raise OptionError, which says what to install, if one of them is missing."""
+    """Raise OptionError with the command that installs it if pyarrow or numpy is missing."""
     for package in ("pyarrow", "numpy"):
         _require(package, "rows of state need", "arrow")
 
 
 def require_duckdb() -> None:
-    """Raise OptionError, which says what to install, if DuckDB or what rows need is missing."""
+    """Raise OptionError with the command that installs it if DuckDB, pyarrow or numpy is missing."""
     require_arrow()
     _require("duckdb", "conditions and queries in SQL need", "sql")
 

@@ -1,4 +1,4 @@
-"""The partitions of a view at one version: held in checkpoint storage, and local while they are read."""
+"""The partitions of a view at one version: leased in checkpoint storage, and local while they are read."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ READING = DatabaseSettings(max_open_files=MOST_OPEN_FILES)
 
 
 class Partitions:
-    """Some partitions, `numbers`, of a view at version `version`. What it holds goes with `close`, or when it
-    is collected. One thread at a time.
+    """The partitions `numbers` of a view at version `version`. One thread at a time.
+
+    `close`, or garbage collection, releases the leases and removes local files.
     """
 
     def __init__(
@@ -42,9 +43,19 @@ class Partitions:
         skip_damaged: bool = False,
         runtime: Runtime = SYSTEM,
     ) -> None:
-        """With `skip_damaged`, partitions that cannot be read are in `lost`, with why, as they are found.
+        """Pin the version of each partition.
 
-        Raises MissingError for a partition or a version that is not there.
+        Args:
+            query: the query.
+            view: the store.
+            version: the number of the version.
+            chosen: numbers of partitions; None is all.
+            skip_damaged: True collects partitions that cannot be read in `lost`, with the reason, instead of
+                raising.
+            runtime: clocks, randomness and threads.
+
+        Raises:
+            MissingError: a partition or the version does not exist.
         """
         self.view = view
         self.version = version
@@ -55,7 +66,7 @@ class Partitions:
         self._progress: Progress | None = None
         count = view.operator.stores[view.store]
         self.numbers = tuple(range(count) if chosen is None else dict.fromkeys(chosen))
-        unknown = [one for one in self.numbers if not 0 <= one < count]
+        unknown = [number for number in self.numbers if not 0 <= number < count]
         if unknown:
             raise MissingError(f"there is no partition {unknown[0]}: the store has 0 to {count - 1}")
         self._pins = self._pinned(version, None)
@@ -65,36 +76,36 @@ class Partitions:
         self._finalizer = weakref.finalize(self, _let_go, self._pins, self.directory)
 
     def close(self) -> None:
-        """Lets the files in checkpoint storage go, and removes local ones; twice is fine."""
+        """Release the files in checkpoint storage and remove local ones; closing twice is allowed."""
         self._finalizer()
 
     def follow(self, progress: Progress) -> None:
-        """Tells of the files that are brought from now on, and of the partitions that have been read."""
+        """Report files that are fetched from now on, and partitions that have been read, to `progress`."""
         self._progress = progress
 
     @contextmanager
     def read(self, partition: int) -> Iterator[None]:
-        """While a partition is read as a whole: its local database goes afterwards, unless it was there."""
+        """Remove the local database of a partition after the body, unless it existed before."""
         if self.is_local(partition) or partition in self.lost:
             yield
             return
-        with self.told([self._pins[partition]], self.size_bytes(partition)):
+        with self.reporting([self._pins[partition]], self.size_bytes(partition)):
             yield
             if self.is_local(partition):
                 self.forget(partition)
 
     @contextmanager
-    def brought(self, partition: int) -> Iterator[LocalDatabase]:
-        """The local database of a partition, which stays; if it is made, that is told."""
+    def local_copy(self, partition: int) -> Iterator[LocalDatabase]:
+        """Yield the local database of a partition, which stays; making it is reported as progress."""
         if self.is_local(partition):
             yield self.base(partition)
             return
-        with self.told([self._pins[partition]], self.size_bytes(partition)):
+        with self.reporting([self._pins[partition]], self.size_bytes(partition)):
             yield self.base(partition)
 
     @contextmanager
-    def told(self, pins: Iterable[PinnedVersion], size_bytes: int) -> Iterator[None]:
-        """While a partition is read, of which `pins` are going to bring this many bytes."""
+    def reporting(self, pins: Iterable[PinnedVersion], size_bytes: int) -> Iterator[None]:
+        """Report the reading of a partition as progress; `pins` will fetch `size_bytes` bytes."""
         progress = self._progress
         if progress is None:
             yield
@@ -120,7 +131,7 @@ class Partitions:
         return StoreKey(self.view.operator.id, partition, self.view.store)
 
     def base(self, partition: int) -> LocalDatabase:
-        """The local database of a partition, made where it is not there yet."""
+        """Return the local database of a partition; make it if necessary."""
         if not self._finalizer.alive:
             raise OptionError("the state was closed")
         if partition in self.lost:
@@ -134,8 +145,9 @@ class Partitions:
         return self._local[partition]
 
     def is_readable(self, partition: int) -> bool:
-        """Whether a partition can be read, which makes it local. Raises what `base` does, unless what is
-        damaged is skipped.
+        """Return True if a partition can be read, which makes it local.
+
+        Raises as `base`, unless damaged partitions are skipped.
         """
         if partition in self.lost:
             return False
@@ -150,7 +162,7 @@ class Partitions:
     def _lost(
         self, partition: int, error: DamagedError | MissingError, pin: PinnedVersion | None = None
     ) -> DamagedError | MissingError:
-        """The error, with what is lost."""
+        """Return the error with a description of the loss."""
 
         def families() -> Mapping[str, ColumnFamily]:
             assert pin is not None
@@ -174,17 +186,18 @@ class Partitions:
         return partition in self._local
 
     def forget(self, partition: int) -> None:
-        """Removes the local database."""
+        """Remove the local database."""
         del self._local[partition]
         shutil.rmtree(self.directory / str(partition), ignore_errors=True)
 
     def family(self, partition: int) -> ColumnFamily | None:
-        """The view's column family in a partition; None where nothing was ever written to it."""
+        """Return the view's column family in a partition; None if nothing was ever written to it."""
         return self.base(partition).column_families.get(self.view.schema.family)
 
     def count(self, partition: int) -> int:
-        """The rows of the view in a partition, as its files say: nothing is restored. 0 of one that is
-        lost.
+        """Return the view's rows in a partition as its files state them, without a restore.
+
+        A lost partition has 0.
         """
         if partition in self.lost:
             return 0
@@ -192,12 +205,12 @@ class Partitions:
         return 0 if family is None else family.keys
 
     def family_id(self, partition: int) -> int | None:
-        """The id of the view's column family in a partition, as its files say; None as for `family`."""
+        """Return the id of the view's column family in a partition, from its files; None as `family`."""
         family = self._described_family(partition)
         return None if family is None else family.id
 
     def described_families(self, partition: int) -> Mapping[str, ColumnFamily]:
-        """All column families of a partition, as its files say: nothing is restored."""
+        """Return all column families of a partition as its files state them, without a restore."""
         if partition not in self._families:
             directory = self.directory / f"count-{partition}"
             self._families[partition] = self._pins[partition].column_families(directory)
@@ -207,12 +220,15 @@ class Partitions:
         return self.described_families(partition).get(self.view.schema.family)
 
     def size_bytes(self, partition: int) -> int:
-        """Of the files of a partition that a restore reads, all column families."""
+        """Return the bytes of the files of a partition that a restore reads, over all column families."""
         return 0 if partition in self.lost else self._pins[partition].size_bytes
 
     @contextmanager
     def pinned(self, version: int, since: int | None = None) -> Iterator[Mapping[int, PinnedVersion]]:
-        """The same partitions at another version, held meanwhile (0: none), and the deltas after `since`."""
+        """Yield the same partitions at another version (0: none), leased meanwhile.
+
+        The deltas after version `since` are leased, too.
+        """
         pins = self._pinned(version, since) if version else {}
         try:
             yield pins
@@ -223,7 +239,7 @@ class Partitions:
     def _pinned(self, version: int, since: int | None) -> dict[int, PinnedVersion]:
         try:
             known = self._query.committed(version - 1)
-        except MissingError:  # Spark has forgotten the batch: what it committed last came from its version
+        except MissingError:  # Spark has forgotten the batch, but its last commit builds on that version
             known = self._query.committed()
 
         newest = (self._query.committed_batch() or 0) + 1
@@ -246,11 +262,13 @@ class Partitions:
                 return None
 
         pins = parallel(LISTED_AT_ONCE, found, self.numbers, runtime=self._runtime)
-        return {number: one for number, one in zip(self.numbers, pins, strict=True) if one is not None}
+        return {
+            number: pinned for number, pinned in zip(self.numbers, pins, strict=True) if pinned is not None
+        }
 
 
-def opened(base: LocalDatabase) -> Database:
-    """The database, for reading."""
+def open_database(base: LocalDatabase) -> Database:
+    """Open a local database for reading."""
     return Database(base.directory, READING)
 
 

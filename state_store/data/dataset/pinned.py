@@ -1,9 +1,9 @@
-"""A version of one store, held so that its files stay while it is read, and made a local database.
+"""A version of one store, leased so that its files stay while it is read, and restored to a local database.
 
-Files of a running query come and go. Who reads a version of many stores lists them all at once, keeps what is
-small (listings, the archives of snapshots) in memory, and holds a lease on the rest (docs/deletion.md). Where
-the storage may only be read, there is no lease: then a version that is retained no more may be gone when it
-is read.
+Files of a running query appear and disappear. So a reader of a version of many stores lists all stores at
+once, keeps small files (listings, archives of snapshots) in memory, and holds a lease on the rest
+(docs/deletion.md). If the storage is read-only there is no lease, and a version that is no longer retained
+may be gone when it is read.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TRIES = 3
 
 
 class PinnedVersion:
-    """One version of one store, `version`; `release` lets its files go. One thread at a time."""
+    """A version of one store, leased until `release`. One thread at a time."""
 
     def __init__(
         self,
@@ -54,21 +54,30 @@ class PinnedVersion:
         since: int | None = None,
         runtime: Runtime = SYSTEM,
     ) -> None:
-        """With `since`, the deltas of all versions after that number are held, too.
+        """Find the version and lease its files.
 
-        Raises MissingError when the store does not have that version any more.
+        Args:
+            key: the store.
+            storage: the store's directory.
+            number: the number of the version.
+            newest: the version that Spark committed last.
+            since: also lease the deltas of all versions after this number; None leases none of them.
+            runtime: clocks, randomness and threads.
+
+        Raises:
+            MissingError: the store does not have that version any more.
         """
         self.key = key
         self.storage = storage
         self.paths: frozenset[str] = frozenset()
-        """The SST files that are held: below the store's directory."""
+        """The SST files that are leased: paths below the store's directory."""
         self.archives: dict[str, bytes] = {}
-        """The archive of the snapshot that the version starts from, by its path; none without one."""
+        """The archive of the snapshot that the version starts from, by its path; empty without a snapshot."""
         self.archive_error: StateStoreError | None = None
         """The reason why that archive cannot be read; a restore raises it."""
         self._checksums: dict[str, DeltaName | FileEntry] = {}
         self.lineage: list[DeltaName] = []
-        """The deltas after `since` that the version came from, oldest first, as far as they are there."""
+        """The deltas after `since` that the version builds on, oldest first, as far as they exist."""
         self._since = since
         self._runtime = runtime
         self._lease: Lease | None = None
@@ -78,16 +87,16 @@ class PinnedVersion:
                 self._unmetered = self._view
                 return
             except MissingError:
-                # A clean-up may have removed what was still listed, with a newer snapshot in its place.
+                # A clean-up may have removed a listed file and left a newer snapshot in its place.
                 if attempt == _TRIES - 1:
                     raise
 
     def follow(self, progress: Progress) -> None:
-        """Tells of the files that are brought from now on."""
+        """Report files that are fetched from now on to `progress`."""
         self._view = progress.metered(self._unmetered)
 
     def restore(self, directory: Path) -> LocalDatabase:
-        """The version as a local database below `directory`, which the caller removes."""
+        """Return the version as a local database below `directory`, which the caller removes."""
         try:
             return restore(self._context(directory), self.version).base
         except BaseException:
@@ -95,13 +104,14 @@ class PinnedVersion:
             raise
 
     def restore_by_blocks(self, directory: Path) -> Restored:
-        """The same as a query restores it, with what it took: no file is verified as a whole, and deltas lie
-        beside the database. The caller removes `directory`.
+        """Restore the version as a query does, and return the timings.
+
+        No file is verified as a whole, and deltas stay beside the database. The caller removes `directory`.
         """
         return restore(self._context(directory), self.version, thorough=False, ingest=False)
 
     def fetch(self, delta: DeltaName, directory: Path) -> Path:
-        """A delta of the lineage below `directory`, its checksum compared. Raises DamagedError."""
+        """Fetch a delta of the lineage into `directory` and verify its checksum. Raises DamagedError."""
         context = self._context(directory)
         (wanted,) = wanted_deltas([ChainDelta.from_listing(delta, self._sizes[delta])], directory)
         context.fetch([wanted])
@@ -121,15 +131,16 @@ class PinnedVersion:
             raise DamagedError(f"'{file}' is damaged: {reason}", file=file)
 
     def metadata(self, delta: DeltaName, directory: Path) -> DeltaMetadata:
-        """What a delta says of its version; below `directory`, which is removed. Raises DamagedError."""
+        """Return the metadata of a delta; `directory` is used meanwhile and removed. Raises DamagedError."""
         try:
             return DeltaMetadata.from_json(read_metadata(self.fetch(delta, directory)), file=delta.path)
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
     def column_families(self, directory: Path) -> Mapping[str, ColumnFamily]:
-        """The column families of the version with their numbers of keys, from the newest delta or from the
-        manifest of the snapshot. Raises DamagedError.
+        """Return the column families of the version with their numbers of keys.
+
+        They come from the newest delta, or from the manifest of the snapshot. Raises DamagedError.
         """
         if self._plan.deltas:
             return self.metadata(self._plan.deltas[-1], directory).column_families
@@ -138,12 +149,12 @@ class PinnedVersion:
 
     @property
     def size_bytes(self) -> int:
-        """Of the SST files that a restore of the version reads."""
+        """Bytes of the SST files that a restore of the version reads."""
         return sum(self._sizes[delta] for delta in self._plan.deltas) + self._snapshot_bytes
 
     @property
     def lineage_bytes(self) -> int:
-        """Of the deltas in `lineage`."""
+        """Bytes of the deltas in `lineage`."""
         return sum(self._sizes[delta] for delta in self.lineage)
 
     def delta_bytes(self, delta: DeltaName) -> int:
@@ -154,10 +165,10 @@ class PinnedVersion:
         return self._times_ms[delta]
 
     def release(self) -> None:
-        """Gives the lease back, and closes the storage; twice is fine."""
+        """Release the lease and close the storage; releasing twice is allowed."""
         lease, self._lease = self._lease, None
         if lease is not None:
-            with contextlib.suppress(StateStoreError):  # it runs out by itself
+            with contextlib.suppress(StateStoreError):  # the lease expires by itself
                 lease.release()
         self.storage.close()
 
@@ -185,8 +196,8 @@ class PinnedVersion:
         self._snapshot_bytes = 0
         self._sizes, self._times_ms = listing.deltas, listing.written_ms
         if self._since is not None:
-            after = [one for one in lineages.history(version) if one.number > self._since]
-            deltas = [lineages.delta(one) for one in reversed(after)]
+            after = [earlier for earlier in lineages.history(version) if earlier.number > self._since]
+            deltas = [lineages.delta(earlier) for earlier in reversed(after)]
             self.lineage = [delta for delta in deltas if delta is not None]
         kept = self.archives = {}
         wanted = {delta.path for delta in (*plan.deltas, *self.lineage)}
@@ -219,7 +230,7 @@ class PinnedVersion:
 
 
 class _Pinned(ForwardingStorage):
-    """A store's directory as it was listed; `kept` are files whose bytes are known."""
+    """A store's directory as it was listed; `kept` are files whose bytes are in memory."""
 
     def __init__(self, inner: Storage, entries: Mapping[str, Entry], kept: Mapping[str, bytes]) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""`state_store.sql`: a SELECT over all stores of a query."""
+"""Function `state_store.sql`: a SELECT over all stores of a query."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def sql(
         version: the version; default: the one that Spark committed last.
         batch: the batch after which the version was there.
         at: a moment; the version is the newest then.
-        memory: the most that DuckDB takes, such as `512m`; what sorts and joins need beyond that goes to the
-            directory of temporary files.
-        utc: moments are read and shown in UTC, not in the local zone.
-        progress: hears of the files that are fetched.
+        memory: the bound of DuckDB's memory, such as `512m`; sorts and joins spill into the directory of
+            temporary files.
+        utc: read and show moments in UTC, not in the local zone.
+        progress: is told of the files that are fetched.
 
     Returns:
         The rows, for one thread. Files are held until the reader ends or is collected.
@@ -65,8 +65,8 @@ def sql(
     opened = Query.open(str(checkpoint))
     number = version_number(opened, version, batch, at)
 
-    def at_version(place: str, text: str) -> StateTable:
-        operator_id, _, store = place.partition("/")
+    def at_version(address: str, text: str) -> StateTable:
+        operator_id, _, store = address.partition("/")
         is_number = text.isdigit() and len(text) < 9
         found = version_number(opened, int(text)) if is_number else version_number(opened, at=text)
         return _table(opened, int(operator_id), store, found, progress)
@@ -78,19 +78,19 @@ def sql(
 def _tables(query: Query, chosen: int, version: int, progress: Progress | None) -> Iterator[Named]:
     """Yield the tables of all operators; those of the chosen one in the main schema, too."""
     if chosen not in {operator.id for operator in query.operators}:
-        view_at(query, chosen, STATE, version - 1)  # raises MissingError, which says which there are
+        view_at(query, chosen, STATE, version - 1)  # raises MissingError, which lists the operators
     for operator in query.operators:
         for name, table in _of_operator(query, operator, version, progress).items():
-            place = f"{operator.id}/{default_name(query, operator.id) if name == STATE else name}"
-            yield Named(f"operator_{operator.id}", name, table, place)
+            address = f"{operator.id}/{default_name(query, operator.id) if name == STATE else name}"
+            yield Named(f"operator_{operator.id}", name, table, address)
             if operator.id == chosen:
-                yield Named(None, name, table, place)
+                yield Named(None, name, table, address)
 
 
 def _of_operator(
     query: Query, operator: Operator, version: int, progress: Progress | None
 ) -> dict[str, StateTable]:
-    """Return the tables of an operator; stores of which this version has no readable rows are left out."""
+    """Return the tables of an operator; without stores that have no readable rows in this version."""
     tables = {}
     for name in views(query, operator):
         try:

@@ -1,8 +1,9 @@
-"""What Spark says of the rows of a store: the schemas of its column families, from Spark's own files.
+"""The schemas of the column families of a store, from the files in which Spark describes them.
 
 Most operators have one file for each store, `state/<operator>/0[/<store>]/_metadata/schema`: a version, then
 the schemas of key and value as JSON, in pieces as Java writes texts. Operators with column families have
-several, oldest first, which the operator's metadata names: the same of each family, and how keys are encoded.
+several files, oldest first, which the operator's metadata name. Each describes all families, and how their
+keys are encoded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from state_store.data.query import Operator, Query
 from state_store.data.query.java_texts import JavaTexts
 from state_store.data.query.operators import schema_file
-from state_store.data.rows.keys import KeyLayout
+from state_store.data.rows.key_layouts import KeyLayout
 from state_store.data.rows.types import schema_of
 from state_store.errors import DamagedError, FormatError
 
@@ -28,8 +29,9 @@ _ENCODING = "spark.sql.streaming.stateStore.encodingFormat"
 
 @dataclass(frozen=True)
 class Writers:
-    """With which fields rows were written that Spark encoded with Avro: by the number in each; and the
-    numbers with which rows are written now.
+    """The fields with which Spark wrote rows in Avro, by the number of the schema in each row.
+
+    `newest_keys` and `newest_values` are the numbers with which rows are written now.
     """
 
     keys: Mapping[int, Sequence[pyarrow.Field]]
@@ -40,8 +42,9 @@ class Writers:
 
 @dataclass(frozen=True)
 class FamilySchema:
-    """The rows of one column family: the fields of keys and values, and how keys are encoded; `avro` where
-    rows are encoded with Avro.
+    """The rows of one column family: the fields of keys and values, and the encoding of keys.
+
+    `avro` is None unless rows are encoded with Avro.
     """
 
     family: str
@@ -52,31 +55,32 @@ class FamilySchema:
 
 
 def read_schemas(query: Query, operator: Operator, store: str) -> list[FamilySchema]:
-    """The column families of a store of an operator, as the newest of Spark's files describes them.
+    """Return the column families of a store of an operator, as the newest of Spark's files describes them.
 
-    Raises MissingError without such a file, DamagedError or FormatError for one that cannot be read.
+    Raises:
+        MissingError: there is no such file.
+        DamagedError: a file cannot be read.
+        FormatError: a file has an unknown version.
     """
     files = operator.schema_files.get(store)
     path = schema_file(operator, store)
     texts = JavaTexts(query.read(path), path)
     version = texts.text()
     if version not in ("v1", "v2", "v3"):
-        raise FormatError(f"'{path}' is of version '{version}', which is not known here", file=path)
+        raise FormatError(f"'{path}' is of version '{version}', which this release does not know", file=path)
     if version == "v3":
         newest = _families(texts, path)
         if files and is_avro(query):
             written = [_families(_after_version(query, file), file) for file in files[:-1]]
-            return [_with_writers(one, [*written, newest]) for one in newest]
-        return [one for one, _, _ in newest]
+            return [_with_writers(family, [*written, newest]) for family in newest]
+        return [family for family, _, _ in newest]
     key, value = (texts.text() if version == "v1" else texts.pieces() for _ in range(2))
     layout = KeyLayout(tuple(range(operator.prefix_columns.get(store, 0))))
     return [FamilySchema(DEFAULT_FAMILY, schema_of(key, file=path), schema_of(value, file=path), layout)]
 
 
 def is_avro(query: Query) -> bool:
-    """Whether state variables of the query are encoded with Avro. Raises FormatError for an encoding that is
-    not known.
-    """
+    """Return True if the query's state variables are in Avro. Raises FormatError for unknown encodings."""
     encoding = query.logs.pinned_conf().get(_ENCODING, "unsaferow")
     if encoding not in ("unsaferow", "avro"):
         raise FormatError(
@@ -100,17 +104,19 @@ def _after_version(query: Query, path: str) -> JavaTexts:
 
 
 def _with_writers(newest: _Numbered, files: Sequence[Sequence[_Numbered]]) -> FamilySchema:
-    """The family, with what all files say of it."""
+    """Return the family with the schemas of all files."""
     schema, newest_keys, newest_values = newest
-    same = [one for file in files for one in file if one[0].family == schema.family]
-    keys = {number: list(one.key) for one, number, _ in same}
-    values = {number: list(one.value) for one, _, number in same}
+    same = [numbered for file in files for numbered in file if numbered[0].family == schema.family]
+    keys = {number: list(family.key) for family, number, _ in same}
+    values = {number: list(family.value) for family, _, number in same}
     return replace(schema, avro=Writers(keys, values, newest_keys, newest_values))
 
 
 def _family(texts: JavaTexts, path: str) -> _Numbered:
-    """A name, the schemas of key and value (in later releases each after its number), the encoder of keys,
-    and the schema of the keys of a map, or nothing.
+    """Read one family from a file.
+
+    The texts are a name, the schemas of key and value (each after its number in later releases), the encoder
+    of keys, and the schema of the keys of a map, or nothing.
     """
     name = texts.text()
     key_number, text = texts.numbered_pieces()

@@ -12,10 +12,9 @@ from state_store.data.dataset.changes import Changes
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns
 from state_store.data.dataset.expiry import Expiry
 from state_store.data.dataset.export import write_export
-from state_store.data.dataset.history import KeyVersion
+from state_store.data.dataset.history import KeyVersion, Lookups
 from state_store.data.dataset.html import table
 from state_store.data.dataset.keys import Key, key_columns, key_filter
-from state_store.data.dataset.lookups import Lookups
 from state_store.data.dataset.moments import Moment
 from state_store.data.dataset.partitions import READING, Partitions
 from state_store.data.dataset.sql.conditions import STATE, Condition
@@ -46,16 +45,18 @@ HEAD_ROWS = 10
 
 
 class State:
-    """One version of a store, as it was when Spark committed it. `state_store.open` makes it.
+    """A version of a store, as it was when Spark committed it. `state_store.open` makes it.
 
     `schema` are the columns: those of the key, those of the value, and `partition_id`. Every reading goes
-    through all partitions, one after the other, their rows in no order; it needs disk for one partition in
-    the directory of temporary files, and memory for a batch. Takes part in `with`; whoever does not close it
-    has its files held until it is collected. One thread at a time.
+    through all partitions one after the other; their rows are in no order. It needs disk for one partition in
+    the directory of temporary files, and memory for a batch. Use it in `with`: otherwise its files are leased
+    until it is garbage-collected. One thread at a time.
 
-    Methods raise MissingError for versions and columns that are not there, DamagedError for damaged files (it
-    says which partition is lost, and how many rows), FormatError for rows that cannot be read, StorageError
-    as the storage does.
+    Raises:
+        MissingError: a version or a column does not exist.
+        DamagedError: a file is damaged; the message says which partition is lost, and how many rows.
+        FormatError: the encoding of rows is not known.
+        StorageError: as the storage raises it.
     """
 
     def __init__(
@@ -88,11 +89,11 @@ class State:
         self.close()
 
     def close(self) -> None:
-        """Lets the files in checkpoint storage go, and removes local ones; twice is fine."""
+        """Release the files in checkpoint storage and remove local ones; closing twice is allowed."""
         self._partitions.close()
 
     def follow(self, progress: Progress) -> None:
-        """Tells of the files that readings bring from now on, and of the partitions that are done."""
+        """Report files that are fetched from now on, and partitions that have been read, to `progress`."""
         self._partitions.follow(progress)
 
     def __repr__(self) -> str:
@@ -103,7 +104,7 @@ class State:
         )
 
     def _repr_html_(self) -> str:
-        """The first rows, for notebooks."""
+        """Return the first rows for notebooks."""
         first = next(iter(self.scan(batch_rows=HEAD_ROWS)), None)
         rows = [] if first is None else [list(row.values()) for row in first.to_pylist()]
         return table(repr(self), self.schema.names, rows)
@@ -115,7 +116,7 @@ class State:
 
     @property
     def batch(self) -> int:
-        """The batch after which the state was like this."""
+        """The batch that made the version."""
         return self.version - 1
 
     @property
@@ -130,12 +131,12 @@ class State:
 
     @property
     def has_one_row_a_key(self) -> bool:
-        """Whether a key never has several rows: it has in lists, and on a side of a join."""
+        """False for lists and sides of a join, where a key may have several rows."""
         return not (self.view.is_side or self.view.is_list)
 
     @property
     def lost(self) -> Mapping[int, StateStoreError]:
-        """With `on_damage="skip"`: the partitions that could not be read so far, each with why."""
+        """With `on_damage="skip"`: the partitions that could not be read so far, each with its error."""
         return dict(self._partitions.lost)
 
     # ---- rows --------------------------------------------------------------------------------------------
@@ -150,14 +151,15 @@ class State:
     ) -> pyarrow.RecordBatchReader:
         """Return the rows that `filter` keeps, as batches of at most `batch_rows` rows.
 
-        Only what is needed is decoded; a filter in SQL reads only the partitions, or the key, that it leaves.
+        Decodes only the columns that are needed. A filter in SQL reads only the partitions, or the key, that
+        may match.
 
         Args:
             columns: the columns, in that order; None is all.
             filter: a condition in SQL, such as `flights > 8 and worst.delay is null`, or an expression of
                 pyarrow.
             key: only rows of this key, as for `get`; None is all.
-            batch_rows: the most rows of a batch.
+            batch_rows: the maximum number of rows in a batch.
 
         Raises:
             OptionError: if the filter or the key is wrong.
@@ -181,13 +183,13 @@ class State:
         )
 
     def to_batches(self, columns: Sequence[str] | None = None) -> Iterator[pyarrow.RecordBatch]:
-        """All rows in batches."""
+        """Yield all rows in batches."""
         yield from self.scan(columns)
 
     def to_arrow(
         self, columns: Sequence[str] | None = None, filter: str | pyarrow.compute.Expression | None = None
     ) -> pyarrow.Table:
-        """The rows that `filter` keeps, in memory."""
+        """Return the rows that `filter` keeps, in memory."""
         return self.scan(columns, filter).read_all()
 
     def sql(self, query: str, *, memory: str = MEMORY, utc: bool = False) -> pyarrow.RecordBatchReader:
@@ -199,9 +201,9 @@ class State:
         Args:
             query: one SELECT in DuckDB's SQL. Moments that the state has as numbers (time-outs, times to
                 live, timers) are timestamps in it.
-            memory: the most that DuckDB takes, such as `512m`; beyond that it uses the directory of temporary
-                files.
-            utc: moments are read and shown in UTC, not in the local zone.
+            memory: the bound of DuckDB's memory, such as `512m`; beyond it DuckDB spills into the directory
+                of temporary files.
+            utc: read and show moments in UTC, not in the local zone.
 
         Raises:
             OptionError: if the query is wrong, or needs more memory.
@@ -226,9 +228,10 @@ class State:
             columns: the columns, in that order; None is all.
             condition: a condition in SQL; None keeps all rows.
             key: only rows of this key; None is all.
-            limit: the most rows; None is all. Sorting all needs disk in the directory of temporary files.
-            memory: the most that DuckDB takes, such as `512m`.
-            utc: moments without a zone are in UTC, not in the local zone.
+            limit: the maximum number of rows; None is all. Sorting all rows may spill into the directory of
+                temporary files.
+            memory: the bound of DuckDB's memory, such as `512m`.
+            utc: read moments without a zone in UTC, not in the local zone.
 
         Raises:
             OptionError: if the order, the condition or the key is wrong, or more memory is needed.
@@ -249,29 +252,30 @@ class State:
         )
 
     def table(self, key: pyarrow.compute.Expression | None = None) -> StateTable:
-        """Return this state as a table for SQL; each scan opens the version anew. `key` keeps rows of a
-        key.
+        """Return this state as a table for SQL; each scan opens the version anew.
+
+        `key` is an expression that keeps the rows of a key; None keeps all.
         """
         return state_table(self.view, self.partitions, self._reopened, key)
 
     def to_pandas(self, columns: Sequence[str] | None = None) -> pandas.DataFrame:
-        """All rows as a frame, in memory, with the types that pyarrow gives frames."""
+        """Return all rows as a frame, in memory, with the types that pyarrow converts to."""
         return self.to_arrow(columns).to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """All rows for whoever takes Arrow streams, such as DuckDB and Polars."""
+        """Return all rows for libraries that read Arrow streams, such as DuckDB and Polars."""
         return self.scan().__arrow_c_stream__(requested_schema)
 
     def of_partition(self, partition: int) -> Iterator[pyarrow.RecordBatch]:
-        """The rows of one partition in batches."""
+        """Yield the rows of one partition in batches."""
         with self._partitions.read(partition):
             yield from self._decoded(self.columns, partition, BATCH_ROWS)
 
     def export(self, target: Location, *, progress: ProgressOption = None) -> int:
         """Write a Parquet file for each partition into a new directory; return the number of rows.
 
-        The metadata of each file's schema (`state_store.data.dataset.export`) say of which query, store and
-        version it is. If it fails, nothing is left.
+        The metadata of each file's schema (`state_store.data.dataset.export`) name the query, store and
+        version. If the export fails, nothing is left.
 
         Args:
             target: a path or a URI; it must not exist.
@@ -291,7 +295,7 @@ class State:
             )
 
     def described(self) -> dict[str, Any]:
-        """Where the rows are from: checkpoint, operator, store, version, batch and watermark."""
+        """Return the origin of the rows: checkpoint, operator, store, version, batch and watermark."""
         return {
             "checkpoint": self._query.location,
             "operator": self.view.operator.id,
@@ -303,82 +307,112 @@ class State:
         }
 
     def count(self) -> int:
-        """The number of keys, as the files say: nothing is restored. A key has a row, but in lists."""
+        """Return the number of keys as the files state it, without a restore."""
         return sum(self._partitions.count(partition) for partition in self.partitions)
 
     def stats(self, *, sample: int | None = SAMPLE, recent: int = RECENT) -> Statistics:
-        """What is big and what is hot: rows and bytes of each partition, sizes of keys and values, the
-        largest rows, how much the last `recent` versions changed, since when keys have not been changed, and
-        how many rows have had their time.
+        """Return statistics: the largest partitions and rows, recent changes, and the age and expiry of keys.
 
-        sample: sizes are those of this many partitions, evenly chosen (None: of all, which reads everything).
+        Args:
+            sample: the number of partitions whose rows are read, evenly chosen; None reads all.
+            recent: the number of versions whose changes are counted.
         """
         expiry = Expiry.of(self._query, self.view, self.batch, self._runtime.wall_ms())
         return statistics(self._partitions, self.columns, sample, recent, expiry)
 
     def get(self, key: Key) -> dict[str, Any] | None:
-        """The row of a key as Python values by column; None where there is none.
+        """Return the row of a key as Python values by column; None if the key does not exist.
 
-        key: a value where keys have one column, else a sequence of values in the order of the columns or a
-        mapping from their names. Its partition is found as Spark finds it. Raises OptionError for a key of
-        other columns or types, and for views where a key has several rows: there, `rows_of`.
+        Reads only the partition in which Spark keeps the key.
+
+        Args:
+            key: a value if keys have one column, else a sequence of values in the order of the columns, or a
+                mapping from their names.
+
+        Raises:
+            OptionError: the key has other columns or types, or the view may have several rows for it; use
+                `rows_of` there.
         """
         if not self.has_one_row_a_key:
-            raise OptionError(f"a key has several rows in '{self.view.name}': rows_of gives all")
+            raise OptionError(f"a key may have several rows in '{self.view.name}': use rows_of")
         found = self.rows_of(key).to_pylist()
         return dict(found[0]) if found else None
 
     def rows_of(self, key: Key) -> pyarrow.Table:
-        """All rows of a key, none where there is none: one, but of a list one for each element, and of a side
-        of a join each that waits. Only the partition that the key is in is read; of a side, all of it.
-        Raises OptionError as `get`.
+        """Return all rows of a key.
+
+        A list has a row for each element, a side of a join a row for each that waits. Reads only the
+        partition of the key; of a side of a join, all of that partition. Raises OptionError as `get`.
         """
         return self._lookups.rows(key)
 
     def key_filter(self, key: Key) -> pyarrow.compute.Expression:
-        """Which rows have the key, for `scan`. Raises OptionError as `get` does, and for columns of lists."""
+        """Return an expression for `scan` that is true for the rows of a key.
+
+        Raises OptionError as `get`, and for columns of lists or maps.
+        """
         return key_filter(self.view, key_columns(self.view, key))
 
     # ---- over time ---------------------------------------------------------------------------------------
 
     def diff(self, since: int | Moment) -> pyarrow.RecordBatchReader:
-        """What changed after version `since` (0: the empty state; a moment: the newest then), up to this
-        one: rows of `change` (added, changed, removed), the key, and its values `before` and `after`.
+        """Return the net changes from version `since` up to this one.
 
-        From the deltas, where all are still there, else from both versions. Raises MissingError when `since`
-        is not there any more.
+        Read from the deltas if all exist, else by comparing both versions.
+
+        Args:
+            since: a version (0: the empty state), or a moment: the newest version then.
+
+        Returns:
+            A row for each key that differs: `change` (added, changed, removed), the columns of the key, and
+                its values `before` and `after`.
+
+        Raises:
+            MissingError: the version `since` is gone.
         """
         return Changes(self._partitions, self.columns).diff(self._number(since))
 
     def history(self, key: Key) -> list[KeyVersion]:
-        """The state of a key at every version up to this one that can still be told, oldest first.
+        """Return the state of a key at every version up to this one that can be restored, oldest first.
 
-        Raises OptionError for a key of other columns or types. A list's versions have all of its elements,
-        those of a side of a join all rows that wait with the key; for a side, all of its partition is read.
+        The rows of a list are all of its elements, those of a side of a join all that wait with the key. A
+        side is read as a whole partition. Raises OptionError for a key of other columns or types.
         """
         return self._lookups.versions(key)
 
     def history_rows(self, key: Key, *, every: bool = True) -> pyarrow.Table:
-        """The same as rows of `version`, `batch`, `committed`, `change` (put, removed; null where the version
-        did not write the key) and the columns of the state, which are null where the key has none: a row for
-        each element of a list, and for each row that waits on a side of a join. Without `every`, only of
-        versions that wrote the key.
+        """Return the state of a key at its versions as rows.
+
+        The columns are `version`, `batch`, `committed`, `change` (put, removed; null if the version did not
+        write the key) and those of the state, which are null if the key has no value. A list has a row for
+        each element, a side of a join a row for each that waits.
+
+        Args:
+            key: as for `get`.
+            every: False leaves out versions that did not write the key.
         """
         return self._lookups.history(key, every=every)
 
     def changes(self, since: int | Moment) -> pyarrow.RecordBatchReader:
-        """What each version after `since`, up to this one, changed, version by version: rows of `version`,
-        `batch`, `change` (put, removed) and the columns of the state.
+        """Return the changes of each version after `since` up to this one, version by version.
 
-        Raises MissingError when the delta of a version is not there any more.
+        Args:
+            since: a version (0: the empty state), or a moment: the newest version then.
+
+        Returns:
+            Rows of `version`, `batch`, `change` (put, removed) and the columns of the state.
+
+        Raises:
+            MissingError: the delta of a version is gone.
         """
         return Changes(self._partitions, self.columns).feed(self._number(since))
 
     def matching(
         self, columns: Sequence[str], pushed: pyarrow.compute.Expression | None
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Yield at least the rows for which an expression may be true, with some columns: all, or those of
-        the key that it names.
+        """Yield at least the rows for which an expression may be true, with some columns.
+
+        Reads only the rows of a key if the expression names one, else all.
         """
         if not self._is_one_key(pushed):
             yield from self.scan(columns)
@@ -386,7 +420,7 @@ class State:
         key = key_of(pushed, self.columns.key_fields)
         try:
             yield from self.rows_of(key).select(columns).to_batches()
-        except MissingError:  # it is in a partition that was not opened
+        except MissingError:  # its partition was not opened
             return
 
     def _kept(
@@ -418,7 +452,7 @@ class State:
         return not self.view.is_side and key_of(pushed, self.columns.key_fields) is not None
 
     def _reopened(self, partitions: Sequence[int]) -> State:
-        """Return the same version once more, of some partitions, for a reading of its own."""
+        """Return the same version opened again, with some partitions, for an independent reading."""
         return State(
             self._query,
             self.view,
@@ -450,7 +484,7 @@ class State:
         family = self._partitions.family(partition) if self._partitions.is_readable(partition) else None
         if family is None:
             return
-        start, end = (one.to_bytes(FAMILY_BYTES, "big") for one in (family.id, family.id + 1))
+        start, end = (number.to_bytes(FAMILY_BYTES, "big") for number in (family.id, family.id + 1))
         count = 0
         for page in rows(self._partitions.base(partition).directory, READING, start, end):
             count += len(page)
@@ -464,6 +498,6 @@ class State:
             )
 
     def _needed(self, names: Sequence[str], filter: pyarrow.compute.Expression) -> list[str]:
-        """The columns shown and those that the filter may name: its text has the names of its columns."""
+        """Return the shown columns and those that the filter may name: its text contains their names."""
         text = str(filter)
         return [name for name in self.schema.names if name in names or name in text]

@@ -1,19 +1,111 @@
-"""What is big in a state, and what is hot."""
+"""Statistics of a state: its largest partitions and rows, recent changes, age and expiry of keys."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from state_store.core.compat import zip
 from state_store.core.engine.pages import Page
 from state_store.core.engine.rows import rows
-from state_store.data.dataset.ages import Ages, ages
+from state_store.core.engine.table import read_records
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns
 from state_store.data.dataset.expiry import Expired, Expiry
 from state_store.data.dataset.partitions import READING, Partitions
+from state_store.data.dataset.pinned import PinnedVersion
+
+MOST_DELTAS = 100
+MOST_BYTES = 64 << 20
+"""Bound of the deltas that are read of one partition, in bytes."""
+
+
+@dataclass(frozen=True)
+class LastChanges:
+    """The keys that a version was the last to write.
+
+    Attributes:
+        version: the version.
+        committed_ms: time of its commit by the storage's clock, in ms since 1970 UTC, in the first partition
+            read.
+        keys: the number of these keys.
+    """
+
+    version: int
+    committed_ms: int
+    keys: int
+
+
+@dataclass(frozen=True)
+class Ages:
+    """The versions that wrote the keys of some partitions last.
+
+    Attributes:
+        last_changes: numbers of keys by version, oldest version first.
+        older: the number of keys that none of these versions wrote.
+    """
+
+    last_changes: tuple[LastChanges, ...]
+    older: int
+
+    @property
+    def keys(self) -> int:
+        return self.older + sum(change.keys for change in self.last_changes)
+
+
+def ages(partitions: Partitions, chosen: Iterable[int]) -> Ages:
+    """Return the ages of the view's keys in the chosen partitions.
+
+    Reads the last deltas of each partition, newest first, up to the first gap between them.
+
+    Raises:
+        DamagedError: a delta is damaged.
+        StorageError: as the storage raises it.
+    """
+    keys: dict[int, int] = {}
+    times_ms: dict[int, int] = {}
+    rows = 0
+    since = max(0, partitions.version - MOST_DELTAS)
+    with partitions.pinned(partitions.version, since) as pins:
+        for number in chosen:
+            rows += partitions.count(number)
+            family = partitions.family_id(number)
+            if family is None:
+                continue
+            prefix = family.to_bytes(FAMILY_BYTES, "big")
+            found = _last_written(partitions, pins[number], prefix, times_ms)
+            for version, count in found.items():
+                keys[version] = keys.get(version, 0) + count
+    changes = tuple(LastChanges(version, times_ms[version], keys[version]) for version in sorted(keys))
+    return Ages(changes, rows - sum(keys.values()))
+
+
+def _last_written(
+    partitions: Partitions, pin: PinnedVersion, prefix: bytes, times_ms: dict[int, int]
+) -> dict[int, int]:
+    """Return the number of keys that each version wrote and no later version wrote or removed."""
+    directory = partitions.directory / "ages"
+    seen: set[bytes] = set()
+    counts: dict[int, int] = {}
+    expected, remaining_bytes = pin.version.number, MOST_BYTES
+    for delta in reversed(pin.lineage):
+        remaining_bytes -= pin.delta_bytes(delta)
+        if delta.version != expected or remaining_bytes < 0:
+            break
+        expected -= 1
+        try:
+            records = [
+                record for record in read_records(pin.fetch(delta, directory)) if record[0].startswith(prefix)
+            ]
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+        times_ms.setdefault(delta.version, partitions.committed_ms(pin, delta))
+        counts[delta.version] = sum(value is not None and key not in seen for key, value in records)
+        seen.update(key for key, _ in records)
+    return counts
+
 
 SAMPLE = 4
 RECENT = 10
@@ -41,7 +133,7 @@ class LargeRow:
 
 @dataclass(frozen=True)
 class VersionChanges:
-    """What the deltas of a version say that it put and removed, all partitions and column families."""
+    """The puts and removes of a version as its deltas state them, over all partitions and column families."""
 
     version: int
     puts: int
@@ -51,11 +143,19 @@ class VersionChanges:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of a view at a version. `key_bytes` and `value_bytes` are the sizes that 50, 95, 99 and 100 % of the
-    rows do not exceed, `average_bytes` that of a row; they and `largest` are those of the partitions
-    `sampled` (`is_exact`: of all). `recent` are the versions whose deltas are all still there, oldest first.
-    `ages` and `expired`, of the partitions sampled as well, say since when keys have not been changed, and
-    how many rows have had their time (None: nothing tells when rows go).
+    """Sizes of a view at a version.
+
+    Attributes:
+        version: the version.
+        partitions: rows and bytes of each partition.
+        sampled: the partitions whose rows were read.
+        average_bytes: mean size of a row in these partitions.
+        key_bytes: the sizes of keys that 50, 95, 99 and 100 % of the rows do not exceed.
+        value_bytes: the same of values.
+        largest: the largest rows of these partitions.
+        recent: the changes of recent versions, oldest first, as far back as all their deltas exist.
+        ages: the last changes of keys in the sampled partitions.
+        expired: the expired rows of the sampled partitions; None if rows do not expire.
     """
 
     version: int
@@ -71,11 +171,11 @@ class Statistics:
 
     @property
     def rows(self) -> int:
-        return sum(one.rows for one in self.partitions)
+        return sum(partition.rows for partition in self.partitions)
 
     @property
     def size_bytes(self) -> int:
-        return sum(one.size_bytes for one in self.partitions)
+        return sum(partition.size_bytes for partition in self.partitions)
 
     @property
     def is_exact(self) -> bool:
@@ -83,15 +183,15 @@ class Statistics:
 
     @property
     def skew(self) -> float:
-        """Rows of the largest partition as a multiple of the average; 1 without rows."""
+        """Rows of the largest partition as a multiple of the average; 1 if there are no rows."""
         average = self.rows / len(self.partitions)
-        return max(one.rows for one in self.partitions) / average if average else 1.0
+        return max(partition.rows for partition in self.partitions) / average if average else 1.0
 
 
 def statistics(
     partitions: Partitions, columns: Columns, sample: int | None, recent: int, expiry: Expiry | None
 ) -> Statistics:
-    """See `State.stats`."""
+    """Return the sizes of a view: see `State.stats`."""
     import numpy
 
     sizes = tuple(
@@ -134,30 +234,30 @@ def statistics(
 def _chosen(numbers: tuple[int, ...], sample: int | None) -> tuple[int, ...]:
     if sample is None or sample >= len(numbers):
         return numbers
-    return tuple(numbers[place * len(numbers) // sample] for place in range(sample))
+    return tuple(numbers[position * len(numbers) // sample] for position in range(sample))
 
 
 def _pages(partitions: Partitions, number: int) -> Iterator[Page]:
     with partitions.read(number):
         family = partitions.family(number)
         if family is not None:
-            start, end = (one.to_bytes(FAMILY_BYTES, "big") for one in (family.id, family.id + 1))
+            start, end = (number.to_bytes(FAMILY_BYTES, "big") for number in (family.id, family.id + 1))
             yield from rows(partitions.base(number).directory, READING, start, end)
 
 
 def _largest(page: Page, sizes: Any, columns: Columns, partition: int) -> list[LargeRow]:
-    """The largest rows of a page; only their keys are decoded."""
+    """Return the largest rows of a page; only their keys are decoded."""
     import numpy
 
-    places = numpy.argsort(sizes, kind="stable")[-LARGEST:]
-    keys = page.keys.take(places).to_list()
+    positions = numpy.argsort(sizes, kind="stable")[-LARGEST:]
+    keys = page.keys.take(positions).to_list()
     names = [field.name for field in columns.key_fields]
     arrays = [column.to_pylist() for column in columns.keys(keys)]
     return [
         LargeRow(
-            dict(zip(names, [array[row] for array in arrays], strict=True)), partition, int(sizes[place])
+            dict(zip(names, [array[row] for array in arrays], strict=True)), partition, int(sizes[position])
         )
-        for row, place in enumerate(places.tolist())
+        for row, position in enumerate(positions.tolist())
     ]
 
 
@@ -166,7 +266,7 @@ def _quantiles(sizes: Any) -> tuple[int, ...]:
 
     if not len(sizes):
         return (0,) * len(_QUANTILES)
-    return tuple(int(one) for one in numpy.quantile(sizes, _QUANTILES, method="inverted_cdf"))
+    return tuple(int(size) for size in numpy.quantile(sizes, _QUANTILES, method="inverted_cdf"))
 
 
 def _recent(partitions: Partitions, recent: int) -> Iterator[VersionChanges]:

@@ -1,4 +1,4 @@
-"""Files and directories of tables, wherever they are: a path, or a URI that `open_storage` knows."""
+"""Files and directories of tables on any storage: a path, or a URI that `open_storage` knows."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def local_path(location: Location) -> Path | None:
 
 @contextmanager
 def new_directory(location: str) -> Iterator[NewDirectory]:
-    """Yield a directory in another storage, for new files, which are removed again if the body fails.
+    """Yield a new directory in another storage. If the body fails, its files are removed.
 
-    Raises ConflictError if it has files already.
+    Raises:
+        ConflictError: the directory has files already.
     """
     storage, name = _parted(location)
     try:
@@ -74,9 +75,10 @@ class NewDirectory:
 
 @contextmanager
 def new_file(location: str) -> Iterator[Path]:
-    """Yield a local path for the bytes of a file in another storage, which is there when the body has ended.
+    """Yield a local path; its bytes become a file in another storage when the body ends.
 
-    Raises ConflictError if it exists.
+    Raises:
+        ConflictError: the file exists.
     """
     storage, name = _parted(location)
     try:
@@ -93,7 +95,8 @@ def new_file(location: str) -> Iterator[Path]:
 def listed_names(location: str) -> list[str]:
     """Return the names of the files directly in a directory of another storage; none if it is a file.
 
-    Raises MissingError if there is neither.
+    Raises:
+        MissingError: neither a directory nor a file has the name.
     """
     storage, name = _parted(location)
     try:
@@ -109,11 +112,11 @@ def listed_names(location: str) -> list[str]:
 
 
 def fetched_files(location: str, names: Iterable[str]) -> Iterator[tuple[str, Path]]:
-    """Yield files of a directory in another storage, each with a local copy that goes when the next comes.
+    """Yield files of a directory in another storage, each with a local copy until the next is requested.
 
     Args:
         location: the directory, or, without names, one file.
-        names: names in the directory; none: the location is a file, and its name here is empty.
+        names: names in the directory; if empty, the location is a file, which is yielded with an empty name.
     """
     storage, name = _parted(location)
     try:

@@ -1,4 +1,4 @@
-"""Which version of a query's state is meant: by its number, by its batch, or by time."""
+"""The choice of a version of a query's state: by its number, by its batch, or by time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ from state_store.errors import MissingError, OptionError
 def version_number(
     query: Query, version: int | None = None, batch: int | None = None, at: Moment | None = None
 ) -> int:
-    """Return the number of the version that is named: itself, the one after a batch, the newest at a moment
-    (without a zone: the local one), or, if none is given, the one that Spark committed last.
+    """Return the number of the chosen version; the default is the one that Spark committed last.
 
-    Raises OptionError if several are given or one is of a wrong type, MissingError if Spark has committed no
-    such version.
+    Args:
+        query: the query.
+        version: the number itself.
+        batch: the batch that made the version.
+        at: a moment, without a zone in the local one; the version is the newest then.
+
+    Raises:
+        OptionError: several arguments are given, or one has a wrong type.
+        MissingError: Spark has committed no such version.
     """
-    if sum(one is not None for one in (version, batch, at)) > 1:
+    if sum(given is not None for given in (version, batch, at)) > 1:
         raise OptionError(
             "a version is given by its number, by its batch or by a time, not by several of them"
         )
@@ -45,14 +51,15 @@ def version_number(
 
 
 def identified(listing: Listing, number: int, newest: VersionId, where: str) -> VersionId:
-    """The version of that number that `newest`, which Spark has committed, is or came from.
+    """Return the version with that number on the lineage of `newest`, which Spark has committed.
 
-    Raises MissingError where the store has it no more, with the versions that it has.
+    Raises:
+        MissingError: the store does not have it any more; the message lists the versions that it has.
     """
     if newest.checkpoint_id is None:
         newest = listing.attempts.resolve(newest.number) or newest
     lineages = Lineages(listing.deltas, listing.snapshots)
-    version = next((one for one in lineages.history(newest) if one.number == number), None)
+    version = next((earlier for earlier in lineages.history(newest) if earlier.number == number), None)
     if version is None and newest.checkpoint_id is None:
         version = VersionId(number, None)
     restorable = lineages.restorable()

@@ -1,11 +1,11 @@
-"""What users call a store, and what that is: a column family of one of Spark's stores of an operator.
+"""Views: the names by which users open parts of an operator's state, each a column family of a Spark store.
 
-| name | what |
+| name | its rows |
 |---|---|
 | `default` | the state of most operators: a row for each key |
 | `left`, `right` | a side of a stream-stream join: the rows that wait for the other side |
-| `timers` | the timers of `transformWithState`, where no variable has that name |
-| the name of a store or of a column family | what it has, as it is |
+| `timers` | the timers of `transformWithState`, unless a variable has that name |
+| the name of a store or of a column family | the rows of that, unchanged |
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _SIDES = ("left", "right")
 TIMERS = "timers"
 EVENT_TIMERS = "$eventTimers"
 TIMERS_OF_KEYS, KEYS_OF_TIMERS = "_keyToTimestamp", "_timestampToKey"
-"""What the families of the timers have at the end of their names: by key, and by when they fire."""
+"""Suffixes of the families of timers: ordered by key, and by the time at which they fire."""
 
 TIMER_MS = "expiryTimestampMs"
 EXPIRES_MS = "ttlExpirationMs"
-"""The columns of when a timer fires, and when what has a time to live expires: ms since 1970 UTC."""
+"""Columns with the time at which a timer fires, and a row expires, in ms since 1970 UTC."""
 
 TIME_TO_LIVE = "$ttl_"
-"""What Spark's index of when rows of a state variable expire has before its name."""
+"""Prefix of the families in which Spark orders the rows of a state variable by expiry."""
 
 _TIMERS = (EVENT_TIMERS + TIMERS_OF_KEYS, "$procTimers" + TIMERS_OF_KEYS)
 
@@ -38,10 +38,10 @@ _TIMERS = (EVENT_TIMERS + TIMERS_OF_KEYS, "$procTimers" + TIMERS_OF_KEYS)
 class View:
     """A named part of an operator's state: column family `schema.family` of Spark's store `store`.
 
-    `hidden` are columns of the key that are not shown, and `has_no_values` says that none of the value are,
-    for they say nothing. `has_groups` says that the first column of the value is a user's state, whose fields
-    are shown as columns. An `is_index_of_map` has what Spark finds in a map of `transformWithState`, a key
-    and a user's key, as one column.
+    `hidden` are columns of the key that are not shown. `has_no_values` hides all columns of the value, which
+    have no content. `has_groups` says that the first column of the value is a user's state, whose fields are
+    shown as columns. `is_index_of_map` marks an index over a map of `transformWithState`, whose key column
+    has both a key and a user's key.
     """
 
     name: str
@@ -53,33 +53,33 @@ class View:
     is_index_of_map: bool = False
 
     @property
-    def place(self) -> tuple[str, str]:
+    def address(self) -> tuple[str, str]:
         """The store and the column family that have its rows."""
         return self.store, self.schema.family
 
     @property
     def is_list(self) -> bool:
-        """Whether a key has a list of values, each of which is a row here."""
+        """True if a key has a list of values, each of which is a row of the view."""
         return self.schema.family in self.operator.lists
 
     @property
     def is_side(self) -> bool:
-        """Whether it is a side of a join, of whose keys the last column is not shown."""
+        """True for a side of a join, where the last column of keys is hidden."""
         return bool(self.hidden)
 
     @property
     def has_timers(self) -> bool:
-        """Whether its rows are the timers, by their keys."""
+        """True if its rows are the timers, by their keys."""
         return self.schema.family in _TIMERS
 
     @property
     def is_another_name(self) -> bool:
-        """Whether there is a view of the same rows that shows all columns."""
+        """True if another view shows all columns of the same rows."""
         return self.is_side or self.has_no_values
 
     @property
     def has_row_numbers(self) -> bool:
-        """Whether the last column of the key is the number of one of the rows that wait with the same key."""
+        """True if the last column of the key numbers the rows that wait with the same key."""
         return ROWS_OF_SIDE in self.store + self.schema.family
 
     @property
@@ -88,7 +88,7 @@ class View:
 
 
 def views(query: Query, operator: Operator) -> dict[str, View]:
-    """Everything that the operator's state can be opened as, by name. Raises as `read_schemas` does."""
+    """Return all views of an operator's state by name. Raises as `read_schemas`."""
     by_name: dict[str, View] = {}
     for store in operator.stores:
         for schema in read_schemas(query, operator, store):
@@ -109,26 +109,30 @@ def views(query: Query, operator: Operator) -> dict[str, View]:
 
 
 def view(query: Query, number: int, name: str = DEFAULT_NAME) -> View:
-    """The view of that name, as the state is now. Raises MissingError with what there is, where there is no
-    such thing, FormatError for state that Spark encoded in another way than as rows.
+    """Return the view of that name in the newest version.
+
+    Raises:
+        MissingError: there is no such view; the message lists the existing ones.
+        FormatError: Spark encoded the state in another way than as rows.
     """
     operator = _operator(query, number)
     return _named(query, operator, name)
 
 
 def view_at(query: Query, number: int, name: str, batch: int) -> View:
-    """The view of that name after a batch: state variables come and go when a query is started again. Raises
-    as `view`, and says which versions have what later ones have not.
+    """Return the view of that name after a batch: a restart of a query may add and drop state variables.
+
+    Raises as `view`; the message says which versions have a view that this one lacks.
     """
     described = query.described_at(_operator(query, number))
-    since = next((one for one in described if one <= batch), min(described))
+    since = next((first for first in described if first <= batch), min(described))
     try:
         return _named(query, described[since], name)
     except MissingError as error:
-        others = [one for one in described if one != since and name in views(query, described[one])]
+        others = [first for first in described if first != since and name in views(query, described[first])]
         if not others:
             raise
-        until = min((one for one in described if one > others[0]), default=None)
+        until = min((first for first in described if first > others[0]), default=None)
         last = "on" if until is None else f"to {until}"
         raise MissingError(
             f"{error.message}; it is there from version {others[0] + 1} {last}", file=query.location
@@ -136,9 +140,9 @@ def view_at(query: Query, number: int, name: str, batch: int) -> View:
 
 
 def _operator(query: Query, number: int) -> Operator:
-    operator = next((one for one in query.operators if one.id == number), None)
+    operator = next((known for known in query.operators if known.id == number), None)
     if operator is None:
-        known = ", ".join(f"{one.id} ({one.name})" for one in query.operators)
+        known = ", ".join(f"{each.id} ({each.name})" for each in query.operators)
         raise MissingError(
             f"{query.location} has no stateful operator {number}; there are: {known}", file=query.location
         )
@@ -150,8 +154,13 @@ def _operator(query: Query, number: int) -> Operator:
 
 
 def default_name(query: Query, number: int) -> str:
-    """Return the store that is meant if none is named: the only one of most operators, the left side of a
-    join, the first variable of `transformWithState`. Raise MissingError if there is no such operator.
+    """Return the default store of an operator.
+
+    It is the only store of most operators, the left side of a join, the first variable of
+    `transformWithState`.
+
+    Raises:
+        MissingError: there is no such operator.
     """
     known = views(query, _operator(query, number))
     if DEFAULT_NAME in known:
@@ -160,7 +169,7 @@ def default_name(query: Query, number: int) -> str:
 
 
 def users_first(names: Iterable[str]) -> list[str]:
-    """Return names of stores with those of users first, as they were declared, and Spark's own last."""
+    """Return names of stores: those of users in the order of declaration, then Spark's own."""
     given = list(names)
     return sorted(given, key=lambda name: (name.startswith("$"), name == TIMERS, "-key" in name))
 

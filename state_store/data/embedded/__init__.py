@@ -1,1 +1,1 @@
-"""A store without Spark."""
+"""The store as a library, without Spark."""

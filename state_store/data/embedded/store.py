@@ -4,21 +4,21 @@
         store.put(b"key", b"value")
         store.commit()
 
-A store opens at the newest version that can be restored. Its own reads see changes at once, other programs
-after `commit`; `abort` drops them. Keys and values are bytes; where Spark wrote them, they are in its
-encoding of rows. Every version has an id: as in Spark's checkpoint format 2, or as the store makes them for
-checkpoint format 1 (`has_checkpoint_ids=False`), where a number alone names a version.
+A store opens at the newest version that can be restored. It reads its own writes at once; other programs read
+them after `commit`, and `abort` drops them. Keys and values are bytes; those of Spark are encoded as Spark's
+rows. Every version has an id: as in Spark's checkpoint format 2, or made by the store for checkpoint format 1
+(`has_checkpoint_ids=False`), where a number alone names a version.
 
-Of two programs that commit the same version, at most one succeeds; the other gets a ConflictError. A store
-belongs to one thread at a time. It must not write where a query is running: the query's own next commit would
-be of the same version with another id.
+If two programs commit the same version, at most one succeeds; the other gets a ConflictError. A store belongs
+to one thread at a time. Do not write while a query is running: the query's next commit would be of the same
+version with another id.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -45,10 +45,9 @@ from state_store.core.snapshots.restore import restore
 from state_store.core.storage.contract import Storage
 from state_store.core.storage.local_disk import local_disk_errors
 from state_store.core.storage.open import open_storage
-from state_store.data.embedded.changes import Changes, after
+from state_store.data.embedded.write_buffer import WriteBuffer, after
 from state_store.data.query.arguments import Location, checked_location
 from state_store.data.rows.decoder import decode
-from state_store.data.rows.raw import to_table
 from state_store.errors import ConflictError, InternalError, OptionError
 
 if TYPE_CHECKING:
@@ -59,10 +58,13 @@ EMPTY = VersionId(0, None)
 
 
 class EmbeddedStore:
-    """A store at one version. Use it as a context manager: local files go at its end.
+    """A store at one version. Use it as a context manager, whose end removes the local files.
 
-    Methods raise StateStoreErrors: MissingError and DamagedError for versions that cannot be restored,
-    OptionError for arguments of a wrong type, StorageError as the storage does.
+    Raises:
+        MissingError: a version cannot be restored.
+        DamagedError: a file of a version is damaged.
+        OptionError: an argument has a wrong type.
+        StorageError: as the storage raises it.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class EmbeddedStore:
         self._attempts: set[DeltaName] = set()
         self._directory = directory
         self._version = EMPTY
-        self._changes = Changes(EMPTY, {})
+        self._changes = WriteBuffer(EMPTY, {})
         self._database: Database | None = None
         self._open_at(EMPTY)
 
@@ -98,8 +100,8 @@ class EmbeddedStore:
         """Open a store.
 
         Args:
-            location: its directory, a path or a URI. It is made by the first commit.
-            version: the version; None: the newest that can be restored.
+            location: its directory, a path or a URI. The first commit makes it.
+            version: the version; None is the newest that can be restored.
             has_checkpoint_ids: False for a store of a query with checkpoint format 1.
 
         Raises:
@@ -138,16 +140,16 @@ class EmbeddedStore:
 
     @property
     def version(self) -> VersionId:
-        """The version that the changes so far build on; 0 is empty."""
+        """The version that the uncommitted writes build on; version 0 is empty."""
         return self._version
 
     @property
     def families(self) -> dict[str, ColumnFamily]:
-        """The column families and how many keys each has, changes included."""
+        """The column families with their numbers of keys, uncommitted writes included."""
         return self._changes.families
 
     def versions(self) -> list[VersionId]:
-        """The versions that can be restored, oldest first."""
+        """Return the versions that can be restored, oldest first."""
         listing = read_listing(self._context.storage)
         return Lineages(listing.deltas, listing.snapshots).restorable()
 
@@ -166,15 +168,15 @@ class EmbeddedStore:
                 self._refuse_checkpoint()
             versions = Lineages(listing.deltas, listing.snapshots).restorable()
             newest = max(versions, key=lambda version: version.number, default=EMPTY)
-            meant = listing.attempts.resolve(newest.number)
-            version = meant if meant in versions else newest
+            resolved = listing.attempts.resolve(newest.number)
+            version = resolved if resolved in versions else newest
         self._open_at(version)
         return self._version
 
     # ---- rows --------------------------------------------------------------------------------------------
 
     def get(self, key: bytes, family: str = DEFAULT_FAMILY) -> bytes | None:
-        """Return the value of a key, None without one. Raises MissingError for an unknown column family."""
+        """Return the value of a key; None without one. Raises MissingError for an unknown column family."""
         key = _checked_bytes(key, "key")
         full = self._changes.full_key(key, family)
         return self._changes[full] if full in self._changes else self._open.get(full)
@@ -185,7 +187,7 @@ class EmbeddedStore:
         self._changes.put(key, family, value, was_there=self.get(key, family) is not None)
 
     def remove(self, key: bytes, family: str = DEFAULT_FAMILY) -> None:
-        """Remove a key; it need not be there. Raises MissingError for an unknown column family."""
+        """Remove a key, which need not exist. Raises MissingError for an unknown column family."""
         key = _checked_bytes(key, "key")
         self._changes.put(key, family, None, was_there=self.get(key, family) is not None)
 
@@ -194,7 +196,7 @@ class EmbeddedStore:
     ) -> Iterator[tuple[bytes, bytes]]:
         """Return the keys from `start` up to `end` (excluded; None: all) in order, with their values.
 
-        The iterator does not see changes that are made meanwhile.
+        The iterator does not see later writes.
         """
         start = _checked_bytes(start, "start")
         end = None if end is None else _checked_bytes(end, "end")
@@ -242,11 +244,11 @@ class EmbeddedStore:
 
     @local_disk_errors()
     def commit(self) -> VersionId:
-        """Make the changes the next version, durably; return it.
+        """Commit the writes durably as the next version, and return it.
 
         Raises:
             ConflictError: another program has committed that version, or a later one, since this store was
-                loaded. The changes are kept; `load` goes to the other version and drops them.
+                loaded. The writes are kept; `load` opens the other version and drops them.
         """
         version = VersionId(self._version.number + 1, self._new_id())
         parent = parent_of(self._version)
@@ -260,7 +262,7 @@ class EmbeddedStore:
             _, crc = write_delta(path, self._changes.in_order(), metadata)
             name = DeltaName(version.number, version.checkpoint_id, parent, crc)
             if self._has_checkpoint_ids:
-                self._attempts.add(name)  # an upload that failed may have happened all the same
+                self._attempts.add(name)  # a failed upload may have happened nevertheless
                 self._context.storage.upload(path, name.path)
                 self._refuse_second(name)
             else:
@@ -272,21 +274,21 @@ class EmbeddedStore:
                 )
             self._open.ingest([path])
         if sorted_runs(self._open.files()) > MOST_RUNS:
-            self._open.compact_runs()  # each delta is an open file, and every look-up asks each of them
+            self._open.compact_runs()  # each delta is an open file that every look-up reads
         self._version, self._committed = version, families
         self.abort()
         return version
 
     def abort(self) -> None:
         """Drop the changes since the last commit."""
-        self._changes = Changes(self._version, self._committed)
+        self._changes = WriteBuffer(self._version, self._committed)
 
     @local_disk_errors()
     def checkpoint(self, *, full: bool = False) -> Published:
         """Publish a snapshot of the committed version.
 
         Args:
-            full: the snapshot shares no file with another.
+            full: True makes a snapshot that shares no file with another.
         """
         restored = restore(self._context, self._version).base
         try:
@@ -313,8 +315,8 @@ class EmbeddedStore:
     def _refuse_second(self, own: DeltaName) -> None:
         """Raise ConflictError, and take the delta back, if another program has committed since the load.
 
-        Whoever sees the other's delta gives way. A delta is listed after it is uploaded, so of two writers at
-        least one sees the other.
+        A writer that sees the other's delta gives way. Each writer lists deltas after its upload, so at least
+        one of two sees the other.
         """
         listing = read_listing(self._context.storage)
         others = [
@@ -358,7 +360,7 @@ class EmbeddedStore:
 
 
 def _checked_bytes(value: bytes, name: str) -> bytes:
-    """Return the bytes of an argument. Raises OptionError for what has none, such as a text."""
+    """Return an argument that is bytes. Raises OptionError for other types, such as a text."""
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise OptionError(f"{name} is bytes, not {value!r}", option=name)
     return bytes(value)
@@ -367,3 +369,16 @@ def _checked_bytes(value: bytes, name: str) -> bytes:
 def _check_version(version: VersionId | None) -> None:
     if version is not None and not isinstance(version, VersionId):
         raise OptionError(f"version is a VersionId, not {version!r}", option="version")
+
+
+def to_table(pairs: Iterable[tuple[bytes, bytes]]) -> pyarrow.Table:
+    """Return keys and values in their bytes: columns `key` and `value` of type large_binary."""
+    import pyarrow
+
+    rows = list(pairs)
+    return pyarrow.table(
+        {
+            "key": pyarrow.array([key for key, _ in rows], pyarrow.large_binary()),
+            "value": pyarrow.array([value for _, value in rows], pyarrow.large_binary()),
+        }
+    )

@@ -1,1 +1,1 @@
-"""What a store is going to take: the planning code driven through many batches, on sizes alone."""
+"""Estimates of a store's resources: the planning code driven through many batches, on sizes alone."""

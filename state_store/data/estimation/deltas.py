@@ -1,4 +1,4 @@
-"""What the last deltas of some partitions show: records, their sizes, and which keys come again."""
+"""Statistics of the last deltas of some partitions: records, their sizes, and keys that recur."""
 
 from __future__ import annotations
 
@@ -14,17 +14,26 @@ from state_store.core.checkpoint.names import DeltaName
 from state_store.core.compat import pairwise
 from state_store.core.engine.table import read_metadata, read_records
 from state_store.data.dataset.pinned import PinnedVersion
-from state_store.data.estimation.tables import FAMILY_BYTES, TableSize, table_size
 from state_store.data.estimation.touches import Touches, observed
+from state_store.data.estimation.workload import FAMILY_BYTES, TableSize, table_size
 
 MOST_DELTAS = 32
 MOST_BYTES = 32 << 20
-"""Of the deltas of one partition that are read."""
+"""Bound of the deltas that are read of one partition, in bytes."""
 
 
 @dataclass(frozen=True)
 class DeltaRecords:
-    """One delta: hashes of the keys that it puts, bytes of these keys and of their values, all together."""
+    """The records of one delta.
+
+    Attributes:
+        metadata: the delta's metadata.
+        size_bytes: the size of its file.
+        written: hashes of the keys that it puts.
+        key_bytes: bytes of these keys.
+        value_bytes: bytes of their values.
+        removals: the number of keys that it removes.
+    """
 
     metadata: DeltaMetadata
     size_bytes: int
@@ -36,7 +45,7 @@ class DeltaRecords:
 
 @dataclass(frozen=True)
 class DeltaSample:
-    """Of each partition, the same number of deltas that follow each other, oldest first."""
+    """Consecutive deltas of some partitions, the same number of each, oldest first."""
 
     partitions: tuple[tuple[DeltaRecords, ...], ...]
 
@@ -57,12 +66,12 @@ class DeltaSample:
     @property
     def puts(self) -> float:
         """Keys that a batch puts in these partitions."""
-        return sum(len(one.written) for one in self._all) / self.batches
+        return sum(len(delta.written) for delta in self._all) / self.batches
 
     @property
     def removals(self) -> float:
         """Keys that a batch removes from these partitions."""
-        return sum(one.removals for one in self._all) / self.batches
+        return sum(delta.removals for delta in self._all) / self.batches
 
     @property
     def new(self) -> float:
@@ -76,39 +85,39 @@ class DeltaSample:
 
     @property
     def key_bytes(self) -> float:
-        """Of the average key that is put, without its column family."""
-        return sum(one.key_bytes for one in self._all) / max(1, self._records)
+        """Average bytes of a put key, without its column family."""
+        return sum(delta.key_bytes for delta in self._all) / max(1, self._records)
 
     @property
     def value_bytes(self) -> float:
-        """Of the average value."""
-        return sum(one.value_bytes for one in self._all) / max(1, self._records)
+        """Average bytes of a value."""
+        return sum(delta.value_bytes for delta in self._all) / max(1, self._records)
 
     def table(self) -> TableSize | None:
-        """Sizes of the deltas by their records; None where they have none."""
+        """Return the sizes of the deltas by their records; None if they have none."""
         files = len(self._all)
         expected = table_size(self.key_bytes, self.value_bytes, self._records / files)
-        own = sum(one.size_bytes for one in self._all) - files * expected.file_bytes
-        own -= sum(one.removals for one in self._all) * expected.removal_bytes
+        own = sum(delta.size_bytes for delta in self._all) - files * expected.file_bytes
+        own -= sum(delta.removals for delta in self._all) * expected.removal_bytes
         if own <= 0 or not self._records:
             return None
         return TableSize(expected.file_bytes, own / self._records, expected.removal_bytes)
 
     def touches(self) -> Touches:
-        """Which keys batches write in these partitions."""
+        """Return the distribution of the keys that batches write in these partitions."""
         counts = [0] * (self.batches + 1)
         for deltas in self.partitions:
-            for times in Counter(key for one in deltas for key in one.written).values():
+            for times in Counter(key for delta in deltas for key in delta.written).values():
                 counts[times] += 1
         powers = {1 << power for power in range(int(math.log2(self.batches)) + 1)}
         windows = [(width, self._distinct(width)) for width in sorted(powers | {self.batches})]
         return observed(counts, windows, self.keys, self.new)
 
     def _distinct(self, width: int) -> float:
-        """Different keys in this many batches in a row, on average."""
+        """Return the average number of different keys in this many consecutive batches."""
         starts = range(0, self.batches - width + 1, width)
         distinct = sum(
-            len(frozenset().union(*(one.written for one in deltas[first : first + width])))
+            len(frozenset().union(*(delta.written for delta in deltas[first : first + width])))
             for deltas in self.partitions
             for first in starts
         )
@@ -116,15 +125,18 @@ class DeltaSample:
 
     @property
     def _all(self) -> list[DeltaRecords]:
-        return [one for deltas in self.partitions for one in deltas]
+        return [delta for deltas in self.partitions for delta in deltas]
 
     @property
     def _records(self) -> int:
-        return sum(len(one.written) for one in self._all)
+        return sum(len(delta.written) for delta in self._all)
 
 
 def read_deltas(pin: PinnedVersion, directory: Path) -> list[DeltaRecords]:
-    """The last deltas of a store, oldest first; below `directory`, which is removed. Raises DamagedError."""
+    """Return the last deltas of a store, oldest first.
+
+    `directory` is used meanwhile and removed. Raises DamagedError.
+    """
     try:
         return [_read(pin, delta, directory) for delta in _last(pin)]
     finally:
@@ -132,15 +144,16 @@ def read_deltas(pin: PinnedVersion, directory: Path) -> list[DeltaRecords]:
 
 
 def _last(pin: PinnedVersion) -> list[DeltaName]:
-    """Those that may be read and follow each other without a gap; but the first batch, which is not like the
-    others, where there are others.
+    """Return the newest deltas that follow each other without a gap, within the bounds.
+
+    The first batch is left out if there are others, because it is unlike them.
     """
     deltas: list[DeltaName] = []
-    left = MOST_BYTES
+    remaining_bytes = MOST_BYTES
     for delta in reversed(pin.lineage[-MOST_DELTAS:]):
-        left -= pin.delta_bytes(delta)
+        remaining_bytes -= pin.delta_bytes(delta)
         follows = not deltas or delta.version == deltas[-1].version - 1
-        if not follows or (deltas and (left < 0 or delta.version == 1)):
+        if not follows or (deltas and (remaining_bytes < 0 or delta.version == 1)):
             break
         deltas.append(delta)
     return deltas[::-1]

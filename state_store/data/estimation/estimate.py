@@ -1,4 +1,4 @@
-"""`state_store.estimate`: what a store is going to take, from what its query writes and the options."""
+"""Function `state_store.estimate`: the resources of a store, from its workload and its options."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from state_store.core.deletion.policy import RetentionPolicy
 from state_store.core.engine.settings import DatabaseSettings
 from state_store.core.files.sparse import end_bytes
 from state_store.core.planning.cost import CostModel, LazyPolicy
-from state_store.core.settings.options import FILES
+from state_store.core.settings.options import FILES, PROCESS_BYTES, PROCESS_SHARE
 from state_store.core.settings.parsing import parse
 from state_store.data.dataset.html import table
-from state_store.data.estimation.memory import memory_for
 from state_store.data.estimation.requests import Prices, Requests
 from state_store.data.estimation.simulation import Sample, SimulatedStore
-from state_store.data.estimation.workload import Workload
+from state_store.data.estimation.workload import FAMILY_BYTES, Workload
 from state_store.errors import OptionError
 
 RETAIN = 100
@@ -31,17 +30,17 @@ MAINTENANCE_MS = 60_000
 HIT_RATIO = 0.9
 MOST_BATCHES = 12_000
 _CYCLES = 8
-"""From a full checkpoint to another, that are looked at."""
+"""Number of cycles between full checkpoints that are simulated."""
 
 _MS_PER_HOUR = 3_600_000
 
 
 @dataclass(frozen=True)
 class Range:
-    """The average over time, and the most."""
+    """The average over time, and the maximum."""
 
     average: float
-    most: float
+    maximum: float
 
     @classmethod
     def of(cls, values: Sequence[float], times: float = 1.0) -> Range:
@@ -50,17 +49,32 @@ class Range:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a workload takes once it is in its stride, all partitions together where nothing else is said.
+    """The resources of a workload in steady state, over all partitions unless stated otherwise.
 
-    stored_bytes, stored_files: in checkpoint storage, the most before a clean-up. upload_bytes_per_s: to it.
-    write_amplification: bytes uploaded for each byte of the deltas. merges_per_hour: those that are
-    incremental; full_per_hour: full checkpoints. reasons: bytes and files by the reason for which
-    they are there, on average. requests_per_minute: to storage, for commits, merges and clean-ups;
-    name_node_operations_per_minute: what these are on HDFS; requests_dollars_per_month,
-    storage_dollars_per_month: by the prices given. restore_bytes, restore_files, restore_ms: of one partition
-    on a machine that has none of its files. memory_bytes: the memoryBudget with which `hit_ratio` of the
-    look-ups find their row in memory, on each of `executors`. batches: this many were looked at, after others
-    in which the store got there; is_steady: over whole cycles from one full checkpoint to another.
+    Attributes:
+        workload: the workload.
+        options: the options that were given.
+        retain: the number of retained versions.
+        stored_bytes: bytes in checkpoint storage; the maximum is that before a clean-up.
+        stored_files: files in checkpoint storage.
+        upload_bytes_per_s: bytes uploaded to checkpoint storage.
+        write_amplification: bytes uploaded for each byte of the deltas.
+        merges_per_hour: incremental merges.
+        full_per_hour: full checkpoints.
+        reasons: average bytes and files by the reason for which they are kept.
+        requests_per_minute: requests to storage for commits, merges and clean-ups.
+        name_node_operations_per_minute: operations of an HDFS NameNode for these requests.
+        requests_dollars_per_month: their price.
+        storage_dollars_per_month: the price of the stored bytes.
+        restore_bytes: bytes that a restore of one partition reads on a machine without its files.
+        restore_files: files that it reads.
+        restore_ms: milliseconds that it takes.
+        memory_bytes: the memoryBudget of each executor for which `hit_ratio` of the look-ups find their row
+            in memory.
+        hit_ratio: that share.
+        executors: the number of executors.
+        batches: the number of batches in the averages, after those until the steady state.
+        is_steady: True if these batches are complete cycles between full checkpoints.
     """
 
     workload: Workload
@@ -87,10 +101,10 @@ class Estimate:
     is_steady: bool
 
     def rows(self) -> list[tuple[str, float, float | None]]:
-        """Names with the average and the most (None: there is but one number), for tables."""
+        """Return rows for tables: a name, the average, and the maximum (None: there is only one number)."""
         return [
-            ("bytes in storage", self.stored_bytes.average, self.stored_bytes.most),
-            ("files in storage", self.stored_files.average, self.stored_files.most),
+            ("bytes in storage", self.stored_bytes.average, self.stored_bytes.maximum),
+            ("files in storage", self.stored_files.average, self.stored_files.maximum),
             *((f"bytes for {reason}", size_bytes, None) for reason, (size_bytes, _) in self.reasons.items()),
             ("bytes uploaded a second", self.upload_bytes_per_s, None),
             ("bytes uploaded per byte of change", self.write_amplification, None),
@@ -100,17 +114,17 @@ class Estimate:
             ("operations of a NameNode a minute", self.name_node_operations_per_minute, None),
             ("dollars a month for requests", self.requests_dollars_per_month, None),
             ("dollars a month for storage", self.storage_dollars_per_month, None),
-            ("bytes a restore reads", self.restore_bytes.average, self.restore_bytes.most),
-            ("files a restore reads", self.restore_files.average, self.restore_files.most),
-            ("ms a restore takes", self.restore_ms.average, self.restore_ms.most),
+            ("bytes a restore reads", self.restore_bytes.average, self.restore_bytes.maximum),
+            ("files a restore reads", self.restore_files.average, self.restore_files.maximum),
+            ("ms a restore takes", self.restore_ms.average, self.restore_ms.maximum),
             (f"memoryBudget for {self.hit_ratio:.0%} of look-ups", self.memory_bytes, None),
         ]
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return a table for notebooks."""
         shown = [
-            (name, f"{average:,.6g}", "" if most is None else f"{most:,.6g}")
-            for name, average, most in self.rows()
+            (name, f"{average:,.6g}", "" if maximum is None else f"{maximum:,.6g}")
+            for name, average, maximum in self.rows()
         ]
         return table(f"{self.workload}", ("", "on average", "at most"), shown)
 
@@ -128,21 +142,27 @@ def estimate(
     batches: int = MOST_BATCHES,
     prices: Prices | None = None,
 ) -> Estimate:
-    """Runs the agent's planning over the workload, on sizes alone, until it repeats itself.
+    """Simulate the agent's planning for the workload, on sizes alone, until its decisions are periodic.
 
         state_store.estimate(
             state_store.Workload(keys=50e6, key_bytes=24, value_bytes=120, updates_per_batch=200_000),
             {"restoreObjective": "5s"}, retain=20,
         )
 
-    options: as a query has them, by name. retain: Spark's `minBatchesToRetain`, which `retainedCheckpoints`
-    narrows. executors: among which partitions are spread. maintenance_ms: Spark's
-    `stateStore.maintenanceInterval`, after which clean-ups run. cost: what restores are predicted by; as for
-    storage of which nothing is known but that it is not of this machine, where it is not given. settings: of
-    databases, for tests. batches: at most this many are looked at.
-    prices: of storage; None: S3's list prices.
+    Args:
+        workload: what the query writes.
+        options: options of the store, by name as in a query.
+        retain: Spark's `minBatchesToRetain`, which `retainedCheckpoints` narrows.
+        hit_ratio: the share of look-ups that should find their row in memory.
+        executors: the number of executors that share the partitions.
+        maintenance_ms: Spark's `stateStore.maintenanceInterval`, after which clean-ups run.
+        cost: the model that predicts restores; None is that of an unknown remote storage.
+        settings: settings of databases, for tests.
+        batches: the maximum number of batches to simulate.
+        prices: prices of storage; None is S3's list prices.
 
-    Raises OptionError for options that do not exist and numbers that cannot be.
+    Raises:
+        OptionError: an option does not exist, or a number is out of its bounds.
     """
     if not 0 < hit_ratio <= 1:
         raise OptionError(f"a ratio of hits is above 0 and at most 1, not {hit_ratio}")
@@ -181,21 +201,22 @@ def estimate(
     )
 
 
-def _sampled(store: SimulatedStore, keep: int, most: int) -> list[Sample]:
-    """The first batches: until enough cycles have gone by, or the most."""
+def _sampled(store: SimulatedStore, keep: int, maximum: int) -> list[Sample]:
+    """Return the first batches: until enough cycles are complete, or the maximum is reached."""
     samples: list[Sample] = []
-    left = _CYCLES + 1
-    while left and len(samples) < most:
+    remaining = _CYCLES + 1
+    while remaining and len(samples) < maximum:
         samples.append(store.batch())
-        left -= samples[-1].merged == FULL and len(samples) > keep
+        remaining -= samples[-1].merged == FULL and len(samples) > keep
     return samples
 
 
 def _steady(samples: Sequence[Sample], keep: int) -> tuple[Sequence[Sample], bool]:
-    """The batches of whole cycles, after those in which the first versions were retained; the second half
-    where there is no cycle.
+    """Return the batches of complete cycles, after those in which the first versions were retained.
+
+    If there is no cycle, they are the second half.
     """
-    fulls = [place for place, one in enumerate(samples) if one.merged == FULL and place >= keep]
+    fulls = [index for index, sample in enumerate(samples) if sample.merged == FULL and index >= keep]
     if len(fulls) < 2:
         return samples[len(samples) // 2 :], False
     return samples[fulls[0] : fulls[-1]], True
@@ -212,17 +233,17 @@ def _summed(
     executors: int,
     prices: Prices,
 ) -> Estimate:
-    partitions, uploaded = workload.partitions, sum(one.uploaded_bytes for one in window)
+    partitions, uploaded = workload.partitions, sum(sample.uploaded_bytes for sample in window)
     hours = len(window) * workload.interval_ms / _MS_PER_HOUR
-    merged = [one.merged for one in window if one.merged is not None]
+    merged = [sample.merged for sample in window if sample.merged is not None]
     fulls = sum(kind == FULL for kind in merged)
-    kept = Range.of([one.kept_bytes for one in window], partitions)
-    files = Range.of([one.kept_files for one in window], partitions)
-    per_minute = sum((one.requests for one in window), Requests()) * (partitions / 60 / hours)
+    kept = Range.of([sample.kept_bytes for sample in window], partitions)
+    files = Range.of([sample.kept_files for sample in window], partitions)
+    per_minute = sum((sample.requests for sample in window), Requests()) * (partitions / 60 / hours)
     reasons = {
         reason: (
-            partitions * sum(one.reasons.get(reason, (0, 0))[0] for one in window) / len(window),
-            partitions * sum(one.reasons.get(reason, (0, 0))[1] for one in window) / len(window),
+            partitions * sum(sample.reasons.get(reason, (0, 0))[0] for sample in window) / len(window),
+            partitions * sum(sample.reasons.get(reason, (0, 0))[1] for sample in window) / len(window),
         )
         for reason in REASONS
     }
@@ -230,23 +251,57 @@ def _summed(
         workload,
         options,
         retain,
-        Range(kept.average, partitions * max(one.stored_bytes for one in window)),
-        Range(files.average, partitions * max(one.stored_files for one in window)),
+        Range(kept.average, partitions * max(sample.stored_bytes for sample in window)),
+        Range(files.average, partitions * max(sample.stored_files for sample in window)),
         reasons,
         partitions * uploaded / (len(window) * workload.interval_ms / 1000),
-        uploaded / max(1, sum(one.delta_bytes for one in window)),
+        uploaded / max(1, sum(sample.delta_bytes for sample in window)),
         partitions * (len(merged) - fulls) / hours,
         partitions * fulls / hours,
         per_minute,
         per_minute.name_node_operations,
         prices.requests_a_month(per_minute),
         prices.storage_a_month(kept.average),
-        Range.of([one.chain_bytes for one in window]),
-        Range.of([one.chain_files for one in window]),
-        Range.of([one.restore_ms for one in window]),
+        Range.of([sample.chain_bytes for sample in window]),
+        Range.of([sample.chain_files for sample in window]),
+        Range.of([sample.restore_ms for sample in window]),
         hit_ratio,
         executors,
         memory_for(workload, hit_ratio, max(1.0, partitions / executors)),
         len(window),
         is_steady,
     )
+
+
+_HEADER_BYTES, _ALIGNMENT_BYTES, _SLOT_BYTES = 16, 8, 8
+_FULLEST = 0.85
+"""Share of current rows in memory; above it the oldest are dropped instead of copied together."""
+
+_SPARE_BATCHES = 1.5
+LEAST_BYTES = 16 << 20
+
+
+def memory_for(workload: Workload, hit_ratio: float, stores: float) -> int:
+    """Return the `memoryBudget` in bytes for a share of look-ups that find their row in memory.
+
+    Only look-ups of existing keys count.
+
+    Args:
+        workload: what the query writes.
+        hit_ratio: the share; 1 keeps all rows.
+        stores: the number of stores on the executor.
+    """
+    touches = workload.touches_per_partition()
+    keys = workload.keys_per_partition
+    rows = keys if hit_ratio >= 1 else min(keys, touches.distinct(touches.batches_for(hit_ratio)))
+    row = _HEADER_BYTES + FAMILY_BYTES + workload.key_bytes + workload.value_bytes
+    row += -row % _ALIGNMENT_BYTES
+    spare_bytes = _SPARE_BATCHES * touches.distinct(1) * row
+    used = stores * (rows * row / _FULLEST + spare_bytes + _slots(rows) * _SLOT_BYTES)
+    processes = min(PROCESS_BYTES, used * PROCESS_SHARE / (1 - PROCESS_SHARE))
+    return max(LEAST_BYTES, round(used + processes))
+
+
+def _slots(rows: float) -> int:
+    """Return the slots of the index, which grows by doubling."""
+    return 1 << int(rows * 8 / 5).bit_length()

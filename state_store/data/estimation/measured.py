@@ -1,4 +1,4 @@
-"""The workload of a query that has run, from the files of its checkpoint."""
+"""The workload of a query that has run, measured from the files of its checkpoint."""
 
 from __future__ import annotations
 
@@ -26,31 +26,39 @@ from state_store.core.storage.contract import Storage
 from state_store.data.dataset.html import table
 from state_store.data.dataset.pinned import PinnedVersion
 from state_store.data.estimation.deltas import MOST_DELTAS, DeltaSample, read_deltas
-from state_store.data.estimation.tables import TableSize, table_size
-from state_store.data.estimation.workload import Workload
+from state_store.data.estimation.workload import TableSize, Workload, table_size
 from state_store.data.query import DEFAULT_NAME, Filter, Progress, Query
 from state_store.errors import MissingError
 
 SAMPLED = 4
-"""Partitions that are looked into."""
+"""The number of partitions whose files are read."""
 
 DEFAULT_INTERVAL_MS = 10_000
 _MOST_TIMES = 100
 _LEAST_RESTORES, _MOST_RESTORES, _LONG_MS = 2, 9, 300
-"""Of one partition: as many as take so long together."""
+"""Restores of one partition that are timed: at least 2, at most 9, until 300 ms have passed."""
 
-_TOLD = 8
+_REPEATS = 8
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One of Spark's stores of a query, all partitions, as its files showed it at `version`.
+    """The workload of one of Spark's stores of a query, all partitions, measured at `version`.
 
-    stored_bytes, stored_files: that are in checkpoint storage now. restore_bytes, restore_files: what a
-    restore of the average partition reads. retained: versions that can be restored now, None where none has
-    gone yet. sampled: the
-    partitions of which the last `deltas` deltas were read. restore_ms: what a restore of one of them took
-    here, of which `cost` has learned.
+    Attributes:
+        operator: the number of the operator.
+        store: Spark's name of the store.
+        version: the version.
+        workload: the measured workload.
+        stored_bytes: bytes in checkpoint storage.
+        stored_files: files in checkpoint storage.
+        restore_bytes: bytes that a restore of the average partition reads.
+        restore_files: files that it reads.
+        retained: the number of restorable versions; None if no version has been deleted yet.
+        sampled: the partitions whose last `deltas` deltas were read.
+        deltas: the number of deltas read of each.
+        restore_ms: milliseconds that a restore of one of them took on this machine.
+        cost: the cost model fitted to these restores.
     """
 
     operator: int
@@ -68,7 +76,7 @@ class Measured:
     cost: CostModel
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """Return a table for notebooks."""
         work = self.workload
         shown = [
             ("keys", work.keys),
@@ -95,15 +103,23 @@ def measure(
     progress: Progress | None = None,
     runtime: Runtime = SYSTEM,
 ) -> Measured:
-    """Looks at one of Spark's stores of a query, which may run meanwhile.
+    """Measure the workload of one of Spark's stores of a query, which may be running.
 
-    Lists every partition, reads the archives of its snapshots, and of a few partitions the last deltas;
-    these are restored into the directory of temporary files, one at a time, to learn what storage takes.
+    Lists every partition, reads the archives of its snapshots, and reads the last deltas of a few partitions.
+    These partitions are restored into the directory of temporary files, one after the other, to measure the
+    time that storage takes.
 
-    `progress` hears of the partitions that are listed and of the files that are brought.
+    Args:
+        checkpoint: the query's checkpoint directory, a path or a URI.
+        operator: the number of the stateful operator in the query.
+        store: Spark's name of the store.
+        progress: is told of the partitions that are listed and the files that are fetched.
+        runtime: clocks, randomness and threads.
 
-    Raises MissingError where the query has no such store, or Spark has committed no batch of it; DamagedError
-    and StorageError as reading the files does.
+    Raises:
+        MissingError: the query has no such store, or Spark has committed no batch of it.
+        DamagedError: a file is damaged.
+        StorageError: as the storage raises it.
     """
     query = Query.open(checkpoint)
     keys = query.stores(Filter(operator, None, store))
@@ -113,7 +129,7 @@ def measure(
     version, committed = batch + 1, query.committed(batch)
     read = query.for_each(keys, lambda _, storage: StoreContents.read(storage), meter=progress)
     contents = dict(zip(keys, read, strict=True))
-    sampled = [keys[place * len(keys) // SAMPLED] for place in range(SAMPLED)]
+    sampled = [keys[number * len(keys) // SAMPLED] for number in range(SAMPLED)]
     sampled = list(dict.fromkeys(sampled))
     deltas, runs = [], []
     cost = CostModel()
@@ -137,7 +153,7 @@ def measure(
                 runs.append(_oldest_run(pin.version, contents[key]))
             finally:
                 pin.release()
-    _tell(cost, restored)
+    _fit(cost, restored)
     chains = [_chain(contents[key], committed[key]) for key in keys]
     sample = DeltaSample.of(deltas)
     return Measured(
@@ -145,8 +161,8 @@ def measure(
         store,
         version,
         _workload(sample, runs, len(keys), _interval_ms(query)),
-        sum(entry.size_bytes for one in read for entry in one.entries.values()),
-        sum(len(one.entries) for one in read),
+        sum(entry.size_bytes for listed in read for entry in listed.entries.values()),
+        sum(len(listed.entries) for listed in read),
         sum(size_bytes for size_bytes, _ in chains) / len(keys),
         sum(files for _, files in chains) / len(keys),
         _retained(query, contents[sampled[0]], version),
@@ -158,8 +174,9 @@ def measure(
 
 
 def _expected(storage: Storage, directory: Path, times: RequestTimes) -> CostModel:
-    """The model before anything is measured, which tells what of a transfer is by files and what by bytes:
-    files of a local disk are linked, but copied to another; those of other machines come by requests, which
+    """Return the model before any measurement, which splits transfer times into those by file and by byte.
+
+    Files of a local disk are linked, but copied from another; those of other machines come by requests, which
     are measured one by one.
     """
     is_copied = storage.is_local and Path(storage.location).stat().st_dev != directory.stat().st_dev
@@ -170,8 +187,9 @@ def _expected(storage: Storage, directory: Path, times: RequestTimes) -> CostMod
 
 
 def _restored(pin: PinnedVersion, directory: Path, progress: Progress | None) -> Restored:
-    """Restores the version as a query does, several times: the first finds nothing warm, and any may be
-    held up by others on the machine. Gives the quickest.
+    """Restore the version several times as a query does, and return the fastest restore.
+
+    The first restore meets cold caches, and other programs may delay any of them.
     """
     restores: list[Restored] = []
     while len(restores) < _LEAST_RESTORES or (
@@ -184,11 +202,9 @@ def _restored(pin: PinnedVersion, directory: Path, progress: Progress | None) ->
     return min(restores, key=_total_ms)
 
 
-def _tell(cost: CostModel, restores: Sequence[Restored]) -> None:
-    """Tells the model what restores of several partitions took, one like another, as often as it takes until
-    little is left of what it expected.
-    """
-    for restored in [*restores] * _TOLD:
+def _fit(cost: CostModel, restores: Sequence[Restored]) -> None:
+    """Fit the model to restores of several partitions, repeated until little of its prior is left."""
+    for restored in [*restores] * _REPEATS:
         phases, fetched, chain = restored.phases, restored.fetched, restored.chain
         cost.observe_choice(phases["choose_ms"], RestoreWork.of_chain(chain).archives)
         cost.observe_fetch(fetched.files, fetched.size_bytes, phases["fetch_ms"])
@@ -221,7 +237,7 @@ def _workload(
 
 
 def _merged_table(sample: DeltaSample, runs: Sequence[tuple[int, int]]) -> TableSize | None:
-    """From bytes and keys of oldest runs."""
+    """Return the sizes of merged files by the bytes and keys of oldest runs; None without such runs."""
     known = [(size_bytes, keys) for size_bytes, keys in runs if keys]
     keys = sum(count for _, count in known)
     if not keys:
@@ -234,8 +250,9 @@ def _merged_table(sample: DeltaSample, runs: Sequence[tuple[int, int]]) -> Table
 
 
 def _oldest_run(version: VersionId, contents: StoreContents) -> tuple[int, int]:
-    """Bytes and keys of the newest full checkpoint, or where that is gone of what the newest snapshot has of
-    it; 0 of both where there is neither.
+    """Return bytes and keys of the newest full checkpoint.
+
+    If it is gone, they are those of its files in the newest snapshot; 0 if there is neither.
     """
     manifest = _snapshot(version, contents)
     if manifest is not None and manifest.full is not None:
@@ -246,18 +263,20 @@ def _oldest_run(version: VersionId, contents: StoreContents) -> tuple[int, int]:
 
 
 def _retained(query: Query, contents: StoreContents, version: int) -> int | None:
-    """As many as Spark's commit log tells of, which holds one batch more, but no more than can be restored:
-    an option may narrow it.
+    """Return the number of retained versions; None if none has been deleted yet.
+
+    It follows from Spark's commit log, which keeps one batch more, and from the restorable versions, which an
+    option may narrow.
     """
     batches = sorted(query.logs.commit_times_ms())
     if batches[0] == 0:
         return None
-    oldest = min((one.number for one in contents.lineages.restorable()), default=version)
+    oldest = min((restorable.number for restorable in contents.lineages.restorable()), default=version)
     return max(1, min(len(batches) - 1, version - oldest + 1))
 
 
 def _chain(contents: StoreContents, version: VersionId) -> tuple[int, int]:
-    """Bytes and files that a restore reads."""
+    """Return bytes and files that a restore reads."""
     if version.checkpoint_id is None:
         version = contents.listing.attempts.resolve(version.number) or version
     manifest = _snapshot(version, contents)
@@ -272,7 +291,7 @@ def _snapshot(version: VersionId, contents: StoreContents) -> Manifest | None:
 
 
 def _interval_ms(query: Query) -> float:
-    """The median of what lay between the last batches."""
+    """Return the median time between the last batches."""
     times = [at_ms for _, at_ms in sorted(query.logs.commit_times_ms().items())][-_MOST_TIMES:]
     steps = [after - before for before, after in pairwise(times) if after > before]
     return median(steps) if steps else DEFAULT_INTERVAL_MS

@@ -1,4 +1,4 @@
-"""Requests to checkpoint storage and their price: what a store asks for, by docs/operations.md."""
+"""Requests to checkpoint storage and their price, as docs/operations.md counts them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 
 UPLOAD_PART_BYTES = 64 << 20
-"""Of a larger file each part of this size is a request, and so are its begin and its end: S3A's default."""
+"""Part size of uploads, S3A's default: each part of a larger file, its start and its end are requests."""
 
 NAME_NODE_OPERATIONS_PER_PUT = 5
-"""A look, a new file, its block, its end, and a rename."""
+"""A status, a new file, its block, its end, and a rename."""
 
 _MINUTES_PER_MONTH = 30 * 24 * 60
 _BYTES_PER_GB = 1e9
@@ -17,7 +17,7 @@ _BYTES_PER_GB = 1e9
 
 @dataclass(frozen=True)
 class Requests:
-    """Numbers of requests by their kind, in S3's words: LIST, GET, PUT and DELETE. They can be added."""
+    """Numbers of requests by kind, in S3's terms: LIST, GET, PUT and DELETE. They can be added."""
 
     lists: float = 0.0
     gets: float = 0.0
@@ -42,7 +42,7 @@ class Requests:
 
     @property
     def name_node_operations(self) -> float:
-        """Operations of an HDFS NameNode that these requests are."""
+        """Operations of an HDFS NameNode for these requests."""
         return self.lists + self.gets + self.deletes + NAME_NODE_OPERATIONS_PER_PUT * self.puts
 
 
@@ -59,12 +59,12 @@ class Prices:
     gigabyte_months: float = 0.023
 
     def requests_a_month(self, a_minute: Requests) -> float:
-        """Return the dollars that requests cost in 30 days."""
+        """Return the price of requests in 30 days, in dollars."""
         dollars = (a_minute.puts + a_minute.lists) * self.puts + a_minute.gets * self.gets
         return dollars / 1000 * _MINUTES_PER_MONTH
 
     def storage_a_month(self, size_bytes: float) -> float:
-        """Return the dollars that so many bytes cost in a month."""
+        """Return the price of stored bytes in a month, in dollars."""
         return size_bytes / _BYTES_PER_GB * self.gigabyte_months
 
 

@@ -1,7 +1,7 @@
-"""A store without rows and without files: the planning code decides, and sizes alone are kept.
+"""A simulated store without rows and files: the planning code decides, and only sizes are kept.
 
-Chain, policy, registry, retention and the model of what restores cost are those of the agent; what a merge
-makes of sorted runs is computed (runs.py). Merges take no time here: each is done before the next commit.
+Chain, policy, registry, retention and cost model are those of the agent. The result of a compaction is
+computed (`lsm_model`). Merges take no time here: each ends before the next commit.
 """
 
 from __future__ import annotations
@@ -26,20 +26,21 @@ from state_store.core.planning.cost import CostModel
 from state_store.core.planning.policy import Policy
 from state_store.core.planning.statistics import StoreStatistics
 from state_store.core.settings.options import Options
+from state_store.data.estimation.lsm_model import Run, compact_all, compact_runs, file_sizes, ingested
 from state_store.data.estimation.requests import Requests, clean_up, commit, full_merge, incremental_merge
-from state_store.data.estimation.runs import Run, compact_all, compact_runs, file_sizes, ingested
 from state_store.data.estimation.workload import Workload
 
 _ARCHIVE_BYTES, _ARCHIVE_ENTRY_BYTES = 5_000, 110
-"""Of an archive, and of each file that it names."""
+"""Bytes of an archive, and of each file that it names."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One partition after a batch: files in storage, before and after a clean-up where there was one, then
-    bytes and number by the reason for which they are there; what a restore of the newest version reads, and
-    takes by the model; what was uploaded for the batch, and the requests; the kind of the merge that was made
-    (None: none).
+    """A partition after a batch.
+
+    It has the files in storage (before and after a clean-up, if there was one) and their number by reason,
+    the size and the predicted time of a restore of the newest version, the bytes uploaded for the batch, the
+    requests, and the kind of the merge (None: there was none).
     """
 
     stored_bytes: int
@@ -57,7 +58,7 @@ class Sample:
 
 
 class SimulatedStore:
-    """One partition of a workload, from its first batch on, which writes all keys."""
+    """A partition of a workload, whose first batch writes all keys."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class SimulatedStore:
         self._unread_archives = 0
 
     def batch(self) -> Sample:
-        """Runs one more batch."""
+        """Run one more batch."""
         before = self._chain
         uploaded = delta_bytes = self._commit()
         self._requests = commit(delta_bytes)
@@ -141,7 +142,7 @@ class SimulatedStore:
     # ---- merges ------------------------------------------------------------------------------------------
 
     def _merge(self, chain: Chain) -> tuple[str | None, int]:
-        """The merge that is due of the version before the one just committed, and what it uploads."""
+        """Return the kind and uploaded bytes of the merge that is due for the version before the new one."""
         due = self._policy.due(chain, self._statistics, self._now_ms)
         if due is None or self._now_ms - self._merged_ms < self._pause_ms:
             return None, 0
@@ -169,7 +170,7 @@ class SimulatedStore:
         return FileEntry(self._table_name(), delta.name.path, delta.size_bytes, "", 0, delta.name.version)
 
     def _merged(self, runs: Sequence[Run], level: int, oldest: bool) -> Run:
-        """One run of neighbours. The oldest has every key once; another what its batches wrote last."""
+        """Merge neighbours into one run. The oldest has all keys once, others the last writes of each key."""
         batches = sum(run.batches for run in runs)
         puts, removals = (self._keys, 0.0) if oldest else self._last_changes(batches)
         table, settings = self._merged_table, self._settings.for_store(self._merging_bytes)
@@ -177,7 +178,7 @@ class SimulatedStore:
         return Run(batches, level, tuple(self._new_file(size_bytes, level) for size_bytes in sizes))
 
     def _last_changes(self, batches: int) -> tuple[float, float]:
-        """Puts and removals that this many batches in a row leave, each key once."""
+        """Return the puts and removals that remain of this many consecutive batches, each key once."""
         removals = self._removals * batches
         written = self._touches.distinct(batches)
         lifetime = self._keys / self._removals if self._removals else float("inf")
@@ -223,9 +224,7 @@ class SimulatedStore:
         self._unneeded |= {file.path: file for file in files}
 
     def _clean_up(self) -> None:
-        """What `Retention` deletes where it is due: all that no version from the floor up needs, but deltas
-        of these.
-        """
+        """Delete the files that `Retention` deletes when it is due, as no retained version needs them."""
         too_old = 0
         if self._retention.age_ms:
             too_old = self._version - int(self._retention.age_ms / self._interval_ms) - 1

@@ -1,38 +1,107 @@
-"""What a query writes into its state, as an estimate needs it."""
+"""The workload of a query: the writes into its state, as an estimate needs them."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
 
-from state_store.data.estimation.tables import TableSize, table_size
+from state_store.core.engine.settings import BLOOM_BITS_PER_KEY, DatabaseSettings
 from state_store.data.estimation.touches import Touches, zipf
 from state_store.errors import OptionError
+
+FAMILY_BYTES = 2
+"""Bytes of the column family before each key."""
+
+NULLS_BYTES = 8
+"""Bytes of the first word of a row in Spark's format, which most keys of a query share."""
+
+_RESTART = 16
+_TRAILER_BYTES = 5
+_KEY_FOOTER_BYTES = 8
+_HANDLE_BYTES = 6
+_INDEX_ENTRY_BYTES = 3 + 4
+_FILE_BYTES = 1_450
+"""Bytes of the properties, the footer, the record of the batch, and the rest of a last block."""
+
+
+@dataclass(frozen=True)
+class TableSize:
+    """Bytes of an SST file itself, of each put and of each removal in it."""
+
+    file_bytes: float
+    put_bytes: float
+    removal_bytes: float
+
+    def of(self, puts: float, removals: float = 0.0) -> int:
+        """Return the bytes of a file with this many records."""
+        return max(1, round(self.file_bytes + puts * self.put_bytes + removals * self.removal_bytes))
+
+
+def table_size(key_bytes: float, value_bytes: float, records: float, ratio: float = 1.0) -> TableSize:
+    """Return the sizes of SST files of about this many records, as both planes write them (docs/format.md).
+
+    Keys have a common prefix, as Spark's rows have, and random bytes after it. So neighbours share more bytes
+    if there are more keys.
+
+    Args:
+        key_bytes: bytes of a key without its column family.
+        value_bytes: bytes of a value.
+        records: records in a file.
+        ratio: the compressed share of the bytes of a block.
+    """
+    key = FAMILY_BYTES + key_bytes
+    alike = min(key - 1, FAMILY_BYTES + NULLS_BYTES + math.log(max(records, 1), 256))
+    shared = alike * (_RESTART - 1) / _RESTART
+    bare = _record_bytes(key, shared, 0)
+    put = _record_bytes(key, shared, value_bytes)
+    block = DatabaseSettings().block_bytes
+    index = _TRAILER_BYTES + _INDEX_ENTRY_BYTES + _HANDLE_BYTES + min(key, alike + 1)
+    of_filter = BLOOM_BITS_PER_KEY / 8
+
+    def with_blocks(size: float) -> float:
+        return size * ratio + index * size / max(block, size) + of_filter
+
+    return TableSize(_FILE_BYTES, with_blocks(put), with_blocks(bare))
+
+
+def _record_bytes(key: float, shared: float, value: float) -> float:
+    own = key - shared + _KEY_FOOTER_BYTES
+    lengths = 1 + _varint_bytes(own) + _varint_bytes(value)
+    return lengths + own + value + 4 / _RESTART
+
+
+def _varint_bytes(number: float) -> int:
+    return 1 + int(math.log(max(number, 1), 128))
+
 
 PARTITIONS = 200
 """Spark's default of `spark.sql.shuffle.partitions`."""
 
 MOST_PARTITION_BYTES = 512 << 30
-"""Rows of a partition beyond which no estimate is made: it keeps each file of the state in memory."""
+"""Bound of the rows of a partition, in bytes: the simulation keeps each file of the state in memory."""
 
 COMPRESSED_TO = 0.5
-"""What lz4 makes of a typical row, as docs/options.md says."""
+"""Share to which lz4 compresses a typical row (docs/options.md)."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One store of a query in all its partitions together, which are alike. Numbers are averages.
+    """The writes of a query into one store, over all partitions, which are alike. Numbers are averages.
 
-    keys: how many there are all the time; key_bytes, value_bytes: of the encoded rows, as `stats` shows them:
-    in Spark's format 8 bytes for each 64 columns and 8 for each column, and for a text its bytes rounded up
-    to 8 in addition.
-
-    updates_per_batch: different keys that a batch writes, those counted that were not there before, which are
-    `new_per_batch`. As many are removed, or `removed_per_batch`; the number of keys stays as it is. zipf: the
-    exponent of Zipf's law by which keys are written; 0: all as often as any other.
-
-    delta_table, merged_table, touches: measured, in place of what follows from the numbers above, and from
-    `snapshotCompression`.
+    Attributes:
+        keys: the constant number of keys.
+        key_bytes: bytes of an encoded key, as `stats` shows them. Spark's format has 8 bytes for each 64
+            columns, 8 for each column, and the bytes of texts, rounded up to 8.
+        value_bytes: bytes of an encoded value.
+        updates_per_batch: different keys that a batch writes, new ones included.
+        interval_ms: the time from a batch to the next.
+        partitions: the number of partitions.
+        new_per_batch: keys that a batch writes and that did not exist before.
+        removed_per_batch: keys that a batch removes; None is `new_per_batch`.
+        zipf: the exponent of Zipf's law by which keys are written; 0 writes all equally often.
+        delta_table: measured sizes of deltas, instead of those that follow from the numbers above.
+        merged_table: measured sizes of merged files, instead of those that follow from `snapshotCompression`.
+        touches: the measured distribution of keys.
     """
 
     keys: float
@@ -49,7 +118,7 @@ class Workload:
     touches: Touches | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        """Raise OptionError for numbers that cannot be, or are too large to be worth a simulation."""
+        """Raise OptionError for numbers that are impossible, or too large for a simulation."""
         numbers = [self.keys, self.key_bytes, self.value_bytes, self.updates_per_batch, self.interval_ms]
         numbers += [self.partitions, self.new_per_batch, self.removed_per_batch or 0, self.zipf]
         if not all(isinstance(number, (int, float)) and math.isfinite(number) for number in numbers):
@@ -67,7 +136,7 @@ class Workload:
         if not self.new_per_batch <= self.updates_per_batch <= self.keys + self.new_per_batch:
             raise OptionError(
                 f"a batch cannot write {self.updates_per_batch:.0f} different keys, "
-                f"{self.new_per_batch:.0f} of them new, where {self.keys:.0f} are there"
+                f"{self.new_per_batch:.0f} of them new, if there are {self.keys:.0f}"
             )
 
     @property
@@ -76,23 +145,23 @@ class Workload:
 
     @property
     def removals_per_partition(self) -> float:
-        """Keys that a batch removes from a partition."""
+        """The number of keys that a batch removes from a partition."""
         removed = self.new_per_batch if self.removed_per_batch is None else self.removed_per_batch
         return removed / self.partitions
 
     def touches_per_partition(self) -> Touches:
-        """The keys that batches write in a partition."""
+        """Return the distribution of the keys that batches write in a partition."""
         updates = self.updates_per_batch - self.new_per_batch
-        whole = self.touches or zipf(self.keys, updates, self.zipf, self.new_per_batch)
-        return whole.divided(self.partitions)
+        touches = self.touches or zipf(self.keys, updates, self.zipf, self.new_per_batch)
+        return touches.divided(self.partitions)
 
     def deltas(self) -> TableSize:
-        """The files that batches write."""
+        """Return the sizes of the files that batches write."""
         records = self.updates_per_batch / self.partitions
         return self.delta_table or table_size(self.key_bytes, self.value_bytes, records)
 
     def merged(self, *, compressed: bool) -> TableSize:
-        """The files that merges write."""
+        """Return the sizes of the files that merges write."""
         ratio = COMPRESSED_TO if compressed else 1.0
         return self.merged_table or table_size(
             self.key_bytes, self.value_bytes, self.keys_per_partition, ratio

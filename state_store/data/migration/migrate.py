@@ -1,8 +1,8 @@
 """A stopped query's checkpoint, copied from one state store to another.
 
 The target gets Spark's logs, with the other store and its checkpoint format pinned, and of each store the
-version that Spark committed last, under the same number. Rows are read and written by the providers
-themselves, in a JVM (`jvm_bridge/scala/.../migration`); Spark's logs come last.
+version that Spark committed last, under the same number. The providers themselves read and write the rows, in
+a JVM (`jvm_bridge/scala/.../migration`); Spark's logs come last.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from state_store.core.settings.option import PREFIX
 from state_store.core.settings.session import FORMAT_KEY, PROVIDER_KEY
 from state_store.core.storage import Storage, open_storage
 from state_store.data.dataset.rewriting import logs
-from state_store.data.migration.copying import (
+from state_store.data.migration.jvm_copy import (
     PROGRAM,
     CopiedStore,
     CopyFailed,
@@ -29,7 +29,7 @@ from state_store.data.migration.copying import (
     StoreDone,
     event_of,
 )
-from state_store.data.migration.stores import (
+from state_store.data.migration.state_stores import (
     INCREMENTAL,
     ROCKSDB,
     STORES,
@@ -48,9 +48,9 @@ _HADOOP = "spark.hadoop."
 _ROW_CHECKSUMS = "spark.sql.streaming.stateStore.rowChecksum.enabled"
 _SIDES = ("left", "right")
 _INDEXES = tuple(f"{side}-tsWithKey" for side in _SIDES)
-"""Column families of a join, format 4, that Spark keeps for itself. Their keys have several values."""
+"""Spark's own column families of a join in format 4. Their keys have several values."""
 _LISTS = (*(f"{side}-keyWithTsToValues" for side in _SIDES), *_INDEXES)
-"""All of its column families whose keys have several values."""
+"""All column families of a join in format 4 whose keys have several values."""
 MAX_THREADS = 4
 _HEAP = re.compile(r"([1-9][0-9]{0,8})([kKmMgGtT]?)")
 _LEAST_HEAP_BYTES = 64 << 20
@@ -63,10 +63,10 @@ class Migrated:
     Attributes:
         source: the state store that the query had.
         target: the state store that the copy has.
-        checkpoint_format: the copy's.
+        checkpoint_format: the checkpoint format of the copy.
         version: the version that was copied.
-        stores: how many stores there are.
-        rows: rows in all stores.
+        stores: the number of stores.
+        rows: the number of rows in all stores.
     """
 
     source: str
@@ -98,24 +98,25 @@ def migrate(
         to: the other state store: `incremental`, `rocksdb` or `hdfs`.
         checkpoint_format: Spark's, 1 or 2. Default: 2, if the store has it.
         threads: stores that are copied at a time. Default: one a core, 4 at most.
-        memory: the heap of the JVM that copies, such as `4g`. Default: Java's, a quarter of the machine's.
+        memory: the heap of the JVM that copies, such as `4g`. Default: Java's, a quarter of the machine's
+            memory.
         conf: configuration for both stores; keys that begin with `spark.hadoop.` are Hadoop's.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`, of rows.
 
     Raises:
         MissingError: there is no state, or the version is gone.
         OptionError: an argument is wrong; a store, an operator and a format do not go together; Java or Spark
-            lack.
-        ConflictError: the target has something, or the query has gone on meanwhile.
+            is missing.
+        ConflictError: the target is not empty, or the query has gone on meanwhile.
         StateStoreError: as the stores raise it.
     """
     if to not in STORES:
         raise OptionError(f"to is {', '.join(STORES)}, not {to!r}", option="to")
-    for name, number, most in (("checkpoint_format", checkpoint_format, 2), ("threads", threads, 1024)):
+    for name, number, bound in (("checkpoint_format", checkpoint_format, 2), ("threads", threads, 1024)):
         if number is not None and (
-            isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most
+            isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= bound
         ):
-            raise OptionError(f"{name} is a number from 1 to {most}, not {number!r}", option=name)
+            raise OptionError(f"{name} is a number from 1 to {bound}, not {number!r}", option=name)
     _check_memory(memory)
     for key, value in (conf or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
@@ -127,7 +128,7 @@ def migrate(
 
 
 def _check_memory(memory: str | None) -> None:
-    """Raise OptionError for what is no size of a heap, or too small a one for a JVM with Spark's classes."""
+    """Raise OptionError unless the text is a heap size that suffices for a JVM with Spark's classes."""
     if memory is None:
         return
     match = _HEAP.fullmatch(memory) if isinstance(memory, str) else None
@@ -139,7 +140,7 @@ def _check_memory(memory: str | None) -> None:
 
 
 class _Migration:
-    """A migration; all that can be refused is refused when it is made."""
+    """A migration; its constructor refuses all that can be refused."""
 
     def __init__(
         self,
@@ -171,7 +172,7 @@ class _Migration:
 
     @property
     def stores(self) -> int:
-        """How many stores the query has."""
+        """The number of the query's stores."""
         return len(self._versions)
 
     def run(
@@ -206,7 +207,7 @@ class _Migration:
         to = self._to
         if self._format not in to.formats:
             raise OptionError(
-                f"the state store {to.name} has checkpoint format {to.formats[0]} alone", option="format"
+                f"the state store {to.name} has only checkpoint format {to.formats[0]}", option="format"
             )
         if not to.families:
             for operator in self._query.operators:
@@ -214,7 +215,7 @@ class _Migration:
                     raise OptionError(
                         f"operator {operator.id} ({operator.name}) of {self._query.location} keeps its state "
                         f"in column families, which the state store {to.name} does not have: Spark runs it "
-                        "on other state stores alone",
+                        "only on other state stores",
                         option="to",
                     )
 
@@ -227,15 +228,15 @@ class _Migration:
             return
         if installed_spark().startswith("4.0."):
             raise OptionError(
-                "Spark 4.0 has one checkpoint format of RocksDB's archives in a process, so that "
-                "they cannot get another one: migrate to another state store first, or with a later pyspark",
+                "Spark 4.0 has one format of RocksDB's archives in a process, so it cannot be changed: "
+                "migrate to another state store first, or use a later pyspark",
                 option="format",
             )
 
     def _new_pins(self) -> dict[str, str]:
         pins = {PROVIDER_KEY: self._to.provider}
         if self._to is INCREMENTAL and self._pinned.get(_ROW_CHECKSUMS) == "true":
-            pins[_ROW_CHECKSUMS] = "false"  # its files have checksums of their own
+            pins[_ROW_CHECKSUMS] = "false"  # its files have their own checksums
         return pins
 
     def _request(self, threads: int) -> CopyRequest:
@@ -272,7 +273,7 @@ class _Migration:
         )
 
     def _by_operator(self, ids: Mapping[StoreKey, str]) -> dict[str, list[list[str]]]:
-        """Return the ids as the commit log has them: for each operator, for each partition one a store."""
+        """Return the ids as the commit log has them: by operator, then by partition, an id for each store."""
         return {
             str(operator.id): [
                 [ids[StoreKey(operator.id, partition, store)] for store in operator.stores]
@@ -309,7 +310,7 @@ def _followed(program: JvmProgram, progress: RowProgress | None) -> tuple[dict[S
             progress.moved(event.rows - reported)
             reported = event.rows
         else:
-            if announced < done:  # its number of rows was not known before
+            if announced < done:  # the number of its rows was not known before
                 announced += 1
                 progress.expect(event.rows)
             progress.store_done()

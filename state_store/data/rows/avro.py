@@ -2,7 +2,7 @@
 
 A row is a byte (0), the number of the schema that it was written with (2 bytes, little-endian; none in the
 first part of a key), and a record in Avro's binary form. Spark makes each field a union of null and its type,
-so are arrays, maps and structs within others, but not the plain elements of arrays and maps. Columns that
+as it does arrays, maps and structs within others, but not the plain elements of arrays and maps. Columns that
 order keys are two fields of bytes: the sign, and the number, big-endian.
 """
 
@@ -14,39 +14,44 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
-from state_store.data.rows.keys import KeyLayout
-from state_store.data.rows.ordering import ordered_numbers
+from state_store.data.rows.key_layouts import KeyLayout, ordered_numbers
 from state_store.errors import DamagedError, FormatError
 
 if TYPE_CHECKING:
     import pyarrow
 
 Reader = Callable[[bytes, int], tuple[Any, int]]
-"""Reads a value of Avro's that begins somewhere in bytes; gives it, and where it ends."""
+"""Function that reads an Avro value at an offset in bytes, and returns it and the offset of its end."""
 
 _VERSION = 0
 NUMBER_BYTES = 2
-"""Of the number of a schema."""
+"""Bytes of the number of a schema."""
 
 SIZE_BYTES = 4
-"""Of the size of the first part of a key."""
+"""Bytes of the size of the first part of a key."""
 
 
 def decode_avro(
     rows: Sequence[bytes], fields: Sequence[pyarrow.Field], writers: Mapping[int, Sequence[pyarrow.Field]]
 ) -> list[pyarrow.Array]:
-    """The columns `fields` of rows, each written with the fields that `writers` has by number.
+    """Decode rows into the columns `fields`. A column that a row was written without is null.
 
-    A column that a row was written without is null. Raises DamagedError for what is no such row, FormatError
-    for a schema or a type that is not known.
+    Args:
+        rows: the rows, each with its version and the number of its schema.
+        fields: the columns.
+        writers: the fields with which rows were written, by number.
+
+    Raises:
+        DamagedError: a row is no Avro record.
+        FormatError: a schema or a type is not known.
     """
-    readers = {number: _record(one) for number, one in writers.items()}
+    readers = {number: _record(written) for number, written in writers.items()}
 
     def row(data: bytes) -> dict[str, Any]:
         number = int.from_bytes(data[1 : 1 + NUMBER_BYTES], "little")
         if number not in readers:
             raise FormatError(f"a row was written with schema {number}, which Spark's files do not have")
-        return _whole(data, 1 + NUMBER_BYTES, readers[number])
+        return _entire_record(data, 1 + NUMBER_BYTES, readers[number])
 
     return _columns([row(data) for data in rows], fields)
 
@@ -57,16 +62,18 @@ def decode_avro_keys(
     layout: KeyLayout,
     writers: Mapping[int, Sequence[pyarrow.Field]],
 ) -> list[pyarrow.Array]:
-    """The columns of keys in their layout. Raises as `decode_avro`."""
+    """Return the columns of keys in their layout. Raises as `decode_avro`."""
     if not layout.first:
         return decode_avro(keys, fields, writers)
     others = layout.others(len(fields))
     parts = [_parts(key) for key in keys]
     chosen = [fields[number] for number in layout.first]
-    columns = dict(zip(layout.first, _first_columns([one for one, _ in parts], chosen, layout), strict=True))
+    columns = dict(
+        zip(layout.first, _first_columns([first for first, _ in parts], chosen, layout), strict=True)
+    )
     if others:
         rest = {number: [written[place] for place in others] for number, written in writers.items()}
-        decoded = decode_avro([one for _, one in parts], [fields[place] for place in others], rest)
+        decoded = decode_avro([second for _, second in parts], [fields[place] for place in others], rest)
         columns |= zip(others, decoded, strict=True)
     return [columns[number] for number in range(len(fields))]
 
@@ -85,12 +92,12 @@ def _first_columns(
 
     if not layout.is_ordered:
         reader = _record(fields)
-        return _columns([_whole(data, 1, reader) for data in parts], fields)
+        return _columns([_entire_record(data, 1, reader) for data in parts], fields)
     halves = [
         pyarrow.field(f"{place}{half}", pyarrow.binary()) for place in range(len(fields)) for half in "ab"
     ]
     reader = _record(halves)
-    rows = [list(_whole(data, 1, reader).values()) for data in parts]
+    rows = [list(_entire_record(data, 1, reader).values()) for data in parts]
     if any(half is None for row in rows for half in row):
         raise DamagedError("a column that orders a key has no bytes")
     return [
@@ -110,21 +117,21 @@ def _columns(rows: Sequence[Mapping[str, Any]], fields: Sequence[pyarrow.Field])
         raise DamagedError(f"a row has a value that its column cannot have: {error}") from error
 
 
-def _whole(data: bytes, at: int, reader: Reader) -> dict[str, Any]:
-    """A record that begins there and goes on to the end."""
+def _entire_record(data: bytes, at: int, reader: Reader) -> dict[str, Any]:
+    """Return the record that begins at an offset and extends to the end."""
     if data[:1] != bytes([_VERSION]):
         raise FormatError(f"a row starts with {data[:1].hex() or 'nothing'}, not with encoding version 0")
     try:
         record, end = reader(data, at)
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise DamagedError(f"a row is no record of Avro: {error!r}") from error
+        raise DamagedError(f"a row is no Avro record: {error!r}") from error
     if end != len(data):
-        raise DamagedError(f"a row has {len(data)} bytes, of which its record of Avro is {end}")
+        raise DamagedError(f"a row has {len(data)} bytes, but its Avro record ends after {end}")
     return dict(record)
 
 
 def _reader(kind: pyarrow.DataType) -> Reader:
-    """Of a value within a union, or an element."""
+    """Return the reader of a value within a union, or of an element."""
     import pyarrow
 
     types = pyarrow.types
@@ -148,7 +155,7 @@ def _reader(kind: pyarrow.DataType) -> Reader:
         return _nullable(_blocks(_pair(_reader(kind.item_type))))
     if types.is_list(kind):
         return _nullable(_blocks(_reader(kind.value_type)))
-    raise FormatError(f"values of type {kind} are not read from Avro")
+    raise FormatError(f"values of type {kind} cannot be read from Avro")
 
 
 def _record(fields: Sequence[pyarrow.Field]) -> Reader:
@@ -171,7 +178,7 @@ def _record(fields: Sequence[pyarrow.Field]) -> Reader:
 
 
 def _nullable(reader: Reader) -> Reader:
-    """A union of null and something."""
+    """Return the reader of a union of null and another type."""
 
     def read(data: bytes, at: int) -> tuple[Any, int]:
         branch, at = _long(data, at)
@@ -183,7 +190,7 @@ def _nullable(reader: Reader) -> Reader:
 
 
 def _blocks(reader: Reader) -> Reader:
-    """The elements of an array or a map: blocks of this many, up to one of none."""
+    """Return the reader of the elements of an array or a map: blocks with a count, up to an empty block."""
 
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
         items: list[Any] = []
@@ -191,7 +198,7 @@ def _blocks(reader: Reader) -> Reader:
             count, at = _long(data, at)
             if not count:
                 return items, at
-            if count < 0:  # its bytes follow
+            if count < 0:  # the size of the block in bytes follows
                 count, (_, at) = -count, _long(data, at)
             if count > len(data):
                 raise IndexError(f"a block of {count} elements")
@@ -212,7 +219,7 @@ def _pair(reader: Reader) -> Reader:
 
 
 def _decimal(kind: pyarrow.DataType) -> Reader:
-    """The unscaled number in as few bytes as numbers of that precision need."""
+    """Return the reader of an unscaled number, which has the fewest bytes for its precision."""
     size = decimal_bytes(kind)
 
     def read(data: bytes, at: int) -> tuple[decimal.Decimal, int]:
@@ -226,7 +233,7 @@ def _decimal(kind: pyarrow.DataType) -> Reader:
 
 
 def decimal_bytes(kind: pyarrow.DataType) -> int:
-    """The bytes of a decimal of that type."""
+    """Return the bytes of a decimal of that type."""
     return int((10**kind.precision - 1).bit_length() + 8) // 8
 
 
@@ -247,7 +254,7 @@ def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _long(data: bytes, at: int) -> tuple[int, int]:
-    """A number, 7 bits a byte, in zigzag."""
+    """Return a number in zigzag encoding, 7 bits in each byte."""
     number = shift = 0
     while True:
         byte = data[at]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
 from state_store.data.rows.avro import NUMBER_BYTES, SIZE_BYTES, decimal_bytes
-from state_store.data.rows.keys import KeyLayout
-from state_store.data.rows.ordering import binary_of, ordered_bytes
+from state_store.data.rows.key_layouts import KeyLayout, binary_of, ordered_bytes
 from state_store.data.rows.packed import ENCODING_VERSION
 from state_store.data.rows.values import element_counts, unscaled_numbers
 from state_store.errors import FormatError
@@ -18,29 +17,30 @@ if TYPE_CHECKING:
     import pyarrow
 
 _NULL, _VALUE = b"\0", b"\2"
-"""The branches of a union of null and something."""
+"""The branches of a union of null and another type."""
 
 _VERSION = bytes([ENCODING_VERSION])
 
 
 def encode_avro(columns: Sequence[pyarrow.Array], number: int, count: int) -> list[bytes]:
-    """`count` rows, written with the schema of that number, whose fields the columns are.
+    """Return `count` rows with the number of the schema whose fields the columns are.
 
-    Raises FormatError for a type that Spark does not encode with Avro, or a null where Avro has none.
+    Raises:
+        FormatError: Spark does not encode a type with Avro, or there is a null for which Avro has no union.
     """
     before = _VERSION + number.to_bytes(NUMBER_BYTES, "little")
-    return [before + one for one in _records(columns, count)]
+    return [before + record for record in _records(columns, count)]
 
 
 def encode_avro_keys(
     columns: Sequence[pyarrow.Array], layout: KeyLayout, number: int, count: int
 ) -> list[bytes]:
-    """Keys in their layout. Raises as `encode_avro`."""
+    """Return keys in their layout. Raises as `encode_avro`."""
     if not layout.first:
         return encode_avro(columns, number, count)
-    chosen = [columns[place] for place in layout.first]
+    chosen = [columns[index] for index in layout.first]
     firsts = _records(_halves(chosen) if layout.is_ordered else chosen, count)
-    rests = encode_avro([columns[place] for place in layout.others(len(columns))], number, count)
+    rests = encode_avro([columns[index] for index in layout.others(len(columns))], number, count)
     return [
         (len(first) + 1).to_bytes(SIZE_BYTES, "little") + _VERSION + first + rest
         for first, rest in zip(firsts, rests, strict=True)
@@ -48,7 +48,7 @@ def encode_avro_keys(
 
 
 def _halves(columns: Sequence[pyarrow.Array]) -> list[pyarrow.Array]:
-    """Columns that order keys, each as two: the byte that says of which sign it is, and the number."""
+    """Return two columns for each that orders keys: the byte of the sign, and the number."""
     tables = map(ordered_bytes, columns)
     return [binary_of(half) for table in tables for half in (table[:, :1], table[:, 1:])]
 
@@ -60,7 +60,7 @@ def _records(columns: Sequence[pyarrow.Array], count: int) -> list[bytes]:
 
 
 def _field(column: pyarrow.Array) -> list[bytes]:
-    """The values of a field: a union with null, but where there is nothing else."""
+    """Return the values of a field: a union with null, except for a column of nulls only."""
     import pyarrow
 
     if pyarrow.types.is_null(column.type):
@@ -69,7 +69,7 @@ def _field(column: pyarrow.Array) -> list[bytes]:
 
 
 def _element(column: pyarrow.Array) -> Iterable[bytes]:
-    """The values of an array or a map, of which only those that are nested can be null."""
+    """Return the values of an array or a map; only nested ones can be null."""
     import pyarrow
 
     if pyarrow.types.is_nested(column.type):
@@ -81,7 +81,7 @@ def _element(column: pyarrow.Array) -> Iterable[bytes]:
 
 def _in_union(column: pyarrow.Array, values: Iterable[bytes]) -> list[bytes]:
     known = column.is_valid().to_pylist()
-    return [_VALUE + one if valid else _NULL for valid, one in zip(known, values, strict=True)]
+    return [_VALUE + value if valid else _NULL for valid, value in zip(known, values, strict=True)]
 
 
 def _nested(column: pyarrow.Array) -> list[bytes]:
@@ -102,31 +102,31 @@ def _nested(column: pyarrow.Array) -> list[bytes]:
 
 
 def _blocks(elements: Iterable[bytes], counts: Any) -> list[bytes]:
-    """One block of elements, and one of none."""
-    left = iter(elements)
+    """Return each array as one block of its elements and an empty block."""
+    remaining = iter(elements)
     return [
-        b"".join((_long(count), *itertools.islice(left, count), _NULL)) if count else _NULL
+        b"".join((_long(count), *itertools.islice(remaining, count), _NULL)) if count else _NULL
         for count in counts.tolist()
     ]
 
 
 def _plain(column: pyarrow.Array) -> Iterable[bytes]:
-    """The values of a type that is not nested, anything where there is a null."""
+    """Return the values of a type that is not nested; nulls become any value."""
     import pyarrow
 
     kind, types = column.type, pyarrow.types
     if types.is_boolean(kind):
-        return (b"\1" if one else b"\0" for one in column.to_pylist())
+        return (b"\1" if value else b"\0" for value in column.to_pylist())
     if types.is_date32(kind):
-        return (_long(one or 0) for one in column.cast(pyarrow.int32()).to_pylist())
+        return (_long(value or 0) for value in column.cast(pyarrow.int32()).to_pylist())
     if types.is_integer(kind) or types.is_timestamp(kind):
-        return (_long(one or 0) for one in column.cast(pyarrow.int64()).to_pylist())
+        return (_long(value or 0) for value in column.cast(pyarrow.int64()).to_pylist())
     if types.is_float32(kind) or types.is_float64(kind):
         width = kind.bit_width // 8
         data = column.fill_null(0).to_numpy(zero_copy_only=False).astype(f"<f{width}").tobytes()
         return (data[at : at + width] for at in range(0, len(data), width))
     if types.is_string(kind) or types.is_binary(kind):
-        return (_sized(one or b"") for one in column.cast(pyarrow.binary()).to_pylist())
+        return (_sized(value or b"") for value in column.cast(pyarrow.binary()).to_pylist())
     if types.is_decimal128(kind):
         size = decimal_bytes(kind)
         return (number.to_bytes(size, "big", signed=True) for number in unscaled_numbers(column))
@@ -138,15 +138,15 @@ def _sized(data: bytes) -> bytes:
 
 
 def _long(number: int) -> bytes:
-    """In zigzag, 7 bits a byte."""
-    left = number << 1 if number >= 0 else ~(number << 1)
+    """Return a number in zigzag encoding, 7 bits in each byte."""
+    rest = number << 1 if number >= 0 else ~(number << 1)
     encoded = bytearray()
-    while left > 0x7F:
-        encoded.append(left & 0x7F | 0x80)
-        left >>= 7
-    encoded.append(left)
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
     return bytes(encoded)
 
 
 def _unknown(column: pyarrow.Array) -> FormatError:
-    return FormatError(f"values of type {column.type} are not written with Avro")
+    return FormatError(f"values of type {column.type} cannot be written with Avro")

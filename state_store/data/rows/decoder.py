@@ -1,11 +1,12 @@
-"""Spark's rows as Arrow's columns: UnsafeRow decoded column by column, with numpy, no Python object a row.
+"""Spark's rows as Arrow's columns: UnsafeRow decoded with numpy, without a Python object for each row.
 
 An UnsafeRow is a null bitmap of 8-byte words, one 8-byte word a field (the value, or offset and length of the
-bytes that follow, relative to the row), then the bytes. A nested struct is such a row again; an array is the
-number of its elements, a null bitmap, the elements in their own width and what they refer to; a map is the
-size of an array of keys, that array and one of values. All is little-endian, and begins at multiples of 8.
+bytes that follow, relative to the row), then the bytes. A nested struct is such a row again. An array is the
+number of its elements, a null bitmap, the elements in their own width and the bytes that they refer to. A map
+is the size of an array of keys, that array and one of values. All numbers are little-endian, and all parts
+begin at multiples of 8.
 
-A key that is encoded for range or prefix scans has another layout (`state_store.data.rows.keys`).
+A key that is encoded for range or prefix scans has another layout (`state_store.data.rows.key_layouts`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from state_store.data.rows.packed import WORD, Packed
-from state_store.data.rows.plain_columns import built, calendar_intervals, decimals, strings
-from state_store.data.rows.region import Region
-from state_store.data.rows.types import is_geospatial, is_variant
-from state_store.data.rows.widths import width_of
+from state_store.data.rows.plain_columns import Region, built, calendar_intervals, decimals, strings
+from state_store.data.rows.types import is_geospatial, is_variant, width_of
 from state_store.errors import DamagedError, FormatError
 
 if TYPE_CHECKING:
@@ -25,11 +24,15 @@ if TYPE_CHECKING:
 
 
 def decode(rows: Sequence[bytes] | Packed, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
-    """The rows as columns of `schema`, which has the fields of Spark's schema in order, their types as
-    `state_store.data.rows.types` maps them.
+    """Decode rows into a batch.
 
-    Raises FormatError for a field of another type or a row of another encoding, DamagedError for a row that
-    is too short or refers to bytes outside of it.
+    Args:
+        rows: the rows, with the byte of the version, or packed.
+        schema: the fields of Spark's schema in order, with the types of `state_store.data.rows.types`.
+
+    Raises:
+        FormatError: a field has another type, or a row another encoding.
+        DamagedError: a row is too short or refers to bytes outside of it.
     """
     import pyarrow
 
@@ -47,8 +50,17 @@ def decode_fields(
     *,
     skip: int = 0,
 ) -> list[pyarrow.Array]:
-    """The columns numbered `only`, in order (None: all), of rows with the byte of their version in front,
-    each after `skip` other bytes: texts, or parts of bytes (data, starts, lengths). Raises as `decode`.
+    """Decode columns of rows that have the byte of their version in front.
+
+    Args:
+        rows: the rows, as a list or as parts of one buffer (data, starts, lengths).
+        fields: the columns of the rows.
+        only: the numbers of the columns to decode, in order; None is all.
+        skip: the number of other bytes before each row.
+
+    Raises:
+        FormatError: as `decode`.
+        DamagedError: as `decode`.
     """
     if not isinstance(rows, tuple):
         return _fields_of(Region.of(Packed.of(rows, skip=skip)), fields, only)
@@ -60,7 +72,7 @@ def decode_fields(
 
 
 def _lies_anywhere(kind: pyarrow.DataType) -> bool:
-    """Whether values are read wherever they begin: others by words, which begin at multiples of 8."""
+    """Return True if values may begin at any byte: other types are read by words."""
     import pyarrow
 
     types = pyarrow.types
@@ -71,7 +83,7 @@ def _lies_anywhere(kind: pyarrow.DataType) -> bool:
 def _fields_of(
     region: Region, fields: Sequence[pyarrow.Field], only: Collection[int] | None = None
 ) -> list[pyarrow.Array]:
-    """The columns of rows that lie there; those numbered `only`, in order (None: all)."""
+    """Return the columns numbered `only` (None: all), in order, of the rows in a region."""
     import numpy
 
     bitmap_bytes = _bitmap_bytes(len(fields))
@@ -92,7 +104,7 @@ def _fields_of(
 
 
 def _array(field: pyarrow.Field, raw: Any, nulls: Any, region: Region) -> pyarrow.Array:
-    """One column. `raw` are its values in their width, or words that refer to bytes of `region`."""
+    """Return one column; `raw` are its values in their width, or words that refer to bytes of `region`."""
     import pyarrow
 
     kind, types = field.type, pyarrow.types
@@ -111,14 +123,12 @@ def _array(field: pyarrow.Field, raw: Any, nulls: Any, region: Region) -> pyarro
     if types.is_interval(kind):
         return calendar_intervals(kind, raw, nulls, region)
     if width_of(kind) is None:
-        raise FormatError(
-            f"column '{field.name}' has type {kind}, which cannot be read from Spark's rows yet"
-        )
+        raise FormatError(f"column '{field.name}' has type {kind}, which cannot be read from Spark's rows")
     return built(kind, nulls, [raw])
 
 
 def _narrowed(words: Any, kind: pyarrow.DataType) -> Any:
-    """What is in the low bytes of the words."""
+    """Return the numbers in the low bytes of the words."""
     width = width_of(kind)
     return words if width in (None, 8) else words.astype(f"<i{width}")
 
@@ -143,14 +153,14 @@ def _structs(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> py
 
 
 def _variant_columns(fields: list[pyarrow.Field], parts: Region) -> list[pyarrow.Array]:
-    """4 bytes that tell the size of the value, the value, the metadata."""
+    """Split a variant: 4 bytes with the size of the value, the value, the metadata."""
     import numpy
 
     if (parts.ends - parts.starts < 4).any():
         raise DamagedError("a variant has less than 4 bytes")
     middles = parts.starts + 4 + parts.at(parts.starts, "<u4")
     if (middles > parts.ends).any():
-        raise DamagedError("a variant is longer than its place")
+        raise DamagedError("a variant is longer than its slot")
     present = numpy.zeros(len(parts.starts), bool)
     return [
         strings(fields[0], Region(parts.data, parts.starts + 4, middles), present),
@@ -159,7 +169,7 @@ def _variant_columns(fields: list[pyarrow.Field], parts: Region) -> list[pyarrow
 
 
 def _geospatial_columns(fields: list[pyarrow.Field], parts: Region) -> list[pyarrow.Array]:
-    """4 bytes that tell the reference system, and the shape as WKB."""
+    """Split a geometry or geography: 4 bytes with the reference system, and the shape as WKB."""
     import numpy
 
     if (parts.ends - parts.starts < 4).any():
@@ -170,7 +180,7 @@ def _geospatial_columns(fields: list[pyarrow.Field], parts: Region) -> list[pyar
 
 
 def _spread(values: pyarrow.Array, nulls: Any) -> pyarrow.Array:
-    """The values where there is no null, in order."""
+    """Return the values, in order, in the positions without a null."""
     import numpy
     import pyarrow
 
@@ -196,17 +206,17 @@ def _maps(kind: pyarrow.DataType, raw: Any, nulls: Any, region: Region) -> pyarr
     firsts = numpy.where(nulls, parts.starts, parts.starts + WORD)
     middles = numpy.where(nulls, parts.starts, firsts + parts.at(numpy.where(nulls, 0, parts.starts), "<i8"))
     if ((middles < firsts) | (middles > parts.ends)).any():
-        raise DamagedError("a map is longer than its place")
+        raise DamagedError("a map is longer than its slot")
     offsets, keys = _elements(kind.key_field, Region(parts.data, firsts, middles), nulls)
     item_offsets, items = _elements(kind.item_field, Region(parts.data, middles, parts.ends), nulls)
     if (offsets != item_offsets).any():
-        raise DamagedError("a map has not as many values as keys")
+        raise DamagedError("a map has other numbers of keys and values")
     entries = pyarrow.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
     return built(kind, nulls, [offsets], children=[entries])
 
 
 def _elements(field: pyarrow.Field, arrays: Region, nulls: Any) -> tuple[Any, pyarrow.Array]:
-    """The elements of all arrays, and where those of each begin."""
+    """Return the offsets of all arrays, and their elements."""
     import numpy
 
     if (arrays.starts % WORD != 0).any():
@@ -218,15 +228,15 @@ def _elements(field: pyarrow.Field, arrays: Region, nulls: Any) -> tuple[Any, py
     width = width_of(field.type) or WORD
     first = WORD + (counts + 63) // 64 * WORD
     if ((counts < 0) | (counts > sizes) | ((first + counts * width > sizes) & ~nulls)).any():
-        raise DamagedError("an array is longer than its place")
+        raise DamagedError("an array is longer than its slot")
     offsets = numpy.zeros(len(counts) + 1, numpy.int32)
     numpy.cumsum(counts, out=offsets[1:])
     owners = numpy.repeat(numpy.arange(len(counts)), counts)
-    places = numpy.arange(int(offsets[-1])) - offsets[:-1][owners]
+    positions = numpy.arange(int(offsets[-1])) - offsets[:-1][owners]
     starts = arrays.starts[owners]
-    bitmap = arrays.at(starts + WORD + places // 64 * WORD, "<i8")
-    missing = (bitmap >> (places % 64)) & 1 == 1
-    raw = arrays.at(starts + first[owners] + places * width, f"<i{width}")
+    bitmap = arrays.at(starts + WORD + positions // 64 * WORD, "<i8")
+    missing = (bitmap >> (positions % 64)) & 1 == 1
+    raw = arrays.at(starts + first[owners] + positions * width, f"<i{width}")
     return offsets, _array(field, raw, missing, arrays.taken(owners))
 
 

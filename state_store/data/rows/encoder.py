@@ -1,26 +1,84 @@
-"""Arrow's columns as Spark's rows: the reverse of the decoder, the bytes that Spark's own writer makes."""
+"""Arrow's columns as the rows that Spark's own writer makes: the reverse of the decoder."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
-from state_store.data.rows.blobs import Blobs, RoomyBlobs, copy, padded, texts_of
-from state_store.data.rows.keys import KeyLayout
-from state_store.data.rows.ordering import binary_of, ordered_bytes
+from state_store.data.rows.key_layouts import KeyLayout, binary_of, ordered_bytes
 from state_store.data.rows.packed import ENCODING_VERSION, WORD
-from state_store.data.rows.types import is_geospatial, is_variant
+from state_store.data.rows.types import is_geospatial, is_variant, width_of
 from state_store.data.rows.values import DECIMAL_BYTES, element_counts, nulls_of, numbers_in_place
-from state_store.data.rows.widths import width_of
 from state_store.errors import FormatError
 
 if TYPE_CHECKING:
     import pyarrow
 
 
+@dataclass(frozen=True)
+class Blobs:
+    """Slices of bytes, each of which begins at a multiple of 8 and is padded with zeros.
+
+    Attributes:
+        words: the bytes, as an array of int64.
+        starts: the start of each slice, in words.
+        lengths: the length of each slice, in bytes.
+    """
+
+    words: Any
+    starts: Any
+    lengths: Any
+
+    @property
+    def sizes(self) -> Any:
+        """Words of each slice."""
+        return (self.lengths + WORD - 1) // WORD
+
+
+@dataclass(frozen=True)
+class RoomyBlobs(Blobs):
+    """Slices with room for two words each, regardless of their lengths."""
+
+    @property
+    def sizes(self) -> Any:
+        import numpy
+
+        return numpy.full(len(self.lengths), 2)
+
+
+def texts_of(blobs: Blobs, *, before: bytes = b"") -> list[bytes]:
+    """Return the bytes of each slice, with `before` in front."""
+    data = blobs.words.tobytes()
+    starts = (blobs.starts * WORD).tolist()
+    ends = (blobs.starts * WORD + blobs.lengths).tolist()
+    return [before + data[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def copy(words: Any, starts: Any, blobs: Blobs) -> None:
+    """Copy each slice to its start, given in words, in `words`."""
+    import numpy
+
+    sizes = blobs.sizes
+    within = numpy.arange(int(sizes.sum())) - numpy.repeat(numpy.cumsum(sizes) - sizes, sizes)
+    words[numpy.repeat(starts, sizes) + within] = blobs.words[numpy.repeat(blobs.starts, sizes) + within]
+
+
+def padded(data: Any, firsts: Any, lengths: Any) -> Blobs:
+    """Return slices of `data`, a uint8 array, as blobs."""
+    import numpy
+
+    sizes = (lengths + WORD - 1) // WORD
+    starts = numpy.cumsum(sizes) - sizes
+    copied = numpy.zeros(int(sizes.sum()) * WORD, numpy.uint8)
+    within = numpy.arange(int(lengths.sum())) - numpy.repeat(numpy.cumsum(lengths) - lengths, lengths)
+    copied[numpy.repeat(starts * WORD, lengths) + within] = data[numpy.repeat(firsts, lengths) + within]
+    return Blobs(copied.view("<i8"), starts, lengths)
+
+
 def encode(columns: Sequence[pyarrow.Array], count: int, *, before: bytes = b"") -> list[bytes]:
-    """`count` rows as stores have them, with the byte of the version, and `before` before that.
+    """Return `count` rows as stores have them, with the byte of the version, and `before` in front of that.
 
     The types of the columns are those of `state_store.data.rows.types`. Raises FormatError for another.
     """
@@ -30,16 +88,20 @@ def encode(columns: Sequence[pyarrow.Array], count: int, *, before: bytes = b"")
 def encode_keys(
     columns: Sequence[pyarrow.Array], count: int, layout: KeyLayout, *, before: bytes = b""
 ) -> list[bytes]:
-    """Keys in their layout, each with `before` in front. Raises FormatError as `encode`, and for a type that
-    does not order keys.
+    """Return keys in their layout, each with `before` in front.
+
+    Raises FormatError as `encode`, and for a type that cannot order keys.
     """
     if not layout.first:
         return encode(columns, count, before=before)
     chosen = [columns[number] for number in layout.first]
-    first = encode([binary_of(ordered_bytes(one)) for one in chosen] if layout.is_ordered else chosen, count)
+    first = encode(
+        [binary_of(ordered_bytes(column)) for column in chosen] if layout.is_ordered else chosen, count
+    )
     rest = encode([columns[number] for number in layout.others(len(columns))], count)
     return [
-        before + len(one).to_bytes(4, "little") + one + other for one, other in zip(first, rest, strict=True)
+        before + len(part).to_bytes(4, "little") + part + other
+        for part, other in zip(first, rest, strict=True)
     ]
 
 
@@ -62,14 +124,14 @@ def _rows(columns: Sequence[pyarrow.Array], count: int) -> Blobs:
 
 
 def _laid_out(fixed: Any, variable: list[tuple[int, Any, Blobs]]) -> Blobs:
-    """Rows of their fixed words and what follows these; fills in offsets and sizes."""
+    """Return rows of their fixed words and the blobs after these, with offsets and sizes filled in."""
     import numpy
 
     count, width = fixed.shape
     cursors = numpy.full(count, width, numpy.int64)
     places = []
     for index, nulls, blobs in variable:
-        known = ~nulls | (blobs.sizes > 0)  # a decimal or an interval keeps its room where it is null
+        known = ~nulls | (blobs.sizes > 0)  # a decimal or an interval keeps its room if it is null
         fixed[:, index] = numpy.where(known, cursors * WORD << 32 | blobs.lengths, 0)
         places.append(cursors)
         cursors = cursors + blobs.sizes
@@ -82,7 +144,7 @@ def _laid_out(fixed: Any, variable: list[tuple[int, Any, Blobs]]) -> Blobs:
 
 
 def _blobs(column: pyarrow.Array, *, keeps_room: bool) -> Blobs:
-    """What the words of a column refer to; nulls are empty, but with `keeps_room` where Spark keeps room."""
+    """Return the blobs of a column's words; with `keeps_room` some nulls have room, as in Spark."""
     import pyarrow
 
     kind, types = column.type, pyarrow.types
@@ -115,7 +177,7 @@ def _bytes(column: pyarrow.Array) -> Blobs:
 
 
 def _decimals(column: pyarrow.Array, *, keeps_room: bool) -> Blobs:
-    """The fewest bytes of the number, big-endian, in 16 bytes."""
+    """Return the fewest bytes of each number, big-endian, in 16 bytes."""
     import numpy
 
     halves = numpy.frombuffer(column.buffers()[1], "<i8").reshape(-1, 2)[
@@ -168,16 +230,16 @@ def _structs(column: pyarrow.Array) -> Blobs:
 
 
 def _variants(column: pyarrow.Array) -> Blobs:
-    """The size of the value in 4 bytes, the value, the metadata."""
+    """Return the size of each value in 4 bytes, the value, the metadata."""
     import numpy
 
-    value, metadata = (_bytes(one) for one in column.flatten())
+    value, metadata = (_bytes(part) for part in column.flatten())
     sizes = value.lengths.astype("<u4").view(numpy.uint8).reshape(-1, 4)
     return _joined(column, sizes, value, metadata)
 
 
 def _geospatial(column: pyarrow.Array) -> Blobs:
-    """The number of the reference system in 4 bytes, the shape as WKB."""
+    """Return the number of each reference system in 4 bytes, and the shape as WKB."""
     import numpy
     import pyarrow
 
@@ -187,12 +249,12 @@ def _geospatial(column: pyarrow.Array) -> Blobs:
 
 
 def _joined(column: pyarrow.Array, heads: Any, *blobs: Blobs) -> Blobs:
-    """The 4 bytes of each head and what follows them, nothing for nulls of the column."""
+    """Return the 4 bytes of each head and the blobs after it, empty for nulls of the column."""
     import numpy
 
     nulls = nulls_of(column)
     parts = [
-        b"".join(one) for one in zip(map(bytes, heads), *(texts_of(each) for each in blobs), strict=True)
+        b"".join(parts) for parts in zip(map(bytes, heads), *(texts_of(each) for each in blobs), strict=True)
     ]
     lengths = numpy.array([0 if null else len(part) for part, null in zip(parts, nulls, strict=True)], "<i8")
     data = numpy.frombuffer(b"".join(parts), numpy.uint8)
@@ -201,7 +263,7 @@ def _joined(column: pyarrow.Array, heads: Any, *blobs: Blobs) -> Blobs:
 
 
 def _maps(column: pyarrow.Array) -> Blobs:
-    """The size of the array of keys in a word, that array, the array of values."""
+    """Return the size of each array of keys in a word, that array, and the array of values."""
     import numpy
 
     nulls, counts = nulls_of(column), element_counts(column)
@@ -219,7 +281,7 @@ def _maps(column: pyarrow.Array) -> Blobs:
 
 
 def _arrays(elements: pyarrow.Array, counts: Any, nulls: Any) -> Blobs:
-    """Arrays of `counts` elements each, which follow each other."""
+    """Return arrays of `counts` consecutive elements."""
     import numpy
 
     missing, width = nulls_of(elements), width_of(elements.type)
@@ -229,7 +291,7 @@ def _arrays(elements: pyarrow.Array, counts: Any, nulls: Any) -> Blobs:
     fixed_words = (counts * step + WORD - 1) // WORD
     ends = numpy.cumsum(counts)
     owners = numpy.repeat(numpy.arange(len(counts)), counts)
-    places = numpy.arange(len(elements)) - (ends - counts)[owners]
+    positions = numpy.arange(len(elements)) - (ends - counts)[owners]
     inner = numpy.zeros(len(elements), numpy.int64) if blobs is None else numpy.where(missing, 0, blobs.sizes)
     before = numpy.cumsum(inner) - inner
     firsts = before[(ends - counts)[counts > 0]]
@@ -241,9 +303,9 @@ def _arrays(elements: pyarrow.Array, counts: Any, nulls: Any) -> Blobs:
     words = numpy.zeros(int(sizes.sum()), "<i8")
     words[starts[~nulls]] = counts[~nulls]
     lost = numpy.flatnonzero(missing)
-    bits = numpy.left_shift(1, (places[lost] % 64).astype("u8"), dtype="u8").view("<i8")
-    numpy.bitwise_or.at(words, starts[owners[lost]] + 1 + places[lost] // 64, bits)
-    begins = (starts + 1 + bitmap_words)[owners] * WORD + places * step
+    bits = numpy.left_shift(1, (positions[lost] % 64).astype("u8"), dtype="u8").view("<i8")
+    numpy.bitwise_or.at(words, starts[owners[lost]] + 1 + positions[lost] // 64, bits)
+    begins = (starts + 1 + bitmap_words)[owners] * WORD + positions * step
     if width is not None:
         values = numpy.where(missing, 0, numbers_in_place(elements, width)).astype(f"<u{width}")
         words.view(f"<u{width}")[begins // width] = values
@@ -261,5 +323,5 @@ def _is_null(kind: pyarrow.DataType) -> bool:
 
 
 def _bit(number: int) -> int:
-    """The bit as a signed 64-bit number."""
+    """Return the bit as a signed 64-bit number."""
     return 1 << number if number < 63 else -(1 << 63)

@@ -1,7 +1,7 @@
 """The partition of a key as Spark finds it: Murmur3 over the columns with the seed 42, modulo the partitions.
 
-Spark's variant of Murmur3 mixes the bytes after the last whole word of a text one by one, as signed numbers.
-Nulls leave the hash as it is.
+Spark's variant of Murmur3 mixes the bytes after the last full word of a text one by one, as signed numbers.
+Nulls do not change the hash.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
-from state_store.data.rows.types import is_collated, is_geospatial, is_variant
+from state_store.data.rows.types import is_collated, is_geospatial, is_variant, width_of
 from state_store.data.rows.values import unscaled_numbers
-from state_store.data.rows.widths import width_of
 from state_store.errors import FormatError
 
 if TYPE_CHECKING:
@@ -22,8 +21,10 @@ SEED = 42
 
 
 def partitions_of(columns: Sequence[pyarrow.Array], fields: Sequence[pyarrow.Field], partitions: int) -> Any:
-    """The number of the partition of each row, as a numpy array. Raises FormatError for a type by which Spark
-    does not partition, or whose equal values may differ in their bytes.
+    """Return the number of the partition of each row, as a numpy array of int64.
+
+    Raises:
+        FormatError: Spark does not partition by a type, or its equal values may differ in their bytes.
     """
     import numpy
 
@@ -91,17 +92,17 @@ def _of_bytes(column: pyarrow.Array, seeds: Any) -> Any:
     plain = column.cast(pyarrow.large_binary())
     bounds = numpy.frombuffer(plain.buffers()[1], "<i8")[plain.offset : plain.offset + len(plain) + 1]
     data = numpy.frombuffer((plain.buffers()[2] or b""), numpy.uint8)
-    return _of_stretches(data, bounds[:-1], numpy.diff(bounds), seeds)
+    return _of_slices(data, bounds[:-1], numpy.diff(bounds), seeds)
 
 
 def _of_large_decimals(column: pyarrow.Array, seeds: Any, nulls: Any) -> Any:
-    """Of the fewest bytes that have the number, big-endian."""
+    """Hash the fewest bytes that hold each number, big-endian."""
     import numpy
 
     numbers = [_fewest_bytes(number) for number in unscaled_numbers(column)]
-    lengths = numpy.array([len(one) for one in numbers], numpy.int64)
+    lengths = numpy.array([len(number) for number in numbers], numpy.int64)
     data = numpy.frombuffer(b"".join(numbers), numpy.uint8)
-    return _of_stretches(data, numpy.cumsum(lengths) - lengths, lengths, seeds)
+    return _of_slices(data, numpy.cumsum(lengths) - lengths, lengths, seeds)
 
 
 def _fewest_bytes(number: int) -> bytes:
@@ -109,15 +110,15 @@ def _fewest_bytes(number: int) -> bytes:
     return number.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
 
-def _of_stretches(data: Any, starts: Any, lengths: Any, seeds: Any) -> Any:
-    """Four bytes of all stretches after the other, then single bytes."""
+def _of_slices(data: Any, starts: Any, lengths: Any, seeds: Any) -> Any:
+    """Hash slices: four bytes at a time, then single bytes."""
     import numpy
 
     hashes = seeds.copy()
     for number in range(int(lengths.max(initial=0)) // 4):
         has = lengths >= 4 * (number + 1)
-        places = starts[has, None] + 4 * number + numpy.arange(4)
-        words = numpy.ascontiguousarray(data[places]).view("<u4").reshape(-1)
+        offsets = starts[has, None] + 4 * number + numpy.arange(4)
+        words = numpy.ascontiguousarray(data[offsets]).view("<u4").reshape(-1)
         hashes[has] = _mixed(hashes[has], words)
     aligned = lengths // 4 * 4
     for number in range(3):

@@ -1,4 +1,4 @@
-"""Rows in one buffer, each at a multiple of 8 bytes, so that numpy reads the words of all of them at once."""
+"""Packed rows: many rows in one buffer, each at a multiple of 8 bytes, so that numpy reads whole words."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ _DELIMITER = b","
 
 @dataclass(frozen=True)
 class Packed:
-    """Spark's rows (UnsafeRow) without the byte of their version: row i is `lengths[i]` bytes of `data` from
-    `starts[i]`. `data` is of bytes, `starts` and `lengths` of 64-bit integers; all are numpy arrays.
+    """Spark's rows (UnsafeRow) without the byte of their version, in one buffer.
+
+    Attributes:
+        data: the bytes, as an array of uint8.
+        starts: the start of each row, as int64.
+        lengths: the length of each row, as int64.
     """
 
     data: Any
@@ -32,9 +36,15 @@ class Packed:
 
     @classmethod
     def of(cls, rows: Sequence[bytes], *, skip: int = 0) -> Packed:
-        """Rows as stores have them, with the byte of the version before each, and `skip` bytes before that.
+        """Pack rows of a store.
 
-        Raises FormatError for another version, DamagedError for what has not the length of a row.
+        Args:
+            rows: the rows, each with `skip` other bytes and the byte of the version in front.
+            skip: the number of bytes before that byte.
+
+        Raises:
+            FormatError: a row has another version.
+            DamagedError: a row has an impossible length.
         """
         import numpy
 
@@ -56,10 +66,10 @@ class Packed:
 
     @classmethod
     def of_slices(cls, data: Any, starts: Any, lengths: Any, *, aligned: bool = True) -> Packed:
-        """Parts of `data`, wherever they lie: rows with the byte of their version before each. They are
-        copied where they do not begin at multiples of 8, if that is asked for or they have one length.
+        """Pack slices of `data`, each a row with the byte of its version in front.
 
-        Raises FormatError and DamagedError as `of`.
+        They are copied if they do not begin at multiples of 8, and `aligned` demands it or all have the same
+        length. Raises FormatError and DamagedError as `of`.
         """
         import numpy
 
@@ -83,7 +93,7 @@ class Packed:
 
 
 def joined(parts: Sequence[bytes]) -> tuple[Any, Any, Any]:
-    """The bytes of all parts, one after the other, and where each starts and how long it is."""
+    """Return the concatenated bytes of all parts, and the start and the length of each, as numpy arrays."""
     import numpy
 
     lengths = numpy.fromiter(map(len, parts), numpy.int64, len(parts))
@@ -92,10 +102,18 @@ def joined(parts: Sequence[bytes]) -> tuple[Any, Any, Any]:
 
 
 def split_values(lists: tuple[Any, Any, Any]) -> tuple[Any, tuple[Any, Any, Any]]:
-    """The single values of lists of values, as parts of the same bytes, and the number of the list of each.
+    """Split lists of values into single values, which are slices of the same bytes.
 
-    A list is its values with a byte between two of them; each begins with its size in 4 bytes. Raises
-    DamagedError for one that is none.
+    A list is its values, each after its size in 4 bytes, with a byte between two of them.
+
+    Args:
+        lists: the lists, as (data, starts, lengths).
+
+    Returns:
+        The number of the list of each value, and the values as (data, starts, lengths).
+
+    Raises:
+        DamagedError: the bytes are no list of values.
     """
     import numpy
 
@@ -121,12 +139,12 @@ def split_values(lists: tuple[Any, Any, Any]) -> tuple[Any, tuple[Any, Any, Any]
 
 
 def merged_values(values: Sequence[bytes]) -> bytes:
-    """The reverse of `split_values`, of one list that is not empty."""
+    """Return a list of values that is not empty as bytes: the reverse of `split_values`."""
     return _DELIMITER.join(len(value).to_bytes(_SIZE_BYTES, "little") + value for value in values)
 
 
 def gathered(data: Any, starts: Any, lengths: Any) -> Any:
-    """The bytes of all slices of `data`, one after the other."""
+    """Return the concatenated bytes of all slices of `data`."""
     import numpy
 
     ends = numpy.cumsum(lengths)
@@ -135,7 +153,7 @@ def gathered(data: Any, starts: Any, lengths: Any) -> Any:
 
 
 def _of_size(data: Any, starts: Any, size: int) -> Any:
-    """Parts of one size after each other: numpy copies things of many bytes as fast as single words."""
+    """Return slices of one size, concatenated: numpy copies long items as fast as single words."""
     import numpy
 
     parts = numpy.ndarray((len(data) - size + 1,), f"V{size}", buffer=data, strides=(1,))
@@ -143,14 +161,14 @@ def _of_size(data: Any, starts: Any, size: int) -> Any:
 
 
 def words_anywhere(data: Any) -> Any:
-    """The 64-bit number that begins at each byte of `data`."""
+    """Return the 64-bit number that begins at each byte of `data`."""
     import numpy
 
     return numpy.ndarray((max(0, len(data) - WORD + 1),), "<i8", buffer=data, strides=(1,))
 
 
 def _words(data: Any, shifts: Any, lengths: Any) -> Any:
-    """Whole words of `data`, as bytes: those of each part are `shifts` after their place in the result."""
+    """Return words of `data`, as bytes; each part is `shifts` bytes after its place in the result."""
     import numpy
 
     total = int(lengths.sum()) // WORD

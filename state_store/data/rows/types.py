@@ -14,7 +14,8 @@
 | struct, array, map | struct, list, map |
 | void | null |
 
-A user-defined type is what it is stored as. An int32 of months has `spark_type` in its field's metadata.
+A user-defined type has the Arrow type of its storage. An int32 of months has `spark_type` in its field's
+metadata.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ if TYPE_CHECKING:
     import pyarrow
 
 SPARK_TYPE = b"spark_type"
-"""Key of the metadata of a field whose Spark type Arrow's does not tell."""
+"""Key of a field's metadata for the Spark type, if Arrow's does not determine it."""
 
 COLLATIONS = "__COLLATIONS"
-"""Where Spark's metadata of a field has the collations of its strings."""
+"""Key of Spark's metadata of a field for the collations of its strings."""
 
 GEOARROW_NAME, GEOARROW_METADATA = b"ARROW:extension:name", b"ARROW:extension:metadata"
-"""Keys of the metadata by which readers of GeoArrow know a column, and how its coordinates are meant."""
+"""Keys of the metadata that mark a GeoArrow column and name its reference system."""
+
+SMALL_DECIMAL = 18
+"""Maximum precision, in digits, of a decimal that fits into its word."""
 
 _VARIANT_MARK = {b"variant": b"true"}
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
@@ -44,20 +48,26 @@ _TEXT = re.compile(r"string( collate \w+)?|(var)?char\(\d+\)")
 _DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 _GEOSPATIAL = re.compile(r"(geometry|geography)\((\w+:-?\w+)(?:,\s*\w+)?\)")
 _SRIDS = {"OGC:CRS84": 4326, "OGC:CRS83": 4269, "OGC:CRS27": 4267, "SRID:ANY": -1}
-"""Numbers of the reference systems whose names have not theirs; -1: each value has its own."""
+"""Numbers of the reference systems whose names do not contain them; -1: each value has its own."""
 
 _YEAR_MONTH = re.compile(r"interval (year|month)( to month)?")
 
 
 def schema_of(text: str, *, file: str) -> pyarrow.Schema:
-    """The Arrow schema of Spark's JSON of a struct, which `file` has.
+    """Return the Arrow schema for Spark's JSON of a struct.
 
-    Raises DamagedError where it is no such JSON, FormatError for a type that is not known.
+    Args:
+        text: the JSON.
+        file: the file that has it, for errors.
+
+    Raises:
+        DamagedError: the text is no such JSON.
+        FormatError: a type is not known.
     """
     import pyarrow
 
     try:
-        return pyarrow.schema([_field(one, file) for one in json.loads(text)["fields"]])
+        return pyarrow.schema([_field(field, file) for field in json.loads(text)["fields"]])
     except (KeyError, TypeError, ValueError) as error:
         raise DamagedError(
             f"'{file}' is damaged: it has no schema of Spark's: {error!r}", file=file
@@ -65,18 +75,18 @@ def schema_of(text: str, *, file: str) -> pyarrow.Schema:
 
 
 def is_variant(kind: pyarrow.DataType) -> bool:
-    """Whether the struct stands for a variant."""
+    """Return True if the struct stands for a variant."""
     return kind.num_fields == 2 and (kind.field(1).metadata or {}).get(b"variant") == b"true"
 
 
 def is_geospatial(kind: pyarrow.DataType) -> bool:
-    """Whether the struct stands for a geometry or a geography."""
+    """Return True if the struct stands for a geometry or a geography."""
     marks = kind.field(1).metadata or {} if kind.num_fields == 2 else {}
     return b"geometry" in marks or b"geography" in marks
 
 
 def is_collated(field: pyarrow.Field) -> bool:
-    """Whether equal strings of the field may have different bytes."""
+    """Return True if equal strings of the field may have different bytes."""
     collation = (field.metadata or {}).get(SPARK_TYPE, b"")
     return collation.startswith(b"string collate") and b"UTF8_BINARY" not in collation.split()
 
@@ -104,7 +114,7 @@ def _nested(spark: Mapping[str, Any], file: str) -> pyarrow.DataType:
 
     kind = spark["type"]
     if kind == "struct":
-        return pyarrow.struct([_field(one, file) for one in spark["fields"]])
+        return pyarrow.struct([_field(field, file) for field in spark["fields"]])
     if kind == "array":
         element = _type(spark["elementType"], file)
         return pyarrow.list_(pyarrow.field("element", element, bool(spark["containsNull"])))
@@ -137,17 +147,18 @@ def _atomic(spark: str, file: str) -> pyarrow.DataType:
 
 
 def _geospatial(name: str, system: str) -> pyarrow.DataType:
-    """A geometry or geography, in the reference system that all values have, or each its own (`SRID:ANY`).
+    """Return the type of a geometry or geography.
 
-    Only a geometry is marked for readers of GeoArrow: some refuse a table with edges along a sphere.
+    The reference system is that of all values, or `SRID:ANY` if each has its own. Only a geometry is marked
+    for readers of GeoArrow: some refuse a table with edges along a sphere.
     """
     import pyarrow
 
     srid = _SRIDS.get(system) or int(system.rpartition(":")[2])
     marks = {name.encode(): b"true", b"srid": str(srid).encode()}
     if name == "geometry":
-        meant = {"crs": system, "crs_type": "authority_code"} if srid > 0 else {}
-        marks |= {GEOARROW_NAME: b"geoarrow.wkb", GEOARROW_METADATA: json.dumps(meant).encode()}
+        crs = {"crs": system, "crs_type": "authority_code"} if srid > 0 else {}
+        marks |= {GEOARROW_NAME: b"geoarrow.wkb", GEOARROW_METADATA: json.dumps(crs).encode()}
     wkb = pyarrow.field("wkb", pyarrow.binary(), False, marks)
     return pyarrow.struct([pyarrow.field("srid", pyarrow.int32(), False), wkb])
 
@@ -177,4 +188,26 @@ def _simple() -> dict[str, pyarrow.DataType]:
 
 
 def _unknown(kind: str, file: str) -> FormatError:
-    return FormatError(f"'{file}' has a column of Spark's type '{kind}', which is not known here", file=file)
+    return FormatError(
+        f"'{file}' has a column of Spark's type '{kind}', which this release does not know", file=file
+    )
+
+
+def width_of(kind: pyarrow.DataType) -> int | None:
+    """Return the bytes of a value that rows and arrays store in place; None if the word refers to it."""
+    import pyarrow
+
+    types = pyarrow.types
+    if types.is_boolean(kind) or types.is_int8(kind):
+        return 1
+    if types.is_int16(kind):
+        return 2
+    if types.is_int32(kind) or types.is_date32(kind) or types.is_float32(kind):
+        return 4
+    if types.is_int64(kind) or types.is_float64(kind):
+        return 8
+    if (types.is_timestamp(kind) or types.is_duration(kind)) and kind.unit == "us":
+        return 8
+    if types.is_time64(kind) or (types.is_decimal128(kind) and kind.precision <= SMALL_DECIMAL):
+        return 8
+    return None

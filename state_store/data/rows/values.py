@@ -1,4 +1,4 @@
-"""The values of one column of Arrow's, as numbers of numpy."""
+"""The values of an Arrow column as numpy numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from state_store.core.compat import zip
 from state_store.data.rows.packed import WORD
-from state_store.data.rows.widths import SMALL_DECIMAL
+from state_store.data.rows.types import SMALL_DECIMAL
 
 if TYPE_CHECKING:
     import pyarrow
@@ -16,7 +16,7 @@ DECIMAL_BYTES = 16
 
 
 def numbers_in_place(column: pyarrow.Array, width: int) -> Any:
-    """The numbers of a column that are stored in place, as unsigned ones of `width` bytes (signed for 8)."""
+    """Return the numbers of a column as unsigned integers of `width` bytes (signed for 8)."""
     import numpy
     import pyarrow
 
@@ -33,17 +33,17 @@ def numbers_in_place(column: pyarrow.Array, width: int) -> Any:
 
 
 def unscaled_numbers(column: pyarrow.Array) -> list[int]:
-    """Decimals without their point, of any number of digits; 0 where there is none."""
+    """Return decimals of any precision without their point; 0 for nulls."""
     data = column.buffers()[1].to_pybytes()
-    places = range(
+    offsets = range(
         DECIMAL_BYTES * column.offset, DECIMAL_BYTES * (column.offset + len(column)), DECIMAL_BYTES
     )
-    numbers = (int.from_bytes(data[at : at + DECIMAL_BYTES], "little", signed=True) for at in places)
+    numbers = (int.from_bytes(data[at : at + DECIMAL_BYTES], "little", signed=True) for at in offsets)
     return [0 if null else number for number, null in zip(numbers, nulls_of(column).tolist(), strict=True)]
 
 
 def element_counts(column: pyarrow.Array) -> Any:
-    """How many elements each list or map has, none where it is null, as a numpy array."""
+    """Return the number of elements of each list or map, 0 for nulls, as a numpy array of int64."""
     import numpy
 
     bounds = column.offsets.to_numpy(zero_copy_only=False).astype(numpy.int64)
@@ -51,5 +51,5 @@ def element_counts(column: pyarrow.Array) -> Any:
 
 
 def nulls_of(column: pyarrow.Array) -> Any:
-    """Whether each value is null, as a numpy array."""
+    """Return a numpy array that is True for nulls."""
     return column.is_null().to_numpy(zero_copy_only=False)

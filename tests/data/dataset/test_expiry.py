@@ -11,7 +11,7 @@ from state_store.data.dataset.expiry import TIME, WATERMARK, Expiry
 from state_store.data.dataset.schemas import DEFAULT_FAMILY, FamilySchema
 from state_store.data.dataset.views import View
 from state_store.data.query import Operator
-from state_store.data.rows.keys import KeyLayout
+from state_store.data.rows.key_layouts import KeyLayout
 
 MS = pa.timestamp("us", "UTC")
 WINDOW = pa.struct([("start", MS), ("end", MS)])

@@ -7,12 +7,12 @@ import json
 import pyarrow as pa
 import pytest
 
-from state_store.data.dataset.keys import key_columns, partitioning_columns, places_of
+from state_store.data.dataset.keys import key_columns, key_partitions, partitioning_columns
 from state_store.data.dataset.schemas import FamilySchema
 from state_store.data.dataset.views import View
 from state_store.data.query import Operator
 from state_store.data.rows.hashing import partitions_of
-from state_store.data.rows.keys import KeyLayout
+from state_store.data.rows.key_layouts import KeyLayout
 from state_store.errors import FormatError, OptionError
 
 PARTITIONS = 50
@@ -69,7 +69,7 @@ def test_all_that_spark_keeps_for_a_key_is_in_its_partition(columns, layout, is_
     chosen = [arrays[number] for number in partitioning_columns(view)]
     expected = partitions_of(KEYS.flatten(), list(KEY), PARTITIONS).tolist()
     assert len(set(expected)) > 5
-    assert places_of(view, chosen, len(KEYS), PARTITIONS).tolist() == expected
+    assert key_partitions(view, chosen, len(KEYS), PARTITIONS).tolist() == expected
 
 
 WINDOW = pa.struct([("start", pa.timestamp("us", "UTC")), ("end", pa.timestamp("us", "UTC"))])

@@ -13,7 +13,7 @@ from state_store.data.dataset.schemas import FamilySchema
 from state_store.data.dataset.views import View
 from state_store.data.query import Operator
 from state_store.data.rows.encoder import encode
-from state_store.data.rows.keys import KeyLayout
+from state_store.data.rows.key_layouts import KeyLayout
 from state_store.data.rows.packed import merged_values
 
 VALUE = pa.schema([("value", pa.struct([("n", pa.int64()), ("text", pa.string())]))])

@@ -96,7 +96,7 @@ def test_since_when_keys_have_not_been_changed(flights, version):
 
 
 def test_keys_that_no_delta_has_are_older(flights, monkeypatch):
-    monkeypatch.setattr("state_store.data.dataset.ages.MOST_DELTAS", 2)
+    monkeypatch.setattr("state_store.data.dataset.stats.MOST_DELTAS", 2)
     with state_store.open(flights) as state:
         found = state.stats(sample=None).ages
         assert [one.version for one in found.last_changes] == [3, 4]

@@ -8,7 +8,7 @@ from typing import Any
 
 from state_store.core.planning.cost import CostModel
 from state_store.core.planning.restore_work import RestoreWork
-from state_store.data.estimation.measured import _restored, _tell
+from state_store.data.estimation.measured import _fit, _restored
 
 
 def restored(ms: float) -> Any:
@@ -38,7 +38,7 @@ def test_short_restores_are_made_several_times_and_the_quickest_counts(tmp_path)
 
 def test_no_partition_counts_more_than_another():
     work, models = RestoreWork(10, 1 << 20, 0), [CostModel(), CostModel()]
-    _tell(models[0], [restored(2.0), restored(8.0)])
-    _tell(models[1], [restored(8.0), restored(2.0)])
+    _fit(models[0], [restored(2.0), restored(8.0)])
+    _fit(models[1], [restored(8.0), restored(2.0)])
     predicted = [model.predict_restore_ms(work) for model in models]
     assert all(4.0 < one < 6.0 for one in predicted), predicted

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rows.arrays import batches
+from state_store.data.embedded.store import to_table
 from state_store.data.rows.decoder import decode
 from state_store.data.rows.encoder import encode
-from state_store.data.rows.raw import to_table
 from state_store.errors import DamagedError, FormatError
 
 FIELDS = {
@@ -136,7 +136,7 @@ def test_rows_of_other_columns_than_the_schema_has() -> None:
     columns = [pa.array([5]), pa.array(["text"]), pa.array([[1, 2]]), pa.array([7])]
     assert decode(encode(columns, 1), schema).to_pylist() == [{"a": 5, "b": "text"}]
     with pytest.raises(
-        DamagedError, match="17 bytes, at least 25 are needed: it was written with other columns"
+        DamagedError, match="17 bytes, but needs at least 25: it was written with other columns"
     ):
         decode(encode(columns[:1], 1), schema)
 

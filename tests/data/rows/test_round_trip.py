@@ -14,7 +14,7 @@ from rows.arrays import VALUES, batches
 from state_store.data.rows.decoder import decode, decode_fields
 from state_store.data.rows.encoder import encode, encode_keys
 from state_store.data.rows.hashing import partitions_of
-from state_store.data.rows.keys import KeyLayout, decode_keys
+from state_store.data.rows.key_layouts import KeyLayout, decode_keys
 from state_store.errors import FormatError
 
 ORDERED = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()]

@@ -16,14 +16,14 @@ MUTANTS = [
     ),
     Mutant(
         "a key that is put again is counted again",
-        "state_store/data/embedded/changes.py",
+        "state_store/data/embedded/write_buffer.py",
         "+ (value is not None) - was_there",
         "+ (value is not None)",
         ("tests/data/embedded/test_embedded.py",),
     ),
     Mutant(
         "a removed row comes back in scans",
-        "state_store/data/embedded/changes.py",
+        "state_store/data/embedded/write_buffer.py",
         "            if change[1] is not None:\n                yield key, change[1]\n",
         "            yield key, change[1] or value\n",
         ("tests/data/embedded/test_embedded.py",),

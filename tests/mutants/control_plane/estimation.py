@@ -6,29 +6,29 @@ from mutants.mutant import Mutant
 
 _ESTIMATION = "state_store/data/estimation"
 _HISTORIES = ("tests/data/estimation/test_estimate.py",)
-_RUNS = ("tests/data/estimation/test_runs.py",)
+_RUNS = ("tests/data/estimation/test_lsm_model.py",)
 _TOUCHES = ("tests/data/estimation/test_touches.py",)
 _STATS = ("tests/cli/test_ages.py", "tests/data/dataset/test_expiry.py")
 
 MUTANTS = [
     Mutant(
         "the newest runs of level 0 are compacted with all others",
-        f"{_ESTIMATION}/runs.py",
+        f"{_ESTIMATION}/lsm_model.py",
         "        start += 1\n",
         "        pass\n",
         _RUNS,
     ),
     Mutant(
         "runs are merged that are far larger than the younger ones",
-        f"{_ESTIMATION}/runs.py",
+        f"{_ESTIMATION}/lsm_model.py",
         "together * (100 + SIZE_RATIO_PERCENT)",
         "together * (200 + SIZE_RATIO_PERCENT)",
         _RUNS,
     ),
     Mutant(
         "deltas are ingested into level 0 alone",
-        f"{_ESTIMATION}/runs.py",
-        "level = max(0, left[0].level - 1) if left else DEEPEST",
+        f"{_ESTIMATION}/lsm_model.py",
+        "level = max(0, result[0].level - 1) if result else DEEPEST",
         "level = 0",
         _RUNS,
     ),
@@ -62,14 +62,14 @@ MUTANTS = [
     ),
     Mutant(
         "a key that is removed later counts as written",
-        "state_store/data/dataset/ages.py",
+        "state_store/data/dataset/stats.py",
         "value is not None and key not in seen",
         "key not in seen",
         _STATS,
     ),
     Mutant(
         "a key counts for every version that wrote it",
-        "state_store/data/dataset/ages.py",
+        "state_store/data/dataset/stats.py",
         "value is not None and key not in seen",
         "value is not None",
         _STATS,

@@ -26,7 +26,7 @@ MUTANTS = [
     ),
     Mutant(
         "a version may lack what it is made of",
-        "state_store/data/migration/stores.py",
+        "state_store/data/migration/state_stores.py",
         'if f"{number}.{change}" not in names:',
         "if False:",
         TESTS,

@@ -1,10 +1,10 @@
-"""The checkpoint of a query that has never run, with a state that it begins with.
+"""The checkpoint of a query that has never run, with an initial state.
 
-Spark writes what only Spark knows: the operators, their schemas, the pinned configuration. It is given an
-offset log with a first batch that has no offset of any source (`-`), and no commit of it. A query that starts
-on that runs this batch over nothing, as it would run a batch again that broke off, and commits it: the state
-is there, empty, and no source has been read. Its rows are then put in, and the next batch begins where the
-sources begin.
+Spark writes the parts that only Spark knows: the operators, their schemas, the pinned configuration. It is
+given an offset log with a first batch that has no offset of any source (`-`), and no commit of it. A query
+that starts on this log runs the batch over nothing, as it repeats a batch after a failure, and commits it:
+the state exists and is empty, and no source has been read. The rows are then put in, and the next batch
+begins where the sources begin.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def bootstrap(
         state_store.bootstrap(writer, "/data/checkpoint", "rows.parquet")
         query = writer.trigger(availableNow=True).start()
 
-    Spark runs batch 0 of the query over nothing: the sink gets it, empty, and the sources are not read. A
-    function of `foreachBatch` has to read its batch. Afterwards the writer's `checkpointLocation` is
-    `checkpoint`, and its trigger Spark's default. If it fails, nothing is left in the directory. Until this
-    returns, no query may be started there.
+    Spark runs batch 0 of the query over nothing: the sink gets an empty batch, and the sources are not read.
+    A function of `foreachBatch` has to read its batch. Afterwards the writer's `checkpointLocation` is
+    `checkpoint`, and its trigger is Spark's default. If the call fails, nothing is left in the directory.
+    Start no query there before it returns.
 
     Args:
         writer: PySpark's `DataStreamWriter` of the query, with its sink; the session is one of this store.
@@ -59,13 +59,13 @@ def bootstrap(
         rows: as for `import_state`.
         operator: the number of the stateful operator in the query.
         store: the store that the rows are of. Default: as for `open`.
-        start: starts the query and returns it, if not by `writer.start()`: for example
-            `lambda writer: writer.toTable("t")`.
+        start: starts the query and returns it, if not by `writer.start()`: for example `lambda writer:
+            writer.toTable("t")`.
         progress: True for a progress bar, or a function that is called with each `ProgressUpdate`.
         runtime: clocks, randomness and threads.
 
     Raises:
-        ConflictError: the directory has something.
+        ConflictError: the directory is not empty.
         OptionError: the query has no state, another store keeps it, its sink does not read its batch, or the
             rows do not fit.
         Exception: what Spark raises if the query cannot run.
@@ -86,7 +86,7 @@ def bootstrap(
             )
         finally:
             writer.option("checkpointLocation", location).trigger(processingTime="0 seconds")
-            with suppress(StateStoreError):  # nothing reads what is left there
+            with suppress(StateStoreError):  # nothing reads the remains
                 storage.delete_directory(scratch)
 
 
@@ -109,8 +109,8 @@ def _run_first_batch(
         except Exception as error:
             if "CheckpointInfo length: 0" in str(error):
                 raise OptionError(
-                    "the sink did not read its first batch, which is empty: a function of foreachBatch has "
-                    "to read the batch that it gets, for instance by batch.count()",
+                    "the sink did not read its first batch, which is empty: let the function of foreachBatch "
+                    "read its batch, for instance by batch.count()",
                     option="writer",
                 ) from error
             other = _OTHER_NUMBER.search(str(error))
@@ -127,7 +127,7 @@ def _run_first_batch(
 def _pinned(writer: Any, storage: Storage, location: str, scratch: str) -> list[str]:
     """Return the first lines of an entry of the offset log: the configuration that Spark pins.
 
-    They are what the writer's session makes them for a query without state.
+    The writer's session makes them for a query without state.
     """
     probe = (
         writer._df.sparkSession.readStream.format("rate-micro-batch")
@@ -139,5 +139,7 @@ def _pinned(writer: Any, storage: Storage, location: str, scratch: str) -> list[
     probe.trigger(once=True).start().awaitTermination()
     version, pinned, *_ = storage.read(f"{scratch}/probe/offsets/0").decode("utf-8").split("\n")
     if version != "v1":
-        raise FormatError(f"the offset log of this session has format '{version}', which is not known here")
+        raise FormatError(
+            f"the offset log of this session has format '{version}', which this release does not know"
+        )
     return [version, pinned]

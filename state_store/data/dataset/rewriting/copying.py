@@ -1,7 +1,8 @@
-"""A checkpoint copied to other storage while its query runs: one version of all stores, and Spark's logs.
+"""A copy of a checkpoint on other storage: one version of all stores, and Spark's logs.
 
-Leases hold the files of the version while they are copied. Each file is compared with its checksum on the
-way. A file that is in the target already is not copied again, so a copy that broke off goes on where it was.
+The query may be running. Leases hold the files of the version while they are copied. Each file is compared
+with its checksum on the way. A file that the target already has is not copied again, so an interrupted copy
+can be continued.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def copy(
 ) -> Copied:
     """Copy the version that Spark committed last, with Spark's logs. The query may run meanwhile.
 
-    A query that is started on the copy goes on from that version. If the copy breaks off, the target is
-    marked as incomplete, and the same call goes on with it. Any thread may call it.
+    A query that is started on the copy continues from that version. If the copy is interrupted, the target is
+    marked as incomplete, and the same call continues it. Any thread may call it.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
@@ -61,9 +62,9 @@ def copy(
 
     Raises:
         MissingError: there is no state.
-        ConflictError: the target has something else.
+        ConflictError: the target has other files.
         OptionError: the target is inside of the checkpoint, or around it.
-        DamagedError: a file is not what its checksum says; the target stays incomplete.
+        DamagedError: a file does not match its checksum; the target stays incomplete.
         StorageError: as the storages raise it.
     """
     query = Query.open(checkpoint)

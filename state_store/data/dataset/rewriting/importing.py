@@ -43,13 +43,13 @@ def import_state(
 ) -> Rewritten:
     """Write the checkpoint of a stopped query to another directory, with other rows as its state.
 
-    Everything but the rows, such as the offsets of its sources, is as it was. Start the query with the new
+    Everything but the rows, such as the offsets of its sources, stays as it was. Start the query with the new
     checkpoint directory, and never again with the old one. Needs memory for the rows of a partition, and
     local disk for all rows in the directory of temporary files (`TMPDIR`). If it fails, nothing is left in
     the target. `bootstrap` makes the checkpoint of a query that has never run.
 
-    Rows whose time to live was over when the last batch ran are left out. A row need not say whether it has
-    matched (`matched` of a join: it has not), nor when its state expires (`timeoutTimestamp`: never).
+    Rows whose time to live was over when the last batch ran are left out. The columns `matched` of a join
+    (default: false) and `timeoutTimestamp` (default: never) may lack.
 
     Args:
         checkpoint: the query's checkpoint directory, a path or a URI.
@@ -65,7 +65,7 @@ def import_state(
 
     Raises:
         MissingError: there is no state, no such store, or a column lacks.
-        ConflictError: the target has something, or the query has gone on meanwhile.
+        ConflictError: the target is not empty, or the query has gone on meanwhile.
         OptionError: a column is unknown or has another type; a key comes twice (but in lists and in the sides
             of joins); a row with a time to live does not say when it expires; rows of a store follow from
             those of others; a file is no Parquet, or one of an export that is not whole.
@@ -88,17 +88,17 @@ def write_imported(
     progress: ProgressOption = None,
     runtime: Runtime = SYSTEM,
 ) -> Rewritten:
-    """Do as `import_state`, into the directory of a new checkpoint."""
+    """Write as `import_state` does, into the directory of a new checkpoint."""
     replacements = replacements_of(query, rows, operator, store)
     return rewrite(query, storage, location, None, replacements, progress=progress, runtime=runtime)
 
 
 def replacements_of(query: Query, rows: Any, operator: int, store: str | None) -> list[Replacement]:
-    """Return the rows for each store that is given some, before any row is read.
+    """Return the new rows by store, before any row is read.
 
     Raises:
         MissingError: there is no such store or file.
-        OptionError: the rows are none, or of a store whose rows follow from others.
+        OptionError: the object has no rows, or they are of a store whose rows follow from others.
     """
     batch = query.committed_batch()
     expired_ms = None if batch is None else query.logs.batch_ms(batch)
@@ -119,7 +119,7 @@ def replacements_of(query: Query, rows: Any, operator: int, store: str | None) -
 
 
 def _checked(view: View, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the batches. Raises OptionError for a column that the state does not have, or has twice."""
+    """Yield the batches. Raises OptionError for a column that is unknown or has a double."""
     known = [*Columns(view).schema.names]
     for batch in batches:
         names = batch.schema.names
@@ -140,7 +140,7 @@ def _checked(view: View, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pya
 
 
 def _batches(rows: Any) -> Iterator[pyarrow.RecordBatch]:
-    """Return the batches of a table. Raises OptionError or MissingError for what is none, at once."""
+    """Return the batches of a table. Raises OptionError or MissingError at once if it is no table."""
     import pyarrow
 
     if isinstance(rows, (str, os.PathLike)):
@@ -205,12 +205,12 @@ def _of_remote_files(location: str, names: list[str]) -> Iterator[pyarrow.Record
 
 
 def _tables(names: list[str]) -> list[str]:
-    """Return the names of Parquet files; Spark's and others' files of their own begin with `_` or a dot."""
+    """Return the names of Parquet files, without bookkeeping files (`_...` and `.`...)."""
     return [name for name in names if name.endswith(_PARQUET) and name.rpartition("/")[2][0] not in "._"]
 
 
 def _check_names(location: str, names: list[str]) -> None:
-    """Raise an error for a directory without Parquet files, with others, or with an unfinished write."""
+    """Raise an error for a directory without Parquet files, with other files, or with an unfinished write."""
     if any(name.startswith("_temporary/") for name in names):
         raise OptionError(f"'{location}' has a write that is not finished: '_temporary'", file=location)
     others = [
@@ -223,7 +223,7 @@ def _check_names(location: str, names: list[str]) -> None:
 
 
 def _read_metadata(file: Path, shown: str) -> dict[str, Any] | None:
-    """Return what an export says of itself in a file; None in other files.
+    """Return the metadata of an export in a file; None if the file is of no export.
 
     Raises OptionError if the file is no Parquet.
     """
@@ -249,7 +249,7 @@ def _check_whole(
     *,
     is_directory: bool,
 ) -> None:
-    """Raise OptionError if files are some of an export, but not all."""
+    """Raise OptionError if the files are an incomplete export."""
     exported = next((found for found in described if found is not None and "partitions" in found), None)
     if exported is None:
         return

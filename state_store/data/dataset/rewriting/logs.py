@@ -1,4 +1,4 @@
-"""Spark's own files of a checkpoint, from one to another: what makes a directory of stores a query's."""
+"""Spark's own files of a checkpoint, copied to make a directory of stores a query's checkpoint."""
 
 from __future__ import annotations
 
@@ -20,17 +20,22 @@ _SCHEME = re.compile("[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def hadoop_uri(location: str) -> str:
-    """A directory as Spark writes it into its own files: a path with `file:` before it, a URI as it is."""
+    """Return a directory as Spark writes it: a path gets `file:` before it, a URI stays."""
     return location if _SCHEME.match(location) else f"file:{Path(location).absolute()}"
 
 
 def copy_operator(
     source: Storage, target: Storage, operator: Operator, partitions: int | None = None
 ) -> None:
-    """Copies what Spark says of an operator: its schemas and its metadata, which names the schemas' files in
-    the target then; with another number of partitions, where one is given.
+    """Copy Spark's description of an operator: its schemas and its metadata.
 
-    Files that are there already stay.
+    The metadata name the schemas' files in the target. Files that exist already stay.
+
+    Args:
+        source: the checkpoint.
+        target: the new checkpoint.
+        operator: the operator.
+        partitions: the new number of partitions; None keeps it.
     """
 
     def patch(found: dict[str, Any]) -> None:
@@ -63,15 +68,19 @@ def copy_logs(
     ids: Mapping[str, Any] | None = None,
     checkpoint_format: int | None = None,
 ) -> None:
-    """Copies Spark's logs up to a batch that it has committed, and the offsets of the batch after, where that
-    has begun.
+    """Copy Spark's logs up to a committed batch, and the offsets of the next batch if it has begun.
 
-    conf: other values of the configuration that is pinned. ids: other ids of the batch's versions.
-    checkpoint_format: the commit log is written in that one; the ids of versions other than the batch's are
-    left out then, and without `ids` all of them.
-
-    The commit of the batch comes last: before, the target is no query's checkpoint. Files that are there
+    The commit of the batch comes last: before it the target is no query's checkpoint. Files that exist
     already stay.
+
+    Args:
+        source: the checkpoint.
+        target: the new checkpoint.
+        batch: the batch.
+        conf: new values of the pinned configuration.
+        ids: new ids of the batch's versions.
+        checkpoint_format: the format of the commit log in the target. It has no ids of other versions, and
+            without `ids` none at all. None keeps the format.
     """
 
     def of_offsets(text: bytes) -> bytes:
@@ -104,7 +113,7 @@ def _batches(storage: Storage, log: str) -> list[int]:
 
 
 def _files(storage: Storage, directory: str) -> Iterator[str]:
-    """The files below a directory, but Hadoop's checksums."""
+    """Yield the files below a directory, without Hadoop's checksums."""
     for entry in storage.list_files(directory):
         if not entry.name.startswith("."):
             yield f"{directory}/{entry.name}"
@@ -113,7 +122,7 @@ def _files(storage: Storage, directory: str) -> Iterator[str]:
 
 
 def _copy(source: Storage, target: Storage, path: str, change: Callable[[bytes], bytes]) -> None:
-    """One that Spark has removed meanwhile is not needed any more."""
+    """Copy a file, unless Spark has removed it meanwhile or the target has it."""
     try:
         target.write(path, change(source.read(path)))
     except (ConflictError, MissingError):
@@ -125,7 +134,7 @@ def _same(text: bytes) -> bytes:
 
 
 def _patched(text: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
-    """An entry of a log, whose second line is JSON, with that changed."""
+    """Return an entry of a log after `change` of its second line, which is JSON."""
     lines = text.decode("utf-8").split("\n")
     if len(lines) > 1 and lines[1].startswith("{"):
         found = json.loads(lines[1])

@@ -1,7 +1,7 @@
 """The checkpoint of a stopped query, written anew with another number of partitions.
 
-The target gets Spark's logs as they are, but for the number of partitions, and the state of the version that
-Spark committed last, each row in the partition in which Spark looks for its key. Older versions stay behind.
+The target gets Spark's logs with the new number of partitions, and the state of the version that Spark
+committed last, each row in the partition in which Spark looks for its key. Older versions are not copied.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from state_store.errors import MissingError, OptionError
 
 @dataclass(frozen=True)
 class Rewritten:
-    """A checkpoint that was written anew.
+    """The result of writing a checkpoint.
 
     Attributes:
         version: the version of the state.
-        rows: rows of Spark's in all stores.
+        rows: the number of Spark's rows in all stores.
         size_bytes: bytes of all files of the state.
     """
 
@@ -63,9 +63,9 @@ def repartition(
 
     Raises:
         MissingError: there is no state.
-        ConflictError: the target has something, or the query has gone on meanwhile.
+        ConflictError: the target is not empty, or the query has gone on meanwhile.
         OptionError: the number is below 1, or the target is inside of the checkpoint, or around it.
-        FormatError: the partition of a key cannot be told.
+        FormatError: the partition of a key is not known.
     """
     if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
         raise OptionError(f"partitions is a number of at least 1, not {partitions!r}", option="partitions")
@@ -135,7 +135,8 @@ def _write_stores(
     """Write all stores, in `counts` partitions by operator.
 
     Returns:
-        The ids of the versions by operator, for each partition one a store, and the result.
+        The ids of the versions by operator (a list of partitions, each with an id for each store), and the
+        result.
     """
     version = (query.committed_batch() or 0) + 1
     ids: dict[str, list[list[str]]] = {}

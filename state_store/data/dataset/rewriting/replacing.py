@@ -1,7 +1,7 @@
-"""Rows of a table that take the place of those of a store: encoded, each in the partition where Spark looks.
+"""Rows of a table that replace those of a store: encoded, each in the partition where Spark looks for it.
 
-Where one row of a table is more than one row of Spark's, the others are made from it
-(`companions`); the rows of a list that have the same key are one row of Spark's.
+If a row of a table stands for several rows of Spark's, the others are derived from it (`derived_rows`). The
+rows of a list that have the same key are one row of Spark's.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from state_store.core.compat import zip
 from state_store.data.dataset.columns import FAMILY_BYTES, Columns
 from state_store.data.dataset.damage import shown_key
-from state_store.data.dataset.keys import partitioning_columns, places_of
-from state_store.data.dataset.rewriting.companions import Companions, numbers
+from state_store.data.dataset.keys import key_partitions, partitioning_columns
+from state_store.data.dataset.rewriting.derived_rows import DerivedRows, numbers
 from state_store.data.dataset.views import View
 from state_store.data.rows.encoder import encode_keys
 from state_store.data.rows.packed import WORD, merged_values
@@ -36,10 +36,14 @@ Record = tuple[bytes, bytes]
 
 @dataclass(frozen=True)
 class Replacement:
-    """Rows that take the place of those of a view; `others` are all views of its operator.
+    """Rows that replace those of a view.
 
-    What expired up to `expired_ms` (None: nothing), when Spark's last batch ran, is left out: the next one
-    only looks for what has expired since.
+    Attributes:
+        view: the view.
+        batches: the new rows.
+        others: all views of its operator.
+        expired_ms: rows that expired up to this time, when Spark's last batch ran, are left out, because the
+            next batch only looks for rows that have expired since; None keeps all.
     """
 
     view: View
@@ -48,7 +52,7 @@ class Replacement:
     expired_ms: int | None = None
 
     def __post_init__(self) -> None:
-        """Raises OptionError for a view whose rows cannot be given alone."""
+        """Raise OptionError for a view whose rows cannot be given alone."""
         name, known = self.view.name, self.others
         if self.view.operator.name == "symmetricHashJoin" and not self.view.is_side:
             sides = sorted(known.keys() & {"left", "right"}) or ["none: its state has another format"]
@@ -60,19 +64,20 @@ class Replacement:
             raise OptionError(f"'{name}' is Spark's own book-keeping: its rows follow from other rows")
 
     @cached_property
-    def companions(self) -> Companions:
-        """What follows from the rows. Raises FormatError as `Companions.among`."""
-        return Companions.among(self.view, self.others)
+    def derived(self) -> DerivedRows:
+        """The views whose rows follow from these. Raises FormatError as `DerivedRows.among`."""
+        return DerivedRows.among(self.view, self.others)
 
     @property
     def families(self) -> set[tuple[str, str]]:
         """The stores and column families all of whose rows are replaced."""
-        return {one.place for one in (self.view, *self.companions.views)}
+        return {view.address for view in (self.view, *self.derived.views)}
 
 
 class _Row(NamedTuple):
-    """A row, encoded: the key that it has with others, its own key and value; where there is an index by
-    time, the row's moment, and its key there.
+    """An encoded row: the key that it shares with others, its own key, and its value.
+
+    `moment_ms` and `index_key` are its time and its key in the index by time, if there is one.
     """
 
     shared: bytes
@@ -83,13 +88,23 @@ class _Row(NamedTuple):
 
 
 class Replaced:
-    """The rows of a replacement, in a file below `directory` for each of `partitions` partitions. `close`
-    removes nothing. One thread at a time.
+    """The rows of a replacement, in a file for each partition. One thread at a time.
+
+    `close` closes the files and removes nothing.
     """
 
     def __init__(self, replacement: Replacement, partitions: int, directory: Path) -> None:
-        """Reads all batches. Raises MissingError for a column that lacks, OptionError for one of another
-        type, FormatError for keys that cannot be encoded.
+        """Read all batches into files.
+
+        Args:
+            replacement: the new rows.
+            partitions: the number of partitions.
+            directory: a local directory for the files.
+
+        Raises:
+            MissingError: a column lacks.
+            OptionError: a column has another type.
+            FormatError: a key cannot be encoded.
         """
         self.replacement = replacement
         self._groups: tuple[int, list[list[_Row]]] = (-1, [])
@@ -107,27 +122,29 @@ class Replaced:
         self._opened.close()
 
     def records(self, store: str, family: str, partition: int) -> Iterator[Record]:
-        """Spark's rows of a column family in a partition, in no order. Raises OptionError for a key that is
-        there twice.
+        """Yield Spark's rows of a column family in a partition, in no order.
+
+        Raises:
+            OptionError: a key occurs twice.
         """
-        meant, companions = (store, family), self.replacement.companions
-        counts, first, index = companions.counts, companions.first_expiry, companions.index
+        address, derived = (store, family), self.replacement.derived
+        counts, first, index = derived.counts, derived.first_expiry, derived.index
         groups = self._grouped(partition)
-        if meant == self.replacement.view.place:
+        if address == self.replacement.view.address:
             yield from self._own_records(groups)
-        elif counts is not None and meant == counts.place:
+        elif counts is not None and address == counts.address:
             yield from _by_key(groups, [len(group) for group in groups], counts)
-        elif first is not None and meant == first.place:
+        elif first is not None and address == first.address:
             firsts = [min(row.moment_ms for row in group) for group in groups]
             yield from _by_key(groups, firsts, first)
-        elif index is not None and meant == index.place:
-            value = companions.index_value()
+        elif index is not None and address == index.address:
+            value = derived.index_value()
             yield from (
                 (min(group, key=operator.attrgetter("moment_ms")).index_key, value) for group in groups
             )
 
     def _grouped(self, partition: int) -> list[list[_Row]]:
-        """The rows of a partition, those with one key together; kept until another partition is asked for."""
+        """Return the rows of a partition, grouped by key; cached until another partition is asked for."""
         if self._groups[0] != partition:
             found = sorted(map(_Row._make, spooled(self._spools[partition])), key=operator.itemgetter(0))
             groups = [list(group) for _, group in itertools.groupby(found, operator.itemgetter(0))]
@@ -150,33 +167,33 @@ class Replaced:
                 yield group[0].key, group[0].value
 
     def _spread(self) -> None:
-        """Puts each row into the spool of its partition, with the key that it shares with others."""
+        """Put each row into the spool of its partition, with the key that it shares with others."""
         import numpy
 
-        view, companions = self.replacement.view, self.replacement.companions
+        view, derived = self.replacement.view, self.replacement.derived
         columns, chosen = Columns(view), partitioning_columns(view)
         for batch in self.replacement.batches:
             keys, values, key_columns = columns.encode(batch)
             shared = keys
             if view.is_side:
-                assert companions.counts is not None
-                shared = encode_keys(key_columns[:-1], len(keys), companions.counts.schema.layout)
+                assert derived.counts is not None
+                shared = encode_keys(key_columns[:-1], len(keys), derived.counts.schema.layout)
             moments, index_keys = [0] * len(keys), [b""] * len(keys)
             lives = numpy.ones(len(keys), bool)
-            if companions.index is not None:
-                expiry = companions.moments(batch)
+            if derived.index is not None:
+                expiry = derived.moments(batch)
                 if self.replacement.expired_ms is not None and not view.has_timers:
                     lives = expiry.to_numpy() > self.replacement.expired_ms
-                moments, index_keys = expiry.to_pylist(), companions.index_keys(key_columns, expiry)
+                moments, index_keys = expiry.to_pylist(), derived.index_keys(key_columns, expiry)
             rows = list(zip(shared, keys, values, moments, index_keys, strict=True))
             by = [key_columns[number] for number in chosen]
-            places = places_of(view, by, len(keys), len(self._spools))
-            for place in numpy.unique(places).tolist():
-                here = numpy.flatnonzero((places == place) & lives).tolist()
-                pickle.dump([rows[row] for row in here], self._spools[place])
+            targets = key_partitions(view, by, len(keys), len(self._spools))
+            for target in numpy.unique(targets).tolist():
+                chosen_rows = numpy.flatnonzero((targets == target) & lives).tolist()
+                pickle.dump([rows[row] for row in chosen_rows], self._spools[target])
 
     def _numbered(self, group: list[_Row]) -> Iterator[Record]:
-        """Rows of one key of a join; their numbers, so far 0, are the last word of the fixed part."""
+        """Yield the rows of one key of a join, numbered; the number is the last word of the fixed part."""
         columns = len(self.replacement.view.schema.key)
         at = 1 + WORD * ((columns + 63) // 64 + columns - 1)
         for number, row in enumerate(group):
@@ -184,14 +201,12 @@ class Replaced:
 
 
 def _by_key(groups: list[list[_Row]], found: list[int], view: View) -> Iterator[Record]:
-    """A number for each key."""
+    """Yield a number for each key."""
     yield from zip((group[0].shared for group in groups), numbers(found, view), strict=True)
 
 
 def spooled(spool: IO[bytes]) -> list[Any]:
-    """What was put into a spool, list after list; it was written by this process alone, and is private to
-    it.
-    """
+    """Return the records of a spool, which only this process has written and can read."""
     end = spool.seek(0, os.SEEK_END)
     spool.seek(0)
     records: list[Any] = []

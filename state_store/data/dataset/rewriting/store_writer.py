@@ -1,4 +1,4 @@
-"""One store of an operator, written from a checkpoint to another: in other partitions, or with other rows."""
+"""A store of an operator, written from a checkpoint to another: in other partitions, or with other rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from state_store.core.engine.rows import rows
 from state_store.core.runtime import Runtime
 from state_store.core.storage import open_storage
 from state_store.data.dataset.columns import FAMILY_BYTES, decoded_keys
-from state_store.data.dataset.keys import partitioning_columns, places_of
+from state_store.data.dataset.keys import key_partitions, partitioning_columns
 from state_store.data.dataset.partitions import READING, Partitions
 from state_store.data.dataset.rewriting.replacing import Replaced, spooled
 from state_store.data.dataset.schemas import DEFAULT_FAMILY
@@ -34,7 +34,7 @@ _WRITER = f"incremental-state-store {__version__}"
 
 @dataclass(frozen=True)
 class Written:
-    """What was written of one store: rows and bytes of all partitions, and the id of the version of each."""
+    """The rows and bytes that were written of one store, and the id of the version of each partition."""
 
     rows: int
     size_bytes: int
@@ -42,7 +42,7 @@ class Written:
 
 
 class StoreWriter:
-    """One store of an operator, all partitions, from the old checkpoint to the new one."""
+    """Writes a store of an operator, all partitions, from the old checkpoint to the new one."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class StoreWriter:
         return Written(total, sum(sizes), ids)
 
     def _spread(self, spools: Sequence[IO[bytes]], left_out: Collection[str]) -> None:
-        """Puts each row into the spool of its new partition, but for those of some column families."""
+        """Put each row into the spool of its new partition, without those of some column families."""
         partitions = self._partitions()
         if self._progress is not None:
             partitions.follow(_Uncounted(self._progress))
@@ -120,8 +120,9 @@ class StoreWriter:
             partitions.close()
 
     def _adopt_all(self) -> None:
-        """Gives the column families the ids that they have. Where that cannot be read, any will do: no row is
-        kept.
+        """Keep the ids of the column families.
+
+        If they cannot be read, any ids serve, since no row is kept.
         """
         with suppress(DamagedError, MissingError), closing(self._partitions()) as partitions:
             for number in partitions.numbers:
@@ -137,19 +138,19 @@ class StoreWriter:
     ) -> None:
         import numpy
 
-        places = numpy.full(len(page), number)
+        targets = numpy.full(len(page), number)
         if len(spools) != before:
-            places = _places(view, page.keys, len(spools))
+            targets = _places(view, page.keys, len(spools))
             if (_places(view, page.keys, before) != number).any():
                 raise FormatError(
                     f"keys of store {self._operator.id}/{number}/{self._store} are not in the partition in "
-                    "which Spark's hash puts them: it cannot be told where they belong"
+                    "which Spark's hash puts them, so their new partition is not known"
                 )
         prefix = family.to_bytes(FAMILY_BYTES, "big")
-        for place in numpy.unique(places).tolist():
-            part = page.take(places == place)
+        for target in numpy.unique(targets).tolist():
+            part = page.take(targets == target)
             keys = [prefix + key[FAMILY_BYTES:] for key in part.keys.to_list()]
-            pickle.dump(list(zip(keys, part.values.to_list(), strict=True)), spools[place])
+            pickle.dump(list(zip(keys, part.values.to_list(), strict=True)), spools[target])
 
     def _view(self, family: str) -> View:
         if family not in self._views:
@@ -157,7 +158,7 @@ class StoreWriter:
         return self._views[family]
 
     def _adopted(self, name: str, family: ColumnFamily) -> int:
-        """The id that a column family has in the new checkpoint."""
+        """Return the id of a column family in the new checkpoint."""
         known = self._families.get(name)
         if known is None:
             taken = [adopted.id for adopted in self._families.values()]
@@ -199,7 +200,7 @@ class StoreWriter:
 
 
 class _Uncounted:
-    """What is told of readings: bytes, but no store that is done, for it is yet to be written."""
+    """Progress of readings: it counts bytes, but no store, because the store is still to be written."""
 
     def __init__(self, progress: Progress) -> None:
         self.expect = progress.expect
@@ -210,9 +211,9 @@ class _Uncounted:
 
 
 def _places(view: View, keys: ByteSlices, partitions: int) -> Any:
-    """The partition of each key."""
+    """Return the partition of each key."""
     columns = decoded_keys(view, tuple(keys), partitioning_columns(view))
-    return places_of(view, columns, len(keys.starts), partitions)
+    return key_partitions(view, columns, len(keys.starts), partitions)
 
 
 def _range(family: ColumnFamily) -> tuple[bytes, bytes]:

@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     import pyarrow.compute
 
 STATE = "state"
-"""The table whose rows a condition is about."""
+"""The name of the table that a condition filters."""
 
 
 class Condition:
-    """A condition on single rows of a view. Nulls are as in SQL: a row is kept if the condition is true.
+    """A condition on single rows of a view, for one thread at a time. A row is kept if the condition is true.
 
-    `columns` are those that it names; `pushed` is the part that the reader can check before, None if there is
-    none; `is_never` says that it is true for no row. All are what DuckDB's planner says. Safe for one thread
-    at a time.
+    DuckDB's planner finds the attributes.
+
+    Attributes:
+        columns: the columns that the condition names.
+        pushed: the part that the reader can check before; None if there is none.
+        is_never: True if it is true for no row.
     """
 
     def __init__(self, text: str, view: View, *, option: str = "filter", utc: bool = False) -> None:
@@ -39,8 +42,8 @@ class Condition:
         Args:
             text: the condition in DuckDB's SQL.
             view: the store whose columns it names.
-            option: what errors are about, such as `--where`.
-            utc: texts are read as moments in UTC, not in the local zone.
+            option: the name of the condition in errors, such as `--where`.
+            utc: read texts as moments in UTC, not in the local zone.
 
         Raises:
             OptionError: if the text is no condition on the columns of the view.
@@ -99,13 +102,13 @@ class Condition:
         return f"SELECT {shown} FROM {STATE} WHERE (\n{self._text}\n)"
 
     def _check_rows_alone(self, connection: Connection) -> None:
-        """Raise OptionError for a condition that has a query inside: batches are filtered one by one."""
+        """Raise OptionError for a condition that contains a query: batches are filtered one by one."""
         ((parsed,),) = connection.execute(
             "SELECT CAST(json_serialize_sql(CAST($1 AS VARCHAR)) AS VARCHAR)", [self._query("1")]
         )
         if '"class":"SUBQUERY"' in parsed:
             raise OptionError(
-                f"{self._option} is a condition on one row and has no query inside: for that there are "
-                "`state-store sql` and State.sql",
+                f"{self._option} is a condition on one row and cannot contain a query: use `state-store sql` "
+                "or State.sql",
                 option=self._option,
             )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 MEMORY = "1g"
-"""Memory of a query, unless the caller gives another bound."""
+"""Bound of the memory of a query, unless the caller gives another."""
 
 LEAST_MEMORY_BYTES = 32 << 20
 THREADS = 2
@@ -29,18 +29,15 @@ _ERROR_KIND = re.compile(r"^[\w ]+ Error: ")
 
 
 class Connection:
-    """An empty database that reads the tables that are registered, and nothing else. A context manager.
-
-    Safe for one thread at a time.
-    """
+    """An empty database that reads only registered tables. A context manager, for one thread at a time."""
 
     def __init__(self, memory: str = MEMORY, *, utc: bool = False, option: str = "the query") -> None:
         """Open the database.
 
         Args:
-            memory: the most that it takes, such as `512m`.
-            utc: texts are read as moments in UTC, not in the local zone.
-            option: what errors are about, such as `--where`.
+            memory: the bound of its memory, such as `512m`.
+            utc: read texts as moments in UTC, not in the local zone.
+            option: the name of the query in errors, such as `--where`.
 
         Raises:
             OptionError: if DuckDB is not installed, or `memory` is no size.
@@ -107,7 +104,7 @@ class Connection:
         types = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
         if len(statements) != 1 or statements[0].type not in types:
             raise OptionError(
-                f"{self._option} is not one SELECT: state is only read, by one statement at a time",
+                f"{self._option} is not one SELECT: give a single statement that only reads",
                 option=self._option,
             )
 
@@ -119,12 +116,12 @@ class Connection:
             duckdb.SQLExpression(text)
 
     def rows(self, query: str) -> pyarrow.RecordBatchReader:
-        """Return the rows of a query, which are made as they are read; errors while reading are DuckDB's."""
+        """Return the rows of a query, computed as they are read; errors while reading are DuckDB's."""
         with self.translated():
             return self.planned(query)
 
     def planned(self, query: str) -> pyarrow.RecordBatchReader:
-        """Return the rows as `rows` does; errors of planning are DuckDB's, too."""
+        """Return the rows as `rows` does, but with DuckDB's errors of planning."""
         relation: Any = self._duckdb.sql(query)
         if hasattr(relation, "to_arrow_reader"):
             return relation.to_arrow_reader(BATCH_ROWS)
@@ -132,7 +129,7 @@ class Connection:
 
     @contextmanager
     def translated(self) -> Iterator[None]:
-        """Turn errors of DuckDB into errors of this package, and those of readers into what they were."""
+        """Turn errors of DuckDB into errors of this package, and restore the errors of readers."""
         import duckdb
         import pyarrow
 
@@ -187,4 +184,4 @@ def quoted(name: str) -> str:
 
 
 Filtering = Callable[["pyarrow.RecordBatch"], "pyarrow.RecordBatch"]
-"""Keeps some rows of a batch."""
+"""Function that keeps some rows of a batch."""

@@ -20,17 +20,17 @@ _UNKNOWN_TABLE = re.compile(r'Table with name "?(\d+/.+?@.*?)"? does not exist',
 class Named:
     """A table under a name, in a schema (None: the main one).
 
-    `place` identifies it among the tables of all versions; an empty one has no other versions.
+    `address` identifies it among the tables of all versions; an empty address has no other versions.
     """
 
     schema: str | None
     name: str
     table: StateTable
-    place: str = ""
+    address: str = ""
 
 
 Versions = Callable[[str, str], StateTable]
-"""Gives the table of a place at another version, which is the text of a number or of a moment."""
+"""Function that returns the table of an address at another version, given as a number or a moment."""
 
 
 def run(
@@ -42,15 +42,15 @@ def run(
     utc: bool = False,
     option: str = "the query",
 ) -> pyarrow.RecordBatchReader:
-    """Return the rows of a SELECT over tables; the database is gone when they have been read, or forgotten.
+    """Return the rows of a SELECT over tables; the database is closed when they are read or collected.
 
     Args:
         query: one SELECT.
-        tables: the tables; of those whose names differ in case alone, the first counts.
+        tables: the tables; if names differ in case alone, the first counts.
         versions: makes the tables that `NAME_at(version)` names; None: there are no such functions.
-        memory: the most that DuckDB takes.
-        utc: moments without a zone are in UTC, not in the local zone.
-        option: what errors are about.
+        memory: the bound of DuckDB's memory.
+        utc: read moments without a zone in UTC, not in the local zone.
+        option: the name of the query in errors.
 
     Raises:
         OptionError: if the query is wrong, or needs more memory.
@@ -77,10 +77,10 @@ def run(
 def _declare(connection: Connection, tables: list[Named], *, with_versions: bool) -> None:
     declared: set[tuple[str | None, str]] = set()
     for named in tables:
-        place = (named.schema, named.name.lower())
-        if place in declared:
+        key = (named.schema, named.name.lower())
+        if key in declared:
             continue
-        declared.add(place)
+        declared.add(key)
         prefix, source = "", named.name
         if named.schema is not None:
             prefix, source = f"{quoted(named.schema)}.", f"{named.schema}/{named.name}"
@@ -88,8 +88,8 @@ def _declare(connection: Connection, tables: list[Named], *, with_versions: bool
         if prefix:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(str(named.schema))}")
             connection.execute(f"CREATE VIEW {prefix}{quoted(named.name)} AS SELECT * FROM {quoted(source)}")
-        if with_versions and named.place:
-            literal = f"{named.place}@".replace("'", "''")
+        if with_versions and named.address:
+            literal = f"{named.address}@".replace("'", "''")
             connection.execute(
                 f"CREATE MACRO {prefix}{quoted(named.name + '_at')}(version) AS TABLE "
                 f"SELECT * FROM query_table('{literal}' || version)"
@@ -97,7 +97,7 @@ def _declare(connection: Connection, tables: list[Named], *, with_versions: bool
 
 
 def _planned(connection: Connection, query: str, versions: Versions | None) -> pyarrow.RecordBatchReader:
-    """Plan the query, and make the versions that it names, one after the other."""
+    """Plan the query, and make the versions that it names when planning asks for them."""
     import duckdb
 
     made: Mapping[str, bool] | dict[str, bool] = {}
@@ -108,6 +108,6 @@ def _planned(connection: Connection, query: str, versions: Versions | None) -> p
             unknown = _UNKNOWN_TABLE.search(str(error))
             if versions is None or unknown is None or unknown[1] in made:
                 raise
-            place, _, version = unknown[1].rpartition("@")
-            connection.register(unknown[1], versions(place, version.strip()))
+            address, _, version = unknown[1].rpartition("@")
+            connection.register(unknown[1], versions(address, version.strip()))
             made = {**made, unknown[1]: True}

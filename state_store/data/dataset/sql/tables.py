@@ -1,6 +1,6 @@
-"""State as DuckDB reads it: a dataset of Arrow that is scanned by columns and conditions.
+"""State as DuckDB reads it: an Arrow dataset that is scanned by columns and conditions.
 
-Columns of a store that are moments in numbers (time-outs, times to live, timers) are timestamps in SQL, and
+Columns of a store that are moments as numbers (time-outs, times to live, timers) are timestamps in SQL, and
 null if there is none.
 """
 
@@ -25,7 +25,7 @@ _LATEST_MS = 253_402_300_799_999
 
 
 class Source(Protocol):
-    """A state that can be read, and is closed by the end of `with`."""
+    """A state that can be read; the end of `with` closes it."""
 
     def __enter__(self) -> Source: ...
     def __exit__(self, *error: Any) -> None: ...
@@ -37,18 +37,18 @@ class Source(Protocol):
 
 
 NO_MOMENT = -1
-"""Spark's number for a time-out or a time to live that there is not."""
+"""Spark's number for the lack of a time-out or a time to live."""
 
 Opened = Callable[[Sequence[int]], Source]
-"""Opens some partitions of a state."""
+"""Function that opens some partitions of a state."""
 
 Scanned = Callable[["Sequence[str] | None", "pyarrow.compute.Expression | None"], Iterator[Any]]
-"""Gives batches by columns (None: all) and by an expression (None: all rows)."""
+"""Function that yields batches with some columns (None: all), filtered by an expression (None: all rows)."""
 
 
 @dataclass(frozen=True)
 class StateTable:
-    """A table: its columns, and a function that scans it; several scans may be under way."""
+    """A table: its columns, and a function that scans it; several scans may run at the same time."""
 
     schema: pyarrow.Schema
     scanned: Scanned
@@ -66,7 +66,7 @@ def state_table(
         view: the store.
         partitions: the partitions to read.
         opened: opens partitions, once for each scan.
-        key: an expression on the view's own columns that all rows fulfil; None keeps all.
+        key: an expression on the view's own columns that keeps rows; None keeps all.
     """
     schema, units = shown_schema(view), moment_columns(view)
     numbers = tuple(partitions)
@@ -92,13 +92,13 @@ def state_table(
 def named_columns(
     schema: pyarrow.Schema, names: Sequence[str], *expressions: pyarrow.compute.Expression | None
 ) -> list[str]:
-    """Return the columns in `names` and those that expressions may name: their text has the names."""
+    """Return the columns in `names` and those that expressions may name: their texts contain the names."""
     texts = [str(expression) for expression in expressions if expression is not None]
     return [name for name in schema.names if name in names or any(name in text for text in texts)]
 
 
 def pruned(pushed: pyarrow.compute.Expression, view: View, partitions: Sequence[int]) -> tuple[int, ...]:
-    """Return the partitions that may have rows for which an expression is true, by its `partition_id`."""
+    """Return the partitions that may have rows for which an expression on `partition_id` is true."""
     import pyarrow
     import pyarrow.compute
     import pyarrow.dataset
@@ -124,7 +124,7 @@ def pruned(pushed: pyarrow.compute.Expression, view: View, partitions: Sequence[
 def key_of(
     pushed: pyarrow.compute.Expression | None, fields: Sequence[pyarrow.Field]
 ) -> dict[str, Any] | None:
-    """Return the key that an expression wants, by its columns; None if it leaves one open.
+    """Return the key that an expression demands, by its columns; None if it leaves a column open.
 
     Only columns of texts and whole numbers count: their equality in SQL is that of their encoding.
     """
@@ -150,14 +150,12 @@ def key_of(
 
 @functools.cache
 def table_class() -> Any:
-    """Return the class that DuckDB takes for a dataset of Arrow: it calls `scanner` with columns and a
-    filter.
-    """
+    """Return the class that DuckDB takes as an Arrow dataset: `scanner` gets columns and a filter."""
     import pyarrow
     import pyarrow.dataset
 
     class Scannable(pyarrow.dataset.Dataset):
-        """A table; errors of its scans are added to a list, since DuckDB passes on their text alone."""
+        """A table; it keeps the errors of its scans in a list, since DuckDB passes on only their text."""
 
         def __init__(self, table: StateTable, failures: list[Exception]) -> None:
             self._table = table
@@ -186,9 +184,7 @@ def table_class() -> Any:
 
 
 def moment_columns(view: View) -> dict[str, str]:
-    """Return the columns of a view that are moments in numbers since 1970 UTC, each with its unit: `ms`,
-    `us`.
-    """
+    """Return the columns of a view that are moments as numbers since 1970 UTC, with units `ms`, `us`."""
     names = {field.name: str(field.type) for field in Columns(view).schema}
     units = {}
     if view.has_groups:
@@ -201,7 +197,7 @@ def moment_columns(view: View) -> dict[str, str]:
 
 
 def shown_schema(view: View) -> pyarrow.Schema:
-    """Return the columns of a view as SQL has them."""
+    """Return the columns of a view as SQL shows them."""
     import pyarrow
 
     units = moment_columns(view)
@@ -216,31 +212,31 @@ def shown_schema(view: View) -> pyarrow.Schema:
 
 
 def as_moments(batch: pyarrow.RecordBatch, units: Mapping[str, str]) -> pyarrow.RecordBatch:
-    """Return a batch with moments in place of numbers; null if a number says that there is none."""
+    """Return a batch with moments in place of numbers; null if the number means that there is none."""
     import pyarrow
     import pyarrow.compute
 
     if not any(name in units for name in batch.schema.names):
         return batch
     columns, fields = list(batch.columns), list(batch.schema)
-    for place, field in enumerate(fields):
+    for index, field in enumerate(fields):
         unit = units.get(field.name)
         if unit is None or not pyarrow.types.is_integer(field.type):
             continue
-        numbers, latest = columns[place], _LATEST_MS * (1000 if unit == "us" else 1)
+        numbers, latest = columns[index], _LATEST_MS * (1000 if unit == "us" else 1)
         known = pyarrow.compute.and_(
             pyarrow.compute.greater_equal(numbers, 0), pyarrow.compute.less_equal(numbers, latest)
         )
         kind = pyarrow.timestamp(unit, "UTC")
-        columns[place] = pyarrow.compute.if_else(known, numbers, pyarrow.scalar(None, field.type)).cast(kind)
-        fields[place] = pyarrow.field(field.name, kind)
+        columns[index] = pyarrow.compute.if_else(known, numbers, pyarrow.scalar(None, field.type)).cast(kind)
+        fields[index] = pyarrow.field(field.name, kind)
     return pyarrow.RecordBatch.from_arrays(columns, schema=pyarrow.schema(fields))
 
 
 def restored(
     batch: pyarrow.RecordBatch, schema: pyarrow.Schema, units: Mapping[str, str]
 ) -> pyarrow.RecordBatch:
-    """Return rows that came out of DuckDB with the types that they went in with; `units` are of moments."""
+    """Return rows from DuckDB with their original types; `units` are those of moments."""
     import pyarrow
 
     columns = [
@@ -264,7 +260,7 @@ def _of_type(column: pyarrow.Array, kind: pyarrow.DataType, unit: str | None) ->
 
 
 def _with_spans(value: Any) -> Any:
-    """Return a value of Python with its intervals as spans of time."""
+    """Return a Python value with its intervals as `timedelta`."""
     if isinstance(value, dict):
         return {name: _with_spans(inner) for name, inner in value.items()}
     if type(value) in (list, tuple):

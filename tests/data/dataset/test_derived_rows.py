@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from state_store.data.dataset.columns import Columns
-from state_store.data.dataset.rewriting.companions import Companions
+from state_store.data.dataset.rewriting.derived_rows import DerivedRows
 from state_store.data.dataset.rewriting.replacing import Replaced, Replacement
 from state_store.data.dataset.schemas import FamilySchema
 from state_store.data.dataset.views import View
 from state_store.data.query import Operator
-from state_store.data.rows.keys import KeyLayout
+from state_store.data.rows.key_layouts import KeyLayout
 from state_store.errors import FormatError, MissingError, OptionError
 
 KEY = pa.schema([("name", pa.string()), ("part", pa.int32())])
@@ -153,4 +153,4 @@ def test_what_follows_from_other_rows_is_not_given(name):
 def test_a_list_without_what_spark_keeps_with_it():
     known = {name: view for name, view in VIEWS.items() if name != "$min_times"}
     with pytest.raises(FormatError, match=r"no '\$min_times'"):
-        Companions.among(VIEWS["times"], known)
+        DerivedRows.among(VIEWS["times"], known)

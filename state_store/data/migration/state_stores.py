@@ -1,4 +1,4 @@
-"""The state stores that a query can be moved between, and whether one still has a version.
+"""The state stores that a query can be moved between, and the check that a version still exists.
 
 The stores are Spark's two and this project's: values, safe for any thread.
 """
@@ -26,10 +26,10 @@ class StateStore:
 
     Attributes:
         name: its short name.
-        provider: Spark's class of it.
-        formats: the checkpoint formats that it has, the preferred one first.
-        families: whether a store of it can have several column families.
-        conf: settings that its provider gets beside those that the query pinned.
+        provider: its class.
+        formats: its checkpoint formats, the preferred one first.
+        families: True if a store of it can have several column families.
+        conf: settings that its provider gets in addition to those that the query pinned.
     """
 
     name: str
@@ -45,7 +45,7 @@ ROCKSDB = StateStore(
     f"{_SPARKS}.RocksDBStateStoreProvider",
     formats=(2, 1),
     families=True,
-    # If it is off, a commit uploads a snapshot, and opening a version writes nothing.
+    # Off: a commit uploads a snapshot, and opening a version writes nothing.
     conf=(("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "false"),),
 )
 INCREMENTAL = StateStore("incremental", PROVIDER_CLASS, formats=(2, 1), families=True)
@@ -53,7 +53,7 @@ STORES = {store.name: store for store in (INCREMENTAL, HDFS, ROCKSDB)}
 
 
 def of_provider(provider: str | None, checkpoint: str) -> StateStore:
-    """Return the store of a provider class. Raises OptionError for any other."""
+    """Return the state store of a provider class. Raises OptionError if it is unknown."""
     for store in STORES.values():
         if store.provider == provider:
             return store
@@ -66,18 +66,18 @@ def of_provider(provider: str | None, checkpoint: str) -> StateStore:
 
 
 def check_present(query: Query, store: StateStore, versions: Mapping[StoreKey, VersionId]) -> None:
-    """Look for versions by the names of files, before anything is read or written.
+    """Check by the names of files that versions exist, before anything is read or written.
 
-    The files of a version with an id are named in the files of Spark's RocksDB store themselves: of those
-    only the last is looked for.
+    Of a version with an id in Spark's RocksDB store only the last file is checked: the names of the others
+    are in that file.
 
     Args:
         query: the query.
-        store: the state store that it has.
+        store: its state store.
         versions: the version of each store.
 
     Raises:
-        MissingError: a version, or a file that it is made of, is not there.
+        MissingError: a version, or a file of it, does not exist.
     """
     parallel(LISTED_AT_ONCE, lambda key: _check(query, store, key, versions[key]), versions)
 
@@ -98,10 +98,10 @@ def _check(query: Query, store: StateStore, key: StoreKey, version: VersionId) -
             raise _gone(key, version.number, f"{file}.zip")
 
 
-def _check_chain(key: StoreKey, names: Collection[str], version: int, whole: str, change: str) -> None:
-    """Follow a version back to one that is whole in one file; each between has a file with its changes."""
+def _check_chain(key: StoreKey, names: Collection[str], version: int, snapshot: str, change: str) -> None:
+    """Follow a version back to a snapshot; each version between has a file with its changes."""
     for number in range(version, 0, -1):
-        if f"{number}.{whole}" in names:
+        if f"{number}.{snapshot}" in names:
             return
         if f"{number}.{change}" not in names:
             raise _gone(key, version, f"{number}.{change}")

@@ -14,8 +14,8 @@ from state_store.core.checkpoint.metadata import ColumnFamily, DeltaMetadata
 from state_store.core.engine.database import Database
 from state_store.core.engine.delta_writer import write_delta
 from state_store.core.engine.settings import DatabaseSettings
-from state_store.data.estimation.runs import Run, compact_all, compact_runs, file_sizes, ingested
-from state_store.data.estimation.tables import table_size
+from state_store.data.estimation.lsm_model import Run, compact_all, compact_runs, file_sizes, ingested
+from state_store.data.estimation.workload import table_size
 
 SETTINGS = DatabaseSettings(threads=2, file_bytes=64 << 10)
 VALUE_BYTES = 100

@@ -1,6 +1,6 @@
-"""The sorted runs of a snapshot, and what merges make of them: RocksDB's universal compaction, on sizes.
+"""The sorted runs of a snapshot and their compaction: RocksDB's universal compaction, on sizes.
 
-Runs are in the order of RocksDB: newest first, each file of level 0 by itself, then the deeper levels.
+Runs are in RocksDB's order: newest first, each file of level 0 by itself, then the deeper levels.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from state_store.core.engine.settings import SIZE_RATIO_PERCENT, DatabaseSetting
 
 DEEPEST = 6
 _LEFT_OUT_PERCENT = 10
-"""Of the younger runs, that may be left out of a compaction of all."""
+"""Share of the younger runs that a compaction of all may leave out."""
 
 _UNCOUNTED_BYTES = 6_500
-"""Of a file, that RocksDB does not see before it ends it."""
+"""Bytes of a file that RocksDB does not count before it ends the file."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """A sorted run that covers the changes of this many batches; the oldest holds every key as well."""
+    """A sorted run that covers the changes of this many batches; the oldest also has every key."""
 
     batches: int
     level: int
@@ -35,42 +35,44 @@ class Run:
 
 
 Merge = Callable[[Sequence[Run], int, bool], Run]
-"""Makes one run of neighbours in a level; True says that the oldest is among them."""
+"""Function that merges neighbours into one run in a level; True if the oldest run is among them."""
 
 
 def ingested(runs: Sequence[Run], files: Sequence[FileEntry]) -> list[Run]:
-    """The runs after files were ingested, oldest first: each goes to the deepest level above all that has
-    none, or to level 0.
+    """Return the runs after an ingestion of files, oldest file first.
+
+    Each file goes to the deepest empty level above all runs, or to level 0.
     """
-    left = list(runs)
+    result = list(runs)
     for file in files:
-        level = max(0, left[0].level - 1) if left else DEEPEST
-        left.insert(0, Run(1, level, (replace(file, level=level),)))
-    return left
+        level = max(0, result[0].level - 1) if result else DEEPEST
+        result.insert(0, Run(1, level, (replace(file, level=level),)))
+    return result
 
 
 def compact_runs(runs: Sequence[Run], settings: DatabaseSettings, merge: Merge) -> list[Run]:
-    """What `Database.compact_runs` makes of them."""
-    left = list(runs)
-    while len(left) >= settings.max_runs:
-        picked = _outgrown(left, settings) or _similar(left) or _surplus(left, settings)
+    """Return the runs after `Database.compact_runs`."""
+    result = list(runs)
+    while len(result) >= settings.max_runs:
+        picked = _outgrown(result, settings) or _similar(result) or _surplus(result, settings)
         if picked is None:
             break
         start, end = picked
-        oldest = end == len(left)
-        level = DEEPEST if oldest else max(0, left[end].level - 1)
-        left[start:end] = [merge(left[start:end], level, oldest)]
-    return left
+        oldest = end == len(result)
+        level = DEEPEST if oldest else max(0, result[end].level - 1)
+        result[start:end] = [merge(result[start:end], level, oldest)]
+    return result
 
 
 def compact_all(runs: Sequence[Run], merge: Merge) -> list[Run]:
-    """What `Database.compact_all` makes of them."""
+    """Return the runs after `Database.compact_all`."""
     return [merge(runs, DEEPEST, True)]
 
 
 def file_sizes(size_bytes: float, level: int, settings: DatabaseSettings, file_bytes: float) -> list[int]:
-    """Into files of which sizes RocksDB writes a run of that size, of which `file_bytes` are a file's own.
-    Each thread of a compaction writes files of its own.
+    """Return the sizes of the files in which RocksDB writes a run of `size_bytes`.
+
+    Each thread of a compaction writes its own files, which have `file_bytes` each without records.
     """
     if level == 0 or size_bytes <= settings.file_bytes:
         return [round(size_bytes)]
@@ -79,8 +81,10 @@ def file_sizes(size_bytes: float, level: int, settings: DatabaseSettings, file_b
 
 
 def _outgrown(runs: Sequence[Run], settings: DatabaseSettings) -> tuple[int, int] | None:
-    """All of them, where the younger have grown to their share of the oldest; but the newest of level 0, of
-    which one stays, where they are few bytes and the others are enough: RocksDB leaves them for later.
+    """Pick all runs if the younger have grown to their share of the oldest.
+
+    The newest of level 0, except for one, are left out if they are small and the others suffice: RocksDB
+    leaves them for later.
     """
     least = settings.size_amplification_percent * runs[-1].size_bytes / 100
     young = sum(run.size_bytes for run in runs[:-1])
@@ -96,7 +100,7 @@ def _outgrown(runs: Sequence[Run], settings: DatabaseSettings) -> tuple[int, int
 
 
 def _similar(runs: Sequence[Run]) -> tuple[int, int] | None:
-    """The first neighbours of which each is not much larger than those before it together."""
+    """Pick the first neighbours each of which is not much larger than all before it together."""
     for start in range(len(runs) - 1):
         end, together = start + 1, runs[start].size_bytes
         while end < len(runs) and together * (100 + SIZE_RATIO_PERCENT) >= runs[end].size_bytes * 100:
@@ -108,6 +112,6 @@ def _similar(runs: Sequence[Run]) -> tuple[int, int] | None:
 
 
 def _surplus(runs: Sequence[Run], settings: DatabaseSettings) -> tuple[int, int] | None:
-    """The youngest, so that no more than `max_runs` are left."""
-    more = len(runs) - settings.max_runs
-    return (0, more + 1) if more > 0 else None
+    """Pick the youngest, so that `max_runs` remain."""
+    surplus = len(runs) - settings.max_runs
+    return (0, surplus + 1) if surplus > 0 else None

@@ -1,5 +1,4 @@
-"""Spark's rows that follow from those of a view: how many a key has, when the first of them expires, and an
-index of keys by time.
+"""Spark's rows that follow from those of a view: counts, first expiries, and an index of keys by time.
 
 | the view | counts | first expiry | index |
 |---|---|---|---|
@@ -39,9 +38,15 @@ _FIRST_EXPIRY = "$min_"
 
 
 @dataclass(frozen=True)
-class Companions:
-    """The views that follow from `view`; None where there is no such thing. `moment` is the column of `view`
-    that the index goes by.
+class DerivedRows:
+    """The views whose rows Spark derives from those of `view`; None if Spark has no such view.
+
+    Attributes:
+        view: the view of the user's rows.
+        counts: the number of rows of each key.
+        first_expiry: the earliest expiry of each key.
+        index: the keys, ordered by time.
+        moment: the column of `view` by which the index is ordered.
     """
 
     view: View
@@ -51,9 +56,11 @@ class Companions:
     moment: str | None = None
 
     @classmethod
-    def among(cls, view: View, known: Mapping[str, View]) -> Companions:
-        """Those of a view, among all views of its operator. Raises FormatError where one that Spark keeps is
-        not among them.
+    def among(cls, view: View, known: Mapping[str, View]) -> DerivedRows:
+        """Find the derived views of a view among all views of its operator.
+
+        Raises:
+            FormatError: a view that Spark keeps is not among them.
         """
         family = view.schema.family
 
@@ -78,10 +85,14 @@ class Companions:
 
     @property
     def views(self) -> list[View]:
-        return [one for one in (self.counts, self.first_expiry, self.index) if one is not None]
+        return [view for view in (self.counts, self.first_expiry, self.index) if view is not None]
 
     def moments(self, batch: pyarrow.RecordBatch) -> pyarrow.Array:
-        """When each of some rows fires or expires. Raises OptionError for one of which that is not said."""
+        """Return the time at which each row fires or expires, as int64 in ms since 1970 UTC.
+
+        Raises:
+            OptionError: a row has no time.
+        """
         import pyarrow
         import pyarrow.compute
 
@@ -90,35 +101,35 @@ class Companions:
         if numbers.null_count or (len(numbers) and pyarrow.compute.min(numbers).as_py() < 0):
             raise OptionError(
                 f"column '{self.moment}' of the rows of '{self.view.name}' is null or below 0 in a row: it "
-                "says when the row has had its time, in ms since 1970 UTC"
+                "says when the row expires, in ms since 1970 UTC"
             )
         return pyarrow.concat_arrays([numbers])
 
     def index_keys(self, key: Sequence[pyarrow.Array], moments: pyarrow.Array) -> list[bytes]:
-        """The keys of the index for rows of these columns of the key."""
+        """Return the keys of the index for rows with these columns of the key."""
         import pyarrow
 
         index, names = self.index, self.view.schema.key.names
         assert index is not None
         wanted = list(index.schema.key)[1:]
-        own = [one for name, one in zip(names, key, strict=True) if name != self.moment]
-        if not self.view.has_timers and len(wanted) == 1:  # the key as one column
+        own = [column for name, column in zip(names, key, strict=True) if name != self.moment]
+        if not self.view.has_timers and len(wanted) == 1:  # the index has the whole key in one column
             kind = wanted[0].type
             fields = [kind.field(number) for number in range(kind.num_fields)]
             own = [pyarrow.StructArray.from_arrays(own, fields=fields)]
         return encoded_keys(index, [moments, *own], len(moments))
 
     def index_value(self) -> bytes:
-        """The value of every row of the index, which says nothing."""
+        """Return the value that every row of the index has: nulls."""
         import pyarrow
 
         assert self.index is not None
-        nothing = [pyarrow.nulls(1, field.type) for field in self.index.schema.value]
-        return encoded_values(self.index, nothing, 1)[0]
+        nulls = [pyarrow.nulls(1, field.type) for field in self.index.schema.value]
+        return encoded_values(self.index, nulls, 1)[0]
 
 
 def numbers(values: Sequence[int], view: View) -> Iterator[bytes]:
-    """Values of one column of 64-bit numbers."""
+    """Return values with one column of 64-bit numbers."""
     import pyarrow
 
     if view.schema.value.types != [pyarrow.int64()]:

@@ -1,4 +1,4 @@
-"""The request to the JVM program that copies stores, and its events: `jvm_bridge/scala/.../migration`."""
+"""The call of the JVM program that copies stores, and its events (`jvm_bridge/scala/.../migration`)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ class RowProgress(Protocol):
     """Receives the progress of the copying. Called by one thread."""
 
     def expect(self, rows: int) -> None:
-        """Note that work on a store begins, which has about this many rows."""
+        """Start a store of about this many rows."""
 
     def moved(self, rows: int) -> None:
         """Add to the rows that were copied."""
 
     def store_done(self) -> None:
-        """Note that one more store is done."""
+        """Count a finished store."""
 
 
 PROGRAM = "org.apache.spark.sql.execution.streaming.state.incremental.migration.Migration"
-"""Its class."""
+"""Name of its class."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,10 @@ class CopiedStore:
     Attributes:
         operator: Spark's number of the operator.
         name: Spark's name of the store.
-        prefix_columns: columns of the key that are its prefix, where Spark's schema does not say so.
+        prefix_columns: columns of the key that are its prefix, if Spark's schema does not say so.
         lists: the column families whose keys have several values.
-        internal: column families that Spark keeps for itself beside those whose names say so.
-        schema_files: files that describe the families, the newest last; none: the store has its own file.
+        internal: column families that are Spark's own, beside those whose names say so.
+        schema_files: files that describe the families, the newest last; if empty, the store has its own file.
         partitions: the id of the version in the source, by partition.
     """
 
@@ -76,7 +76,7 @@ class CopiedStore:
 class CopyRequest:
     """A request to copy one version of all stores, `threads` of them at a time.
 
-    `hadoop` are settings beside those that the JVM finds.
+    `hadoop` are settings in addition to those that the JVM finds.
     """
 
     version: int
