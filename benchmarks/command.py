@@ -29,9 +29,9 @@ from benchmarks.scenarios.store_level import EXTENTS, Extent
 ROOT = Path(__file__).resolve().parent.parent
 DEFAULT_OUT = jvm.BUILD / "results"
 KEPT = Path(__file__).resolve().parent / "measured"
-"""The results that the pages are made of, a file for each scenario."""
+"""The kept results, a file for each scenario, from which the pages are made."""
 
-BESIDE = ("queries", "vectorized", "merges", "hdfs")
+IN_SECOND_PROCESS = ("queries", "vectorized", "merges", "hdfs")
 """The scenarios that the quick extent runs in a second process; they take about half of its time."""
 
 
@@ -40,24 +40,24 @@ def main(arguments: list[str] | None = None) -> None:
 
     The exit code is 1 if a scenario failed or a store returned wrong content. A ratio that fell only warns.
     """
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends with it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that started processes end with it
     parser = _parser()
     asked = parser.parse_args(arguments)
     extent = EXTENTS[asked.bench or asked.extent or "standard"]
     if asked.keep and extent.is_quick:
-        parser.error("what the quick extent measures counts for nothing: nothing of it is kept")
+        parser.error("the figures of the quick extent mean nothing: it cannot be kept")
     if asked.largest:
         extent = dataclasses.replace(extent, largest=asked.largest)
     extent = dataclasses.replace(extent, cases=tuple(asked.cases), stores=tuple(asked.stores))
-    if extent.is_quick:  # its JVMs live for seconds, too short for their second compiler
+    if extent.is_quick:  # its JVMs live for seconds, too short for the optimising compiler
         os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1")
     out = asked.out / extent.name
     out.mkdir(parents=True, exist_ok=True)
     failed = not asked.report and not _run_all(asked.scenario or USUAL, extent, out)
-    whole = not asked.scenario and not extent.is_quick and not asked.report
-    if whole or asked.keep:
+    is_complete = not asked.scenario and not extent.is_quick and not asked.report
+    if is_complete or asked.keep:
         _keep(asked.scenario or USUAL, out, is_part=bool(asked.cases or asked.stores))
-    kept = whole or asked.keep or asked.report
+    kept = is_complete or asked.keep or asked.report
     found, pages = (results.load(KEPT), ROOT) if kept else (results.load(out), out)
     if asked.record:
         recorded.write(found)
@@ -87,19 +87,19 @@ def _parser() -> argparse.ArgumentParser:
         description="Run scenarios, write their results and the pages, and compare with recorded ratios.",
     )
     parser.add_argument("extent", nargs="?", choices=list(EXTENTS), help="the same as --bench")
-    parser.add_argument("--bench", choices=list(EXTENTS), help="how much: quick, standard (default) or full")
+    parser.add_argument("--bench", choices=list(EXTENTS), help="the sizes: quick, standard (default) or full")
     parser.add_argument(
-        "--scenario", nargs="+", choices=list(RUNNERS), help="only these; default: all but `services`"
+        "--scenario", nargs="+", choices=list(RUNNERS), help="scenarios to run (default: all but `services`)"
     )
     parser.add_argument(
-        "--largest", type=int, help="keys of the largest store, for the scenarios `size` and `services`"
+        "--largest", type=int, help="keys of the largest store in the scenarios `size` and `services`"
     )
     parser.add_argument(
         "--cases",
         nargs="+",
         default=[],
         metavar="CASE",
-        help="only these of the scenarios at the level of the store, as the page's headings name them",
+        help="cases to run of the store-level scenarios, as the page's headings name them",
     )
     parser.add_argument(
         "--stores",
@@ -131,14 +131,14 @@ def _run_all(names: Sequence[str], extent: Extent, out: Path) -> bool:
 
     The quick extent runs two at a time, because its figures mean nothing; the others run one by one.
     """
-    beside = [name for name in BESIDE if name in names] if extent.is_quick else []
-    if not beside or len(beside) == len(names):
+    second = [name for name in IN_SECOND_PROCESS if name in names] if extent.is_quick else []
+    if not second or len(second) == len(names):
         return _run_each(names, extent, out)
     process = multiprocessing.get_context("fork").Process(
-        target=lambda: sys.exit(0 if _run_each(beside, extent, out) else 1), daemon=True
+        target=lambda: sys.exit(0 if _run_each(second, extent, out) else 1), daemon=True
     )
     process.start()  # a daemon: it ends when this process is ended
-    succeeded = _run_each([name for name in names if name not in beside], extent, out)
+    succeeded = _run_each([name for name in names if name not in second], extent, out)
     process.join()
     return succeeded and process.exitcode == 0
 

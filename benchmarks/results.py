@@ -1,4 +1,4 @@
-"""The result files of one extent, and the figures that goals, plots and tables ask them for."""
+"""The result files of one extent, and the figures in them for goals, plots and tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROCKSDB = "rocksdb"
 CHANGELOG = ("rocksdb-changelog", "rocksdb-cache", "rocksdb-changelog-bounded")
 OURS = "incremental"
 
-# Which number of a step is compared, by the kind of step, and what it is.
+# By the kind of a step: the number that is compared, and its meaning.
 MEASURES = {
     "batch": ("wall_ms", "a batch: open, get and put of every key, commit"),
     "scan": ("wall_ms", "a full scan"),
@@ -26,7 +26,7 @@ MEASURES = {
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as long as this store a peer takes: of medians, and the range over segments."""
+    """The duration of a peer as a multiple of this store's: of medians, with the range over segments."""
 
     value: float
     low: float | None = None
@@ -39,16 +39,16 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Results:
-    """Scenario results by name, as they are in the files."""
+    """The results of scenarios by name, as the files have them."""
 
     scenarios: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def bench(self) -> str:
-        return next((one["bench"] for one in self.scenarios.values()), "none")
+        return next((result["bench"] for result in self.scenarios.values()), "none")
 
     def step(self, scenario: str, case: str, label: str) -> Mapping[str, Any]:
-        """Statistics by provider; empty when it was not measured."""
+        """Return statistics by provider; empty if the step was not measured."""
         return self.scenarios.get(scenario, {}).get("cases", {}).get(case, {}).get(label, {})
 
     def median(
@@ -60,7 +60,7 @@ class Results:
     def ratio(
         self, where: tuple[str, str, str], peers: tuple[str, ...], kind: str, ours: str = OURS
     ) -> Ratio | None:
-        """Against the quickest of `peers`."""
+        """Return the ratio of the quickest of `peers` to this store; None if either was not measured."""
         name = MEASURES[kind][0]
         times = {peer: self.median(*where, peer, kind, name) for peer in peers}
         known = {peer: time for peer, time in times.items() if time}
@@ -77,7 +77,7 @@ class Results:
         return (min(pairs), max(pairs)) if len(pairs) > 1 else (None, None)
 
     def all_ratios(self) -> dict[str, float]:
-        """Every ratio of a measured step, by `scenario/case/step/peer`."""
+        """Return the ratio of each measured step, by `scenario/case/step/peer`."""
         return {
             "/".join((*where, peer)): round(ratio.value, 3)
             for where, kind in self.measured()
@@ -86,16 +86,16 @@ class Results:
         }
 
     def measured(self) -> Iterator[tuple[tuple[str, str, str], str]]:
-        """Every step that compares times, with its kind."""
+        """Yield each step that compares times, with its kind."""
         for scenario, result in self.scenarios.items():
             for case, labels in result.get("cases", {}).items():
                 for label, subjects in labels.items():
-                    kinds = [kind for kind in MEASURES if any(kind in one for one in subjects.values())]
+                    kinds = [kind for kind in MEASURES if any(kind in stats for stats in subjects.values())]
                     if kinds:
                         yield (scenario, case, label), kinds[0]
 
     def row_bytes(self, scenario: str, case: str) -> int:
-        """Bytes of a key row and its value row, as the driver writes them."""
+        """Return the bytes of a key row and its value row, as the driver writes them."""
         spec = self.scenarios[scenario]["specs"][case]
         key = 16 if spec.get("layout", "plain") == "plain" else 24
         return key + max(24, (spec.get("value_bytes", 100) + 7) // 8 * 8)
@@ -113,16 +113,16 @@ def joined(known: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]
     `parts` of the result names the replaced steps, their machine and time.
     """
     cases = {
-        case: {label: {**one} for label, one in labels.items()} for case, labels in known["cases"].items()
+        case: {label: {**stats} for label, stats in labels.items()} for case, labels in known["cases"].items()
     }
     specs = {**known["specs"]}
     for case, labels in later["cases"].items():
         for label, subjects in labels.items():
             cases.setdefault(case, {}).setdefault(label, {}).update(subjects)
         spec = specs.setdefault(case, later["specs"][case])
-        names = {one["name"] for one in spec["subjects"]}
-        more = [one for one in later["specs"][case]["subjects"] if one["name"] not in names]
-        specs[case] = {**spec, "subjects": [*spec["subjects"], *more]}
+        names = {subject["name"] for subject in spec["subjects"]}
+        added = [subject for subject in later["specs"][case]["subjects"] if subject["name"] not in names]
+        specs[case] = {**spec, "subjects": [*spec["subjects"], *added]}
     part = {
         "machine": later["machine"],
         "seconds": later["seconds"],
@@ -139,14 +139,14 @@ def errors(result: Mapping[str, Any]) -> list[str]:
     found = []
     for case, labels in result.get("cases", {}).items():
         for label, subjects in labels.items():
-            for subject, one in subjects.items():
+            for subject, stats in subjects.items():
                 for kind in ("error", "maintenance-error"):
                     found += [
-                        f"{case} / {label} / {subject}: {kind}: {e['message']}" for e in one.get(kind, [])
+                        f"{case} / {label} / {subject}: {kind}: {e['message']}" for e in stats.get(kind, [])
                     ]
     for query, subjects in result.get("queries", {}).items():
         found += [
-            f"{query} / {subject}: {e}" for subject, one in subjects.items() for e in one.get("error", [])
+            f"{query} / {subject}: {e}" for subject, stats in subjects.items() for e in stats.get("error", [])
         ]
     return found
 

@@ -1,4 +1,4 @@
-"""The scenarios by name, each with the function that runs it and returns its result as JSON-ready values."""
+"""The scenarios by name, each with a function that runs it and returns its result as values for JSON."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def run_cases(
 ) -> Result:
     """Run store-level cases; return specifications and statistics by case.
 
-    Cases of one name (a JVM each) are joined.
+    Cases with the same name, each from its own JVM, are joined.
     """
     log.unlink(missing_ok=True)
     measured = _Measured(extent, log)
-    for one in runs:
-        measured.run(one, more_classes)
+    for run in runs:
+        measured.run(run, more_classes)
     return measured.result()
 
 
@@ -62,14 +62,14 @@ class _Measured:
         self._events: list[statistics.Event] = []
         self._specs: dict[str, Any] = {}
 
-    def run(self, one: store_level.Run, more_classes: Sequence[Path] = ()) -> None:
-        cases = self._extent.asked(one.cases)
+    def run(self, run: store_level.Run, more_classes: Sequence[Path] = ()) -> None:
+        cases = self._extent.asked(run.cases)
         if not cases:
             return
         self._events += jvm.run(
             cases,
-            heap_mb=one.heap_mb,
-            touch_heap=one.touch_heap,
+            heap_mb=run.heap_mb,
+            touch_heap=run.touch_heap,
             timeout_s=_TIMEOUT_S[self._extent.name],
             log=self._log,
             archived=self._extent.is_quick and not more_classes,
@@ -94,7 +94,7 @@ def _on_hdfs(extent: Extent, ours: bool, out: Path) -> Result:
 
 
 def _on_services(extent: Extent, ours: bool, out: Path) -> Result:
-    """HDFS, then S3, then the local disk; each service runs only as long as it is measured."""
+    """Run HDFS, then S3, then the local disk; each service runs only while it is measured."""
     log = out / f"{services.SCENARIO}.log"
     log.unlink(missing_ok=True)
     measured = _Measured(extent, log)
@@ -114,7 +114,7 @@ def _queries(extent: Extent, ours: bool, out: Path) -> Result:
 
 
 def _vectorized(extent: Extent, ours: bool, out: Path) -> Result:
-    """Run it in a process of its own.
+    """Run the scenario in its own process.
 
     It runs on this store, on Spark's default store unless that is left out, and on both of Spark's in the
     full extent.
@@ -141,7 +141,7 @@ def _vectorized(extent: Extent, ours: bool, out: Path) -> Result:
             timeout=_TIMEOUT_S[extent.name],
         )
     if done.returncode:
-        raise RuntimeError(f"it ended with {done.returncode}; its log is {log.name}")
+        raise RuntimeError(f"the process ended with {done.returncode}; its log is {log.name}")
     return {"functions": json.loads(found.read_text())["scenarios"]}
 
 
@@ -159,4 +159,4 @@ RUNNERS: dict[str, Callable[[Extent, bool, Path], Result]] = {
 }
 
 USUAL = [name for name in RUNNERS if name != services.SCENARIO]
-"""The scenarios of a run that names none. `services` takes minutes, and jars that Maven fetches."""
+"""The scenarios of a run that names none. `services` takes minutes, and needs jars from Maven."""

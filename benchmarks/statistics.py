@@ -14,7 +14,7 @@ _NOT_MEASURED = ("version",)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """Count, median, quartiles, extremes and the 99th percentile."""
+    """Return count, median, quartiles, extremes and the 99th percentile."""
     array = np.asarray(values, dtype=float)
     low, middle, high, p99 = np.percentile(array, [25, 50, 75, 99])
     return {
@@ -29,7 +29,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def by_case(events: Iterable[Event]) -> dict[str, Any]:
-    """`{case: {step label: {subject: statistics}}}` of the driver's events."""
+    """Return `{case: {step label: {subject: statistics}}}` of the driver's events."""
     groups: dict[tuple[str, str, str], list[Event]] = defaultdict(list)
     for event in events:
         groups[event["case"], event["label"], event["subject"]].append(event)
@@ -57,7 +57,7 @@ def _statistics(events: list[Event]) -> dict[str, Any]:
 
 
 def _by_segment(events: list[Event]) -> list[list[Event]]:
-    """Batches of each segment that is not for warming up: a segment's own event follows its batches."""
+    """Return the batches of each segment except the warm-up; a segment's own event follows its batches."""
     segments: list[list[Event]] = []
     current: list[Event] = []
     for event in events:
@@ -87,7 +87,7 @@ def _batches(segments: list[list[Event]]) -> dict[str, Any]:
 
 
 def _segments(segments: list[Event]) -> dict[str, Any]:
-    """Per batch: CPU and bytes written. At the end: storage, memory. Custom metrics as means per batch."""
+    """Return CPU and written bytes per batch, storage and memory at the end, mean custom metrics."""
     if not segments:
         return {}
     batches = sum(segment["batches"] for segment in segments)
@@ -112,7 +112,7 @@ def _segments(segments: list[Event]) -> dict[str, Any]:
 
 
 def _numbers(events: list[Event]) -> dict[str, Any]:
-    """Spread of every number that the events carry; nested numbers (custom metrics) as medians."""
+    """Return the spread of every number in the events; nested numbers (custom metrics) as medians."""
     result: dict[str, Any] = {}
     for name in dict.fromkeys(name for event in events for name in event):
         values = [event[name] for event in events if name in event]
@@ -127,5 +127,5 @@ def _numbers(events: list[Event]) -> dict[str, Any]:
 
 
 def _short(value: float) -> float:
-    """Five significant digits: enough for every reader, and half the file."""
+    """Round to five significant digits: enough for every reader, and half the file."""
     return float(f"{float(value):.5g}")

@@ -1,1 +1,1 @@
-"""Programs of their own (`python -m benchmarks.comparisons.NAME`): one part beside what else could do it."""
+"""Programs (`python -m benchmarks.comparisons.NAME`), each of which compares one part with alternatives."""

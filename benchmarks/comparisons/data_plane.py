@@ -1,12 +1,12 @@
-"""Measures the data plane alone: what a batch costs by phase, with this jar and, beside it, with another one.
+"""Measure the data plane alone, by phase of a batch, with this jar and optionally with another one.
 
     python -m benchmarks.comparisons.data_plane [--beside JAR] [--turns N] [--json OUT] [NAME=VALUE]...
 
 Bytes go in and out, without Spark's API, an agent or storage. `scala/data_plane/DataPlane.scala` names the
 settings: pattern, keys, batch, batches, value, budget, start, merge. `--beside` names a jar of the state
-store from before a change. The same program is compiled against each, and both run in turns, each in a JVM
-of its own. What counts is the CPU time of the thread, as medians over the turns, and the ratio to the jar of
-this checkout. The directory for the files is that of `TMPDIR`.
+store from before a change. The same program is compiled against each, and both run in turns, each in its own
+JVM. The figures are the CPU time of the thread, as medians over the turns, and the ratio to the jar of this
+checkout. The directory for the files is that of `TMPDIR`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ COMPARISON = Comparison(
 )
 
 
-def measure(settings: Sequence[str], beside: Path | None = None, turns: int = 1) -> list[Figure]:
+def measure(settings: Sequence[str], other_jar: Path | None = None, turns: int = 1) -> list[Figure]:
     """Return a figure for each phase of each run, in order; raise DriverError if one fails."""
-    jars = {OWN: None} if beside is None else {OWN: None, BESIDE: beside}
+    jars = {OWN: None} if other_jar is None else {OWN: None, BESIDE: other_jar}
     return [
         {"subject": subject, **figure}
         for _ in range(turns)
@@ -46,14 +46,14 @@ def table(figures: Iterable[Figure]) -> str:
     for figure in figures:
         by_phase.setdefault(figure["what"], {}).setdefault(figure["subject"], []).append(figure)
     lines = ["| | CPU us | us | beside, as multiples of it |", "|---|---|---|---|"]
-    for what, subjects in by_phase.items():
+    for phase, subjects in by_phase.items():
         cpu, passed = (
             {name: _median(of, kind) for name, of in subjects.items()} for kind in ("cpu_ns", "ns")
         )
         other = (
             f"CPU {cpu[BESIDE] / cpu[OWN]:.2f}, {passed[BESIDE] / passed[OWN]:.2f}" if BESIDE in cpu else ""
         )
-        lines.append(f"| {what} | {cpu[OWN] / 1000:,.3f} | {passed[OWN] / 1000:,.3f} | {other} |")
+        lines.append(f"| {phase} | {cpu[OWN] / 1000:,.3f} | {passed[OWN] / 1000:,.3f} | {other} |")
     return "\n".join(lines)
 
 
@@ -69,8 +69,8 @@ def main() -> None:
     parser.add_argument(
         "--beside", type=Path, metavar="JAR", help="another jar of the state store to run in turns"
     )
-    parser.add_argument("--turns", type=int, default=3, help="how often each runs (default: 3)")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures of every run there")
+    parser.add_argument("--turns", type=int, default=3, help="runs of each jar (default: 3)")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="file for the figures of every run")
     parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
     given = parser.parse_args()
     if given.beside is not None and not given.beside.is_file():

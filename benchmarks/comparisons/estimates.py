@@ -1,11 +1,11 @@
-"""Compares what `state_store.estimate` says of queries with what they then take, in one run.
+"""Compare the estimates of `state_store.estimate` for queries with their measured resources, in one run.
 
     python -m benchmarks.comparisons.estimates [--keys 40000] [--batches 200] [--checkpoints DIR] [--json OUT]
 
-Two queries of Spark aggregate the same files, one file a batch, with other options each. What the first
-leaves behind is measured; from that alone both are estimated: the second as a what-if. Bytes and files in
-storage are averages over the last batches, as they were seen while the queries ran; restores are those of all
-versions that are retained at the end, of every partition, as a query makes them: the median.
+Two Spark queries aggregate the same files, one file a batch, with different options. The checkpoint of the
+first is measured; from that alone both are estimated, the second as a what-if. Bytes and files in storage are
+averages over the last batches, counted while the queries ran. Restores are those of every partition at all
+versions that are retained at the end, made as a query makes them: the median.
 """
 
 from __future__ import annotations
@@ -42,21 +42,26 @@ _DIRECTORIES = ("delta", "shared", "snapshot")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--keys", type=int, default=40_000, help="rows of the state")
-    parser.add_argument("--batches", type=int, default=200, help="of each query")
+    parser.add_argument("--batches", type=int, default=200, help="batches of each query")
     parser.add_argument("--writes", type=int, default=4_000, help="rows of a batch")
     parser.add_argument(
-        "--checkpoints", type=Path, help="where they lie; elsewhere than TMPDIR: restores copy"
+        "--checkpoints",
+        type=Path,
+        help="directory of the checkpoints; on another disk than TMPDIR restores copy",
     )
-    parser.add_argument("--json", type=Path, help="where results go")
+    parser.add_argument("--json", type=Path, help="file for the results")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.checkpoints) as name:
         root = Path(name)
         _write_input(root / "input", asked.keys, asked.writes, asked.batches)
-        found = [_run(root / f"query-{number}", root / "input", one) for number, one in enumerate(OPTIONS)]
+        found = [
+            _run(root / f"query-{number}", root / "input", measurement)
+            for number, measurement in enumerate(OPTIONS)
+        ]
         measured = state_store.measure(str(root / "query-0"))
         result = [
-            {"options": options, **_compared(measured, options, *one)}
-            for options, one in zip(OPTIONS, found, strict=True)
+            {"options": options, **_compared(measured, options, *measurement)}
+            for options, measurement in zip(OPTIONS, found, strict=True)
         ]
     print(json.dumps(result, indent=2))
     if asked.json:
@@ -100,7 +105,7 @@ def _write_input(directory: Path, keys: int, writes: int, files: int) -> None:
 
 
 def _run(checkpoint: Path, source: Path, options: dict[str, str]) -> tuple[float, float, float]:
-    """Bytes and files on average over the last batches, and milliseconds of a restore."""
+    """Run a query; return average bytes and files over the last batches, and milliseconds of a restore."""
     spark = _session(options)
     events = spark.readStream.schema("k long, v double").option("maxFilesPerTrigger", 1).parquet(str(source))
     query = (
@@ -112,17 +117,17 @@ def _run(checkpoint: Path, source: Path, options: dict[str, str]) -> tuple[float
         .trigger(availableNow=True)
         .start()
     )
-    seen: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    stored_by_batch: dict[int, list[tuple[int, int]]] = defaultdict(list)
     while query.isActive:
         commits = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
-        seen[max(commits, default=-1)].append(_stored(checkpoint))
+        stored_by_batch[max(commits, default=-1)].append(_stored(checkpoint))
         time.sleep(_POLL_S)
     failed = query.exception()
     spark.stop()
     if failed is not None:
         raise SystemExit(f"the query failed: {failed}")
-    late = [seen[batch] for batch in seen if batch > max(seen) // 3]
-    by_batch = [[statistics.mean(some) for some in zip(*one, strict=True)] for one in late]
+    late = [stored_by_batch[batch] for batch in stored_by_batch if batch > max(stored_by_batch) // 3]
+    by_batch = [[statistics.mean(some) for some in zip(*samples, strict=True)] for samples in late]
     size_bytes, files = (statistics.mean(some) for some in zip(*by_batch, strict=True))
     return size_bytes, files, _restore_ms(checkpoint)
 

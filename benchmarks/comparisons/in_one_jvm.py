@@ -1,4 +1,4 @@
-"""Comparisons of subjects that take turns in one JVM: Scala of `benchmarks/scala`, compiled when it runs."""
+"""Comparisons of subjects that take turns in one JVM: Scala of `benchmarks/scala`, compiled on demand."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Comparison:
     def measure(
         self, settings: Sequence[str], *, jar: Path | None = None, timeout_s: int = 1800
     ) -> list[Figure]:
-        """Run it and return a figure for each thing measured and each subject.
+        """Run the comparison, and return a figure for each measurement and each subject.
 
         Without a jar it uses the checkout's. Raises DriverError if it fails.
         """
@@ -64,14 +64,19 @@ class Comparison:
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
     def run(self, doc: str | None, table: Callable[[Iterable[Figure]], str]) -> None:
-        """Measures what the command line asks for and prints the table. `doc` begins with what it is."""
+        """Measure with the settings of the command line, and print the table.
+
+        Args:
+            doc: the help of the module, whose first line is shown.
+            table: makes the table of figures.
+        """
         parser = argparse.ArgumentParser(
             prog=f"python -m benchmarks.comparisons.{self.name}", description=(doc or "").split("\n", 1)[0]
         )
-        parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures there")
+        parser.add_argument("--json", type=Path, metavar="OUT", help="file for the figures")
         parser.add_argument("settings", nargs="*", metavar="NAME=VALUE")
-        given = parser.parse_args()
-        figures = self.measure(given.settings)
-        if given.json:
-            given.json.write_text(json.dumps(figures, indent=1) + "\n")
+        arguments = parser.parse_args()
+        figures = self.measure(arguments.settings)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
         print(table(figures))

@@ -1,14 +1,13 @@
-"""Measures processors of `transformWithState` in Spark's own worker and in batches, side by side in one run.
+"""Measure processors of `transformWithState` in Spark's own worker and in batches, side by side in one run.
 
     python -m benchmarks.comparisons.processor_forms --json OUT [--quick] [--cases value,pandas]
         [--stores rocksdb-changelog,incremental] [--groups 20000] [--batches 3]
 
-Each case is a processor that uses one kind of state; `none` uses none, and shows what the rest of a batch
-takes. The same processor runs the same batches in both forms, which take turns batch query by batch query.
-The figure of a batch is the whole time of its trigger, and the CPU time of the session's processes. The
-first batch of a query does not count as warm; it has a figure of its own. Outputs of every batch, and the
-states after the last, are compared; a difference makes the run fail. Only the ratios of one run mean
-anything.
+Each case is a processor that uses one kind of state; `none` uses none, and shows the rest of a batch. The
+same processor runs the same batches in both forms, which take turns query by query. The figure of a batch is
+the time of its whole trigger, and the CPU time of the session's processes. The first batch of a query does
+not count as warm; it has a separate figure. Outputs of every batch, and the states after the last, are
+compared; a difference makes the run fail. Only the ratios of one run mean anything.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ HOUR_MS = 3_600_000
 
 
 class Rows(StatefulProcessor):
-    """Counts a group's rows; `count` keeps what it needs."""
+    """Processor that counts a group's rows; `count` keeps state as a subclass needs it."""
 
     def init(self, handle: Any) -> None:
         pass
@@ -57,7 +56,7 @@ class Rows(StatefulProcessor):
 
 
 class Value(Rows):
-    """A value that is read and written."""
+    """Processor with a value that is read and written."""
 
     ttl_ms: int | None = None
 
@@ -71,13 +70,13 @@ class Value(Rows):
 
 
 class Aging(Value):
-    """The same with a time to live."""
+    """Processor with a value that has a time to live."""
 
     ttl_ms = HOUR_MS
 
 
 class Lists(Rows):
-    """A list that grows and is read."""
+    """Processor with a list that grows and is read."""
 
     def init(self, handle: Any) -> None:
         self.seen = handle.getListState("seen", "v double")
@@ -88,7 +87,7 @@ class Lists(Rows):
 
 
 class Maps(Rows):
-    """A map of which two entries are read and written."""
+    """Processor with a map of which two entries are read and written."""
 
     def init(self, handle: Any) -> None:
         self.counts = handle.getMapState("counts", "i long", "n long")
@@ -105,7 +104,7 @@ class Maps(Rows):
 
 
 class Timers(Rows):
-    """A timer that is moved; none is due."""
+    """Processor with a timer that is moved; none is due."""
 
     def init(self, handle: Any) -> None:
         self.handle = handle
@@ -120,7 +119,7 @@ class Timers(Rows):
 
 
 class Frames(Value):
-    """The value, with pandas."""
+    """Processor with a value, in pandas."""
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Any]:
         n = sum(len(frame) for frame in rows) + (self.total.get()[0] if self.total.exists() else 0)
@@ -156,7 +155,7 @@ def write_batches(groups: int, batches: int, directory: Path) -> Path:
 def run(
     spark: Any, cpu: CpuTimes, case: str, source: Path, checkpoint: Path, batched: bool
 ) -> dict[str, Any]:
-    """Run one query; return its figures, and what is compared."""
+    """Run one query; return its figures, its outputs and its states."""
     from pyspark.sql import functions as F
 
     processor, time_mode, variables = CASES[case]
@@ -177,7 +176,7 @@ def run(
     )
     query.awaitTermination()
     reports = [report for report in query.recentProgress if report.numInputRows]
-    whole = [report.durationMs["triggerExecution"] for report in reports]
+    triggers_ms = [report.durationMs["triggerExecution"] for report in reports]
     until = [_cpu_until(cpu, report) for report in reports]
     used = [round(after - before, 2) for before, after in itertools.pairwise(until)]
     content = [tuple(report.observedMetrics["content"]) for report in reports]
@@ -189,9 +188,9 @@ def run(
         hashed = F.sum(F.xxhash64(F.to_json(F.struct(*table.columns))).cast("decimal(38,0)"))
         content.append(tuple(table.agg(F.count(F.lit(1)), hashed).first()))
     return {
-        "first_ms": whole[0],
-        "batch_ms": whole[1:],
-        "median_ms": statistics.median(whole[1:]),
+        "first_ms": triggers_ms[0],
+        "batch_ms": triggers_ms[1:],
+        "median_ms": statistics.median(triggers_ms[1:]),
         "cpu_s": used,
         "median_cpu_s": statistics.median(used),
         "content": content,
@@ -201,7 +200,7 @@ def run(
 def _cpu_until(cpu: CpuTimes, report: Any) -> float:
     deadline = time.monotonic() + 300
     while (found := cpu.until.get((str(report.runId), report.batchId))) is None:
-        assert time.monotonic() < deadline, f"nothing was heard of batch {report.batchId}"
+        assert time.monotonic() < deadline, f"no progress was reported of batch {report.batchId}"
         time.sleep(0.01)
     return found
 
@@ -240,14 +239,14 @@ def compare(
 def main(arguments: list[str] | None = None) -> int:
     """Run the cases that the command line asks for; return 1 if outputs or states differ."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.comparisons.processor_forms")
-    parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the result goes")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that all works")
+    parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="file for the result")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to check that everything works")
     parser.add_argument("--stores", default="rocksdb-changelog,incremental")
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--groups", default="20000,100", help="groups of a batch; several sizes with commas")
     parser.add_argument("--batches", type=int, default=3)
-    given = parser.parse_args(arguments)
-    sizes = [200] if given.quick else [int(size) for size in given.groups.split(",")]
+    options = parser.parse_args(arguments)
+    sizes = [200] if options.quick else [int(size) for size in options.groups.split(",")]
     results = []
     with tempfile.TemporaryDirectory(prefix="processor-forms-") as temporary:
         spark = session(Path(temporary))
@@ -256,11 +255,13 @@ def main(arguments: list[str] | None = None) -> int:
             cpu = CpuTimes()
             spark.streams.addListener(cpu)
             warm = Path(temporary) / "warm"
-            compare(spark, cpu, "value", given.stores.split(",")[0], 100, 2, warm)  # compiles, wakes workers
+            compare(
+                spark, cpu, "value", options.stores.split(",")[0], 100, 2, warm
+            )  # compiles, wakes workers
             for groups, store, case in itertools.product(
-                sizes, given.stores.split(","), given.cases.split(",")
+                sizes, options.stores.split(","), options.cases.split(",")
             ):
-                result = compare(spark, cpu, case, store, groups, given.batches, Path(temporary) / "runs")
+                result = compare(spark, cpu, case, store, groups, options.batches, Path(temporary) / "runs")
                 results.append(result)
                 print(
                     f"{groups:6} groups {store:18} {case:8} {result['stock_us_a_group']:8.1f} -> "
@@ -271,7 +272,7 @@ def main(arguments: list[str] | None = None) -> int:
                 )
         finally:
             spark.stop()
-    given.json.write_text(json.dumps({"load": os.getloadavg(), "results": results}, indent=2))
+    options.json.write_text(json.dumps({"load": os.getloadavg(), "results": results}, indent=2))
     return 0 if all(result["content_equal"] for result in results) else 1
 
 

@@ -1,12 +1,12 @@
-"""Measures whole queries with `transformWithState` on this store and on Spark's RocksDB with changelog.
+"""Measure whole queries with `transformWithState` on this store and on Spark's RocksDB with changelog.
 
     python -m benchmarks.comparisons.processor_queries [--json OUT] [--groups N] [--batches N]
         [--pandas-groups N]
 
 Each key of a batch has a value, a list, a map and a timer that it moves. The stores take turns, query by
-query, and must have the same output. A figure is the median of the batches but the first two of a query, in
-milliseconds: the whole trigger, and in it the operator's time for rows and for the commit, summed over two
-partitions.
+query, and must have the same output. A figure is the median, in milliseconds, over the batches of a query
+except the first two: the whole trigger, and in it the operator's time for rows and for the commit, summed
+over two partitions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DAY_MS = 24 * 3_600_000
 
 
 class Customers(StatefulProcessor):
-    """The same as `scala/processors/Customers.scala`, in frames."""
+    """Processor like `scala/processors/Customers.scala`, in frames."""
 
     def init(self, handle: Any) -> None:
         self.handle = handle
@@ -147,32 +147,36 @@ def _run(spark: SparkSession, work: Path, query: Any, store: providers.Variant) 
     writer = writer.queryName("output").option("checkpointLocation", str(directory / "checkpoint"))
     running = writer.trigger(availableNow=True).start()
     running.awaitTermination()
-    progress = [json.loads(one.json) for one in running.recentProgress if one.numInputRows][WARM_BATCHES:]
+    progress = [json.loads(report.json) for report in running.recentProgress if report.numInputRows][
+        WARM_BATCHES:
+    ]
     table = spark.table("output")
     content = table.agg(F.count("*"), F.sum(F.xxhash64(*table.columns).cast("decimal(38,0)"))).first()
     spark.sql("drop view output")
-    operator = [one["stateOperators"][0] for one in progress]
+    operator = [report["stateOperators"][0] for report in progress]
     return {
         "store": store.name,
-        "batch": statistics.median(one["durationMs"]["triggerExecution"] for one in progress),
-        "rows": statistics.median(one["allUpdatesTimeMs"] for one in operator),
-        "commit": statistics.median(one["commitTimeMs"] for one in operator),
+        "batch": statistics.median(report["durationMs"]["triggerExecution"] for report in progress),
+        "rows": statistics.median(report["allUpdatesTimeMs"] for report in operator),
+        "commit": statistics.median(report["commitTimeMs"] for report in operator),
         "content": str(content),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.comparisons.processor_queries")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures there")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="file for the figures")
     parser.add_argument("--groups", type=int, default=20_000, help="keys of a batch of the Scala query")
-    parser.add_argument("--pandas-groups", type=int, default=2_000, help="and of that in pandas")
+    parser.add_argument(
+        "--pandas-groups", type=int, default=2_000, help="keys of a batch of the pandas query"
+    )
     parser.add_argument("--batches", type=int, default=10)
-    given = parser.parse_args()
+    options = parser.parse_args()
     if providers.jar_for(pyspark.__version__) is None:
         sys.exit(f"there is no jar of the state store for Spark {pyspark.__version__}: run `make setup`")
-    figures = measure(given.groups, given.pandas_groups, given.batches)
-    if given.json:
-        given.json.write_text(json.dumps(figures, indent=1) + "\n")
+    figures = measure(options.groups, options.pandas_groups, options.batches)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
     for figure in figures:
         print(json.dumps(figure))
 

@@ -1,11 +1,11 @@
-"""Measures what `transformWithState` asks of a store beside Spark's RocksDB with changelog, in one JVM.
+"""Measure the store operations of `transformWithState` beside Spark's RocksDB with changelog, in one JVM.
 
     python -m benchmarks.comparisons.processors [--json OUT] [NAME=VALUE]...
 
-A task's share of a batch (open, rows, commit) for a value, a list and a map that each of its keys has, and
-for timers; `scala/processors` says what is done and names the settings: keys, batch, batches, warm, kinds.
-Both stores do the same in turns and have to read the same. Only the ratio within a run counts. The directory
-for the files is that of `TMPDIR`.
+Measured is a task's share of a batch (open, rows, commit) for a value, a list and a map of each key, and for
+timers. `scala/processors` has the operations, and names the settings: keys, batch, batches, warm, kinds. Both
+stores do the same in turns and have to read the same. Only the ratio within a run counts. The directory for
+the files is that of `TMPDIR`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COMPARISON = Comparison(
 
 
 def table(figures: Iterable[Figure]) -> str:
-    """Return the figures as Markdown: a line a kind, milliseconds of a batch, multiples of this store."""
+    """Return the figures as Markdown: a line for each kind, ms of a batch, multiples of this store."""
     by_kind: dict[str, dict[str, dict[str, float]]] = {}
     for figure in figures:
         by_kind.setdefault(figure["kind"], {})[figure["subject"]] = figure["ms"]

@@ -1,11 +1,11 @@
-"""Measures the store's own SST reader and writer beside RocksDB's through JNI, side by side in one JVM.
+"""Measure the store's own SST reader and writer beside RocksDB's through JNI, in one JVM.
 
     python -m benchmarks.comparisons.sst [--json OUT] [NAME=VALUE]...
 
 Every subject does the same in turns and must give the same answers (`scala/sst/SstComparison.scala` names the
-settings: keys, value, changed, deltas, operations, turns, warm, writes). What counts is the CPU time of the
-thread, which other work on the machine disturbs least, and the ratio to our own within the run. The directory
-for the files is that of `TMPDIR`.
+settings: keys, value, changed, deltas, operations, turns, warm, writes). The figures are the CPU time of the
+thread, which other programs disturb least, and the ratio to our own within the run. The directory for the
+files is that of `TMPDIR`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,14 @@ def table(figures: Iterable[Figure]) -> str:
     for figure in figures:
         by_operation.setdefault(figure["what"], []).append(figure)
     lines = ["| | own | others, as multiples of it |", "|---|---|---|"]
-    for what, subjects in by_operation.items():
+    for operation, subjects in by_operation.items():
         own = next(subject["cpu_ns"] for subject in subjects if subject["subject"] == OWN)
-        others = [f"{one['subject']}: {one['cpu_ns'] / own:.2f}" for one in subjects if one["subject"] != OWN]
-        lines.append(f"| {what} | {own:,.0f} ns | {'; '.join(others)} |")
+        others = [
+            f"{figure['subject']}: {figure['cpu_ns'] / own:.2f}"
+            for figure in subjects
+            if figure["subject"] != OWN
+        ]
+        lines.append(f"| {operation} | {own:,.0f} ns | {'; '.join(others)} |")
     return "\n".join(lines)
 
 

@@ -1,11 +1,11 @@
-"""Measures how fast the state of a query is read as a table, beside Spark's `statestore` source, in one run.
+"""Measure how fast the state of a query is read as a table, beside Spark's `statestore` source, in one run.
 
     python -m benchmarks.comparisons.state_reading [--rows 1000000] [--json OUT]
 
-A query with one partition makes a state of a long key and four numbers a row; then its readers take turns,
-five times, on one core each: Spark's source into Spark's `noop` sink (nothing leaves the JVM), Spark's source
-as an Arrow table in Python, and `state_store.open` as batches, files brought and verified each time. Sums of
-the columns are compared. Only the ratios of one run mean anything.
+A query with one partition makes a state of a long key and four numbers a row. Then its readers take turns,
+five times, each on one core: Spark's source into Spark's `noop` sink (nothing leaves the JVM), Spark's source
+as an Arrow table in Python, and `state_store.open` as batches, with files fetched and verified each time.
+Sums of the columns are compared. Only the ratios of one run mean anything.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COLUMNS = ("sum", "max", "min", "count")
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the state")
-    parser.add_argument("--json", type=Path, help="where results go")
+    parser.add_argument("--json", type=Path, help="file for the results")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         spark = _session()
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def measured(spark: SparkSession, checkpoint: str, rows: int) -> dict[str, Any]:
-    """Rows a second of each reader: the median of the turns, and the ratios to the first."""
+    """Return the rows a second of each reader, as medians of the turns, and the ratios to the first."""
     readers: dict[str, Callable[[], dict[str, float] | None]] = {
         "statestore source, noop sink": lambda: _noop(spark, checkpoint),
         "statestore source, to Arrow": lambda: _spark_arrow(spark, checkpoint),
@@ -57,19 +57,19 @@ def measured(spark: SparkSession, checkpoint: str, rows: int) -> dict[str, Any]:
     sums = []
     for _ in range(TURNS):
         for name, read in readers.items():
-            begun = time.perf_counter()
+            started = time.perf_counter()
             found = read()
-            times[name].append(time.perf_counter() - begun)
+            times[name].append(time.perf_counter() - started)
             if found is not None:
                 sums.append(found)
-    if any(one != sums[0] for one in sums) or sums[0]["count"] != rows:
+    if any(values != sums[0] for values in sums) or sums[0]["count"] != rows:
         raise SystemExit(f"the readers do not agree: {sums}")
     speed = {name: rows / statistics.median(some) for name, some in times.items()}
     first = next(iter(speed.values()))
     return {
         "rows": rows,
-        "rows_per_s": {name: round(one) for name, one in speed.items()},
-        "ratio": {name: round(one / first, 2) for name, one in speed.items()},
+        "rows_per_s": {name: round(rate) for name, rate in speed.items()},
+        "ratio": {name: round(rate / first, 2) for name, rate in speed.items()},
     }
 
 

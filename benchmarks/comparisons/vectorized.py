@@ -1,18 +1,18 @@
-"""Measures `applyInPandasWithState` as Spark runs it and in this project's forms, side by side in one run.
+"""Measure `applyInPandasWithState` as Spark runs it and in this project's forms, side by side in one run.
 
     python -m benchmarks.comparisons.vectorized --json OUT [--quick]
         [--stores hdfs,rocksdb-changelog,incremental]
 
-Every form runs the same batches of the same data through its own query. The forms take turns: in a turn
-a query is started and runs a few batches. The figure of a batch is the whole time of its trigger,
-beside it the CPU time of its query. The first batch of each turn does not count: it compiles the plan,
-opens the store and wakes the workers, which a query that keeps running does once. Nor does the first
-turn, in which the JVM compiles what forms with short batches spend their time in. Slow forms run fewer
-batches, between two turns of the fast.
+Every form runs the same batches of the same data through its own query. The forms take turns: in a turn a
+query is started and runs a few batches. The figures of a batch are the time of its whole trigger and the CPU
+time of its query. The first batch of each turn does not count, because it compiles the plan, opens the store
+and starts the workers, which a running query does once. The first turn does not count either: in it the JVM
+compiles the code of forms with short batches. Slow forms run fewer batches, between two turns of the fast
+ones.
 
-The content is checked: outputs by a checksum of every batch, and all states, row by row, as they are after
-the last batch that all forms have run; a difference makes the run fail. Only the ratios of one run mean
-anything: the machine's load is in all of them alike.
+The content is checked: outputs by a checksum of every batch, and all states, row by row, after the last batch
+that all forms have run. A difference makes the run fail. Only the ratios of one run mean anything, because
+the machine's load is the same in all of them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STORES = {
     "rocksdb-changelog": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "incremental": "org.apache.spark.sql.execution.streaming.state.incremental.IncrementalStateStoreProvider",
 }
-# The default one starts a process for every file that it writes to a local disk, three or four in a batch.
+# The default manager starts a process for every file that it writes to a local disk, three or four a batch.
 _FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _FIRST_FILE_S = 1_700_000_000  # Spark reads files in the order of their times
 OUTPUT = "k string, n long, s double"
@@ -86,7 +86,7 @@ def many_groups(rows: pa.Table, states: pa.Table, context: Any) -> Result:
 def python_loop(rows: pa.Table, states: pa.Table, context: Any) -> Result:
     """Count and sum the rows of all groups of a call in a loop of Python.
 
-    It shows the cost of a vectorised function that does not use vectors.
+    The loop shows the cost of a vectorised function without vectors.
     """
     n = [v or 0 for v in states["n"].to_pylist()]
     s = [v or 0.0 for v in states["s"].to_pylist()]
@@ -109,7 +109,7 @@ FORMS: dict[str, Callable[[], Any]] = {
 class Scenario:
     """Batches with `rows` rows of each of `groups` groups, drawn from `keys` keys.
 
-    `turns` says for each form how many batches it runs in each of its turns; the first does not count.
+    `turns` has the number of batches in each turn of a form; the first turn does not count.
     """
 
     name: str
@@ -153,7 +153,7 @@ def batch(scenario: Scenario, number: int) -> pa.Table:
 
 
 def cpu_seconds() -> float:
-    """CPU time that this process and all that descend from it have used: driver, JVM and Python workers."""
+    """Return the CPU time of this process and all its descendants: driver, JVM and Python workers."""
     parents, times = {}, {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -164,14 +164,14 @@ def cpu_seconds() -> float:
         parents[pid], times[pid] = int(fields[1]), sum(map(int, fields[11:15]))
     family, grown = {os.getpid()}, True
     while grown:
-        more = {pid for pid, parent in parents.items() if parent in family} - family
-        family |= more
-        grown = bool(more)
+        children = {pid for pid, parent in parents.items() if parent in family} - family
+        family |= children
+        grown = bool(children)
     return sum(times.get(pid, 0) for pid in family) / os.sysconf("SC_CLK_TCK")
 
 
 class CpuTimes(StreamingQueryListener):
-    """The CPU time used until the end of each batch, by run of a query and batch."""
+    """Listener that keeps the CPU time at the end of each batch, by run of a query and batch."""
 
     def __init__(self) -> None:
         self.until: dict[tuple[str, int], float] = {}
@@ -187,7 +187,7 @@ class CpuTimes(StreamingQueryListener):
 
 
 class Query:
-    """A form of the query on a store, with a checkpoint of its own."""
+    """A form of the query on a store, with its own checkpoint."""
 
     def __init__(self, spark: Any, cpu: CpuTimes, directory: Path, store: str, form: str) -> None:
         self._spark = spark
@@ -201,7 +201,7 @@ class Query:
         self._measured: list[tuple[Any, float]] = []
 
     def run(self, batches: list[Path], counts: bool) -> None:
-        """Run `batches`, which follow those of the turns before."""
+        """Run `batches`, which follow those of earlier turns."""
         for path in batches:
             (self._source / path.name).hardlink_to(path)
         query = self._started()
@@ -217,7 +217,7 @@ class Query:
     def _use_store(self) -> None:
         options = "spark.sql.streaming.stateStore."
         self._spark.conf.set(options + "providerClass", STORES[self.store])
-        # Spark's HDFS-backed store knows format 1 only; the other two are measured with format 2.
+        # Spark's HDFS-backed store has only format 1; the other two are measured with format 2.
         self._spark.conf.set(options + "checkpointFormatVersion", "1" if self.store == "hdfs" else "2")
 
     def _started(self) -> Any:
@@ -240,7 +240,7 @@ class Query:
     def _cpu_until(self, report: Any) -> float:
         deadline = time.monotonic() + 300
         while (found := self._cpu.until.get((str(report.runId), report.batchId))) is None:
-            assert time.monotonic() < deadline, f"nothing was heard of batch {report.batchId}"
+            assert time.monotonic() < deadline, f"no progress was reported of batch {report.batchId}"
             time.sleep(0.01)
         return found
 
@@ -252,16 +252,16 @@ class Query:
         return found.toPandas().sort_values("k", ignore_index=True)
 
     def figures(self) -> dict[str, Any]:
-        """Milliseconds and CPU seconds of the batches that count."""
+        """Return milliseconds and CPU seconds of the batches that count."""
         reports = [report for report, _ in self._measured]
         cpu_s = [round(seconds, 2) for _, seconds in self._measured]
-        whole = [report.durationMs["triggerExecution"] for report in reports]
+        triggers_ms = [report.durationMs["triggerExecution"] for report in reports]
         states = [report.stateOperators[0] for report in reports]
         return {
             "store": self.store,
             "form": self.form,
-            "batch_ms": whole,
-            "median_ms": statistics.median(whole),
+            "batch_ms": triggers_ms,
+            "median_ms": statistics.median(triggers_ms),
             "cpu_s": cpu_s,
             "median_cpu_s": statistics.median(cpu_s),
             "add_batch_ms": [report.durationMs["addBatch"] for report in reports],
@@ -303,7 +303,7 @@ def run_scenario(
 
 
 def write_batches(scenario: Scenario, directory: Path) -> list[Path]:
-    """Write the batches of the form that runs most, a file each, in the order in which Spark reads them."""
+    """Write the batches of the form with the most, a file each, in the order in which Spark reads them."""
     directory.mkdir(parents=True)
     files = []
     for number in range(max(map(sum, scenario.turns.values()))):
@@ -314,7 +314,7 @@ def write_batches(scenario: Scenario, directory: Path) -> list[Path]:
 
 
 def content_equal(queries: list[Query]) -> bool:
-    """Return True if all queries have the same outputs, as far as they went, and the same states."""
+    """Return True if all queries have the same outputs, in the batches that all ran, and the same states."""
     longest = max((query.checksums for query in queries), key=len)
     common = min(len(query.checksums) for query in queries)
     first, *others = queries
@@ -325,7 +325,7 @@ def content_equal(queries: list[Query]) -> bool:
 
 
 def ratios(figures: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return how many times faster than Spark's each form is on a store, and how much less CPU it takes."""
+    """Return each form's speed and CPU time on a store as multiples of those of Spark's form."""
     stock = {f["store"]: f for f in figures if f["form"] == "stock"}
     return [
         {
@@ -369,20 +369,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.comparisons.vectorized", description=__doc__.split("\n", 1)[0]
     )
-    parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="where the result goes")
-    parser.add_argument("--quick", action="store_true", help="small sizes, to see that all works")
-    parser.add_argument("--stores", default=",".join(STORES), help="which stores (default: %(default)s)")
-    parser.add_argument("--scenarios", help="which scenarios (default: all)")
-    given = parser.parse_args(arguments)
-    wanted = given.scenarios.split(",") if given.scenarios else None
-    chosen = [s for s in (QUICK if given.quick else STANDARD) if wanted is None or s.name in wanted]
+    parser.add_argument("--json", type=Path, required=True, metavar="OUT", help="file for the result")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to check that everything works")
+    parser.add_argument("--stores", default=",".join(STORES), help="stores to run (default: %(default)s)")
+    parser.add_argument("--scenarios", help="scenarios to run (default: all)")
+    options = parser.parse_args(arguments)
+    wanted = options.scenarios.split(",") if options.scenarios else None
+    chosen = [s for s in (QUICK if options.quick else STANDARD) if wanted is None or s.name in wanted]
     with tempfile.TemporaryDirectory(prefix="vectorized-benchmark-") as temporary:
         spark = session(Path(temporary))
         try:
             cpu = CpuTimes()
             spark.streams.addListener(cpu)
             results = [
-                run_scenario(spark, cpu, s, given.stores.split(","), Path(temporary) / s.name) for s in chosen
+                run_scenario(spark, cpu, s, options.stores.split(","), Path(temporary) / s.name)
+                for s in chosen
             ]
             versions = {
                 "spark": spark.version,
@@ -392,7 +393,7 @@ def main(arguments: list[str] | None = None) -> int:
         finally:
             spark.stop()
     machine = {"cpus": os.cpu_count(), "platform": platform.platform(), "load": os.getloadavg()}
-    given.json.write_text(
+    options.json.write_text(
         json.dumps({"machine": machine, "versions": versions, "scenarios": results}, indent=2)
     )
     for result in results:

@@ -30,7 +30,7 @@ MAIN = "statestore.benchmark.Main"
 class DriverError(RuntimeError):
     """The driver did not compile, or a run of it ended before its last case.
 
-    The message holds the end of its log.
+    The message has the end of its log.
     """
 
 
@@ -42,7 +42,7 @@ def compiled() -> Path:
 def compiled_sources(name: str, sources: Sequence[Path], against: Sequence[Path] = ()) -> Path:
     """Return the jar of these sources, compiled against Spark's jars and those in `against`.
 
-    A jar of the same sources is reused. Raises DriverError with the compiler's words.
+    A jar of the same sources is reused. Raises DriverError with the compiler's output.
     """
     digest = hashlib.sha256(pyspark.__version__.encode())
     for source in [*sources, *against]:
@@ -78,8 +78,8 @@ def run(
         log: gets the output of the JVM.
         heap_mb: the size of the heap.
         touch_heap: make the whole heap resident from the start, so that growth is native memory.
-        more_classes: jars beside the driver's own.
-        archived: take classes from an archive that the first such JVM leaves, for short runs.
+        more_classes: jars in addition to the driver's own.
+        archived: True loads classes from an archive that the first such JVM leaves, for short runs.
         timeout_s: the time after which the JVM is killed.
 
     Raises:

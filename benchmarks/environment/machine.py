@@ -19,7 +19,7 @@ _PACKAGES = ("pyspark", "rocksdict", "pyarrow", "pandas", "numpy")
 
 
 def describe() -> dict[str, Any]:
-    """Facts of this machine and installation, JSON-ready. Needs a java."""
+    """Return facts of this machine and installation, as values for JSON. Needs Java."""
     return {
         "processor": _proc_field("/proc/cpuinfo", "model name") or platform.machine(),
         "cores": len(os.sched_getaffinity(0)),

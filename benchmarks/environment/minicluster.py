@@ -19,11 +19,11 @@ _CACHE = Path("~/.cache/incremental-state-store").expanduser()
 
 
 class MiniclusterError(RuntimeError):
-    """The jar could not be fetched or the cluster did not start: the message says which; it names the log."""
+    """The jar could not be fetched, or the cluster did not start; the message names the log."""
 
 
 def jar() -> Path:
-    """`hadoop-client-minicluster` from Maven Central, fetched once with `mvn` into the user's cache."""
+    """Return `hadoop-client-minicluster`, which `mvn` fetches once from Maven Central into the cache."""
     version = _hadoop_version()
     target = _CACHE / f"hadoop-client-minicluster-{version}.jar"
     if target.is_file():
@@ -31,7 +31,7 @@ def jar() -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise MiniclusterError(
-            "mvn was not found; it fetches Hadoop's mini cluster (Debian: apt install maven)"
+            "mvn was not found; it is needed to fetch Hadoop's mini cluster (Debian: apt install maven)"
         )
     _CACHE.mkdir(parents=True, exist_ok=True)
     artifact = f"org.apache.hadoop:hadoop-client-minicluster:{version}"
@@ -80,7 +80,7 @@ def started(cluster_jar: Path, log: Path) -> Iterator[str]:
 
 
 def _address(process: subprocess.Popen[bytes], written: Path, log: Path) -> str:
-    """Host and port of the NameNode, from the configuration that the cluster writes once both are up."""
+    """Return host and port of the NameNode, from the configuration that the running cluster writes."""
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(FileNotFoundError, ElementTree.ParseError):

@@ -1,7 +1,7 @@
-"""The measured providers: class, options, and which of them this installation has.
+"""The measured providers: class, options, and the check that this installation has them.
 
-A `Variant` is a provider with a set of options. Where a case has a memory budget, every variant that
-can be given one is given the same: ours as its budget, RocksDB as its block cache.
+A `Variant` is a provider with a set of options. If a case has a memory budget, every variant that has such an
+option gets the same: ours as its budget, RocksDB as its block cache.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ OURS = PREFIX
 
 INCREMENTAL_CLASS = PROVIDER_CLASS
 
-# Batches follow each other without a pause here, so the least pause between merges, which is in real time,
-# must not
-# be what decides how many batches pass between two merges.
+# Batches follow each other without a pause here. So the minimum pause between merges, which is in real time,
+# must not decide how many batches pass between two merges.
 _BACK_TO_BACK = {OURS + "minPauseBetweenMerges": "0"}
 _NO_FULL = {
     OURS + name: "0"
@@ -35,7 +34,7 @@ _WRITE_BUFFER_MB = 64
 class Variant:
     """A measured provider.
 
-    `conf` holds SQL options; `{dir}` in a value stands for a local directory of its own.
+    `conf` has SQL options; `{dir}` in a value stands for a local directory of the variant.
     """
 
     name: str
@@ -65,7 +64,7 @@ INCREMENTAL = Variant(
 
 
 def changelog_with_cache(budget_mb: int, stores: int) -> Variant:
-    """RocksDB + changelog with a block cache that makes its memory equal to the budget: its best."""
+    """Return RocksDB + changelog at its best: a block cache that makes its memory equal to the budget."""
     cache_mb = max(8, budget_mb // stores - _WRITE_BUFFER_MB)
     return Variant(
         "rocksdb-cache",
@@ -76,7 +75,7 @@ def changelog_with_cache(budget_mb: int, stores: int) -> Variant:
 
 
 def bounded(variant: Variant, budget_mb: int) -> Variant:
-    """RocksDB with one block cache, and one bound for all write buffers, of all stores of an executor."""
+    """Return RocksDB with one block cache and one bound of write buffers for all stores of an executor."""
     options = {"boundedMemoryUsage": "true", "maxMemoryUsageMB": str(budget_mb)}
     conf = {CONF + "rocksdb." + option: value for option, value in options.items()}
     return Variant(
@@ -88,7 +87,7 @@ def bounded(variant: Variant, budget_mb: int) -> Variant:
 
 
 def incremental(budget_mb: int, name: str = "incremental", **options: str) -> Variant:
-    """Ours with a memory budget and further options, by their names below `...incremental.`."""
+    """Return ours with a memory budget and further options, by their names below `...incremental.`."""
     conf = {**INCREMENTAL.conf, OURS + "memoryBudget": f"{budget_mb}m"}
     conf.update({OURS + option: value for option, value in options.items()})
     title = "incremental" if name == "incremental" else name.replace("incremental-", "incremental, ")
@@ -96,20 +95,20 @@ def incremental(budget_mb: int, name: str = "incremental", **options: str) -> Va
 
 
 def incremental_never_full(budget_mb: int) -> Variant:
-    """Ours without full checkpoints, whatever their policies say."""
+    """Return ours without full checkpoints."""
     options = {option.removeprefix(OURS): value for option, value in _NO_FULL.items()}
     return incremental(budget_mb, "incremental-no-full", **options)
 
 
 def incremental_never_merged(budget_mb: int) -> Variant:
-    """Ours with every trigger of a merge off: the chain is as long as there were batches."""
+    """Return ours without merges: the chain has a delta for each batch."""
     off = {"maxDeltas": "1000000", "maxDeltaShare": "0", "restoreObjective": "0"}
     off |= {option.removeprefix(OURS): value for option, value in _NO_FULL.items()}
     return incremental(budget_mb, "incremental-unmerged", **off)
 
 
 def peers(budget_mb: int, stores: int = 1) -> list[Variant]:
-    """Spark's providers: both stores as they come, RocksDB with changelog, and that with a larger cache."""
+    """Return Spark's providers: both with defaults, RocksDB with changelog, and with a larger cache."""
     return [HDFS, ROCKSDB, CHANGELOG, changelog_with_cache(budget_mb, stores)]
 
 

@@ -1,1 +1,1 @@
-"""The page docs/benchmarks.md and its pictures, made from result files alone."""
+"""The pages of the benchmarks and their pictures, made from result files alone."""

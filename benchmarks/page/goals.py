@@ -15,7 +15,7 @@ RESTORE_OBJECTIVE_MS = 10_000  # the default of restoreObjective
 
 @dataclass(frozen=True)
 class Outcome:
-    """A goal as measured: `aim` and `measured` as text; `met` is None where the run has no figures for it."""
+    """A goal and its measurement, as texts; `met` is None if the run did not measure it."""
 
     setting: str
     against: str
@@ -26,7 +26,7 @@ class Outcome:
 
 
 def outcomes(results: Results) -> list[Outcome]:
-    """Every goal, in the order of the table."""
+    """Return every goal, in the order of the table."""
     rows: list[Outcome] = []
     for setting, where, kind, hdfs, rocksdb, ours in SPEEDS:
         rows.append(_speed(results, setting, where, kind, (HDFS,), "HDFS-backed", hdfs, ours))
@@ -123,11 +123,15 @@ def _recovery(results: Results) -> list[Outcome]:
         where = ("recovery", "recovery", f"{keys} keys, local files {local}")
         return results.median(*where, OURS, "restore", "total_ms")
 
-    near, far, large = first_row("500k", "present"), first_row("500k", "absent"), first_row("5M", "present")
-    growth = large / near if large and near else None
+    local, absent, large = (
+        first_row("500k", "present"),
+        first_row("500k", "absent"),
+        first_row("5M", "present"),
+    )
+    growth = large / local if large and local else None
     return [
-        _at_most("first row, 500k keys, local files", "time", near, 15, " ms"),
-        _at_most("first row, 500k keys, no local files, local storage", "time", far, 20, " ms"),
+        _at_most("first row, 500k keys, local files", "time", local, 15, " ms"),
+        _at_most("first row, 500k keys, no local files, local storage", "time", absent, 20, " ms"),
         _at_most("first row at 10 times the state, local files", "itself", growth, 1.3, "x"),
     ]
 
@@ -146,7 +150,7 @@ def _services(results: Results) -> list[Outcome]:
 
 
 def _ages(results: Results) -> list[Outcome]:
-    """Return the age at which the quickest peer comes nearest."""
+    """Return for batches and restores the age at which the quickest peer comes closest."""
     rows = []
     for kind, setting in (("batch", "a batch at every age"), ("restore", "a restore at every age")):
         ratios = [
@@ -172,31 +176,33 @@ _NEAR_ENOUGH_MS = 10
 
 
 def _predicted(results: Results) -> list[Outcome]:
-    """Return the prediction that is furthest from the measured time, over the last restores of all steps."""
+    """Return the prediction furthest from its measurement, over the last restores of all steps."""
     setting, against = "time of a restore without local files, as predicted", "as measured by the agent"
     aim = f"<= 30 % or {_NEAR_ENOUGH_MS} ms apart"
     apart: list[tuple[float, str]] = []
     for where, kind in results.measured():
-        for subject, one in results.step(*where).items():
-            told = one.get(kind, {}).get("custom", {}) if kind == "restore" else {}
-            if told.get("incrementalRestoreLocalFiles"):
-                continue  # what is predicted is a restore that finds none
-            if subject.startswith(OURS) and "incrementalRestorePredictedMs" in told:
-                predicted_ms = told["incrementalRestorePredictedMs"]
-                was_ms = sum(told.get(f"incrementalRestore{phase}Ms", 0) for phase in _PHASES)
-                off_ms = abs(predicted_ms - was_ms)
-                share = 0 if off_ms <= _NEAR_ENOUGH_MS else off_ms / max(1, was_ms) * 100
-                apart.append((share, f"{predicted_ms:.0f} ms, was {was_ms:.0f} ms: {where[1]}, {where[2]}"))
+        for subject, stats in results.step(*where).items():
+            metrics = stats.get(kind, {}).get("custom", {}) if kind == "restore" else {}
+            if metrics.get("incrementalRestoreLocalFiles"):
+                continue  # predictions are for restores without local files
+            if subject.startswith(OURS) and "incrementalRestorePredictedMs" in metrics:
+                predicted_ms = metrics["incrementalRestorePredictedMs"]
+                measured_ms = sum(metrics.get(f"incrementalRestore{phase}Ms", 0) for phase in _PHASES)
+                off_ms = abs(predicted_ms - measured_ms)
+                share = 0 if off_ms <= _NEAR_ENOUGH_MS else off_ms / max(1, measured_ms) * 100
+                apart.append(
+                    (share, f"{predicted_ms:.0f} ms, was {measured_ms:.0f} ms: {where[1]}, {where[2]}")
+                )
     if not apart:
         return [Outcome(setting, against, aim, "not measured", None)]
-    most, said = max(apart)
+    largest, restore = max(apart)
     measured = (
-        f"{most:.0f} % at most ({said}), {len(apart)} restores"
-        if most
+        f"{largest:.0f} % at most ({restore}), {len(apart)} restores"
+        if largest
         else f"10 ms apart or less in all {len(apart)}"
     )
-    met = most <= 30
-    return [Outcome(setting, against, aim, measured, met, "" if met else f"{most / 30:.1f}x over")]
+    met = largest <= 30
+    return [Outcome(setting, against, aim, measured, met, "" if met else f"{largest / 30:.1f}x over")]
 
 
 def _heap(results: Results) -> list[Outcome]:
@@ -205,8 +211,8 @@ def _heap(results: Results) -> list[Outcome]:
         return None if found is None else found / _MB
 
     own, hdfs, rocksdb = (heap(subject, "500k") for subject in (OURS, HDFS, CHANGELOG[0]))
-    most = heap(OURS, "10M")
-    grown = None if most is None or own is None else most - own
+    largest = heap(OURS, "10M")
+    grown = None if largest is None or own is None else largest - own
     return [
         _at_most(
             "JVM heap, 500k keys", "HDFS-backed", own if hdfs else None, (hdfs or 0) / 4, " MB", "<= 1/4"
@@ -224,9 +230,9 @@ def _heap(results: Results) -> list[Outcome]:
 
 
 def native_megabytes(results: Results, subject: str, label: str) -> float | None:
-    """Return the growth of the JVM beyond its heap, which was resident before, and of the agent."""
+    """Return the growth of the JVM beyond its resident heap, and of the agent, in MB."""
     step = results.scenarios.get("memory", {}).get("cases", {}).get("memory", {})
-    empty, full = (step.get(one, {}).get(subject, {}).get("memory") for one in ("empty", label))
+    empty, full = (step.get(name, {}).get(subject, {}).get("memory") for name in ("empty", label))
     if not empty or not full:
         return None
     grown = full["jvm_anonymous_bytes"]["median"] - empty["jvm_anonymous_bytes"]["median"]
@@ -256,7 +262,7 @@ def _stored(results: Results) -> list[Outcome]:
 
 
 def written_per_changed_byte(results: Results, subject: str, size: str) -> float | None:
-    """Bytes that appeared in checkpoint storage per byte of row written, over the measured batches."""
+    """Return bytes written to checkpoint storage per byte of row written, over the measured batches."""
     case = f"batches of {size}"
     step = results.step("storage", case, f"uniform {size}").get(subject, {})
     if "segments" not in step:
@@ -282,7 +288,7 @@ def _uploaded(results: Results) -> list[Outcome]:
 
 
 def cpu_seconds(results: Results, where: tuple[str, str, str], subject: str) -> float | None:
-    """CPU seconds a batch of JVM and agent, maintenance included."""
+    """Return CPU seconds of JVM and agent for each batch, maintenance included."""
     segments = results.step(*where).get(subject, {}).get("segments")
     return segments["cpu_jvm_s"]["median"] + segments["cpu_children_s"]["median"] if segments else None
 
@@ -299,8 +305,8 @@ def _cpu(results: Results) -> list[Outcome]:
 def store_share(results: Results, query: str, subject: str) -> float | None:
     """Return the store's part of a micro-batch.
 
-    It is the commits as the query reports them, and for each written key the time of get and put at store
-    level, over the time of the tasks: the batch's time on each partition.
+    It is the time of commits as the query reports them, plus for each written key the time of get and put at
+    store level, divided by the time of the tasks: the batch's time on each partition.
     """
     measured = results.scenarios.get("queries", {}).get("queries", {}).get(query, {}).get(subject, {})
     rows_us = _any_median(results, subject, "row_us")
@@ -317,7 +323,7 @@ def store_share(results: Results, query: str, subject: str) -> float | None:
 
 
 def _any_median(results: Results, subject: str, name: str) -> float | None:
-    """From the smallest batches at store level, whose per-key figures are the highest."""
+    """Return a median of the smallest batches at store level, whose figures per key are the highest."""
     labels = ("uniform 1k", "uniform 2k")
     found = (results.median("store", "base", label, subject, "batch", name) for label in labels)
     return next((value for value in found if value is not None), None)
@@ -343,9 +349,9 @@ def _executors(results: Results) -> list[Outcome]:
 
 def _executor(results: Results, count: int) -> list[Outcome]:
     setting, where = f"{count} stores in an executor", executors.where(count)
-    taken, share = executors.floor(results, OURS, count), executors.agent_share(results, OURS, count)
-    floor_mb = taken.total_bytes / _MB if taken else None
-    threads, descriptors = (taken.threads, taken.descriptors) if taken else (None, None)
+    costs, share = executors.floor(results, OURS, count), executors.agent_share(results, OURS, count)
+    floor_mb = costs.total_bytes / _MB if costs else None
+    threads, descriptors = (costs.threads, costs.descriptors) if costs else (None, None)
     return [
         _speed(
             results,

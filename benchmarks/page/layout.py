@@ -1,4 +1,4 @@
-"""The pieces of the pages' sections: tables, pictures, medians with their spread."""
+"""Parts of the pages' sections: tables, pictures, medians with their spread."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ def comparison(results: Results, scenario: str, case: str) -> str:
     rows = []
     subjects = [name for name in NAMES if any(name in steps for steps in labels.values())]
     for label in labels:
-        kind = next((kind for kind in MEASURES if any(kind in one for one in labels[label].values())), None)
+        kind = next(
+            (kind for kind in MEASURES if any(kind in stats for stats in labels[label].values())), None
+        )
         if kind is None:
             continue
         name = MEASURES[kind][0]
         cells = [spread(labels[label].get(subject, {}).get(kind, {}).get(name)) for subject in subjects]
         where = (scenario, case, label)
-        own = next((one for one in OWN if kind in labels[label].get(one, {})), OURS)
+        own = next((subject for subject in OWN if kind in labels[label].get(subject, {})), OURS)
         ratios = [results.ratio(where, peers, kind, own) for peers in ((HDFS,), CHANGELOG)]
         rows.append((label, *cells, *("" if ratio is None else str(ratio) for ratio in ratios)))
     header = (
@@ -39,10 +41,10 @@ def comparison(results: Results, scenario: str, case: str) -> str:
 
 
 def costs(results: Results, scenario: str, case: str) -> str:
-    """Per batch by phase, CPU, bytes written, and what was in storage after."""
+    """Return a table of batches by phase, with CPU, written bytes, and the bytes in storage after."""
     rows = []
-    for label, subject, one in measured(results.scenarios[scenario]["cases"][case], "batch", "segments"):
-        batch, segments = one["batch"], one["segments"]
+    for label, subject, stats in measured(results.scenarios[scenario]["cases"][case], "batch", "segments"):
+        batch, segments = stats["batch"], stats["segments"]
         cpu = segments["cpu_jvm_s"]["median"] + segments["cpu_children_s"]["median"]
         rows.append(
             (
@@ -80,23 +82,23 @@ def costs(results: Results, scenario: str, case: str) -> str:
 def measured(
     by_label: Mapping[str, Mapping[str, Any]], *figures: str
 ) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-    """Label, provider and what was measured, where it has all of these figures."""
+    """Yield label, provider and statistics of each measurement that has all of these figures."""
     for label, subjects in by_label.items():
-        for subject, one in subjects.items():
-            if all(name in one for name in figures):
-                yield label, subject, one
+        for subject, stats in subjects.items():
+            if all(name in stats for name in figures):
+                yield label, subject, stats
 
 
 def images(titles: Mapping[str, str], *names: str) -> str:
     return "".join(f"![{titles[name]}](images/{name}.svg)\n\n" for name in names if name in titles)
 
 
-def spread(one: Mapping[str, float] | None) -> str:
-    if not one:
+def spread(stats: Mapping[str, float] | None) -> str:
+    if not stats:
         return ""
-    if one["n"] < 2:
-        return short(one["median"])
-    return f"{short(one['median'])} ({short(one['q1'])}-{short(one['q3'])})"
+    if stats["n"] < 2:
+        return short(stats["median"])
+    return f"{short(stats['median'])} ({short(stats['q1'])}-{short(stats['q3'])})"
 
 
 def short(value: float) -> str:

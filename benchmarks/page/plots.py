@@ -1,4 +1,4 @@
-"""The plots of the report, each from the result files alone; titles say what was found."""
+"""The plots of the pages, each from the result files alone; their titles state the result."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ Drawn = tuple[Figure, str] | None
 
 
 def _speed(results: Results) -> Drawn:
-    """Ratios against both peers: the first picture of the README."""
+    """Draw the ratios against both peers: the first picture of the README."""
     rows = []
     for setting, where, kind, *_, ours in goals.SPEEDS:
         pair = [results.ratio(where, peers, kind, ours) for peers in ((HDFS,), CHANGELOG)]
@@ -99,9 +99,9 @@ def _speed(results: Results) -> Drawn:
         return None
     figure, axes = plt.subplots(figsize=(10, 1.2 + 0.75 * len(rows)))
     for offset, (peer, name) in enumerate(((HDFS, "HDFS-backed"), (CHANGELOG[0], "RocksDB + changelog"))):
-        places = [place + 0.2 - 0.4 * offset for place in range(len(rows))][::-1]
+        positions = [position + 0.2 - 0.4 * offset for position in range(len(rows))][::-1]
         bars = axes.barh(
-            places, [values[offset] for _, values in rows], 0.38, color=COLOURS[peer], label=name
+            positions, [values[offset] for _, values in rows], 0.38, color=COLOURS[peer], label=name
         )
         axes.bar_label(bars, fmt=lambda value: f"{value:.1f}x" if value else "", padding=3, fontsize=11)
     axes.set_yticks(range(len(rows)), [setting for setting, _ in rows][::-1])
@@ -122,16 +122,16 @@ def _ages(results: Results, prefix: str, kind: str, name: str) -> dict[str, tupl
     steps = results.scenarios.get("age", {}).get("cases", {}).get("age", {})
     for label, subjects in steps.items():
         if label.startswith(prefix):
-            for subject, one in subjects.items():
-                if kind in one:
+            for subject, stats in subjects.items():
+                if kind in stats:
                     ages, values = lines.setdefault(subject, ([], []))
                     ages.append(int(label.removeprefix(prefix)))
-                    values.append(one[kind][name]["median"])
+                    values.append(stats[kind][name]["median"])
     return {subject: _sorted(ages, values) for subject, (ages, values) in lines.items()}
 
 
 def _sorted(xs: list[Any], ys: list[float]) -> tuple[list[Any], list[float]]:
-    """Points from left to right, in whatever order the file has them."""
+    """Return points from left to right, whatever the order of the file."""
     order = sorted(range(len(xs)), key=lambda i: xs[i])
     return [xs[i] for i in order], [ys[i] for i in order]
 
@@ -143,11 +143,11 @@ def _lines(axes: Axes, lines: Mapping[str, tuple[Sequence[float], Sequence[float
     axes.legend()
 
 
-def _over_age(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], what: str) -> Figure:
+def _over_age(lines: Mapping[str, tuple[Sequence[float], Sequence[float]]], label: str) -> Figure:
     figure, axes = plt.subplots(figsize=(10, 5.5))
     _lines(axes, lines)
     axes.set_xlabel("batches since the start of the query (constant live state)")
-    axes.set_ylabel(what)
+    axes.set_ylabel(label)
     return figure
 
 
@@ -190,12 +190,12 @@ def _growth(results: Results) -> Drawn:
     for case in ("growth", "growth, 1 GB", "growth beyond"):
         for label, subjects in results.scenarios.get("growth", {}).get("cases", {}).get(case, {}).items():
             if label.endswith(" keys") and not label.startswith("load"):
-                for subject, one in subjects.items():
+                for subject, stats in subjects.items():
                     known = case == "growth, 1 GB" and subject in lines
-                    if "batch" in one and not known:
+                    if "batch" in stats and not known:
                         xs, ys = lines.setdefault(subject, ([], []))
                         xs.append(_number(label.split()[0]))
-                        ys.append(one["batch"]["wall_ms"]["median"])
+                        ys.append(stats["batch"]["wall_ms"]["median"])
     if not lines:
         return None
     lines = {subject: _sorted(xs, ys) for subject, (xs, ys) in lines.items()}
@@ -246,11 +246,14 @@ def _stack(axes: Axes, subjects: Mapping[str, Any], parts: Sequence[tuple[str, s
 
 
 def own_phases(results: Results, label: str) -> dict[str, float]:
-    """Milliseconds a batch of this store by phase: what the driver measured, commits split by metrics."""
-    one = results.step("store", "base", label).get(OURS, {})
-    if "batch" not in one or "segments" not in one:
+    """Return milliseconds of this store's batch by phase: the driver's, with commits split by metrics."""
+    stats = results.step("store", "base", label).get(OURS, {})
+    if "batch" not in stats or "segments" not in stats:
         return {}
-    custom, medians = one["segments"]["custom"], {name: one["batch"][name]["median"] for name in _MEASURED}
+    custom, medians = (
+        stats["segments"]["custom"],
+        {name: stats["batch"][name]["median"] for name in _MEASURED},
+    )
     write, keep = (custom.get(f"incrementalCommit{part}Ms", 0.0) for part in ("Write", "Store"))
     return {
         "open": medians["open_ms"],
@@ -282,17 +285,20 @@ def _own(results: Results) -> Drawn:
     figure, axes = plt.subplots(figsize=(10, 5.5))
     bottoms = [0.0] * len(phases)
     for name, colour in zip(next(iter(phases.values())), _PHASES, strict=False):
-        heights = [one[name] for one in phases.values()]
+        heights = [milliseconds[name] for milliseconds in phases.values()]
         axes.bar(range(len(phases)), heights, bottom=bottoms, color=colour, label=name)
         bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
     axes.set_xticks(range(len(phases)), [label.replace(" ", "\n") for label in phases])
     axes.set_ylabel("ms a batch")
     axes.legend()
-    totals = {name: sum(one[name] for one in phases.values()) for name in next(iter(phases.values()))}
-    most = max(totals, key=lambda name: totals[name])
+    totals = {
+        name: sum(milliseconds[name] for milliseconds in phases.values())
+        for name in next(iter(phases.values()))
+    }
+    largest = max(totals, key=lambda name: totals[name])
     return (
         figure,
-        f"This store: the largest part is {most} ({totals[most] / sum(totals.values()):.0%} over all)",
+        f"This store: the largest part is {largest} ({totals[largest] / sum(totals.values()):.0%} over all)",
     )
 
 
@@ -308,16 +314,16 @@ def _restore(results: Results) -> Drawn:
     width = 0.8 / len(bars)
     for number, (title, colour, subject, local) in enumerate(bars):
         shown = [steps[label.replace("absent", local)].get(subject, {}).get("restore") for label in labels]
-        heights = [one["total_ms"]["median"] if one else 0 for one in shown]
+        heights = [stats["total_ms"]["median"] if stats else 0 for stats in shown]
         axes.bar(
-            [place + number * width for place in range(len(labels))],
+            [position + number * width for position in range(len(labels))],
             heights,
             width,
             color=colour,
             label=title,
         )
     copied = [next(iter(steps[label].values()))["restore"]["copy_ms"]["median"] for label in labels]
-    middles = [place + 0.4 - width / 2 for place in range(len(labels))]
+    middles = [position + 0.4 - width / 2 for position in range(len(labels))]
     axes.hlines(
         copied,
         [middle - 0.4 for middle in middles],
@@ -338,15 +344,15 @@ def _queries(results: Results) -> Drawn:
         return None
     figure, all_axes = plt.subplots(1, len(queries), figsize=(3.6 * len(queries), 5.5))
     for axes, (query, subjects) in zip(all_axes, queries.items(), strict=True):
-        good = {name: one for name, one in subjects.items() if "durations_ms" in one}
+        good = {name: stats for name, stats in subjects.items() if "durations_ms" in stats}
         bottoms = [0.0] * len(good)
         for number, phase in enumerate(
             ("addBatch", "queryPlanning", "walCommit", "commitOffsets", "latestOffset")
         ):
-            heights = [one["durations_ms"].get(phase, {"median": 0.0})["median"] for one in good.values()]
+            heights = [stats["durations_ms"].get(phase, {"median": 0.0})["median"] for stats in good.values()]
             axes.bar(range(len(good)), heights, bottom=bottoms, color=_PHASES[number], label=phase)
             bottoms = [bottom + height for bottom, height in zip(bottoms, heights, strict=True)]
-        commits = [one["operators"]["commitTimeMs"]["median"] / 2 for one in good.values()]
+        commits = [stats["operators"]["commitTimeMs"]["median"] / 2 for stats in good.values()]
         axes.plot(
             range(len(good)), commits, "k_", markersize=22, markeredgewidth=3, label="state store commit"
         )
@@ -358,12 +364,12 @@ def _queries(results: Results) -> Drawn:
 
 
 def _latency(results: Results) -> Drawn:
-    """p50 and p99 of a batch with maintenance (merges, snapshots, cleanup) under way and without."""
+    """Draw p50 and p99 of a batch while maintenance (merges, snapshots, clean-up) runs, and while not."""
     found = {}
     for case, labels in results.scenarios.get("storage", {}).get("cases", {}).items():
         for label, subjects in labels.items():
             if label.startswith("uniform"):
-                found[case] = {name: one for name, one in subjects.items() if "with_maintenance" in one}
+                found[case] = {name: stats for name, stats in subjects.items() if "with_maintenance" in stats}
     found = {case: subjects for case, subjects in found.items() if subjects}
     if not found:
         return None
@@ -377,13 +383,17 @@ def _latency(results: Results) -> Drawn:
                 ("p99, running", "with_maintenance", "p99"),
             )
         ):
-            heights = [one.get(field, {}).get(percentile, 0) for one in subjects.values()]
-            places = [place + number * 0.2 for place in range(len(subjects))]
+            heights = [stats.get(field, {}).get(percentile, 0) for stats in subjects.values()]
+            positions = [position + number * 0.2 for position in range(len(subjects))]
             axes.bar(
-                places, heights, 0.19, color=("#56B4E9", "#0072B2", "#E69F00", "#D55E00")[number], label=title
+                positions,
+                heights,
+                0.19,
+                color=("#56B4E9", "#0072B2", "#E69F00", "#D55E00")[number],
+                label=title,
             )
         axes.set_xticks(
-            [place + 0.3 for place in range(len(subjects))],
+            [position + 0.3 for position in range(len(subjects))],
             [NAMES[name].replace(" + ", "\n+ ") for name in subjects],
         )
         axes.set_title(case)
@@ -403,10 +413,10 @@ def _memory(results: Results) -> Drawn:
     figure, axes = plt.subplots(figsize=(10, 1.5 + 0.42 * len(bars)))
     heap = [steps[label][subject]["memory"]["heap_bytes"]["median"] / _MB for label, subject in bars]
     native = [goals.native_megabytes(results, subject, label) or 0 for label, subject in bars]
-    places = list(range(len(bars)))[::-1]
-    axes.barh(places, heap, color="#E69F00", label="heap")
-    axes.barh(places, native, left=heap, color="#0072B2", label="native memory and agent")
-    axes.set_yticks(places, [f"{NAMES[subject]}, {label}" for label, subject in bars])
+    positions = list(range(len(bars)))[::-1]
+    axes.barh(positions, heap, color="#E69F00", label="heap")
+    axes.barh(positions, native, left=heap, color="#0072B2", label="native memory and agent")
+    axes.set_yticks(positions, [f"{NAMES[subject]}, {label}" for label, subject in bars])
     axes.set_xlabel("MB")
     axes.legend()
     return figure, "Memory: heap after collection, native memory and agent"
@@ -416,16 +426,22 @@ def _merges(results: Results) -> Drawn:
     kinds = results.scenarios.get("merges", {}).get("kinds", {})
     if not kinds:
         return None
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12, 5))
+    figure, (bytes_axes, cpu_axes) = plt.subplots(1, 2, figsize=(12, 5))
     for (kind, groups), colour in zip(kinds.items(), _PHASES, strict=False):
         xs = [int(group) for group in groups]
-        left.plot(
-            xs, [one["rewritten_per_changed_byte"] for one in groups.values()], "o-", color=colour, label=kind
+        bytes_axes.plot(
+            xs,
+            [stats["rewritten_per_changed_byte"] for stats in groups.values()],
+            "o-",
+            color=colour,
+            label=kind,
         )
-        right.plot(xs, [one["cpu_us_per_record"] for one in groups.values()], "o-", color=colour, label=kind)
-    left.set_ylabel("bytes rewritten per byte of change")
-    right.set_ylabel("CPU us per changed record")
-    for axes in (left, right):
+        cpu_axes.plot(
+            xs, [stats["cpu_us_per_record"] for stats in groups.values()], "o-", color=colour, label=kind
+        )
+    bytes_axes.set_ylabel("bytes rewritten per byte of change")
+    cpu_axes.set_ylabel("CPU us per changed record")
+    for axes in (bytes_axes, cpu_axes):
         axes.set_xscale("log")
         axes.set_xlabel("deltas a merge")
         axes.legend()

@@ -1,4 +1,4 @@
-"""The sections on whole queries: time, CPU, and what of it is the store."""
+"""The sections on whole queries: time, CPU, and the store's share of them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def queries(results: Results, titles: Mapping[str, str]) -> str:
     text = "## Real queries\n\n" + images(titles, "queries")
     rows = []
     by_query = results.scenarios.get("queries", {}).get("queries", {})
-    for query, subject, one in measured(by_query, "durations_ms"):
+    for query, subject, stats in measured(by_query, "durations_ms"):
         share = goals.store_share(results, query, subject)
-        durations, operators = one["durations_ms"], one["operators"]
+        durations, operators = stats["durations_ms"], stats["operators"]
         rows.append(
             (
                 query,
@@ -57,13 +57,13 @@ def queries(results: Results, titles: Mapping[str, str]) -> str:
 
 def vectorized(results: Results, titles: Mapping[str, str]) -> str:
     rows = []
-    for one in results.scenarios.get("vectorized", {}).get("functions", []):
-        times = {(ratio["store"], ratio["form"]): ratio for ratio in one["ratios"]}
-        for form in one["measurements"]:
+    for size in results.scenarios.get("vectorized", {}).get("functions", []):
+        times = {(ratio["store"], ratio["form"]): ratio for ratio in size["ratios"]}
+        for form in size["measurements"]:
             ratio = times.get((form["store"], form["form"]))
             rows.append(
                 (
-                    f"{one['groups']:,} groups of {one['rows']} rows",
+                    f"{size['groups']:,} groups of {size['rows']} rows",
                     NAMES.get(form["store"], form["store"]),
                     _FORMS[form["form"]],
                     f"{form['median_ms']:,.0f}",

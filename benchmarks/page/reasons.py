@@ -1,7 +1,7 @@
-"""Why a goal is missed where it is: what profiles of this store showed, by the setting of the goal.
+"""Reasons for missed goals: the results of profiles of this store, by the setting of the goal.
 
-Written by hand after profiling (JFR at 5 ms, clocks around each phase of a commit); the page shows those
-whose goals a run misses.
+They are written by hand after profiling (JFR at 5 ms, clocks around each phase of a commit); the page shows
+those whose goals a run misses.
 """
 
 from __future__ import annotations

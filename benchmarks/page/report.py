@@ -2,16 +2,53 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks.page import goals, plots, queries, restores, stores, summary
-from benchmarks.page.earlier import GOALS, EarlierPage
+from benchmarks.page.goals import Outcome
 from benchmarks.page.layout import table
 from benchmarks.page.reasons import REASONS
 from benchmarks.results import Results, errors
+
+GOALS = "Goals"
+_MISSED = "**missed**"
+
+
+@dataclass(frozen=True)
+class EarlierPage:
+    """The sections of a page by heading, and its goals by setting and comparison."""
+
+    sections: Mapping[str, str] = field(default_factory=dict)
+    goals: Mapping[tuple[str, str], Outcome] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, page: str) -> EarlierPage:
+        parts = [part for part in re.split(r"(?m)^(?=## )", page) if part.startswith("## ")]
+        sections = {part.split("\n", 1)[0][3:]: part.rstrip("\n") + "\n" for part in parts}
+        rows = re.findall(r"(?m)^\| (.+) \| (.+) \| (.+) \| (.+) \| (.*) \|$", sections.get(GOALS, ""))
+        found = [
+            Outcome(*row[:4], _MISSED not in row[4], _missed_by(row[4])) for row in rows if row[4].strip()
+        ]
+        return cls(sections, {(outcome.setting, outcome.against): outcome for outcome in found})
+
+    def of(self, outcome: Outcome) -> Outcome:
+        """Return the outcome, or the earlier one with the same aim if there is no new measurement."""
+        then = self.goals.get((outcome.setting, outcome.against))
+        return then if outcome.met is None and then is not None and then.aim == outcome.aim else outcome
+
+    def section(self, heading: str) -> str:
+        """Return a section with its heading; empty if the page lacks it."""
+        return self.sections.get(heading, "")
+
+
+def _missed_by(verdict: str) -> str:
+    return verdict.replace(_MISSED, "").strip() if _MISSED in verdict else ""
+
 
 RESULTS_PAGE = "benchmarks/RESULTS.md"
 GOALS_PAGE = "benchmarks/GOALS.md"
@@ -40,8 +77,8 @@ def write(results: Results, root: Path, *, keep_earlier: bool = False) -> Path:
     Args:
         results: the results of scenarios.
         root: gets `docs/benchmarks.md`, `docs/images`, `benchmarks/RESULTS.md` and `benchmarks/GOALS.md`.
-        keep_earlier: keep the sections and goals of scenarios without results as the pages have them, and only
-            the pictures of the short page.
+        keep_earlier: keep the sections and goals of scenarios without results as the pages have them, and
+            only the pictures of the short page.
 
     Returns:
         The path of `docs/benchmarks.md`.
@@ -68,15 +105,18 @@ def _machine(results: Results) -> str:
     if not results.scenarios:
         return "There are no results yet.\n"
     rows = [
-        ("extent", _told(results, lambda one: str(one["bench"]))),
+        ("extent", _by_text(results, lambda result: str(result["bench"]))),
         *((title, _of_machines(results, text)) for title, text in _FACTS),
         ("a new file of 160 KB made durable, ms", _syncs(results)),
         (
             "load when it began",
-            " / ".join(f"{one['machine']['load_average']:.1f}" for one in results.scenarios.values()),
+            " / ".join(f"{result['machine']['load_average']:.1f}" for result in results.scenarios.values()),
         ),
         ("source", _sources(results)),
-        ("seconds", ", ".join(f"{name} {one['seconds']:.0f}" for name, one in results.scenarios.items())),
+        (
+            "seconds",
+            ", ".join(f"{name} {result['seconds']:.0f}" for name, result in results.scenarios.items()),
+        ),
     ]
     options = "".join(f"- {title}: {settings}\n" for title, settings in _options(results).items())
     return (
@@ -102,45 +142,45 @@ _FACTS: tuple[tuple[str, Callable[[Mapping[str, Any]], str]], ...] = (
 
 def _syncs(results: Results) -> str:
     """Return the medians of the syncs that were measured before each scenario."""
-    measured = [one["machine"]["fsync_ms"] for one in results.scenarios.values()]
-    return ", ".join(f"{name} {median(one[name] for one in measured):g}" for name in measured[0])
+    measured = [result["machine"]["fsync_ms"] for result in results.scenarios.values()]
+    return ", ".join(f"{name} {median(syncs[name] for syncs in measured):g}" for name in measured[0])
 
 
-def _told(results: Results, text: Callable[[Mapping[str, Any]], str]) -> str:
-    """Return the text that is true of all scenarios, or each text with its scenarios."""
+def _by_text(results: Results, text: Callable[[Mapping[str, Any]], str]) -> str:
+    """Return the text that all scenarios have in common, or each text with its scenarios."""
     names: dict[str, list[str]] = {}
-    for name, one in results.scenarios.items():
-        names.setdefault(text(one), []).append(name)
+    for name, result in results.scenarios.items():
+        names.setdefault(text(result), []).append(name)
     if len(names) == 1:
         return next(iter(names))
     return "; ".join(f"{said}: {', '.join(of)}" for said, of in names.items())
 
 
 def _of_machines(results: Results, text: Callable[[Mapping[str, Any]], str]) -> str:
-    return _told(results, lambda one: text(one["machine"]))
+    return _by_text(results, lambda result: text(result["machine"]))
 
 
 def _sources(results: Results) -> str:
-    """Return the commits and the begin of their measurements, with the scenarios if there are several."""
+    """Return the commits and the start of their measurements, with the scenarios if there are several."""
     times: dict[str, str] = {}
-    for one in results.scenarios.values():
-        commit, time = one["machine"]["commit"], one["machine"]["time"]
+    for result in results.scenarios.values():
+        commit, time = result["machine"]["commit"], result["machine"]["time"]
         times[commit] = min(time, times.get(commit, time))
 
-    whole = _of_machines(results, lambda facts: f"{facts['commit']}, {times[facts['commit']]}")
+    first = _of_machines(results, lambda facts: f"{facts['commit']}, {times[facts['commit']]}")
     later = [
         f"{part['machine']['commit']}, {part['machine']['time']}: of {name} {case} ({', '.join(stores)})"
-        for name, one in results.scenarios.items()
-        for part in one.get("parts", [])
+        for name, result in results.scenarios.items()
+        for part in result.get("parts", [])
         for case, stores in part["stores"].items()
     ]
-    return "; ".join([whole, *later])
+    return "; ".join([first, *later])
 
 
 def _options(results: Results) -> dict[str, str]:
     found: dict[str, str] = {}
-    for one in results.scenarios.values():
-        for case in one.get("specs", {}).values():
+    for result in results.scenarios.values():
+        for case in result.get("specs", {}).values():
             for subject in case["subjects"]:
                 short = (
                     f"`{key.removeprefix('spark.sql.streaming.')}={value}`"
@@ -152,10 +192,10 @@ def _options(results: Results) -> dict[str, str]:
 
 def _problems(results: Results) -> str:
     lines = []
-    for name, one in results.scenarios.items():
-        if "failed" in one:
-            lines.append(f"- {name} did not finish: {one['failed'].splitlines()[0]}")
-        lines += [f"- {name}: {problem}" for problem in errors(one)]
+    for name, result in results.scenarios.items():
+        if "failed" in result:
+            lines.append(f"- {name} did not finish: {result['failed'].splitlines()[0]}")
+        lines += [f"- {name}: {problem}" for problem in errors(result)]
     return "## Failures\n\n" + "\n".join(lines) + "\n" if lines else ""
 
 
@@ -164,16 +204,16 @@ def _goals(results: Results, earlier: EarlierPage) -> str:
         return f"## {GOALS}\n\nThe goals are for states that this extent is too small for.\n"
     words = {True: "met", False: "**missed**", None: ""}
     rows = []
-    outcomes = [earlier.of(one) for one in goals.outcomes(results)]
-    for one in outcomes:
-        verdict = f"{words[one.met]} {one.missed_by}".strip()
-        rows.append((one.setting, one.against, one.aim, one.measured, verdict))
+    outcomes = [earlier.of(outcome) for outcome in goals.outcomes(results)]
+    for outcome in outcomes:
+        verdict = f"{words[outcome.met]} {outcome.missed_by}".strip()
+        rows.append((outcome.setting, outcome.against, outcome.aim, outcome.measured, verdict))
     header = ("setting", "against", "aim", "measured", "")
     return f"## {GOALS}\n\n" + table(header, rows) + _reasons(outcomes)
 
 
 def _reasons(outcomes: Sequence[goals.Outcome]) -> str:
-    missed = dict.fromkeys(one.setting for one in outcomes if one.met is False)
+    missed = dict.fromkeys(outcome.setting for outcome in outcomes if outcome.met is False)
     known = {setting: " ".join(REASONS[setting].split()) for setting in missed if setting in REASONS}
     if not known:
         return ""
@@ -185,7 +225,7 @@ _SECTIONS: tuple[tuple[str, str, Callable[[Results, Mapping[str, str]], str]], .
     ("store", "Store level", stores.store),
     ("age", "Age", stores.age),
     ("growth", "Growth", stores.growth),
-    ("size", "A store larger than its memory", stores.one_large_store),
+    ("size", "A store larger than its memory", stores.large_store_section),
     ("restore", "Restore and fail-over", restores.restore),
     ("recovery", "Recovery by size of the state", restores.recovery),
     ("services", "Recovery from HDFS and S3", restores.on_services),

@@ -1,4 +1,4 @@
-"""The sections on restores: by age, by size of the state, from far storage, from HDFS and S3."""
+"""The sections on restores: by age, by size of the state, from remote storage, from HDFS and S3."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from benchmarks.page.layout import comparison, images, spread, table
 from benchmarks.page.plots import NAMES
 from benchmarks.results import CHANGELOG, HDFS, OURS, ROCKSDB, Results
 from benchmarks.scenarios import services
-from benchmarks.scenarios.store_level import FAR_CASES
+from benchmarks.scenarios.store_level import REMOTE_CASES
 
 _LAZY = "incremental-lazy"
 
 
-_FAR_STATES = (
+_REMOTE_STATES = (
     "A young state, as one large change leaves it (64 MB at most), and a few small ones after it:",
     "A state that came in changes of 8 MB, and was merged:",
 )
@@ -28,10 +28,10 @@ def restore(results: Results, titles: Mapping[str, str]) -> str:
     text += comparison(results, "restore", "restore")
     rows = []
     for label, subjects in results.scenarios.get("restore", {}).get("cases", {}).get("restore", {}).items():
-        for subject, one in subjects.items():
-            if "restore" in one:
+        for subject, stats in subjects.items():
+            if "restore" in stats:
                 times = [
-                    spread(one["restore"][name])
+                    spread(stats["restore"][name])
                     for name in ("init_ms", "open_ms", "first_row_ms", "total_ms", "copy_ms")
                 ]
                 rows.append((label, NAMES[subject], *times))
@@ -49,7 +49,9 @@ def recovery(results: Results, titles: Mapping[str, str]) -> str:
 
 def _far_recovery(results: Results) -> str:
     cases = results.scenarios.get("recovery", {}).get("cases", {})
-    found = [(case, state) for case, state in zip(FAR_CASES, _FAR_STATES, strict=True) if cases.get(case)]
+    found = [
+        (case, state) for case, state in zip(REMOTE_CASES, _REMOTE_STATES, strict=True) if cases.get(case)
+    ]
     if not found:
         return ""
     text = (
@@ -86,7 +88,7 @@ def on_services(results: Results, titles: Mapping[str, str]) -> str:
 
 
 def _lazy(results: Results, scenario: str, case: str, labels: Mapping[str, Any]) -> str:
-    """Return how many times as long as a lazy restore the others take; as an eager one if none is lazy."""
+    """Return the times of others as multiples of a lazy restore's, or of an eager one's if none is lazy."""
     is_lazy = any(_LAZY in subjects for subjects in labels.values())
     ours, eager = (_LAZY, [("eager", (OURS,))]) if is_lazy else (OURS, [])
     against = [*eager, ("HDFS-backed", (HDFS,)), ("RocksDB", (ROCKSDB,)), ("RocksDB + changelog", CHANGELOG)]
@@ -94,7 +96,7 @@ def _lazy(results: Results, scenario: str, case: str, labels: Mapping[str, Any])
     against = [(title, peers) for title, peers in against if known.intersection(peers)]
     rows = []
     for label, subjects in labels.items():
-        kind = next((one for one in ("restore", "recover") if one in subjects.get(ours, {})), None)
+        kind = next((name for name in ("restore", "recover") if name in subjects.get(ours, {})), None)
         if kind is not None:
             ratios = [results.ratio((scenario, case, label), peers, kind, ours) for _, peers in against]
             rows.append((label, *("" if ratio is None else str(ratio) for ratio in ratios)))
@@ -105,7 +107,7 @@ def _own_restores(results: Results) -> str:
     rows = []
     for label, subjects in results.scenarios.get("restore", {}).get("cases", {}).get("restore", {}).items():
         custom = subjects.get(OURS, {}).get("restore", {}).get("custom", {})
-        told = {name: value for name, value in custom.items() if "estore" in name and value}
-        if told:
-            rows.append((label, ", ".join(f"{name} {value:g}" for name, value in told.items())))
+        metrics = {name: value for name, value in custom.items() if "estore" in name and value}
+        if metrics:
+            rows.append((label, ", ".join(f"{name} {value:g}" for name, value in metrics.items())))
     return "\nThis store's own account of it:\n\n" + table(("", "metrics"), rows) if rows else ""

@@ -74,12 +74,12 @@ def storage(results: Results, titles: Mapping[str, str]) -> str:
     rows = []
     for case, labels in results.scenarios.get("storage", {}).get("cases", {}).items():
         size = case.removeprefix("batches of ")
-        for subject, one in labels.get("storage", {}).items():
+        for subject, stats in labels.get("storage", {}).items():
             segments = labels.get(f"uniform {size}", {}).get(subject, {}).get("segments")
             written = goals.written_per_changed_byte(results, subject, size)
-            if "storage" in one and segments and written:
-                held, live = one["storage"]["bytes"]["median"], one["storage"]["live_bytes"]["median"]
-                files = one["storage"]["files"]["median"]
+            if "storage" in stats and segments and written:
+                held, live = stats["storage"]["bytes"]["median"], stats["storage"]["live_bytes"]["median"]
+                files = stats["storage"]["files"]["median"]
                 cpu = goals.cpu_seconds(results, ("storage", case, f"uniform {size}"), subject) or 0
                 rows.append(
                     (
@@ -115,9 +115,9 @@ def storage(results: Results, titles: Mapping[str, str]) -> str:
 def memory(results: Results, titles: Mapping[str, str]) -> str:
     rows = []
     for label, subjects in results.scenarios.get("memory", {}).get("cases", {}).get("memory", {}).items():
-        for subject, one in subjects.items():
-            if "memory" in one and label != "empty":
-                memory = one["memory"]
+        for subject, stats in subjects.items():
+            if "memory" in stats and label != "empty":
+                memory = stats["memory"]
                 native = goals.native_megabytes(results, subject, label)
                 rows.append(
                     (
@@ -155,15 +155,18 @@ def many_stores(results: Results, titles: Mapping[str, str]) -> str:
     return text + table(("", "provider", *executors.HEADER), rows) if rows else ""
 
 
-def one_large_store(results: Results, titles: Mapping[str, str]) -> str:
+def large_store_section(results: Results, titles: Mapping[str, str]) -> str:
     found = {step: large_store.amplification(results, step) for step in large_store.labels(results)}
     rows = [
         (
             step,
-            *(f"{value:.2f}" for value in (one.misses_share, one.filters, one.blocks, one.written, one.held)),
+            *(
+                f"{value:.2f}"
+                for value in (work.misses_share, work.filters, work.blocks, work.written, work.held)
+            ),
         )
-        for step, one in found.items()
-        if one is not None
+        for step, work in found.items()
+        if work is not None
     ]
     header = ("this store", "look-ups that memory did not answer", "filters", "blocks", "written", "held")
     if not rows:
@@ -210,16 +213,16 @@ def merges(results: Results, titles: Mapping[str, str]) -> str:
         (
             kind,
             group,
-            spread(one["merge_ms"]),
-            f"{one['records_per_s'] / 1e6:.2f}",
-            f"{one['bytes_per_s'] / 1e6:.0f}",
-            f"{one['cpu_us_per_record']:.2f}",
-            f"{one['rewritten_per_changed_byte']:.2f}",
-            str(one["files"]),
-            f"{one['space_amplification']:.2f}",
+            spread(stats["merge_ms"]),
+            f"{stats['records_per_s'] / 1e6:.2f}",
+            f"{stats['bytes_per_s'] / 1e6:.0f}",
+            f"{stats['cpu_us_per_record']:.2f}",
+            f"{stats['rewritten_per_changed_byte']:.2f}",
+            str(stats["files"]),
+            f"{stats['space_amplification']:.2f}",
         )
         for kind, groups in kinds.items()
-        for group, one in groups.items()
+        for group, stats in groups.items()
     ]
     header = (
         "kind",

@@ -1,4 +1,4 @@
-"""The page of a user: three pictures, one table against each peer, and how to repeat it."""
+"""The page for users: three pictures, a table against each peer, and how to repeat the measurements."""
 
 from __future__ import annotations
 

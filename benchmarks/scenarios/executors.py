@@ -1,7 +1,7 @@
-"""Executors with many stores: what a store takes that has little to do, and what a batch over all costs.
+"""Executors with many stores: the resources of a store with little to do, and the time of a batch over all.
 
-One JVM for each provider takes a few stores, and then many, through the same steps. What grows from one to
-the other, divided by the number of stores between, is what a store takes: the process itself, its libraries
+One JVM for each provider takes a few stores, and then many, through the same steps. The difference between
+both, divided by the number of additional stores, is the share of a store: the process itself, its libraries
 and the agent, which all stores share, are in both.
 """
 
@@ -30,12 +30,12 @@ _HANDLES = ("threads", "descriptors")
 
 
 def numbers(extent: Extent) -> tuple[int, ...]:
-    """The numbers of stores of an executor, ascending; the others are compared with the first."""
+    """Return the numbers of stores of an executor, ascending; the others are compared with the first."""
     return {"quick": (2,), "standard": (10, USUAL), "full": (10, USUAL, MANY)}[extent.name]
 
 
 def executors(extent: Extent, ours: bool) -> list[Run]:
-    """Memory, threads and descriptors of a store, batches that touch each a little, recovery of them all."""
+    """Return runs of memory, threads and descriptors, of batches that touch each store, and of recovery."""
     subjects = _subjects(extent, ours)
     if extent.is_quick:
         return [Run([_many(count, subjects, extent, ours) for count in numbers(extent)], heap_mb=1024)]
@@ -82,12 +82,12 @@ def where(count: int) -> tuple[str, str, str]:
 def counts(results: Results) -> list[int]:
     """Return the measured numbers of stores, ascending."""
     cases: Mapping[str, Any] = results.scenarios.get(SCENARIO, {}).get("specs", {})
-    return sorted(one["stores"] for one in cases.values())
+    return sorted(case["stores"] for case in cases.values())
 
 
 @dataclass(frozen=True)
 class Floor:
-    """Return the costs of each store beyond those that all stores share.
+    """The costs of each store beyond those that all stores share.
 
     Bytes are grouped by place; threads and descriptors are those of JVM and agent together.
     """
@@ -105,14 +105,14 @@ class Floor:
 
 
 def floor(results: Results, subject: str, count: int) -> Floor | None:
-    """From the fewest stores that were measured to `count`; None where there is only one of the two."""
+    """Return the costs from the fewest measured stores to `count`; None if either was not measured."""
     least = min(counts(results), default=count)
-    few, many = (_memory(results, subject, one) for one in (least, count))
-    if few is None or many is None or count <= least:
+    smallest, largest = (_memory(results, subject, stores) for stores in (least, count))
+    if smallest is None or largest is None or count <= least:
         return None
 
     def each(*names: str) -> float:
-        return sum(many[one]["median"] - few[one]["median"] for one in names) / (count - least)
+        return sum(largest[field]["median"] - smallest[field]["median"] for field in names) / (count - least)
 
     return Floor(
         heap_bytes=each("heap_bytes"),
@@ -125,7 +125,7 @@ def floor(results: Results, subject: str, count: int) -> Floor | None:
 
 
 def agent_share(results: Results, subject: str, count: int) -> float | None:
-    """CPU of the JVM's child processes over the time of batches without maintenance: 1 is a core."""
+    """Return the CPU time of the JVM's children as a share of batches without maintenance: 1 is a core."""
     step = results.step(*where(count)).get(subject, {})
     if "segments" not in step:
         return None
@@ -140,28 +140,28 @@ def _memory(results: Results, subject: str, count: int) -> Mapping[str, Any] | N
 
 
 def row(results: Results, subject: str, count: int) -> tuple[str, ...] | None:
-    """Return a row of the table: memory, handles, a batch, CPU a commit, the first batch after a loss."""
+    """Return a row of the table: memory, handles, a batch, CPU of a commit, the first batch after a loss."""
     step = results.step(*where(count)).get(subject, {})
     if "segments" not in step:
         return None
-    taken, memory = floor(results, subject, count), _memory(results, subject, count)
+    costs, memory = floor(results, subject, count), _memory(results, subject, count)
     recovered = results.median(SCENARIO, name(count), RECOVER, subject, "recover", "end_ms")
     segments = step["segments"]
     bytes_of = (
         ()
-        if taken is None
+        if costs is None
         else (
-            taken.total_bytes,
-            taken.heap_bytes,
-            taken.native_bytes,
-            taken.mapped_bytes,
-            taken.agent_bytes,
+            costs.total_bytes,
+            costs.heap_bytes,
+            costs.native_bytes,
+            costs.mapped_bytes,
+            costs.agent_bytes,
         )
     )
     return (
         *(f"{value / _MB:.2f}" for value in bytes_of),
         *([""] * (5 - len(bytes_of))),
-        *("" if memory is None else f"{_both(memory, one):.0f}" for one in _HANDLES),
+        *("" if memory is None else f"{_both(memory, handle):.0f}" for handle in _HANDLES),
         "" if memory is None else f"{memory['jvm_mappings']['median']:.0f}",
         f"{step['batch']['wall_ms']['median']:.0f}",
         *(f"{segments[owner]['median'] * 1000 / count:.2f}" for owner in ("cpu_jvm_s", "cpu_children_s")),
@@ -185,5 +185,5 @@ HEADER = (
 )
 
 
-def _both(memory: Mapping[str, Any], what: str) -> float:
-    return float(memory[f"jvm_{what}"]["median"] + memory[f"children_{what}"]["median"])
+def _both(memory: Mapping[str, Any], name: str) -> float:
+    return float(memory[f"jvm_{name}"]["median"] + memory[f"children_{name}"]["median"])

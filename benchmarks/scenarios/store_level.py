@@ -1,7 +1,7 @@
-"""The store-level scenarios as data: which cases, of which sizes, at each of the three extents.
+"""The store-level scenarios as data: their cases and sizes at each of the three extents.
 
-A scenario is a list of `Run`; a run is one driver JVM; a case is one set of providers taken through
-the same steps in turns. Steps are what `scala/driver/Case.scala` reads.
+A scenario is a list of `Run`; a run is one driver JVM; a case is a set of providers that go through the same
+steps in turns. `scala/driver/Case.scala` reads the steps.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Extent:
     def asked(self, cases: Iterable[Case]) -> list[Case]:
         """Return the measured cases with their measured stores."""
         some = [
-            {**one, "subjects": [each for each in one["subjects"] if self.measures(each["name"])]}
-            for one in cases
-            if not self.cases or one["name"] in self.cases
+            {**case, "subjects": [each for each in case["subjects"] if self.measures(each["name"])]}
+            for case in cases
+            if not self.cases or case["name"] in self.cases
         ]
-        return [one for one in some if one["subjects"]]
+        return [case for case in some if case["subjects"]]
 
     def measures(self, store: str) -> bool:
         return not self.stores or store in self.stores
@@ -88,10 +88,15 @@ def case(name: str, subjects: Iterable[Variant], steps: Sequence[Step], *, ours:
     Retention is the same for all. Without the jar of this store its variants are left out.
     """
     retain = {"spark.sql.streaming.minBatchesToRetain": str(RETAINED)}
-    present = [one for one in subjects if ours or not one.is_ours]
+    present = [variant for variant in subjects if ours or not variant.is_ours]
     described = [
-        {"name": one.name, "provider": one.provider, "conf": {**retain, **one.conf}, "title": one.title}
-        for one in present
+        {
+            "name": variant.name,
+            "provider": variant.provider,
+            "conf": {**retain, **variant.conf},
+            "title": variant.title,
+        }
+        for variant in present
     ]
     return {"name": name, "subjects": described, "steps": list(steps), **shape}
 
@@ -120,7 +125,7 @@ def batches(extent: Extent, pattern: str, size: int, **changes: Any) -> Step:
 
 
 def short(count: int) -> str:
-    """20000 as 20k, 5000000 as 5M."""
+    """Return 20000 as 20k, 5000000 as 5M."""
     for unit, name in ((1_000_000, "M"), (1_000, "k")):
         if count >= unit and count % (unit // 10) == 0:
             return f"{count / unit:g}{name}"
@@ -154,7 +159,7 @@ def store(extent: Extent, ours: bool) -> list[Run]:
     dirty = {**scan, "label": "scan with uncommitted rows", "uncommitted": size}
     rows = 20_000 if quick else 1_000_000
     cases.append(simple("scan", rows, [batches(extent, "uniform", size), scan, dirty]))
-    many = 5 if quick else 25  # the first of them find code that is still interpreted
+    many = 5 if quick else 25  # the first of them run interpreted code
     groups = {
         "do": "prefix",
         "label": "prefix scan",
@@ -162,7 +167,7 @@ def store(extent: Extent, ours: bool) -> list[Run]:
         "repetitions": many,
     }
     cases.append(simple("prefix", base, [batches(extent, "uniform", size), groups], layout="prefix"))
-    ordered = [one for one in two if one.name != HDFS.name]  # that store has no order to scan in
+    ordered = [variant for variant in two if variant.name != HDFS.name]  # that store has no order
     first = {"do": "first", "label": "first 1k", "rows": 1_000, "repetitions": many}
     steps = [load(base), batches(extent, "sliding", size), first, {"do": "verify"}]
     cases.append(case("range", ordered, steps, ours=ours, layout="range"))
@@ -177,22 +182,22 @@ def store(extent: Extent, ours: bool) -> list[Run]:
     cases += [simple(f"{short(keys)} keys", keys) for keys in sizes]
     if extent.is_quick:
         return [Run(cases)]
-    return [Run([one]) for one in cases] if extent.is_full else [Run(cases[:3]), Run(cases[3:])]
+    return [Run([each]) for each in cases] if extent.is_full else [Run(cases[:3]), Run(cases[3:])]
 
 
 def compared(extent: Extent, stores: int = 1) -> list[Variant]:
-    """Spark's providers; the quick extent leaves out those that another stands for."""
+    """Return Spark's providers; the quick extent leaves out those that resemble another."""
     return [HDFS, CHANGELOG] if extent.is_quick else peers(BUDGET_MB, stores)
 
 
 def closest(extent: Extent, stores: int = 1) -> list[Variant]:
-    """Spark's default provider, and RocksDB as it is quickest; all of them in the full extent."""
+    """Return Spark's default provider, and RocksDB at its quickest; the full extent has all."""
     found = compared(extent, stores)
     return found if extent.is_full else [HDFS, found[-1]]
 
 
 def history(extent: Extent) -> list[Variant]:
-    """Spark's providers for long runs; without changelogs RocksDB is in the full extent alone."""
+    """Return Spark's providers for long runs; only the full extent has RocksDB without changelogs."""
     return [HDFS, providers.ROCKSDB, CHANGELOG] if extent.is_full else [HDFS, CHANGELOG]
 
 
@@ -234,17 +239,17 @@ def growth(extent: Extent, ours: bool) -> list[Run]:
 
 
 def age(extent: Extent, ours: bool) -> list[Run]:
-    """Cost of a batch and of a restore as batches pass over a state of constant size."""
+    """Return cases of a batch and of a restore as batches pass over a state of constant size."""
     quick = extent.is_quick
     keys, size = (5_000, 200) if quick else (100_000, 1_000)
     ages = (0, 10, 40) if quick else AGES
     steps: list[Step] = [load(keys)]
     for before, until in zip((0, *ages), ages, strict=False):
-        left = until - before
-        if left:
-            each = min(50, left)
+        remaining = until - before
+        if remaining:
+            each = min(50, remaining)
             step = batches(extent, "uniform", size, label=f"batches to {until}", warmup_segments=0)
-            steps.append({**step, "segments": left // each, "batches": each})
+            steps.append({**step, "segments": remaining // each, "batches": each})
         steps += [
             {
                 "do": "restore",
@@ -276,10 +281,15 @@ def restore(extent: Extent, ours: bool) -> list[Run]:
     done = 0
     for deltas in (0, 10) if quick else (0, 10, 100, 1_000):
         if deltas:
-            left = deltas - done
+            remaining = deltas - done
             step = batches(extent, "uniform", size, label=f"deltas to {deltas}", warmup_segments=0)
             steps.append(
-                {**step, "segments": max(1, left // 50), "batches": min(50, left), "maintenance_every": 0}
+                {
+                    **step,
+                    "segments": max(1, remaining // 50),
+                    "batches": min(50, remaining),
+                    "maintenance_every": 0,
+                }
             )
         done = deltas
         for local in ("absent", "present"):
@@ -299,8 +309,8 @@ def recovery(extent: Extent, ours: bool) -> list[Run]:
     """Return cases in which a query goes on elsewhere, by size.
 
     They time the first row and the end of the first batch, on the local disk and on storage with slow
-    requests: of a young state, which is one large change and a few small ones, and of one that was merged
-    from many changes.
+    requests: of a young state (one large change and a few small ones), and of a state merged from many
+    changes.
     """
     quick = extent.is_quick
     sizes = (1_000, 10_000) if quick else (500_000, 5_000_000)
@@ -330,16 +340,16 @@ def recovery(extent: Extent, ours: bool) -> list[Run]:
     runs = [Run([case("recovery", subjects, near, ours=ours)], heap_mb=4096)]
     lazy = incremental(BUDGET_MB, "incremental-lazy", restoreMode="lazy", lazyRestoreThreshold="1m")
     some, repetitions = sizes[:1] if quick else sizes, 1 if quick else 3
-    far = steps(some, ("absent",), (small, size), repetitions)
-    runs.append(Run([case(FAR_CASES[0], [*subjects, lazy], far, ours=ours, **FAR)], heap_mb=4096))
+    remote = steps(some, ("absent",), (small, size), repetitions)
+    runs.append(Run([case(REMOTE_CASES[0], [*subjects, lazy], remote, ours=ours, **FAR)], heap_mb=4096))
     if not quick:
-        far = steps(some, ("absent",), (small, size), repetitions, chunk_bytes=8 << 20)
+        remote = steps(some, ("absent",), (small, size), repetitions, chunk_bytes=8 << 20)
         merged = [CHANGELOG, incremental(BUDGET_MB), lazy]
-        runs.append(Run([case(FAR_CASES[1], merged, far, ours=ours, **FAR)], heap_mb=4096))
+        runs.append(Run([case(REMOTE_CASES[1], merged, remote, ours=ours, **FAR)], heap_mb=4096))
     return runs
 
 
-FAR_CASES = ("recovery, far storage", "recovery, far storage, merged")
+REMOTE_CASES = ("recovery, far storage", "recovery, far storage, merged")
 
 FAR = {
     "scheme": "delayed",
@@ -349,11 +359,11 @@ FAR = {
         "fs.delayed.stream.bytes": str(100 << 20),
     },
 }
-"""Storage of a case that is far away: `scala/driver/DelayedFileSystem.scala`."""
+"""Remote storage of a case: `scala/driver/DelayedFileSystem.scala`."""
 
 
 def storage(extent: Extent, ours: bool) -> list[Run]:
-    """Bytes written to checkpoint storage, and held there, over long runs of large and of small batches."""
+    """Return cases of bytes written to checkpoint storage, and held there, over long runs of batches."""
     quick = extent.is_quick
     subjects = [*history(extent), incremental(BUDGET_MB)]
     sizes = (1_000, 100) if quick else (20_000, 1_000)
@@ -374,7 +384,7 @@ def memory(extent: Extent, ours: bool) -> list[Run]:
     """
     quick = extent.is_quick
     sizes = (20_000,) if quick else (500_000, 2_000_000)
-    most = 50_000 if quick else 10_000_000
+    largest = 50_000 if quick else 10_000_000
     runs = []
     measured = peers(BUDGET_MB) if extent.is_full else [HDFS, CHANGELOG]
     for variant in [*measured, incremental(BUDGET_MB)]:
@@ -382,7 +392,7 @@ def memory(extent: Extent, ours: bool) -> list[Run]:
             continue
         steps: list[Step] = [{"do": "memory", "label": "empty"}]
         goes_on = variant.is_ours or (extent.is_full and variant.name != HDFS.name)
-        reach = [*sizes, *([most] if goes_on else [])]
+        reach = [*sizes, *([largest] if goes_on else [])]
         for keys in reach:
             step = batches(
                 extent,

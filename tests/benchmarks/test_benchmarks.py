@@ -369,7 +369,7 @@ def test_a_billion_keys_are_projected_from_the_largest_store() -> None:
     }
     spec = {"steps": [{"do": "batches", "label": "many"}]}
     found = Results({name: {"bench": "full", "specs": {name: spec}, "cases": {name: steps}}})
-    page = stores.one_large_store(found, {})
+    page = stores.large_store_section(found, {})
     assert "20 partitions of 50M keys each" in page
     assert "500 ms of store a batch, and 120\nGiB of checkpoints" in page
 
